@@ -2,11 +2,11 @@
 
 Theory of operation
 -------------------
-A plan is executed from the first part on that the log does not know as sent. A part is sent, and then recorded. If the
-process dies between the two, the next one does not know whether the platform has the part: its fate is in doubt. Where
-the platform can be asked (`Traits.answers_can_be_found`), the part is looked for by its key, and sent if it is not
-there. Elsewhere `delivery.attempted` goes before each part; if the log ends with it, the plan ends as of unknown fate.
-What changes a message that is known (an edit, a draft that becomes the answer) may simply be done again.
+A plan is executed from the first part on that the log does not know as sent. `delivery.attempted` goes before each
+part, `delivery.sent` comes after it. If the process dies between the two, the next one does not know whether the
+platform has the part: its fate is in doubt. Where the platform can be asked (`Traits.answers_can_be_found`), the part
+is looked for by its key, and sent if it is not there; elsewhere the plan ends as of unknown fate. What changes a
+message that is known (an edit, a draft that becomes the answer) may simply be done again.
 
 In one process, the fate of a call is known unless it says otherwise (`FateUnknown`): that is kept in `_Progress`, so a
 part that was sent is recorded later if the log is out of reach, and one that was refused is not looked for.
@@ -63,6 +63,8 @@ TURN_SECONDS = 600.0
 """Time after which a handler leaves the rest to the next."""
 TIMER = "delivery"
 NOT_SENT = "📎 `{name}` was not sent: {reason}."
+UNKNOWN = "⚠️ No answer came from the platform, so a part of the message above may be missing."
+REFUSED = "⚠️ The platform did not take a message, or a part of it."
 LINKED = "📎 [{name}]({link}) ({reason})"
 
 Link = Callable[[DeliveryPlanned, Artifact], str | None]
@@ -70,12 +72,13 @@ Link = Callable[[DeliveryPlanned, Artifact], str | None]
 
 
 class Ended(Exception):
-    """A plan ends here."""
+    """A plan ends here. `silent`: the person misses nothing."""
 
-    def __init__(self, fate: Literal["refused", "gone", "unknown"], reason: str) -> None:
+    def __init__(self, fate: Literal["refused", "gone", "unknown"], reason: str, *, silent: bool = False) -> None:
         super().__init__(reason)
         self.fate = fate
         self.reason = reason
+        self.silent = silent
 
 
 @dataclass(slots=True)
@@ -87,7 +90,7 @@ class _Progress:
     unsent: set[int] = field(default_factory=set)
     """Parts that the platform certainly does not have."""
     doubts: dict[int, int] = field(default_factory=dict)
-    """Calls of unknown fate, by part."""
+    """Calls of unknown fate in this process, by part."""
     failures: int = 0
     """Calls in a row that the platform did not take."""
     defects: int = 0
@@ -108,8 +111,11 @@ class _Progress:
         return PAUSES[min(self.failures, len(PAUSES)) - 1]
 
     def close(self) -> None:
+        """Removes the copies; they are made again."""
         if self.folder is not None:
             self.folder.cleanup()
+            self.folder = None
+            self.files = {part: file for part, file in self.files.items() if isinstance(file, str)}
 
 
 class _Job(NamedTuple):
@@ -142,10 +148,11 @@ class _Job(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """The way to say a part. `repeatable`: doing it again changes the same message."""
+    """The way to say a part. `repeatable`: doing it again changes the same message. `posts`: it may make a new one."""
 
     call: Callable[[], Awaitable[str]]
     repeatable: bool = False
+    posts: bool = True
     seconds: float = CALL_SECONDS
 
 
@@ -153,8 +160,9 @@ class Delivery(Actor[DeliveryPlanned]):
     """Executes the plans of an account's conversations, in order.
 
     Guarantees: each part is sent once, or its plan ends as of unknown fate. The texts come before the files, and if a
-    text fails, no file is sent. A file that cannot be sent is named instead. A plan that fails does not hold up the
-    next, but while a platform is out of reach (or credentials are dead) plans wait, up to `LONGEST_SECONDS`.
+    text fails, no file is sent. A file that cannot be sent is named instead. The person is told of an answer that
+    failed. A plan that fails does not hold up the next, but while a platform is out of reach (or credentials are dead)
+    plans wait, up to `LONGEST_SECONDS`.
     """
 
     kind = KIND
@@ -210,11 +218,17 @@ class Delivery(Actor[DeliveryPlanned]):
     async def _execute(self, conversation: str, plan_id: str, until: float) -> float | None:
         """Executes a plan. Returns as `_execute_all` does."""
         own = self._own.setdefault((conversation, plan_id), _Progress())
+        try:
+            return await self._execute_on(conversation, plan_id, own, until)
+        finally:
+            own.close()
+
+    async def _execute_on(self, conversation: str, plan_id: str, own: _Progress, until: float) -> float | None:
         while True:
             state = await self._outlet.chats.load(conversation)
             plan = state.plans.get(plan_id)
             if plan is None or not plan.open:
-                self._own.pop((conversation, plan_id)).close()
+                del self._own[conversation, plan_id]
                 return None
             if anyio.current_time() > until:
                 return 0.0
@@ -250,7 +264,6 @@ class Delivery(Actor[DeliveryPlanned]):
             await self._fail(conversation, plan_id, part, Ended("unknown", f"a defect: {type(error).__name__}"))
             return 0.0
         own.sent.pop(part)
-        own.unsent.add(part + 1)  # nobody sends a part before the one before it is recorded
         own.failures, own.plain = 0, False
         return 0.0
 
@@ -271,7 +284,7 @@ class Delivery(Actor[DeliveryPlanned]):
         if not texts and not plan.messages and (draft := await self._draft_of(job)) is not None:
             await self._drop(job, draft)
         if not job.parts:
-            raise Ended("refused", "there is nothing to say")
+            raise Ended("refused", "there is nothing to say", silent=True)
         return job
 
     async def _fail(self, conversation: str, plan_id: str, part: int, end: Ended) -> None:
@@ -279,7 +292,22 @@ class Delivery(Actor[DeliveryPlanned]):
             "delivery failed", account=self._outlet.account, plan=plan_id, part=part, fate=end.fate, reason=end.reason
         )
         fact = DeliveryFailed(plan=plan_id, part=part, fate=end.fate, reason=end.reason)
-        await self._outlet.record(conversation, plan_id, fact)
+        await self._outlet.record(conversation, plan_id, fact, *await self._notices(conversation, plan_id, end))
+
+    async def _notices(self, conversation: str, plan_id: str, end: Ended) -> Sequence[DeliveryPlanned]:
+        """Returns what the person is told of a plan that failed; nothing of one that is such a notice itself."""
+        plan = (await self._outlet.chats.load(conversation)).plans.get(plan_id)
+        record = await self._outlet.planned(conversation, plan) if plan else None
+        if record is None or not isinstance(record.event, DeliveryPlanned) or end.fate == "gone" or end.silent:
+            return ()
+        if (event := record.event).purpose == "notice":
+            return ()
+        text = UNKNOWN if end.fate == "unknown" else REFUSED
+        target, thread, user = event.target, event.thread, event.user
+        notice = DeliveryPlanned(
+            plan=f"{plan_id}/failed", purpose="notice", target=target, text=text, thread=thread, user=user
+        )
+        return [notice]
 
     # ── one part ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -293,18 +321,17 @@ class Delivery(Actor[DeliveryPlanned]):
                 return message
             job.own.unsent.add(job.part)
         await self._outlet.turns.send(job.event.target.chat, job.group)
-        marked = not way.repeatable and not findable
-        if marked:
+        if way.posts:
             job.own.unsent.add(job.part)  # if what follows is stored and we do not hear of it
             await self._outlet.record(job.conversation, job.id, DeliveryAttempted(plan=job.id, part=job.part))
         job.own.unsent.discard(job.part)
         try:
             message = await self._outlet.call(job.event.target, way.call, way.seconds)
         except FateUnknown as error:
-            raise self._doubted(job, way, error) from error
+            raise self._doubted(job, error, again=way.repeatable or findable) from error
         except ERRORS as error:
             job.own.unsent.add(job.part)
-            if marked:
+            if way.posts:
                 fact = DeliveryAttempted(plan=job.id, part=job.part, withdrawn=True)
                 await self._outlet.record(job.conversation, job.id, fact)
             raise self._refused(job, error) from error
@@ -313,11 +340,7 @@ class Delivery(Actor[DeliveryPlanned]):
 
     def _is_in_doubt(self, job: _Job) -> bool:
         """Tells whether the platform may have the part already."""
-        if job.part in job.own.unsent:
-            return False
-        if not self._platform.traits.answers_can_be_found:
-            return job.plan.attempted >= job.part
-        return job.part in job.own.doubts or self._outlet.is_older(job.plan.seq)
+        return job.part not in job.own.unsent and job.plan.attempted >= job.part
 
     async def _look(self, job: _Job, key: str) -> str | None:
         """Looks for a message by its key. Raises `Ended` where that is impossible."""
@@ -331,7 +354,9 @@ class Delivery(Actor[DeliveryPlanned]):
             return await self._outlet.call(target, lambda: self._platform.find(target, key, since))
         except RateLimited as error:
             raise Later(error.seconds) from error
-        except Unavailable as error:  # also of unknown fate: it changes nothing
+        except FateUnknown as error:  # nor can the platform tell
+            raise self._doubted(job, error) from error
+        except Unavailable as error:
             if self._is_too_old(job):
                 raise Ended("unknown", str(error)) from error
             raise Later(job.own.pause()) from error
@@ -342,13 +367,10 @@ class Delivery(Actor[DeliveryPlanned]):
         except Rejected as error:
             raise Ended("unknown", f"it cannot be looked for: {error}") from error
 
-    def _doubted(self, job: _Job, way: _Way, error: FateUnknown) -> Exception:
-        """Returns what follows from a call of unknown fate."""
+    def _doubted(self, job: _Job, error: FateUnknown, *, again: bool = True) -> Exception:
+        """Returns what follows from a call of unknown fate. `again`: the fate can be found out, or does not matter."""
         job.own.doubts[job.part] = doubts = job.own.doubts.get(job.part, 0) + 1
-        again = way.repeatable or self._platform.traits.answers_can_be_found
-        if not again or doubts >= DOUBTS:
-            return Ended("unknown", str(error))
-        return Later(job.own.pause())
+        return Later(job.own.pause()) if again and doubts < DOUBTS else Ended("unknown", str(error))
 
     def _refused(self, job: _Job, error: Exception) -> Exception:
         """Returns what follows from a call that certainly had no effect."""
@@ -386,7 +408,7 @@ class Delivery(Actor[DeliveryPlanned]):
         content = self._content(job)
         if job.part == 0 and not job.own.anew:
             if message := self._replaced(job, state):
-                return _Way(lambda: self._edit(job, message, content), repeatable=True)
+                return _Way(lambda: self._edit(job, message, content), repeatable=True, posts=False)
             if (draft := await self._draft_of(job)) is not None:
                 return _Way(lambda: draft.finish(content, key), repeatable=bool(draft.message))
         return _Way(lambda: self._platform.post(target, content, key))
@@ -412,18 +434,24 @@ class Delivery(Actor[DeliveryPlanned]):
         own, key = job.own, f"{job.id}/draft"
         if not own.draft_known and job.event.purpose == "answer" and not job.event.replaces:
             draft = await self._lives.take(job.id)
-            message = job.plan.draft
-            if draft is None and not message and self._was_begun_elsewhere(job):
-                message = await self._look(job, key) or ""
+            message, findable = job.plan.draft, self._platform.traits.answers_can_be_found
+            if draft is None and not message and findable and not self._lives.are_known(job.id):
+                message = await self._begun_elsewhere(job, key)
             if draft is None and message:
                 draft = self._platform.draft(job.event.target, key, message)
             own.draft = draft
         own.draft_known = True
         return own.draft
 
-    def _was_begun_elsewhere(self, job: _Job) -> bool:
-        """Tells whether a process that died may have begun a draft without recording it."""
-        return self._platform.traits.answers_can_be_found and self._outlet.is_older(job.plan.seq)
+    async def _begun_elsewhere(self, job: _Job, key: str) -> str:
+        """Returns the message of a draft that a process began and did not record; "" if there is none, or nobody knows:
+        the answer does not depend on it."""
+        try:
+            return await self._look(job, key) or ""
+        except Ended as end:
+            if end.fate == "gone":
+                raise
+            return ""
 
     async def _drop(self, job: _Job, draft: Draft) -> None:
         """Takes back a draft that no text replaces."""

@@ -78,13 +78,13 @@ class Outlet:
                 return record
         return None
 
-    async def record(self, conversation: str, plan: str, event: Event) -> None:
-        """Appends a fact of an open plan. One that is known is not appended again."""
+    async def record(self, conversation: str, plan: str, event: Event, *more: Event) -> None:
+        """Appends a fact of an open plan, and what follows from it. One that is known is not appended again."""
 
         def decide(state: Conversation) -> Sequence[Event]:
             known = state.plans.get(plan)
             repeated = known and isinstance(event, DeliverySent) and event.part != len(known.messages)
-            return [event] if known and known.open and not repeated else []
+            return [event, *more] if known and known.open and not repeated else []
 
         state = await self.chats.load(conversation)
         cause = state.plans[plan].event if plan in state.plans else None

@@ -4,7 +4,8 @@ Guarantees, at the moment at which `Turns` lets a call pass: no chat gets a mess
 after the last, no message is edited sooner than its interval after the last edit, no group gets more than
 `group_per_minute` calls in a minute, the account makes no more than `per_second` in a second, and no chat is called
 before the pause has passed that the platform asked for. Edits give way to messages: they wait while one does, and
-leave a part of a group's minute to them. Non-guarantees: pauses are not remembered over a restart.
+leave a part of a group's minute to them. Signs that somebody is at work take what is left. Non-guarantees: pauses are
+not remembered over a restart.
 """
 
 from __future__ import annotations
@@ -88,6 +89,11 @@ class Schedule:
             return 0.0
         return max(0.0, _room(self._calls, self.pace.per_second, SECOND, now) - now)
 
+    def has_spare(self, now: float) -> bool:
+        """Tells whether less than half of the account's calls in a second were made."""
+        _room(self._calls, 1, SECOND, now)
+        return self.pace.per_second <= 0 or len(self._calls) < self.pace.per_second / 2
+
     def called(self, now: float) -> None:
         self._calls.append(now)
 
@@ -105,10 +111,6 @@ class Schedule:
         """Forgets a draft."""
         if chat in self._chats:
             self._chats[chat].edited.pop(draft, None)
-
-    def refused_until(self) -> float:
-        """Returns when the last pause ends that the platform has asked for."""
-        return max((chat.refused_until for chat in self._chats.values()), default=NEVER)
 
     def _note(self, chat: str, now: float) -> _Chat:
         if len(self._chats) > KEPT_CHATS:
@@ -138,7 +140,10 @@ class Turns:
     def __init__(self, pace: Pace, clock: Callable[[], float] = time.monotonic) -> None:
         self.schedule = Schedule(pace)
         self._clock = clock
-        self._account = anyio.Lock()
+        self._calls = anyio.Lock()
+        self._edits = anyio.Lock()
+        self._waiting = 0
+        """Calls that wait for the account's turn, other than edits."""
 
     async def send(self, chat: str, group: bool) -> None:
         """Waits for the turn of a message, after those of the same chat that came before. Raises `Later`."""
@@ -171,7 +176,7 @@ class Turns:
             elif self.schedule.chat(chat).senders:
                 await anyio.sleep(LOOK_SECONDS)
             else:
-                await self.call()
+                await self._call_for_edit()
                 if not self.schedule.until_edit(chat, group, draft, self._clock()):
                     self.schedule.edited(chat, draft, self._clock())
                     return
@@ -182,12 +187,34 @@ class Turns:
 
     async def call(self) -> None:
         """Waits until the account may make a call; first come, first served."""
-        async with self._account:
+        self._waiting += 1
+        try:
+            async with self._calls:
+                while True:
+                    if not (wait := self.schedule.until_call(self._clock())):
+                        break
+                    await anyio.sleep(wait)
+                self.schedule.called(self._clock())
+        finally:
+            self._waiting -= 1
+
+    async def _call_for_edit(self) -> None:
+        """Waits until the account may make a call that no message waits for."""
+        async with self._edits:
             while True:
-                if not (wait := self.schedule.until_call(self._clock())):
+                wait = self.schedule.until_call(self._clock())
+                if not wait and not self._waiting:
                     break
-                await anyio.sleep(wait)
+                await anyio.sleep(max(wait, LOOK_SECONDS))
             self.schedule.called(self._clock())
+
+    def spare(self) -> bool:
+        """Takes the turn for a call that can be left out. Returns whether there was one: others have half of it all."""
+        now = self._clock()
+        if self._waiting or not self.schedule.has_spare(now):
+            return False
+        self.schedule.called(now)
+        return True
 
     def pause(self, chat: str) -> float:
         """Returns the rest of the pause that the platform asked for, in seconds."""

@@ -179,7 +179,7 @@ class DeliveryDrafted(Event, frozen=True):
 
 
 class DeliveryAttempted(Event, frozen=True):
-    """A part is about to be sent to a platform that cannot be asked later whether it has it."""
+    """A part is about to be sent: if nothing follows, its fate is unknown."""
 
     plan: str
     part: int

@@ -48,7 +48,7 @@ class Plan(msgspec.Struct, frozen=True):
     event: str
     draft: str = ""
     attempted: int = -1
-    """The last part that was about to be sent, on platforms that cannot be asked."""
+    """The last part that was about to be sent."""
     messages: tuple[str, ...] = ()
     """The platform's ids of the parts that were sent."""
     parts: int = -1

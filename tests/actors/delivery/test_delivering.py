@@ -39,7 +39,8 @@ async def test_a_plan_is_said_in_parts(side: Side, findable: bool) -> None:
     assert state.plans["p"].messages == ("m1", "m2", "m3")
     assert state.plans["p"].parts == 3
     types = [record.type for record in await side.facts()]
-    assert types.count("delivery.attempted") == (0 if findable else 3)
+    assert types[1:] == ["delivery.attempted", "delivery.sent"] * 3
+    assert platform.made("find") == []
 
 
 async def test_plans_are_executed_in_order(side: Side) -> None:
@@ -178,6 +179,25 @@ async def test_a_text_that_is_refused_twice_ends_its_plan(side: Side, findable: 
 )
 def test_plain(text: str, expected: str) -> None:
     assert plain(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"), [("lost", delivering.UNKNOWN), ("reject", delivering.REFUSED), ("gone", None)]
+)
+async def test_an_answer_that_failed_is_told_of(side: Side, fault: str, text: str | None) -> None:
+    """Once, and not where nobody could read it."""
+    platform = store(findable=False)
+    platform.fail("post", *[Fault(fault)] * 4)  # type: ignore[arg-type]
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("p", "one", purpose="answer")
+        await side.done()
+        platform.faults.clear()
+        await side.plan("q", "one", purpose="answer")
+        platform.fail("post", *[Fault(fault)] * (2 if fault == "reject" else 1))  # type: ignore[arg-type]
+        await side.done()
+    plans = (await side.state()).plans
+    assert list(plans) == ["p", *(["p/failed"] if text else []), "q", *(["q/failed"] if text else [])]
+    assert platform.texts()[-1:] == ([text] if text else [])
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
