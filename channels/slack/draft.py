@@ -28,7 +28,7 @@ class SlackDraft:
         self._target = target
         self._key = key
         self._message = message
-        self._streaming = bool(message)
+        self._streaming = bool(message) and platform.has_streams(target)
         """The message may be an open stream."""
         self._streamed: str | None = None
         """What the stream shows; None if the message is updated instead."""
