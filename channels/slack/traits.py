@@ -17,4 +17,4 @@ TRAITS = Traits(
     largest_file=1 << 30,
 )
 OPTIONS = ("base_url",)
-"""Keys of the settings besides the credentials."""
+"""Settings besides the credentials."""
