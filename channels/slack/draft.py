@@ -28,11 +28,12 @@ class SlackDraft:
         self._target = target
         self._key = key
         self._message = message
-        self._streaming = bool(message)
+        self._streaming = bool(message) and platform.has_streams(target)
         """The message may be an open stream."""
         self._streamed: str | None = None
         """What the stream shows; None if the message is updated instead."""
         self._shown: tuple[str, str] | None = None
+        self._begun = False
 
     @property
     def message(self) -> str:
@@ -134,10 +135,12 @@ class SlackDraft:
         self._streaming, self._streamed = False, None
 
     def _may_call(self) -> bool:
-        """Returns whether the limits of the workspace leave room for one more change of a draft."""
+        """Returns whether the limits of the workspace leave room for one more call of a draft."""
+        web = self._platform.web
         if not self._message:
-            return not self._may_stream() or self._platform.web.has_room("chat.startStream")
-        return self._platform.web.has_room("chat.update" if self._streamed is None else "chat.appendStream")
+            self._begun = self._begun or web.begin_draft()
+            return self._begun
+        return web.has_room("chat.update" if self._streamed is None else "chat.appendStream")
 
     def _may_stream(self) -> bool:
         return bool(self._target.sender) and self._platform.has_streams(self._target)

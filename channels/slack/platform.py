@@ -18,6 +18,7 @@ from weakref import WeakSet
 import anyio
 import msgspec
 import structlog
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from channels.markup import slack as markup
 from channels.slack import inbound
@@ -45,6 +46,8 @@ REMEMBERED = 1000
 DRAFT = "/draft"
 """Ends the keys of drafts (`core.chat.port.Platform.draft`)."""
 PROBES = 5
+"""Messages that may be an open stream, of which Slack is asked."""
+KEYS_SCOPE = "metadata.message:read"
 _BLOCKS_REFUSED = ("invalid_blocks", "msg_blocks_too_long")
 SCOPES: Mapping[str, str] = {
     "app_mentions:read": "to be mentioned in channels",
@@ -56,7 +59,7 @@ SCOPES: Mapping[str, str] = {
     "files:write": "to send files",
     "groups:history": "to read in private channels",
     "im:history": "to read direct messages",
-    "metadata.message:read": "to see which of its messages have arrived",
+    KEYS_SCOPE: "to see which of its messages have arrived",
     "mpim:history": "to read group messages",
     "reactions:write": "to show that it works where there is no status",
     "users:read": "to know the names of people",
@@ -88,6 +91,7 @@ class SlackPlatform:
         self._ping_seconds = ping_seconds
         self._connected_web: Web | None = None
         self._known_bot: Identity | None = None
+        self._granted: frozenset[str] = frozenset()
         self._names: dict[str, str] = {}
         self._names_are_allowed = True
         self._working: dict[tuple[str, str, str], tuple[str, float]] = {}
@@ -110,7 +114,7 @@ class SlackPlatform:
     async def _authorise(self) -> Identity:
         answer = await self.web.auth()
         bot = Identity(str(answer["team_id"]), str(answer["user_id"]), str(answer.get("bot_id") or ""))
-        self._known_bot = bot
+        self._known_bot, self._granted = bot, _scopes(answer)
         return bot
 
     async def check(self) -> Sequence[Finding]:
@@ -118,7 +122,7 @@ class SlackPlatform:
         try:
             answer = await self.web.auth()
             findings.append(Finding(True, f"bot token: {answer.get('user')} in {answer.get('team')}"))
-            granted = str(answer.headers.get("x-oauth-scopes", "")).replace(" ", "").split(",")
+            granted = _scopes(answer)
             for scope, purpose in SCOPES.items():
                 if scope not in granted:
                     advice = "OAuth & Permissions → Bot Token Scopes → add it, then reinstall the app"
@@ -215,8 +219,11 @@ class SlackPlatform:
         for message in messages:
             if key_of(message) == key or any(block.get("block_id") == label for block in message.get("blocks") or ()):
                 return str(message["ts"])
-        if key.endswith(DRAFT) and self.has_streams(target):
-            return await self._open_stream(target, messages)
+        if key.endswith(DRAFT) and self.has_streams(target) and (stream := await self._open_stream(target, messages)):
+            return stream
+        if KEYS_SCOPE not in self._granted:
+            # It may be there: to say that it is not would post it twice.
+            raise Rejected(f"the app may not read the keys of its messages: the scope {KEYS_SCOPE} is missing")
         return None
 
     async def _open_stream(self, target: Target, messages: Sequence[Mapping[str, Any]]) -> str | None:
@@ -378,6 +385,11 @@ class SlackPlatform:
     async def close(self) -> None:
         if self._connected_web is not None:
             await self._connected_web.close()
+
+
+def _scopes(answer: AsyncSlackResponse) -> frozenset[str]:
+    """Returns the scopes of the bot token, which Slack states with each answer."""
+    return frozenset(str(answer.headers.get("x-oauth-scopes", "")).replace(" ", "").split(","))
 
 
 def _place(target: Target) -> tuple[str, str, str]:

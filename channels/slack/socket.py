@@ -137,8 +137,8 @@ class Connection(SocketModeClient):
         for task in tasks:
             task.cancel()
         with anyio.CancelScope(shield=True):
-            await asyncio.gather(*tasks, return_exceptions=True)
             with anyio.move_on_after(CLOSE_SECONDS):
+                await asyncio.gather(*tasks, return_exceptions=True)
                 if self.current_session is not None:
                     await self.current_session.close()
             await self.aiohttp_client_session.close()

@@ -29,11 +29,13 @@ FILE_TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=10, sock_read=30)
 DRAFT_CALLS: Mapping[str, int] = {
     "assistant.threads.setStatus": 30,
     "chat.appendStream": 80,
-    "chat.startStream": 15,
     "chat.update": 30,
 }
-"""Calls in a minute that drafts may make, so that Slack's limits for the whole workspace (20, 50 and 100) leave room
-for answers."""
+"""Calls in a minute up to which drafts grow, so that Slack's limits for the whole workspace (50 and 100) leave room for
+answers."""
+DRAFTS = 15
+"""Drafts that are begun in a minute. At its end, each needs a `chat.update`, and each stream a `chat.stopStream`.
+Slack allows 20 of the latter."""
 MINUTE = 61.0
 RETRY_SECONDS = 30.0
 """Pause after a refusal that names none."""
@@ -78,10 +80,13 @@ class Web:
         self.session = aiohttp.ClientSession(timeout=TIMEOUT)
         # The SDK's own handlers would post twice (S1) and wait within a call (S2).
         self.client = AsyncWebClient(bot_token, base_url=base_url, session=self.session, retry_handlers=[])
+        # The SDK knows the proxy of the environment.
+        self._way: dict[str, Any] = {"timeout": FILE_TIMEOUT, "proxy": self.client.proxy}
         self._bot_token = bot_token
         self._app_token = app_token
         self._refused_until: dict[tuple[str, str], float] = {}
         self._recent: dict[str, deque[float]] = {method: deque() for method in DRAFT_CALLS}
+        self._begun: deque[float] = deque()
 
     async def call(
         self, method: str, request: Coroutine[Any, Any, AsyncSlackResponse], *, effect: bool = True, chat: str = ""
@@ -107,10 +112,15 @@ class Web:
 
     def has_room(self, method: str) -> bool:
         """Returns whether a draft may make a call now: it gives way to answers."""
-        now, recent = monotonic(), self._recent[method]
-        while recent and recent[0] <= now - MINUTE:
-            recent.popleft()
-        return len(recent) < DRAFT_CALLS[method] and self._refused_until.get((method, ""), 0.0) <= now
+        free = _within_minute(self._recent[method]) < DRAFT_CALLS[method]
+        return free and self._refused_until.get((method, ""), 0.0) <= monotonic()
+
+    def begin_draft(self) -> bool:
+        """Returns whether one more draft may begin in this minute, and counts it."""
+        if _within_minute(self._begun) >= DRAFTS:
+            return False
+        self._begun.append(monotonic())
+        return True
 
     async def auth(self) -> AsyncSlackResponse:
         return await self.call("auth.test", self.client.auth_test(), effect=False)
@@ -133,7 +143,7 @@ class Web:
                     yield chunk
 
             length = {"Content-Length": str(file.stat().st_size)}
-            async with self.session.post(url, data=chunks(), headers=length, timeout=FILE_TIMEOUT) as response:
+            async with self.session.post(url, data=chunks(), headers=length, **self._way) as response:
                 if response.status == 429:
                     raise RateLimited("files upload: HTTP 429", _seconds(response.headers))
                 if response.status >= 500:
@@ -145,7 +155,7 @@ class Web:
         """Writes a file of Slack into a file. `html`: a page is what it should be. Raises `Rejected` if it is over
         `limit` bytes, or the page at which people sign in (research im-platforms §2.1)."""
         bearer = {"Authorization": f"Bearer {self._bot_token}"}
-        get = self.session.get(url, headers=bearer, timeout=FILE_TIMEOUT)
+        get = self.session.get(url, headers=bearer, **self._way)
         async with reaching("files download"), get as response:
             if response.status == 429:
                 raise RateLimited("files download: HTTP 429", _seconds(response.headers))
@@ -167,6 +177,13 @@ class Web:
 
     async def close(self) -> None:
         await self.session.close()
+
+
+def _within_minute(times: deque[float]) -> int:
+    """Returns how many times were within a minute; forgets the others."""
+    while times and times[0] <= monotonic() - MINUTE:
+        times.popleft()
+    return len(times)
 
 
 async def _answer(method: str, request: Awaitable[AsyncSlackResponse]) -> AsyncSlackResponse:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from pathlib import Path
 
 import anyio
 import pytest
 
-from channels.slack.platform import connect
+from channels.slack.platform import SCOPES, connect
 from core.chat.port import CredentialsDead
 from core.errors import Invalid, Unavailable
 from tests.channels.slack.server import BOT_USER, SlackServer
@@ -290,3 +293,12 @@ async def test_the_check_names_what_is_missing() -> None:
         server.bot_token_error = "account_inactive"
         assert (await platform.check())[0].what == "bot token: auth.test: account_inactive"
         await platform.close()
+
+
+def test_the_manifest_of_the_documentation_asks_for_what_is_checked() -> None:
+    page = (Path(__file__).parents[3] / "channels/http/docs/slack.md").read_text()
+    [text] = re.findall(r"^```json\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    manifest = json.loads(text)
+    assert manifest["oauth_config"]["scopes"]["bot"] == sorted(SCOPES)
+    assert manifest["settings"]["socket_mode_enabled"]
+    assert set(re.findall(r"`([a-z_.]+:[a-z]+)`", page)) - {"connections:write"} == set(SCOPES) - {"commands"}
