@@ -363,6 +363,8 @@ def _meaning(method: str, error: ErrorResponse, unanswered: type[Unavailable], *
     text = f"{method}: {error.message}"
     if error.status == 429:
         return RateLimited(text, float(error.parameters.get("retry_after", FLOOD_SECONDS)))
+    if error.status == 413:
+        return Rejected(f"{method}: the file is too large for Telegram")
     if error.status >= 500 or not error.from_telegram:
         return unanswered(text)
     if error.status == 401 or (error.status == 404 and not absent):

@@ -50,7 +50,7 @@ class Drafts:
     def finished(self, draft: int) -> None:
         self._finished.append(draft)
 
-    def is_finished(self, draft: int | None) -> bool:
+    def is_finished(self, draft: int) -> bool:
         return draft in self._finished
 
 

@@ -36,7 +36,7 @@ from core.errors import Invalid, Unavailable
 
 BASE_URL = "https://api.telegram.org"
 _TOKEN = re.compile(r"\d+:[\w-]+")
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger("sika.telegram")
 
 
 class Timing(NamedTuple):
@@ -51,6 +51,8 @@ class Timing(NamedTuple):
     longest_pause: float = 60.0
     conflicts: int = 5
     """Conflicts in a row that are normal: Telegram holds the last poll of a process that ended (research §2.2)."""
+    custody: float = 60.0
+    """How long the log may take for a message, before it counts as out of reach."""
     acknowledgement: float = 5.0
 
 
@@ -119,7 +121,7 @@ class Telegram:
                 connected, failures, conflicts = True, 0, 0
                 offset, failed = await self._take(updates, bot, receive, offset)
                 if failed:
-                    _log.warning("messages are asked for again", reason=str(failed))
+                    log.warning("messages are asked for again", reason=str(failed))
                     failures, pause = 1, self._pause(1)
             except CredentialsDead as error:
                 report.disconnected(str(error))
@@ -145,7 +147,7 @@ class Telegram:
         try:
             await self._api.register(COMMANDS)
         except (Unavailable, Rejected, ChatGone) as error:
-            _log.warning("the menu of commands was not registered", reason=str(error))
+            log.warning("the menu of commands was not registered", reason=str(error))
         return bot
 
     def _pause(self, failures: int) -> float:
@@ -169,7 +171,11 @@ class Telegram:
         async def take(events: Sequence[tuple[int, ChatReceived]]) -> None:
             for number, event in events:
                 try:
-                    await receive(event)
+                    with anyio.fail_after(self._timing.custody):
+                        await receive(event)
+                except TimeoutError:
+                    errors[number] = Unavailable(f"the message was not taken within {self._timing.custody:g} s")
+                    return
                 except Exception as error:
                     errors[number] = error
                     return
@@ -188,13 +194,13 @@ class Telegram:
         return first, errors[first]
 
     def _translated(self, update: Mapping[str, Any], bot: User) -> ChatReceived | None:
-        stopped = update.get("stopped_message_generation") or {}
-        if self._drafts.is_finished(stopped.get("draft_id")):
-            return None  # the press came too late: it must not stop the next answer
         try:
+            stopped = update.get("stopped_message_generation")
+            if stopped and self._drafts.is_finished(stopped["draft_id"]):
+                return None  # the press came too late: it must not stop the next answer
             return received(self._api.parsed(update), bot)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            _log.warning("an update of unknown shape was skipped", update=update.get("update_id"), reason=repr(error))
+            log.warning("an update of unknown shape was skipped", update=update.get("update_id"), reason=repr(error))
             return None
 
     async def _acknowledge(self, press: str) -> None:
@@ -202,7 +208,7 @@ class Telegram:
             try:
                 await self._api.acknowledge(press)
             except (Unavailable, Invalid) as error:
-                _log.info("a pressed button was not acknowledged", reason=str(error))
+                log.info("a pressed button was not acknowledged", reason=str(error))
 
     def parts(self, text: str) -> Sequence[str]:
         return markup.parts(text)

@@ -214,3 +214,40 @@ async def test_a_blocked_bot_cannot_finish(server: TelegramServer, platform: Tel
         await draft.show("Once upon", "")
     with pytest.raises(ChatGone):
         await draft.finish(Content("The end"), "k")
+
+
+HOSTILE = """# Heading 😀 with **bold *and italic* text**
+
+| a | b |
+|---|---|
+| `x` | **重要**的 |
+| @everyone | <script>alert(1)</script> |
+
+> quote with [a link](https://example.org/?q=1&r=2) and `code`
+>> nested ~~gone~~
+
+1. one
+   - two ***three***
+     ```python
+     def f(): return "```"  # 👩‍👩‍👧
+     ```
+2. <b>raw</b> &amp; \\_escaped\\_ __init__ a_b_c
+
+![image](javascript:alert(1)) مرحبا [x](tg://user?id=1)
+
+~~~
+never closed **here**
+"""
+
+
+async def test_no_prefix_of_a_hostile_answer_is_refused(
+    server: TelegramServer, platform: Telegram, ann: Target, team: Target
+) -> None:
+    for target in (ann, team):
+        draft = platform.draft(target, "run-1")
+        for end in range(0, len(HOSTILE), 9):
+            await draft.show(HOSTILE[:end], f"reading {end}")
+        for part in platform.parts(HOSTILE):
+            await draft.finish(Content(part), "k")
+    assert {call.status for call in server.calls} == {200}
+    assert "重要的" in server.answers(int(ann.chat))[0]

@@ -62,6 +62,22 @@ async def test_a_message_whose_custody_was_cancelled_comes_again(server: Telegra
         assert key_of(await second.message()) == key_of(entered[0])
 
 
+async def test_a_message_that_the_log_does_not_take_in_time_comes_again(server: TelegramServer) -> None:
+    account = account_of(server, QUICK._replace(custody=0.05))
+    tries: list[ChatReceived] = []
+
+    async def receive(event: ChatReceived) -> None:
+        tries.append(event)
+        await anyio.sleep(0 if len(tries) > 1 else 3600)
+
+    account.receive = receive  # type: ignore[method-assign]
+    server.person("ann").says("hello")
+    async with listening_with(account):
+        await until(lambda: not server.waiting())
+    await account.platform.close()
+    assert len(tries) == 2
+
+
 async def test_what_the_log_did_not_take_comes_again_and_holds_up_no_other_chat(server: TelegramServer) -> None:
     ann, ben = server.person("ann"), server.person("ben")
     account = account_of(server)
