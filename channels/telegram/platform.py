@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,7 +161,7 @@ class Telegram:
         """Hands over the messages, those of a chat in order. Returns the next offset, which confirms all before the
         first one that was not taken, and why that was not."""
         chats: dict[str, list[tuple[int, ChatReceived]]] = {}
-        for update in updates:
+        for update in sorted(updates, key=itemgetter("update_id")):
             number = int(update["update_id"])
             offset = max(offset, number + 1)
             event = self._translated(update, bot)

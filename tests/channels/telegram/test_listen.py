@@ -6,8 +6,11 @@ import asyncio
 import gc
 import logging
 import os
+import random
 import threading
 import traceback
+from collections.abc import Sized
+from functools import partial
 
 import anyio
 import pytest
@@ -127,6 +130,59 @@ async def test_a_broken_poll_is_repeated(server: TelegramServer, account: Accoun
     assert texts == {"first", "second"}
 
 
+async def test_messages_are_handed_over_in_the_order_of_their_updates(server: TelegramServer) -> None:
+    server.faults.reordered = True
+    for text in ("one", "two", "three"):
+        server.person("ann").says(text)
+    async with listening(server) as account:
+        assert [message.text for message in await account.messages(3)] == ["one", "two", "three"]
+
+
+async def test_nothing_is_lost_or_reordered_under_faults(server: TelegramServer) -> None:
+    """20 people write 5 messages each, while polls break, the log is away at times, and the process is replaced."""
+    chaos = random.Random(5)
+    log: dict[str, ChatReceived] = {}
+
+    class Taker(Account):
+        async def receive(self, event: ChatReceived) -> None:
+            """Takes each message once, as the inbox does, and fails now and then: before it has, or after."""
+            luck = chaos.random()
+            if luck < 0.1:
+                raise Unavailable("the log is away")
+            log.setdefault(f"{event.sender}/{key_of(event)}", event)
+            if luck < 0.2:
+                raise Unavailable("the log did not answer")
+
+    async def break_polls() -> None:
+        while True:
+            server.faults.add("getUpdates", chaos.choice(("drop", "lose", "status", "html")))
+            server.faults.duplicates = chaos.random() < 0.5
+            await anyio.sleep(0.1)
+            server.faults.clear()
+
+    async def write() -> None:
+        for number in range(5):
+            for person in range(20):
+                server.person(f"p{person}").says(f"{person}: {number}")
+                await anyio.sleep(0.001)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(break_polls)
+        group.start_soon(write)
+        for wanted in (30, 60, 100):
+            account = Taker(account_of(server).platform)
+            async with listening_with(account):
+                await until(partial(_has, log, wanted))
+            await account.platform.close()
+        group.cancel_scope.cancel()
+    written = [[event.text for event in log.values() if event.text.startswith(f"{person}:")] for person in range(20)]
+    assert written == [[f"{person}: {number}" for number in range(5)] for person in range(20)]
+
+
+def _has(log: Sized, count: int) -> bool:
+    return len(log) >= count
+
+
 async def test_the_state_follows_the_connection(server: TelegramServer, account: Account) -> None:
     await server.stop()
     await until(lambda: len(account.reports) > 1)
@@ -241,6 +297,8 @@ async def test_nothing_is_left_when_listening_is_cancelled(recwarn: pytest.Warni
         gc.collect()
         return sum(os.path.realpath(entry).rpartition("/")[2].startswith("socket:") for entry in _descriptors())
 
+    sockets()
+    recwarn.clear()  # those of other tests
     before = len(asyncio.all_tasks()), threading.active_count(), sockets()
     async with TelegramServer() as server, listening(server) as account:
         server.person("ann").says("hello")
