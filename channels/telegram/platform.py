@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -52,6 +53,8 @@ class Timing(NamedTuple):
     longest_pause: float = 60.0
     conflicts: int = 5
     """Conflicts in a row that are normal: Telegram holds the last poll of a process that ended (research §2.2)."""
+    quiet: float = 60.0
+    """Time without a conflict after which there is no other poller. Two pollers have answers in between."""
     custody: float = 60.0
     """How long the log may take for a message, before it counts as out of reach."""
     acknowledgement: float = 5.0
@@ -108,36 +111,41 @@ class Telegram:
     async def _listen(self, receive: Receive, report: Report) -> None:
         bot: User | None = None
         offset = failures = conflicts = 0
-        connected = False
+        conflicted_at = 0.0
+        connected = answered = False
         while True:
             pause = 0.0
             try:
                 if bot is None:
                     bot = await self._introduced()
-                held = self._timing.poll if connected else 0  # the first answer says at once that there is a connection
+                held = self._timing.poll if answered else 0  # the first answer says at once that there is a connection
                 updates = await self._api.updates(offset, held, self._timing.grace)
+                answered, failures = True, 0
                 report.heard()
-                if not connected:
+                if time.monotonic() - conflicted_at > self._timing.quiet:
+                    conflicts = 0
+                if not connected and conflicts <= self._timing.conflicts:
+                    connected = True
                     report.connected()
-                connected, failures, conflicts = True, 0, 0
                 offset, failed = await self._take(updates, bot, receive, offset)
                 if failed:
                     log.warning("messages are asked for again", reason=str(failed))
-                    failures, pause = 1, self._pause(1)
+                    pause = self._pause(1)
             except CredentialsDead as error:
                 report.disconnected(str(error))
                 raise
             except Conflict as error:
                 conflicts += 1
+                conflicted_at = time.monotonic()
                 pause = self._pause(max(1, conflicts - self._timing.conflicts))
                 if conflicts > self._timing.conflicts:
-                    connected = False
+                    connected = answered = False
                     report.disconnected(f"another poller or a webhook uses the bot token: {error}")
             except RateLimited as error:
                 pause = error.seconds
             except (Unavailable, ChatGone, Rejected) as error:
                 failures += 1
-                connected = False
+                connected = answered = False
                 pause = self._pause(failures)
                 report.disconnected(str(error))
             if pause:

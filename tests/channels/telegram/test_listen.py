@@ -233,15 +233,18 @@ async def test_another_poller_is_a_state(server: TelegramServer, account: Accoun
     await account.messages(1)
 
 
-async def test_two_pollers_lose_nothing(server: TelegramServer) -> None:
-    """Each poll ends the other's. The server counts them."""
+async def test_two_pollers_lose_nothing_and_say_so(server: TelegramServer) -> None:
+    """Each poll ends the other's, and answers in between do not look healthy. The server counts them."""
     ann = server.person("ann")
-    async with listening(server) as first, listening(server) as second:
-        await until(lambda: server.conflicts)
+    timing = QUICK._replace(quiet=60.0)
+    async with listening(server, timing) as first, listening(server, timing) as second:
+        await until(lambda: all("another poller" in each.reports[-1] for each in (first, second)))
         for text in ("one", "two", "three"):
             ann.says(text)
         await until(lambda: {message.text for message in first.received + second.received} == {"one", "two", "three"})
-    assert server.conflicts
+        await until(lambda: not server.waiting())
+        assert all("another poller" in each.reports[-1] for each in (first, second))
+    assert server.conflicts > 2 * QUICK.conflicts
 
 
 async def test_a_second_poll_of_the_same_account_never_leaves(server: TelegramServer, account: Account) -> None:
