@@ -18,9 +18,9 @@ import anyio
 import msgspec
 import structlog
 
-from actors import platforms
 from actors.accounts import Link
 from core.bus.connection import Endpoint
+from core.chat import platforms
 from core.chat.account import AGGREGATE, Accounts
 from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable

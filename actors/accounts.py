@@ -25,10 +25,10 @@ import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from actors import platforms
 from core.actor import Actor
 from core.bus import rpc
 from core.bus.connection import Endpoint, configured
+from core.chat import platforms
 from core.chat.account import AGGREGATE, Account, Accounts
 from core.chat.facts import ACCOUNT
 from core.chat.held import Held, Meter

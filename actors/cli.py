@@ -1037,8 +1037,8 @@ async def _channels(arguments: argparse.Namespace) -> int:
 
 async def _channels_test(arguments: argparse.Namespace) -> int:
     from actors import accounts as process
-    from actors import platforms
     from channels.terminal import channels
+    from core.chat import platforms
 
     name = process.named(arguments.platform, arguments.account)
     async with _accounts(arguments) as (_, accounts, config):

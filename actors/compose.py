@@ -18,7 +18,7 @@ import anyio
 import msgspec
 import structlog
 
-from actors import discovery, platforms
+from actors import discovery
 from actors.account_processes import Supervisor
 from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
@@ -27,6 +27,7 @@ from core import plugins
 from core.actor import Actor
 from core.bus import embedded
 from core.bus.connection import Endpoint, configured
+from core.chat import platforms
 from core.chat.account import Accounts
 from core.config.load import ConfigSource, reveal
 from core.config.settings import Config

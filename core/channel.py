@@ -171,7 +171,7 @@ class Desk:
         async with self._followers.follow(receipt.thread) as follower:
             await follower.hear(receipt.run)
             state = await self._threads.load(receipt.thread)
-            answer = _Growing(receipt.run, state)
+            answer = Growing(receipt.run, state)
             if answer.is_whole():
                 return
             async with aclosing(follower.since(state.seq, lambda: [answer.run])) as batches:
@@ -265,7 +265,7 @@ def _presented(state: ThreadState, run: Run) -> list[str]:
     return [path for patch in patches for path in patch.get("artifacts", ())]
 
 
-class _Growing:
+class Growing:
     """The text of one run's newest answer while it is being made."""
 
     def __init__(self, run_id: str, state: ThreadState) -> None:
@@ -280,8 +280,9 @@ class _Growing:
         return self._folding.state.runs[self._id]
 
     def is_whole(self) -> bool:
-        """Tells whether the run has ended."""
-        return not self.run.open
+        """Tells whether the run has ended, or is not there any more."""
+        run = self._folding.state.runs.get(self._id)
+        return run is None or not run.open
 
     def take(self, batch: Batch) -> bool:
         """Returns whether there is more to show."""
@@ -303,7 +304,7 @@ class _Growing:
     def _preview(self, preview: Preview) -> None:
         if preview.after > self._folding.state.seq:
             self._ahead.put(preview)
-        elif self.run.awaits(preview.after):
+        elif not self.is_whole() and self.run.awaits(preview.after):
             begins = preview.message != self._reader.message
             piece = self._reader.take(preview)
             if piece is not None and piece.part == "text":

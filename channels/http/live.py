@@ -13,6 +13,7 @@ import structlog
 from aiohttp import web
 
 from channels.http import guard
+from core.chat.account import Accounts
 from core.config.load import Config
 from core.errors import SikaError, Unavailable
 from core.identity.principal import Principal
@@ -79,6 +80,8 @@ class Services:
     memories: Memories
     mcp: Directory
     """The MCP servers."""
+    accounts: Accounts
+    """The accounts of chat platforms."""
     config: Callable[[], Config]
     call: Ask
     """Asks an actor, wherever it runs."""
@@ -109,6 +112,7 @@ class Services:
             stores=Stores(system.log, actor=ACTOR),
             memories=Memories(system.log, actor=ACTOR),
             mcp=Directory(system.log, config, Seal(home)),
+            accounts=Accounts(system.log, config, Seal(home)),
             config=config,
             call=system.call,
             home=home,

@@ -17,6 +17,7 @@ from channels.http.endpoint import Routes
 from channels.http.live import LIVE, Live, Services
 from channels.http.routes import ROOT
 from core.bus.streams import message_count
+from core.chat.status import statuses
 from core.config.load import Config
 from core.errors import NotFound, Unavailable
 from core.events import Record
@@ -46,6 +47,13 @@ HANDLED = _gauge("sika_actor_handled", "Wake-ups and requests that this process 
 FAILED = _gauge("sika_actor_failed", "Failed attempts of this process since its start.", "actor")
 RESTARTS = _gauge("sika_actor_restarts", "Restarts of loops of this process after an error.", "actor")
 ACTOR_LAG = _gauge("sika_actor_lag_events", "Events of the log that this process has not dispatched yet.", "actor")
+CHAT_UP = _gauge("sika_chat_connected", "1 if an account of a chat platform is connected, else 0.", "account")
+CHAT_IN = _gauge("sika_chat_received", "Messages that an account's process received since its start.", "account")
+CHAT_OUT = _gauge("sika_chat_sent", "Messages and changes that an account's process sent since its start.", "account")
+CHAT_FAILED = _gauge("sika_chat_failed", "Calls of the platform that failed since the process's start.", "account")
+CHAT_RECONNECTS = _gauge("sika_chat_reconnects", "Connections after the first since the process's start.", "account")
+CHAT_LIMITED = _gauge("sika_chat_rate_limited", "1 while the platform asks to wait, else 0.", "account")
+CHAT_OPEN = _gauge("sika_chat_open_deliveries", "Conversations in which something is to be said.", "account")
 DURATION = _gauge("sika_actor_duration_seconds", "Duration of the newest 512 pieces of work.", "actor", "quantile")
 
 Values = Mapping[tuple[str, ...], float]
@@ -120,6 +128,9 @@ class Meter:
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(ASK_SECONDS):
                 values[BURIED] = _one(await message_count(log.bus, "dlq"))
+        with suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(2 * ASK_SECONDS):  # a frozen process is waited for, too
+                values.update(await self._chats())
         return exposition.text(values, numbers.histograms)
 
     def _actors(self) -> dict[Family, Values]:
@@ -138,6 +149,22 @@ class Meter:
                 for quantile, ms in (("0.5", actor.p50_ms), ("0.95", actor.p95_ms))
                 if ms is not None
             },
+        }
+        return {family: values for family, values in families.items() if values}
+
+    async def _chats(self) -> dict[Family, Values]:
+        """Returns the numbers of the accounts of chat platforms, as their processes say."""
+        accounts = await self._services.accounts.all()
+        enabled = {name: True for name, account in accounts.items() if account.settings.enabled}
+        reports = {(status.account,): status for status in await statuses(self._services.log.bus, enabled)}
+        families: dict[Family, Values] = {
+            CHAT_UP: {name: status.state == "connected" for name, status in reports.items()},
+            CHAT_IN: {name: status.received for name, status in reports.items()},
+            CHAT_OUT: {name: status.sent for name, status in reports.items()},
+            CHAT_FAILED: {name: status.failures for name, status in reports.items()},
+            CHAT_RECONNECTS: {name: status.reconnects for name, status in reports.items()},
+            CHAT_LIMITED: {name: bool(status.rate_limited_until) for name, status in reports.items()},
+            CHAT_OPEN: {name: n for name, status in reports.items() if (n := status.open_deliveries) is not None},
         }
         return {family: values for family, values in families.items() if values}
 

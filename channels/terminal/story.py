@@ -10,6 +10,8 @@ import msgspec
 from channels.terminal.text import Style, about, clean, one_line
 from channels.terminal.undecoded import fields_of, problem_of
 from core.channel import ConversationBegun, ReplyDelivered
+from core.chat import connections
+from core.chat import facts as chats
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -232,6 +234,17 @@ def _approval_resolved(event: ApprovalResolved) -> str:
     return f"{words[event.decision]}{by}" + (f": {event.message}" if event.message else "")
 
 
+def _received(event: chats.ChatReceived) -> str:
+    parts = [f"“{one_line(event.text, WORDS)}”"] if event.text else []
+    parts += [f"presses {event.choice.button}"] if event.choice else []
+    return ", ".join([*parts, *(attachment.name for attachment in event.attachments)])
+
+
+def _said(event: chats.DeliveryPlanned) -> str:
+    buttons = [f"[{button.label}]" for button in event.buttons]
+    return " ".join([f"“{one_line(event.text, WORDS)}”", *buttons, *(artifact.name for artifact in event.artifacts)])
+
+
 def _question(value: Any) -> str:
     """Returns a question that a paused run waits on."""
     match value:
@@ -357,6 +370,21 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     SigninFailed: lambda e: "",
     SigninLocked: lambda e: f"until {e.until}",
     SigninSucceeded: lambda e: "",
+    chats.ChatReceived: lambda e: f"{e.sender_name or e.sender}: {_received(e)}",
+    chats.ChatFetched: lambda e: ", ".join(f"{f.name} ({f.error})" if f.error else f.name for f in e.files),
+    chats.ChatRouted: lambda e: (
+        e.outcome + (f", run {e.run_id}" if e.run_id else "") + (f": {e.reason}" if e.reason else "")
+    ),
+    chats.ChatBegun: lambda e: f"thread {e.thread} of {e.user}",
+    chats.DeliveryPlanned: lambda e: f"{e.purpose}{' in place of another' if e.replaces else ''}: {_said(e)}",
+    chats.DeliveryDrafted: lambda e: f"the answer grows in message {e.message}",
+    chats.DeliveryAttempted: lambda e: f"part {e.part + 1}",
+    chats.DeliverySent: lambda e: f"part {e.part + 1} of {e.parts}" + (f", message {e.message}" if e.message else ""),
+    chats.DeliveryFailed: lambda e: f"part {e.part + 1}, {e.fate}: {e.reason}",
+    chats.TopicNoted: lambda e: e.topic,
+    connections.ConnectionOffered: lambda e: f"{e.provider}, to {e.user}, until {e.expires}",
+    connections.ConnectionBound: lambda e: f"{e.name or e.external} on {e.account} is {e.user}",
+    connections.ConnectionRevoked: lambda e: e.connection,
     AssistantCreated: lambda e: f"{e.assistant}: {e.settings.name}",
     AssistantRevised: lambda e: f"{e.assistant}: {e.settings.name}",
     AssistantReverted: lambda e: f"{e.assistant}: version {e.number} is in force",

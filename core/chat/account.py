@@ -13,7 +13,8 @@ import msgspec
 
 from core.chat.facts import ACCOUNT
 from core.config.channels import AccountSettings
-from core.config.load import reveal
+from core.config.redaction import redactor
+from core.config.sections import Secret
 from core.config.settings import Config
 from core.errors import Invalid, SikaError
 from core.events import Aggregate, Event, Record
@@ -69,9 +70,14 @@ class Account(msgspec.Struct, frozen=True):
     name: str
     settings: AccountSettings
     values: Mapping[str, Any]
-    """Credentials and options, for the platform. In plain text."""
+    """Credentials and options, for the platform: see `reveal`."""
     problem: str = ""
     """Why its credentials cannot be used."""
+
+    @classmethod
+    def fresh(cls, name: str) -> Account:
+        """Returns an account that is not configured."""
+        return cls(name, AccountSettings(), {})
 
     @property
     def platform(self) -> str:
@@ -107,6 +113,8 @@ class Accounts:
             raise Invalid(f"{name[:64]!r} cannot be the name of an account")
         if len(values) > MOST_VALUES or any(len(value) > MOST_CHARACTERS for value in values.values()):
             raise Invalid(f"at most {MOST_VALUES} values of at most {MOST_CHARACTERS} characters")
+        for value in values.values():
+            redactor.add(value)
         sealed = {key: self._seal.seal(value, PURPOSE) for key, value in values.items()}
         event = AccountConfigured(account=name, values=sealed)
         await self._states.decide(SCOPE, lambda _: [event], actor=actor)
@@ -126,11 +134,11 @@ class Accounts:
 
     def _account(self, name: str, configured: AccountSettings | None, state: Entered) -> Account:
         settings, problem = configured or AccountSettings(), ""
-        values = reveal(settings.extra)
+        values = dict(settings.extra)
         if (sealed := state.values.get(name)) is not None:
             settings = msgspec.structs.replace(settings, enabled=True)
             try:
-                values |= {key: self._seal.open(value, PURPOSE) for key, value in sealed.items()}
+                values |= {key: Secret(self._seal.open(value, PURPOSE)) for key, value in sealed.items()}
             except SikaError as error:
                 problem = f"the entered credentials cannot be used: {error}"
         return Account(name, settings, values, problem)

@@ -165,6 +165,8 @@ class DeliveryPlanned(Event, frozen=True):
     user: str = ""
     replaces: str = ""
     """The plan whose message is changed: a question that was decided."""
+    question: str = ""
+    """The question that the buttons answer: the id of an approval, or of a message of `ask_clarification`."""
 
 
 class DeliveryDrafted(Event, frozen=True):
@@ -179,6 +181,8 @@ class DeliveryAttempted(Event, frozen=True):
 
     plan: str
     part: int
+    withdrawn: bool = False
+    """The platform refused it, or was not reached: certainly nothing was sent."""
 
 
 class DeliverySent(Event, frozen=True):

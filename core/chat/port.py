@@ -172,7 +172,8 @@ class Platform(Protocol):
         ...
 
     def draft(self, target: Target, key: str, message: str = "") -> Draft:
-        """Returns a draft, or the one that was begun before with `message`."""
+        """Returns a draft, or the one that was begun before with `message`. Its `key` ends with `/draft`, no other
+        does, and `find` knows it until the draft is finished."""
         ...
 
     async def post(self, target: Target, content: Content, key: str) -> str:

@@ -53,6 +53,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The platform's ids of the parts that were sent."""
     parts: int = -1
     failed: str = ""
+    question: str = ""
+    """The question whose buttons it shows, until a plan has replaced it."""
 
     @property
     def open(self) -> bool:
@@ -60,10 +62,12 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """`thread`: empty before the first message that became a run."""
+    """`thread`: the newest one, empty before the first message that became a run."""
 
     thread: str = ""
     user: str = ""
+    threads: Mapping[str, str] = {}
+    """The thread of each user: in a group, people do not share what belongs to them."""
     heard: Mapping[str, Heard] = {}
     """By `key_of`; the newest last."""
     plans: Mapping[str, Plan] = {}
@@ -90,16 +94,17 @@ def _after(state: Conversation, record: Record) -> Conversation:
             return change(state, heard=_told(state.heard, message, files=files))
         case ChatRouted(message=message, outcome=outcome, run_id=run):
             heard = _told(state.heard, message, outcome=outcome, run=run)
-            return change(state, heard=heard, runs=_with(state.runs, run, record.id) if run else state.runs)
+            waits = run and run not in state.plans  # it may have ended before this was written
+            return change(state, heard=heard, runs=_with(state.runs, run, record.id) if waits else state.runs)
         case ChatBegun(thread=thread, user=user):
-            return change(state, thread=thread, user=user)
-        case DeliveryPlanned(plan=id_):
+            return change(state, thread=thread, user=user, threads=_with(state.threads, user, thread))
+        case DeliveryPlanned(plan=id_, replaces=replaced, question=question):
             if id_ in state.plans:
                 return state
-            plan = Plan(record.seq, record.id, draft=state.drafts.get(id_, ""))
+            plan = Plan(record.seq, record.id, draft=state.drafts.get(id_, ""), question=question)
             return change(
                 state,
-                plans=_with(state.plans, id_, plan),
+                plans=_with(_changed(state.plans, replaced, question=""), id_, plan),
                 runs=_without(state.runs, id_),
                 drafts=_without(state.drafts, id_),
             )
@@ -107,8 +112,8 @@ def _after(state: Conversation, record: Record) -> Conversation:
             if id_ in state.plans:
                 return change(state, plans=_changed(state.plans, id_, draft=message))
             return change(state, drafts=_with(state.drafts, id_, message))
-        case DeliveryAttempted(plan=id_, part=part):
-            return change(state, plans=_changed(state.plans, id_, attempted=part))
+        case DeliveryAttempted(plan=id_, part=part, withdrawn=withdrawn):
+            return change(state, plans=_changed(state.plans, id_, attempted=part - 1 if withdrawn else part))
         case DeliverySent(plan=id_, part=part, parts=parts, message=message):
             known = state.plans.get(id_)
             if known is None or part != len(known.messages):

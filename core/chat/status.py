@@ -12,7 +12,7 @@ from core.bus import rpc
 from core.bus.connection import ApiError, Bus
 from core.errors import SikaError, Unavailable
 
-ASK_SECONDS = 2.0
+ASK_SECONDS = 1.0
 """Timeout of a process's answer."""
 
 State = Literal["disabled", "not running", "starting", "connected", "disconnected", "credentials dead", "failed"]

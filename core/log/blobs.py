@@ -60,7 +60,7 @@ class Blobs:
 
     async def _upload(self, aggregate: Aggregate, blob: Blob, body: bytes) -> None:
         """Stores the chunks, then the object's description. Each upload has a subject of its own (`nuid`)."""
-        await self._open()
+        await self.open()
         name = _name(aggregate, blob.sha256)
         nuid = f"{name}.{uuid7()}"
         for start in range(0, len(body), CHUNK_BYTES):
@@ -133,7 +133,7 @@ class Blobs:
         with _stream_may_be_missing():
             await erase_all(self._bus, _PLANE, self._bus.names.chunks(f"{_name(aggregate, '*')}.*"))
 
-    async def _open(self) -> None:
+    async def open(self) -> None:
         """Makes the store if there is none. Raises `Unavailable`."""
         if self._ready:
             return

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
+
+from core.errors import Invalid
+from core.paths import MAX_PART
 
 MOST_HEADINGS = 50
 """Limit of headings in an outline (contract runtime §5.2)."""
@@ -15,10 +19,33 @@ PREVIEW_LINES = 5
 LINE_CHARACTERS = 200
 """Limit of a line in an outline; a line of more than twice the length is no heading."""
 
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)(\.|\Z)", re.IGNORECASE)
+"""Names that are no files on Windows, where people may save what they get from here."""
+_JOINERS = "\u200c\u200d"
+"""Invisible, but part of words in some scripts and of emoji."""
 _KINDS = r"(?i:item|part|section|chapter|appendix|article|annex|schedule|exhibit)"
 _HASHES = re.compile(r"#{1,6}\s+(\S.*)")
 _STRUCTURAL = re.compile(rf"\*\*({_KINDS}\s+(?:\d[\w.]*|[IVXLC]+|[A-Z])\b[^*]*)\*\*")
 _SPLIT = re.compile(r"\*\*(\d+(?:\.\d+)*\.?)\*\*\s+\*\*([^*]+)\*\*")
+
+
+def plain_name(sent: str) -> str:
+    """A file name that is nothing else anywhere: no folder, no device, not hidden, no characters that deceive.
+
+    Raises `Invalid` for what names no file.
+    """
+    name = unicodedata.normalize("NFC", sent.rpartition("/")[2])
+    if "\\" in name:
+        raise Invalid("a file name has no backslash")
+    name = "".join(c for c in name if c in _JOINERS or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
+    name = name.strip().rstrip(". ")
+    if not name:
+        raise Invalid("names no file")
+    if name.startswith(".") or _DEVICES.match(name):
+        name = f"_{name}"
+    if len(name.encode()) > MAX_PART:
+        raise Invalid(f"a file name has no more than {MAX_PART} bytes")
+    return name
 
 
 class Heading(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from core.events import Aggregate, Record
-from core.memory.facts import KIND, FactReinforced, FactRemembered, MemoryExtracted
+from core.memory.facts import KIND, FactReinforced, FactRemembered, MemoryExtracted, MemoryKept
 from core.thread.state import ThreadState, fold
 from core.thread.subagents import shown
 from core.thread.threads import SUBAGENT
@@ -163,7 +163,10 @@ class Judge:
     async def remember(self, user: str, numbers: Iterable[int]) -> None:
         """Adds what is remembered of a user, whose threads have these numbers."""
         records = [record async for record in self._client.system.log.read(Aggregate(KIND, user))]
-        contents = Counter(r.event.fact.content for r in records if isinstance(r.event, FactRemembered))
+        kept = [n for n, record in enumerate(records) if isinstance(record.event, MemoryKept)]
+        records = records[kept[-1] :] if kept else records  # older events are erased sooner or later
+        contents = Counter(fact.content for r in records if isinstance(r.event, MemoryKept) for fact in r.event.facts)
+        contents.update(r.event.fact.content for r in records if isinstance(r.event, FactRemembered))
         facts = {FACT.format(number) for number in numbers}
         self._count("facts_missing", len(facts - contents.keys()), f"{user}: {sorted(facts - contents.keys())}")
         doubled = contents - Counter(facts)

@@ -145,7 +145,7 @@ def without_words(part: Any) -> Any:
     """A schema without its descriptions: those may be improved."""
     if isinstance(part, dict):
         return {key: without_words(value) for key, value in sorted(part.items()) if key != "description"}
-    return [without_words(value) for value in part] if isinstance(part, list) else part
+    return [without_words(value) for value in part] if isinstance(part, list | tuple) else part
 
 
 def breaks(old: Any, new: Any, place: str = "") -> Iterator[str]:

@@ -43,15 +43,12 @@ class Subsystem(NamedTuple):
 SUBSYSTEMS = (
     Subsystem("mcp_tasks", "Long tasks of MCP servers", f"{_T}/mcp-tasks", {"": []}),
     Subsystem("browser", "Browser control", f"{_T}/browser"),
-    Subsystem(
-        "channels",
-        "Chat channels",
-        "/channels",
-        {
-            "/": {"service_running": False, "channels": {}},
-            "/providers": {"enabled": False, "providers": []},
-            "/connections": {"connections": []},
-        },
+    *(
+        Subsystem("channels", "Connections of users with people on chat platforms", f"/channels/{name}", {"": empty})
+        for name, empty in (
+            ("providers", {"enabled": False, "providers": []}),
+            ("connections", {"connections": []}),
+        )
     ),
     Subsystem("integrations", "The Lark command line", "/integrations/lark", {"/status": _LARK_OFF}),
 )

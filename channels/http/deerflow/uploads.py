@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import stat
-import unicodedata
 from collections.abc import Container, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -31,6 +29,7 @@ from core.paths import MAX_PART, USER_DATA
 from core.ports.documents import KINDS, OLD
 from core.thread.folder import Draft, Folder
 from core.thread.follow import Stopping
+from core.thread.uploads import plain_name
 
 FIELD = "files"
 CHUNK_BYTES = 256 * 1024
@@ -39,10 +38,6 @@ MAX_OTHER_BYTES = 1 << 20
 """Limit of all form fields that are no files; they are ignored."""
 CONVERSION_SECONDS = 15.0
 """Time that the answer to an upload waits for the text of documents. They are converted in any case."""
-_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)(\.|\Z)", re.IGNORECASE)
-"""Names that are no files on Windows, where people may save what they get from here."""
-_JOINERS = "\u200c\u200d"
-"""Invisible, but part of words in some scripts and of emoji."""
 
 MAX_LISTED = 10_000
 
@@ -245,25 +240,6 @@ def url(thread_id: str, name: str) -> str:
 
 
 # ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def plain_name(sent: str) -> str:
-    """A file name that is nothing else anywhere: no folder, no device, not hidden, no characters that deceive.
-
-    Raises `Invalid` for what names no file.
-    """
-    name = unicodedata.normalize("NFC", sent.rpartition("/")[2])
-    if "\\" in name:
-        raise Invalid("a file name has no backslash")
-    name = "".join(c for c in name if c in _JOINERS or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp"))
-    name = name.strip().rstrip(". ")
-    if not name:
-        raise Invalid("names no file")
-    if name.startswith(".") or _DEVICES.match(name):
-        name = f"_{name}"
-    if len(name.encode()) > MAX_PART:
-        raise Invalid(f"a file name has no more than {MAX_PART} bytes")
-    return name
 
 
 def _claim(name: str, taken: Container[str]) -> str:

@@ -46,7 +46,6 @@ async def test_features(api: Api) -> None:
 
 READ: dict[str, Any] = {
     "/threads/t/mcp-tasks": [],
-    "/channels/": {"service_running": False, "channels": {}},
     "/channels/providers": {"enabled": False, "providers": []},
     "/channels/connections": {"connections": []},
 }
@@ -56,7 +55,7 @@ UNAVAILABLE = (
     ("mcp_tasks", "POST", "/threads/t/mcp-tasks/x/cancel"),
     ("browser", "POST", "/threads/t/browser/navigate"),
     ("browser", "GET", "/threads/t/browser/stream"),
-    ("channels", "POST", "/channels/slack/restart"),
+    ("channels", "DELETE", "/channels/connections/x"),
     ("integrations", "POST", "/integrations/lark/auth/start"),
 )
 

@@ -158,6 +158,10 @@ ONLY_REFUSING = {
     "GET /api/mcp/oauth/callback",
     "POST /api/mcp/oauth/{server}/login",
     "POST /api/mcp/servers/{name}/test",
+    # No account of a chat platform is configured, and the name of a platform is not guessed.
+    "DELETE /api/channels/{provider}/runtime-config",
+    "POST /api/channels/{name}/restart",
+    "POST /api/channels/{provider}/runtime-config",
 }
 """Operations that never succeed here."""
 ALWAYS = (400, 401, 403, 404, 413, 422, 429)

@@ -1,4 +1,5 @@
-"""Chat platforms: where their code is, which settings they know, and their connection. Imports no SDK before `connect`.
+"""Chat platforms by name: what is true of them, the settings they know, their connection. Only `connect` imports
+an SDK.
 
 A platform is a package with two modules. `traits` has `TRAITS` (`core.chat.port.Traits`) and, if it knows settings
 besides its credentials, their keys as `OPTIONS`. `platform` has `connect(settings)`, which returns a
@@ -8,15 +9,16 @@ names the package of another one.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import channels
 from core.chat.account import Account, platform_of
 from core.chat.port import Platform, Traits
 from core.config.channels import AccountSettings
+from core.config.load import reveal
 from core.config.redaction import redactor
 from core.config.settings import Config
 from core.errors import Invalid
@@ -24,7 +26,9 @@ from core.errors import Invalid
 
 def names() -> list[str]:
     """Returns the platforms of this repository."""
-    return sorted(path.parent.name for path in Path(channels.__file__).parent.glob("*/traits.py"))
+    package = find_spec("channels")
+    folders = package.submodule_search_locations if package is not None else None
+    return sorted(path.parent.name for folder in folders or () for path in Path(folder).glob("*/traits.py"))
 
 
 def traits(platform: str, config: Config) -> Traits:
@@ -43,19 +47,20 @@ def connect(account: Account, config: Config) -> Platform:
         raise Invalid(f"{account.name}: {account.problem}")
     if wrong := list(_mistakes(account.name, account.values, config)):
         raise Invalid("; ".join(wrong))
-    if missing := [each for each in known.credentials if not account.values.get(each.key)]:
+    values = reveal(account.values)
+    if missing := [each for each in known.credentials if not values.get(each.key)]:
         keys = ", ".join(f"{each.key} ({each.label})" for each in missing)
         raise Invalid(f"{_place(account.name)}: missing: {keys}")
     for each in known.credentials:
         if each.secret:
-            redactor.add(str(account.values[each.key]))
+            redactor.add(str(values[each.key]))
     try:
         module = _module(account.platform, "platform", config)
     except ModuleNotFoundError as error:
         raise Invalid(
             f"{account.name}: the Python package {error.name} is not installed; pip install 'sika[{account.platform}]'"
         ) from None
-    platform: Platform = module.connect(account.values)
+    platform: Platform = module.connect(values)
     return platform
 
 
@@ -73,7 +78,9 @@ def problems(config: Config) -> Iterator[str]:
 def _mistakes(account: str, values: Mapping[str, Any], config: Config) -> Iterator[str]:
     """Yields the keys that the platform does not know."""
     module = _module(platform_of(account), "traits", config)
-    known = [*(each.key for each in module.TRAITS.credentials), *getattr(module, "OPTIONS", ())]
+    if (options := getattr(module, "OPTIONS", None)) is None:
+        return
+    known = [*(each.key for each in module.TRAITS.credentials), *options]
     for key in values:
         if key not in known:
             own = sorted({*AccountSettings.__struct_fields__, "accounts"} - {"extra"})
@@ -93,7 +100,7 @@ def _module(platform: str, name: str, config: Config) -> Any:
         raise Invalid(f"channels.{platform}: there is no such platform; there are: {', '.join(names())}")
     package = package or f"channels.{platform}"
     try:
-        return importlib.import_module(f"{package}.{name}")
+        return import_module(f"{package}.{name}")
     except ModuleNotFoundError as error:
         if error.name is not None and package.startswith(error.name):
             raise Invalid(f"channels.{platform}.use: there is no Python package {package} with {name}.py") from None

@@ -1,0 +1,121 @@
+"""The answer of a run as a plan of delivery (contract channels §4). Pure functions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import msgspec
+
+from actors.chat.questions import Question, of_messages, pending
+from core.channel import reply_of
+from core.chat.facts import Artifact, DeliveryPlanned, Target
+from core.events import Record
+from core.paths import OUTPUTS
+from core.thread.previews import text_of
+from core.thread.runs import end_of
+from core.thread.state import Run, ThreadState
+
+NO_RESPONSE = "(No response from the agent.)"
+FAILED = "Something went wrong, and there is no answer. Try again, or `/new` for a new conversation."
+STOPPED = "_Stopped._"
+PLACE = "chat_target"
+"""Key of a run's metadata: where its answer goes."""
+_PLANS = uuid.UUID("0193f4b2-6f0a-7c66-9d8e-2a1f54c3b7e2")
+"""The namespace of the ids of plans that are no run's answer."""
+
+
+def plan_id(*parts: str) -> str:
+    """Returns the id of a plan, the same for the same reason."""
+    return str(uuid.uuid5(_PLANS, "\n".join(parts)))
+
+
+def target_of(run: Run) -> Target | None:
+    """Returns where the answer of a run goes; None if nobody in a chat asked for it."""
+    if run.request.origin is None or PLACE not in run.request.metadata:
+        return None
+    try:
+        return msgspec.convert(run.request.metadata[PLACE], Target)
+    except msgspec.ValidationError:
+        return None
+
+
+def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[DeliveryPlanned]:
+    """Returns what is said at the end of a run: its answer, and the questions it ends with. The first plan has the
+    run's id."""
+    reply = reply_of(end, run, state)
+    artifacts = _artifacts(reply.artifacts)
+    questions = _questions(end, run, state)
+    text = _text(reply.status, reply.text, run)
+    if reply.status == "success" and questions:
+        text = ""  # the question is the last text
+    first = _joined(text, questions[0].text if questions else "", _names(artifacts))
+    question = questions[0] if questions else None
+    planned = DeliveryPlanned(
+        plan=run.id,
+        purpose="question" if question else "answer",
+        target=target,
+        text=first or NO_RESPONSE,
+        buttons=tuple(question.buttons) if question else (),
+        artifacts=artifacts,
+        thread=end.aggregate.id,
+        user=state.user,
+        question=question.id if question and question.buttons else "",
+    )
+    return [planned, *(_asking(more, run, planned) for more in questions[1:])]
+
+
+def _asking(question: Question, run: Run, first: DeliveryPlanned) -> DeliveryPlanned:
+    return msgspec.structs.replace(
+        first,
+        plan=plan_id(run.id, question.id),
+        purpose="question",
+        text=question.text,
+        buttons=tuple(question.buttons),
+        artifacts=(),
+        question=question.id if question.buttons else "",
+    )
+
+
+def _questions(end: Record, run: Run, state: ThreadState) -> list[Question]:
+    """Returns the questions that a run ended with, unless the conversation has gone on since."""
+    if state.paused is not None and run.ended_seq == end.seq:
+        return pending(state)
+    if run.status != "success":
+        return []
+    question = of_messages(state.values_at(end_of(state, run)).get("messages", ()))
+    return [question] if question else []
+
+
+def _text(status: str, said: str, run: Run) -> str:
+    match status:
+        case "error":
+            message = run.error.message if run.error else None
+            return (text_of(message.get("content", "")) if message else "") or FAILED
+        case "interrupted":
+            return _joined(said, STOPPED)
+        case "rolled_back":
+            return STOPPED
+    return said
+
+
+def _artifacts(paths: Sequence[str]) -> tuple[Artifact, ...]:
+    """Returns the files below the outputs, each once."""
+    inside = [path for path in dict.fromkeys(paths) if _inside(PurePosixPath(path))]
+    return tuple(Artifact(path, PurePosixPath(path).name) for path in inside)
+
+
+def _inside(path: PurePosixPath) -> bool:
+    return PurePosixPath(OUTPUTS) in path.parents and ".." not in path.parts
+
+
+def _names(artifacts: Sequence[Artifact]) -> str:
+    if not artifacts:
+        return ""
+    names = ", ".join(f"`{artifact.name.replace('`', '')}`" for artifact in artifacts)
+    return f"Created {'file' if len(artifacts) == 1 else 'files'}: {names}"
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,66 @@
+"""Commands in chat: which text is one (contract channels §4, §7.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+HELP: Mapping[str, str] = {
+    "new": "begin a new conversation",
+    "status": "show what the agent is doing",
+    "stop": "stop the answer that is being made",
+    "queue": "show the messages that wait",
+    "retry": "answer the last message again",
+    "undo": "forget the last message and its answer",
+    "goal": "set a goal and work on it: /goal text; give it up: /goal clear",
+    "models": "list the models",
+    "memory": "tell how much the agent remembers of you",
+    "bootstrap": "create an agent of your own, in conversation",
+    "help": "show this list",
+}
+CONTROL = frozenset(("stop", "status", "queue", "help", "models", "memory"))
+"""Commands that are answered at once, also while earlier messages wait for their files."""
+CONNECT = "connect"
+START = "start"
+"""Telegram's first message, with a code if the person came by a link."""
+_MENTIONS = re.compile(r"(?:<@[^>\s]+>|@\S+)\s+")
+_COMMAND = re.compile(r"([/!])([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?", re.DOTALL)
+
+
+class Command(NamedTuple):
+    """`text`: what follows the name."""
+
+    name: str
+    text: str = ""
+
+
+def parsed(text: str, platform: str) -> Command | None:
+    """Returns the command that a message is; None if it is none of ours. Mentions before it do not count."""
+    text = text.strip()
+    while match := _MENTIONS.match(text):
+        text = text[match.end() :]
+    if text.lower() == "stop":
+        return Command("stop")
+    match = _COMMAND.fullmatch(text)
+    if match is None or (match[1] == "!" and platform != "slack"):
+        return None
+    name = match[2].lower()
+    known = name in HELP or name == CONNECT or (name == START and platform == "telegram")
+    return Command(name, (match[3] or "").strip()) if known else None
+
+
+def code_of(command: Command | None) -> str | None:
+    """Returns the code with which a person connects, if the message brings one."""
+    if command is None or command.name not in (CONNECT, START):
+        return None
+    return command.text.split()[0] if command.text else None
+
+
+def help_text() -> str:
+    """Returns the list of commands."""
+    return "\n".join(["Write to me as you like. There are commands, too:", "", *_lines()])
+
+
+def _lines() -> list[str]:
+    return [f"- `/{name}`: {text}" for name, text in HELP.items()]

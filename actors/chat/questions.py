@@ -1,0 +1,132 @@
+"""Questions to people in chat: their texts and buttons, and the answers to them. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from core.chat.facts import Button
+from core.events import ApprovalResolved, Interrupt, Json, Message
+from core.thread.previews import text_of
+from core.thread.state import CLARIFICATION, ThreadState, asks_person
+
+APPROVE, REJECT = "approve", "reject"
+_BUTTONS = (Button(APPROVE, "Approve", "primary"), Button(REJECT, "Reject", "danger"))
+_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("yes", "y", "ok", "okay", "approve", "approved", "👍", "是", "好", "同意", "批准"), APPROVE),
+    **dict.fromkeys(("no", "n", "reject", "rejected", "deny", "👎", "否", "不", "拒绝"), REJECT),
+}
+CHOICES = "\n\n1. Approve\n2. Reject"
+"""The numbers under the question for an approval, for typed answers."""
+MOST_CHARACTERS = 1500
+"""Limit of the arguments of a call in a question; longer ones are cut."""
+_OUTCOMES: Mapping[str, str] = {
+    "approve": "✅ Approved",
+    "edit": "✅ Approved with changes",
+    "reject": "❌ Rejected",
+    "expire": "⌛ Nobody decided in time, so it was not done",
+}
+GONE_ON = "➖ Not decided: the conversation went on"
+AGAIN = "➖ Asked again below"
+
+
+class Question(NamedTuple):
+    """`id`: of the approval, of the interrupt, or of the message with which the agent asked."""
+
+    id: str
+    text: str
+    buttons: Sequence[Button] = ()
+    approval: bool = False
+
+    def option(self, text: str) -> Button | None:
+        """Returns the button that a typed answer means: its number, its text, or yes and no."""
+        word = text.strip().casefold()
+        if word.isdecimal() and 1 <= int(word) <= len(self.buttons):
+            return self.buttons[int(word) - 1]
+        if self.approval:
+            word = _WORDS.get(word.rstrip(".!"), word)
+        return next((button for button in self.buttons if word in (button.id, button.label.casefold())), None)
+
+
+def pending(state: ThreadState) -> list[Question]:
+    """Returns the questions that a thread waits on; none while a run is at work or waits."""
+    if any(state.runs.open()):
+        return []
+    if state.paused is not None:
+        return [_of_interrupt(interrupt) for interrupt in state.paused.interrupts]
+    question = of_messages(state.messages)
+    return [question] if question else []
+
+
+def of_messages(messages: Sequence[Message]) -> Question | None:
+    """Returns the question with which a conversation ends."""
+    if not asks_person(messages):
+        return None
+    asked = next(message for message in reversed(messages) if str(message.get("id")).startswith(CLARIFICATION))
+    options = options_of(asked)
+    buttons = [Button(option["id"].replace("option-", "o"), option["label"]) for option in options]
+    return Question(str(asked["id"]), text_of(asked.get("content", "")), tuple(buttons))
+
+
+def options_of(message: Message) -> list[Json]:
+    """Returns the options of a question's card."""
+    artifact = message.get("artifact")
+    card = artifact.get("human_input") if isinstance(artifact, dict) else None
+    return list(card.get("options", ())) if isinstance(card, dict) else []
+
+
+def response(message: Message, button: Button) -> Json | None:
+    """Returns the response to a question's card as clients send it (contract http §8.4); None without such a card."""
+    number = int(button.id.removeprefix("o") or 0) if button.id.removeprefix("o").isdecimal() else 0
+    options = options_of(message)
+    if not 1 <= number <= len(options):
+        return None
+    card, option = message["artifact"]["human_input"], options[number - 1]
+    return {
+        "version": 1,
+        "kind": "human_input_response",
+        "response_kind": "option",
+        "source": card["source"],
+        "request_id": card["request_id"],
+        "option_id": option["id"],
+        "value": option["value"],
+    }
+
+
+def outcome(resolved: ApprovalResolved, by: str = "") -> str:
+    """Returns the line that says what was decided. `by`: who, if it is known better than by the log."""
+    who = by or resolved.by or ""
+    if resolved.decision == "expire":
+        return _OUTCOMES["expire"]
+    return _OUTCOMES[resolved.decision] + (f" by {who}" if who else "")
+
+
+def decided(button: Button, by: str, *, approval: bool) -> str:
+    """Returns the line that says which button was chosen."""
+    if approval:
+        return f"{_OUTCOMES[button.id]} by {by}"
+    return f"➡️ {button.label} ({by})"
+
+
+def _of_interrupt(interrupt: Interrupt) -> Question:
+    match interrupt.value:
+        case {"type": "approval", "action_requests": [call, *_]}:
+            return Question(interrupt.id, _approval_text(call, interrupt.value.get("error")), _BUTTONS, approval=True)
+        case str() as text:
+            return Question(interrupt.id, text)
+    return Question(interrupt.id, _cut(msgspec.json.encode(interrupt.value, enc_hook=str).decode()))
+
+
+def _approval_text(call: Mapping[str, Any], error: str | None) -> str:
+    args = _cut(msgspec.json.format(msgspec.json.encode(call.get("args"), enc_hook=str), indent=2).decode())
+    lines = [f"May I do this? `{call.get('name')}`"]
+    lines += [str(call["description"])] if call.get("description") else []
+    lines += [f"```json\n{args.replace('```', '`​``')}\n```"]
+    lines += [f"The last answer did not count: {error}"] if error else []
+    return "\n\n".join(lines) + CHOICES
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"

@@ -1,0 +1,35 @@
+"""What is said on a chat platform, and what is shown while it is being thought of: the actors of one account.
+
+They run in the account's process, which holds the only connection to the platform. Reading order: `pacing.py` (when a
+call may be made) → `outlet.py` (calls and facts) → `delivering.py` (plans) → `drafts.py` with `progress.py` (answers
+while they grow) → `fetcher.py` and `files.py` (files in and out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from actors.delivery.delivering import Delivery, Link
+from actors.delivery.drafts import Drafts, Lives
+from actors.delivery.fetcher import Fetcher
+from actors.delivery.outlet import Outlet
+from core.actor import Actor
+from core.chat.objects import Objects
+from core.chat.port import Platform
+from core.runtime.system import System
+
+
+def actors(
+    account: str, platform: Platform, system: System, home: Path, link: Link = lambda plan, artifact: None
+) -> Sequence[Actor[Any]]:
+    """Returns the actors of an account. They must be served before the platform is listened to: an actor that is new
+    begins with new events. `link`: for artifacts that are too large for the platform.
+    """
+    outlet, lives = Outlet(account, platform, system.log), Lives()
+    return [
+        Delivery(outlet, lives, home, link),
+        Drafts(outlet, lives, system),
+        Fetcher(outlet, Objects(system.bus)),
+    ]

@@ -1,0 +1,463 @@
+"""Delivery: says what is planned, one part after another, each once as far as anybody can know.
+
+Theory of operation
+-------------------
+A plan is executed from the first part on that the log does not know as sent. A part is sent, and then recorded. If the
+process dies between the two, the next one does not know whether the platform has the part: its fate is in doubt. Where
+the platform can be asked (`Traits.answers_can_be_found`), the part is looked for by its key, and sent if it is not
+there. Elsewhere `delivery.attempted` goes before each part; if the log ends with it, the plan ends as of unknown fate.
+What changes a message that is known (an edit, a draft that becomes the answer) may simply be done again.
+
+In one process, the fate of a call is known unless it says otherwise (`FateUnknown`): that is kept in `_Progress`, so a
+part that was sent is recorded later if the log is out of reach, and one that was refused is not looked for.
+
+A wait is short, then the handler sleeps, or long, then a timer calls it again: no slot is held for a platform's pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import anyio
+import structlog
+
+from actors.delivery import files
+from actors.delivery.drafts import FIND_SECONDS, Lives
+from actors.delivery.files import Unsendable
+from actors.delivery.outlet import CALL_SECONDS, ERRORS, FILE_SECONDS, Outlet
+from actors.delivery.pacing import PATIENCE_SECONDS, Later
+from actors.delivery.plain import plain
+from core.actor import Actor, Context
+from core.chat.facts import (
+    KIND,
+    Artifact,
+    DeliveryAttempted,
+    DeliveryFailed,
+    DeliveryPlanned,
+    DeliverySent,
+)
+from core.chat.port import ChatGone, Content, CredentialsDead, Draft, FateUnknown, RateLimited, Rejected
+from core.chat.state import Conversation, Plan
+from core.errors import Unavailable
+from core.events import Aggregate
+
+log = structlog.get_logger("sika.delivery")
+
+PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
+"""Seconds after a failure before a part is tried again."""
+CREDENTIALS_SECONDS = 60.0
+"""Seconds before a plan is tried again whose account has no valid credentials."""
+DOUBTS = 6
+"""Calls of unknown fate after which a part is given up, although the platform does not have it when it is asked."""
+DEFECTS = 3
+"""Failures of our own code at a plan after which it is given up."""
+LONGEST_SECONDS = 24 * 3600.0
+"""Time for which a platform may be out of reach before a plan is given up: those after it wait as long."""
+TURN_SECONDS = 600.0
+"""Time after which a handler leaves the rest to the next."""
+TIMER = "delivery"
+NOT_SENT = "📎 `{name}` was not sent: {reason}."
+LINKED = "📎 [{name}]({link}) ({reason})"
+
+Link = Callable[[DeliveryPlanned, Artifact], str | None]
+"""Returns an address at which the person can get an artifact; None if there is none."""
+
+
+class Ended(Exception):
+    """A plan ends here."""
+
+    def __init__(self, fate: Literal["refused", "gone", "unknown"], reason: str) -> None:
+        super().__init__(reason)
+        self.fate = fate
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What this process knows of a plan beyond the log."""
+
+    sent: dict[int, str] = field(default_factory=dict)
+    """Messages of parts that the platform has, and the log not yet."""
+    unsent: set[int] = field(default_factory=set)
+    """Parts that the platform certainly does not have."""
+    doubts: dict[int, int] = field(default_factory=dict)
+    """Calls of unknown fate, by part."""
+    failures: int = 0
+    """Calls in a row that the platform did not take."""
+    defects: int = 0
+    plain: bool = False
+    """The platform refused the formatted text of this part."""
+    draft: Draft | None = None
+    draft_known: bool = False
+    """`draft` is the plan's, or there is none."""
+    anew: bool = False
+    """The message that was to be changed is not there any more: the text is posted."""
+    folder: tempfile.TemporaryDirectory[str] | None = None
+    files: dict[int, Path | str] = field(default_factory=dict)
+    """Copies of artifacts, or what is said instead, by part."""
+
+    def pause(self) -> float:
+        """Returns the seconds until the next try."""
+        self.failures += 1
+        return PAUSES[min(self.failures, len(PAUSES)) - 1]
+
+    def close(self) -> None:
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+class _Job(NamedTuple):
+    """A plan at work: its fact, how far it is, and its texts."""
+
+    conversation: str
+    id: str
+    plan: Plan
+    event: DeliveryPlanned
+    at: datetime
+    texts: Sequence[str]
+    own: _Progress
+
+    @property
+    def part(self) -> int:
+        """The next part."""
+        return len(self.plan.messages)
+
+    @property
+    def parts(self) -> int:
+        return len(self.texts) + len(self.event.artifacts)
+
+    @property
+    def key(self) -> str:
+        return f"{self.id}/{self.part}"
+
+    @property
+    def group(self) -> bool:
+        return self.event.target.kind == "group"
+
+
+class _Way(NamedTuple):
+    """The way to say a part. `repeatable`: doing it again changes the same message."""
+
+    call: Callable[[], Awaitable[str]]
+    repeatable: bool = False
+    seconds: float = CALL_SECONDS
+
+
+class Delivery(Actor[DeliveryPlanned]):
+    """Executes the plans of an account's conversations, in order.
+
+    Guarantees: each part is sent once, or its plan ends as of unknown fate. The texts come before the files, and if a
+    text fails, no file is sent. A file that cannot be sent is named instead. A plan that fails does not hold up the
+    next, but while a platform is out of reach (or credentials are dead) plans wait, up to `LONGEST_SECONDS`.
+    """
+
+    kind = KIND
+    concurrency = 256
+    deadline_seconds = 3600.0
+
+    def __init__(self, outlet: Outlet, lives: Lives, home: Path, link: Link) -> None:
+        self.name = f"delivery-{outlet.account}"  # type: ignore[misc]  # one for each account
+        self.only = (outlet.account,)  # type: ignore[misc]
+        self._outlet = outlet
+        self._platform = outlet.platform
+        self._lives = lives
+        self._home = home
+        self._link = link
+        self._busy: dict[str, bool] = {}
+        """Conversations at work, and whether there is more to do in them."""
+        self._own: dict[tuple[str, str], _Progress] = {}
+        """By conversation and plan."""
+
+    async def handle(self, event: DeliveryPlanned, ctx: Context) -> None:
+        await self._deliver(ctx.record.aggregate, ctx)
+
+    async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
+        await self._deliver(aggregate, ctx)
+
+    async def _deliver(self, conversation: Aggregate, ctx: Context) -> None:
+        """Executes what is planned. Whoever comes while that is being done leaves it to who is there, whose wake-up is
+        in the queue until all is done.
+        """
+        self._outlet.begin()
+        if conversation.id in self._busy:
+            self._busy[conversation.id] = True
+            return
+        self._busy[conversation.id] = True
+        until = anyio.current_time() + TURN_SECONDS
+        try:
+            while self._busy[conversation.id]:
+                self._busy[conversation.id] = False
+                if (pause := await self._execute_all(conversation.id, until)) is not None:
+                    await ctx.wake_at(datetime.now(UTC) + timedelta(seconds=pause), TIMER, conversation)
+                    return
+        finally:
+            del self._busy[conversation.id]
+
+    async def _execute_all(self, conversation: str, until: float) -> float | None:
+        """Executes the open plans. Returns the seconds after which to go on; None if all is done."""
+        state = await self._outlet.chats.load(conversation)
+        for plan_id, plan in state.plans.items():
+            if plan.open and (pause := await self._execute(conversation, plan_id, until)) is not None:
+                return pause
+        return None
+
+    async def _execute(self, conversation: str, plan_id: str, until: float) -> float | None:
+        """Executes a plan. Returns as `_execute_all` does."""
+        own = self._own.setdefault((conversation, plan_id), _Progress())
+        while True:
+            state = await self._outlet.chats.load(conversation)
+            plan = state.plans.get(plan_id)
+            if plan is None or not plan.open:
+                self._own.pop((conversation, plan_id)).close()
+                return None
+            if anyio.current_time() > until:
+                return 0.0
+            pause = await self._step(conversation, plan_id, plan, own, state)
+            if pause > PATIENCE_SECONDS:
+                return pause
+            await anyio.sleep(pause)
+
+    async def _step(self, conversation: str, plan_id: str, plan: Plan, own: _Progress, state: Conversation) -> float:
+        """Says the next part, or ends the plan. Returns the seconds until the next step. Raises `Unavailable` if the
+        log is out of reach.
+        """
+        part = len(plan.messages)
+        try:
+            job = await self._job(conversation, plan_id, plan, own)
+            if part not in own.sent:
+                own.sent[part] = await self._say(job, state)
+            await self._outlet.note_topic(job.event.target, own.sent[part])
+            fact = DeliverySent(plan=plan_id, part=part, parts=job.parts, message=own.sent[part])
+            await self._outlet.record(conversation, plan_id, fact)
+        except Later as later:
+            return later.seconds
+        except Ended as end:
+            await self._fail(conversation, plan_id, part, end)
+            return 0.0
+        except Unavailable:
+            raise
+        except Exception as error:
+            own.defects += 1
+            log.exception("plan failed", account=self._outlet.account, plan=plan_id)
+            if own.defects < DEFECTS:
+                return PAUSES[own.defects]
+            await self._fail(conversation, plan_id, part, Ended("unknown", f"a defect: {type(error).__name__}"))
+            return 0.0
+        own.sent.pop(part)
+        own.unsent.add(part + 1)  # nobody sends a part before the one before it is recorded
+        own.failures, own.plain = 0, False
+        return 0.0
+
+    async def _job(self, conversation: str, plan_id: str, plan: Plan, own: _Progress) -> _Job:
+        """Reads a plan. Raises `Ended` for one that cannot be executed."""
+        record = await self._outlet.planned(conversation, plan)
+        if record is None or not isinstance(record.event, DeliveryPlanned):
+            raise Ended("refused", "the plan is not in the log any more")
+        event = record.event
+        try:
+            texts = list(self._platform.parts(event.text)) or ([""] if event.buttons else [])
+        except Exception as error:
+            log.exception("text cannot be split", account=self._outlet.account, plan=plan_id)
+            raise Ended("refused", f"the text cannot be split: {type(error).__name__}") from error
+        job = _Job(conversation, plan_id, plan, event, datetime.fromisoformat(record.at), texts, own)
+        if plan.messages and job.parts != plan.parts:
+            raise Ended("unknown", f"there are {job.parts} parts, and there were {plan.parts} when the first was sent")
+        if not texts and not plan.messages and (draft := await self._draft_of(job)) is not None:
+            await self._drop(job, draft)
+        if not job.parts:
+            raise Ended("refused", "there is nothing to say")
+        return job
+
+    async def _fail(self, conversation: str, plan_id: str, part: int, end: Ended) -> None:
+        log.warning(
+            "delivery failed", account=self._outlet.account, plan=plan_id, part=part, fate=end.fate, reason=end.reason
+        )
+        fact = DeliveryFailed(plan=plan_id, part=part, fate=end.fate, reason=end.reason)
+        await self._outlet.record(conversation, plan_id, fact)
+
+    # ── one part ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _say(self, job: _Job, state: Conversation) -> str:
+        """Says the next part. Returns the id of its message. Raises `Later`, `Ended`, `Unavailable` (of the log)."""
+        way = await self._way(job, state)
+        findable = self._platform.traits.answers_can_be_found
+        if self._is_in_doubt(job) and (findable or not way.repeatable):
+            message = await self._look(job, job.key)
+            if message is not None:
+                return message
+            job.own.unsent.add(job.part)
+        await self._outlet.turns.send(job.event.target.chat, job.group)
+        marked = not way.repeatable and not findable
+        if marked:
+            job.own.unsent.add(job.part)  # if what follows is stored and we do not hear of it
+            await self._outlet.record(job.conversation, job.id, DeliveryAttempted(plan=job.id, part=job.part))
+        job.own.unsent.discard(job.part)
+        try:
+            message = await self._outlet.call(job.event.target, way.call, way.seconds)
+        except FateUnknown as error:
+            raise self._doubted(job, way, error) from error
+        except ERRORS as error:
+            job.own.unsent.add(job.part)
+            if marked:
+                fact = DeliveryAttempted(plan=job.id, part=job.part, withdrawn=True)
+                await self._outlet.record(job.conversation, job.id, fact)
+            raise self._refused(job, error) from error
+        self._outlet.turns.sent(job.event.target.chat)
+        return message
+
+    def _is_in_doubt(self, job: _Job) -> bool:
+        """Tells whether the platform may have the part already."""
+        if job.part in job.own.unsent:
+            return False
+        if not self._platform.traits.answers_can_be_found:
+            return job.plan.attempted >= job.part
+        return job.part in job.own.doubts or self._outlet.is_older(job.plan.seq)
+
+    async def _look(self, job: _Job, key: str) -> str | None:
+        """Looks for a message by its key. Raises `Ended` where that is impossible."""
+        if not self._platform.traits.answers_can_be_found:
+            raise Ended("unknown", "the process ended while the part was sent, or no answer came")
+        target, since = job.event.target, job.at - timedelta(seconds=FIND_SECONDS)
+        if wait := self._outlet.turns.pause(target.chat):
+            raise Later(wait)
+        await self._outlet.turns.call()
+        try:
+            return await self._outlet.call(target, lambda: self._platform.find(target, key, since))
+        except RateLimited as error:
+            raise Later(error.seconds) from error
+        except Unavailable as error:  # also of unknown fate: it changes nothing
+            if self._is_too_old(job):
+                raise Ended("unknown", str(error)) from error
+            raise Later(job.own.pause()) from error
+        except CredentialsDead as error:
+            raise Later(CREDENTIALS_SECONDS) from error
+        except ChatGone as error:
+            raise Ended("gone", str(error)) from error
+        except Rejected as error:
+            raise Ended("unknown", f"it cannot be looked for: {error}") from error
+
+    def _doubted(self, job: _Job, way: _Way, error: FateUnknown) -> Exception:
+        """Returns what follows from a call of unknown fate."""
+        job.own.doubts[job.part] = doubts = job.own.doubts.get(job.part, 0) + 1
+        again = way.repeatable or self._platform.traits.answers_can_be_found
+        if not again or doubts >= DOUBTS:
+            return Ended("unknown", str(error))
+        return Later(job.own.pause())
+
+    def _refused(self, job: _Job, error: Exception) -> Exception:
+        """Returns what follows from a call that certainly had no effect."""
+        changes = job.part == 0 and not job.own.anew and (job.own.draft is not None or bool(job.event.replaces))
+        match error:
+            case RateLimited():
+                return Later(error.seconds)
+            case CredentialsDead():
+                return Later(CREDENTIALS_SECONDS)
+            case ChatGone() if not changes:
+                return Ended("gone", str(error))
+            case Rejected() if job.part < len(job.texts) and not job.own.plain:
+                job.own.plain = True
+                return Later(0.0)
+            case ChatGone() | Rejected() if changes:
+                job.own.anew, job.own.plain = True, False
+                return Later(0.0)
+            case Rejected() if isinstance(job.own.files.get(job.part), Path):
+                job.own.files[job.part] = self._instead(job, Unsendable("the platform does not take it"))
+                return Later(0.0)
+            case Rejected():
+                return Ended("refused", str(error))
+        return Ended("refused", str(error)) if self._is_too_old(job) else Later(job.own.pause())
+
+    def _is_too_old(self, job: _Job) -> bool:
+        return datetime.now(UTC) - job.at > timedelta(seconds=LONGEST_SECONDS)
+
+    # ── ways ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _way(self, job: _Job, state: Conversation) -> _Way:
+        """Returns the way to say the next part."""
+        target, key = job.event.target, job.key
+        if job.part >= len(job.texts):
+            return await self._file_way(job)
+        content = self._content(job)
+        if job.part == 0 and not job.own.anew:
+            if message := self._replaced(job, state):
+                return _Way(lambda: self._edit(job, message, content), repeatable=True)
+            if (draft := await self._draft_of(job)) is not None:
+                return _Way(lambda: draft.finish(content, key), repeatable=bool(draft.message))
+        return _Way(lambda: self._platform.post(target, content, key))
+
+    def _content(self, job: _Job) -> Content:
+        text = job.texts[job.part]
+        last = job.part == len(job.texts) - 1
+        return Content(plain(text) if job.own.plain else text, "", job.event.buttons if last else (), job.id)
+
+    def _replaced(self, job: _Job, state: Conversation) -> str:
+        """Returns the message that the plan changes: the last of the plan that it replaces."""
+        replaced = state.plans.get(job.event.replaces)
+        if replaced is None or not replaced.messages or not self._platform.traits.edits_are_free:
+            return ""
+        return replaced.messages[-1]
+
+    async def _edit(self, job: _Job, message: str, content: Content) -> str:
+        await self._platform.edit(job.event.target, message, content)
+        return message
+
+    async def _draft_of(self, job: _Job) -> Draft | None:
+        """Returns the draft in which the answer has grown, now ours; None if there is none."""
+        own, key = job.own, f"{job.id}/draft"
+        if not own.draft_known and job.event.purpose == "answer" and not job.event.replaces:
+            draft = await self._lives.take(job.id)
+            message = job.plan.draft
+            if draft is None and not message and self._was_begun_elsewhere(job):
+                message = await self._look(job, key) or ""
+            if draft is None and message:
+                draft = self._platform.draft(job.event.target, key, message)
+            own.draft = draft
+        own.draft_known = True
+        return own.draft
+
+    def _was_begun_elsewhere(self, job: _Job) -> bool:
+        """Tells whether a process that died may have begun a draft without recording it."""
+        return self._platform.traits.answers_can_be_found and self._outlet.is_older(job.plan.seq)
+
+    async def _drop(self, job: _Job, draft: Draft) -> None:
+        """Takes back a draft that no text replaces."""
+        job.own.draft = None
+        try:
+            await self._outlet.call(job.event.target, draft.drop)
+        except ERRORS as error:
+            log.info("draft not taken back", account=self._outlet.account, reason=str(error))
+
+    # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _file_way(self, job: _Job) -> _Way:
+        target, key = job.event.target, job.key
+        artifact = job.event.artifacts[job.part - len(job.texts)]
+        if job.part not in job.own.files:
+            job.own.files[job.part] = await self._copy(job, artifact)
+        file = job.own.files[job.part]
+        if isinstance(file, str):
+            return _Way(lambda: self._platform.post(target, Content(file, plan=job.id), key))
+        return _Way(lambda: self._platform.upload(target, file, artifact.name, key), seconds=FILE_SECONDS)
+
+    async def _copy(self, job: _Job, artifact: Artifact) -> Path | str:
+        """Returns a copy of an artifact, or what is said instead."""
+        if job.own.folder is None:
+            job.own.folder = tempfile.TemporaryDirectory(prefix="sika-delivery-")
+        path = Path(job.own.folder.name) / str(job.part)
+        limit = self._platform.traits.largest_file
+        problem = await asyncio.to_thread(files.copy, self._home, job.event, artifact, limit, path)
+        return path if problem is None else self._instead(job, problem)
+
+    def _instead(self, job: _Job, problem: Unsendable) -> str:
+        """Returns what is said of a file that is not sent."""
+        artifact = job.event.artifacts[job.part - len(job.texts)]
+        name = artifact.name.replace("`", "'").replace("[", "(").replace("]", ")")
+        if problem.too_large and (link := self._link(job.event, artifact)):
+            return LINKED.format(name=name, link=link, reason=problem.reason)
+        return NOT_SENT.format(name=name, reason=problem.reason)

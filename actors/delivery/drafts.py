@@ -1,0 +1,299 @@
+"""Drafts: shows the answer of a run while it grows, in one message that the answer then replaces.
+
+One owner per visible message. The message of a draft belongs to `Drafts` until `Lives.take` has returned it: from there
+on to whoever took it, and nothing more is shown. So a draft and its answer never write at the same time.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing, suppress
+from datetime import datetime, timedelta
+
+import anyio
+import structlog
+
+from actors.delivery.outlet import ERRORS, Outlet
+from actors.delivery.progress import Progress
+from core.actor import Actor, Context
+from core.chat.facts import KIND, ChatRouted, Target
+from core.chat.port import Draft, FateUnknown, RateLimited
+from core.chat.state import Conversation
+from core.errors import Unavailable, ungrouped
+from core.runtime.system import System
+
+log = structlog.get_logger("sika.delivery")
+
+WORKING_SECONDS = 4.0
+"""Interval of the sign that somebody is at work: Telegram's lasts 5 s (research im-platforms)."""
+WORKING_TIMEOUT = 10.0
+LONGEST_SECONDS = 12 * 3600.0
+"""Time for which a run is followed."""
+GRACE_SECONDS = 10.0
+"""Time after the end of a run in which its answer is planned; then the line about what it does is taken away."""
+HANDOVER_SECONDS = 90.0
+"""Timeout of a draft's last call: longer than that of a call."""
+PAUSES = (1.0, 5.0, 15.0)
+"""Seconds after a failure before the draft is shown again."""
+FIND_SECONDS = 300.0
+"""Time before the cause of a message from which on it is looked for: clocks differ."""
+
+
+class Live:
+    """A draft that is being shown."""
+
+    def __init__(self, conversation: str, run: str, target: Target) -> None:
+        self.conversation = conversation
+        self.run = run
+        self.target = target
+        self.text = ""
+        self.status = ""
+        self.draft: Draft | None = None
+        self.shown: tuple[str, str] | None = None
+        """The text and the status that the platform has."""
+        self.recorded = ""
+        """The message that the log knows."""
+        self.over = False
+        """The run has ended: its answer is coming."""
+        self.taken = False
+        self.changed = anyio.Event()
+        self.closing = anyio.Event()
+        self.released = anyio.Event()
+        """Nothing is being shown, and nothing will be."""
+        self._waiting = anyio.CancelScope()
+
+    @property
+    def key(self) -> str:
+        return f"{self.run}/draft"
+
+    @property
+    def group(self) -> bool:
+        return self.target.kind == "group"
+
+    def say(self, text: str, status: str) -> None:
+        if (text, status) != (self.text, self.status):
+            self.text, self.status = text, status
+            self.changed.set()
+
+    def waits(self) -> anyio.CancelScope:
+        """Returns the scope of a wait that `close` ends."""
+        self._waiting = anyio.CancelScope()
+        return self._waiting
+
+    def close(self) -> None:
+        """Has it end after the call that is being made."""
+        self.closing.set()
+        self.changed.set()
+        self._waiting.cancel()
+
+
+class Lives:
+    """The drafts that are shown in this process, by run."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, Live] = {}
+
+    def put(self, live: Live) -> None:
+        self._lives[live.run] = live
+
+    def remove(self, live: Live) -> None:
+        if self._lives.get(live.run) is live:
+            del self._lives[live.run]
+
+    async def take(self, run: str) -> Draft | None:
+        """Ends the draft of a run. Returns it, now the caller's; None if nothing was shown."""
+        live = self._lives.get(run)
+        if live is None:
+            return None
+        live.taken = True
+        live.close()
+        with anyio.move_on_after(HANDOVER_SECONDS):
+            await live.released.wait()
+        self.remove(live)
+        return live.draft if live.shown is not None else None
+
+
+class Drafts(Actor[ChatRouted]):
+    """Shows drafts at the platform's pace: the first at once, then the latest, the same never twice."""
+
+    kind = KIND
+    concurrency = 1000
+    deadline_seconds = LONGEST_SECONDS + 3600
+
+    def __init__(self, outlet: Outlet, lives: Lives, system: System) -> None:
+        self.name = f"drafts-{outlet.account}"  # type: ignore[misc]  # one for each account
+        self.only = (outlet.account,)  # type: ignore[misc]
+        self._outlet = outlet
+        self._lives = lives
+        self._system = system
+
+    async def handle(self, event: ChatRouted, ctx: Context) -> None:
+        if not event.run_id or not event.thread or event.target is None:
+            return
+        self._outlet.begin()
+        live = Live(ctx.record.aggregate.id, event.run_id, event.target)
+        self._lives.put(live)  # before the look at the log: an answer that is planned after it finds the draft
+        try:
+            state = await ctx.load(self._outlet.chats)
+            if event.run_id not in state.plans:
+                since = datetime.fromisoformat(ctx.record.at) - timedelta(seconds=FIND_SECONDS)
+                await self._adopt(live, state, since, doubtful=self._outlet.is_older(ctx.record.seq))
+                with ungrouped(), anyio.move_on_after(LONGEST_SECONDS):
+                    await self._accompany(live, event.thread)
+        finally:
+            live.released.set()
+            self._lives.remove(live)
+
+    async def _adopt(self, live: Live, state: Conversation, since: datetime, *, doubtful: bool) -> None:
+        """Goes on with the draft that another process has begun, if there is one."""
+        live.recorded = message = state.drafts.get(live.run, "")
+        if not message and doubtful:
+            message = await self._find(live, since) or ""
+        if message:
+            live.draft, live.shown = self._outlet.platform.draft(live.target, live.key, message), ("", "")
+            await self._record(live)
+
+    async def _find(self, live: Live, since: datetime) -> str | None:
+        platform = self._outlet.platform
+        if not platform.traits.answers_can_be_found:
+            return None
+        await self._outlet.turns.call()
+        try:
+            return await self._outlet.call(live.target, lambda: platform.find(live.target, live.key, since))
+        except ERRORS as error:
+            log.info("draft not looked for", account=self._outlet.account, reason=str(error))
+            return None
+
+    async def _accompany(self, live: Live, thread: str) -> None:
+        """Shows the run until its answer takes over, or until it has ended and no answer came."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow, live, thread)
+            await self._show(live)
+            tasks.cancel_scope.cancel()
+        if not live.taken and live.shown is not None:
+            await self._settle(live)
+
+    # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _follow(self, live: Live, thread: str) -> None:
+        """Follows the run to its end, then waits a while for its answer."""
+        while True:
+            try:
+                await self._listen(live, thread)
+                break
+            except Unavailable as error:
+                log.info("run not followed for now", account=self._outlet.account, reason=str(error))
+                await anyio.sleep(PAUSES[0])
+        live.over = True
+        if live.shown is not None:
+            with anyio.move_on_after(GRACE_SECONDS):
+                await live.closing.wait()
+        live.close()
+
+    async def _listen(self, live: Live, thread: str) -> None:
+        async with self._system.followers.follow(thread) as follower, anyio.create_task_group() as tasks:
+            await follower.hear(live.run)
+            state = await self._system.threads.load(thread)
+            seq = state.seq
+            if live.run not in state.runs:
+                return  # it is requested before it is routed, so it was removed, or its thread was erased
+            progress = Progress(live.run, state)
+            working = False
+            async with aclosing(follower.since(seq, lambda: [progress.run])) as batches:
+                while not progress.is_over():
+                    if not working and progress.run.status == "running":
+                        working = True
+                        tasks.start_soon(self._work, live)
+                    live.say(progress.text, progress.status)
+                    progress.take(await anext(batches))
+            tasks.cancel_scope.cancel()
+
+    async def _work(self, live: Live) -> None:
+        """Shows that somebody is at work, until it is cancelled."""
+        platform = self._outlet.platform
+
+        async def sign(on: bool) -> None:
+            with suppress(Exception), anyio.move_on_after(WORKING_TIMEOUT):  # it is only decoration
+                await self._outlet.turns.call()
+                await platform.working(live.target, on)
+
+        try:
+            while True:
+                await sign(True)
+                await anyio.sleep(WORKING_SECONDS)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await sign(False)
+
+    # ── showing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _show(self, live: Live) -> None:
+        """Shows what there is to show, until the draft is closed. Leaves no call behind."""
+        failures = 0
+        while not live.closing.is_set():
+            await live.changed.wait()
+            live.changed = anyio.Event()
+            if live.over or not (live.text or live.status) or (live.text, live.status) == live.shown:
+                continue
+            with live.waits():
+                await self._outlet.turns.edit(live.target.chat, live.group, live.run)
+            if live.closing.is_set() or live.over:
+                continue
+            try:
+                await self._put(live, live.text, live.status)
+                failures = 0
+                continue
+            except RateLimited:
+                pass  # its pause is known
+            except FateUnknown:
+                if not await self._is_known(live):
+                    break
+            except Unavailable as error:
+                log.info("draft not shown for now", account=self._outlet.account, reason=str(error))
+            except ERRORS as error:
+                log.info("draft given up", account=self._outlet.account, reason=str(error))
+                break
+            with anyio.move_on_after(PAUSES[min(failures, len(PAUSES) - 1)]):
+                await live.closing.wait()
+            failures += 1
+            live.changed.set()
+        await live.closing.wait()
+
+    async def _is_known(self, live: Live) -> bool:
+        """After a call of unknown fate: tells whether there is one message at most, and which."""
+        assert live.draft is not None
+        if live.draft.message:
+            return True
+        platform = self._outlet.platform
+        if not platform.traits.answers_can_be_found:
+            return False
+        if message := await self._find(live, datetime.now().astimezone() - timedelta(seconds=FIND_SECONDS)):
+            live.draft, live.shown = platform.draft(live.target, live.key, message), ("", "")
+            await self._record(live)
+        return True
+
+    async def _put(self, live: Live, text: str, status: str) -> None:
+        outlet = self._outlet
+        draft = live.draft = live.draft or outlet.platform.draft(live.target, live.key)
+        await outlet.call(live.target, lambda: draft.show(text, status))
+        outlet.turns.edited(live.target.chat, live.run)
+        live.shown = (text, status)
+        await self._record(live)
+
+    async def _record(self, live: Live) -> None:
+        """Records the message of the draft as soon as it has one."""
+        message = live.draft.message if live.draft else ""
+        if message and message != live.recorded:
+            await self._outlet.drafted(live.conversation, live.target, live.run, message)
+            live.recorded = message
+
+    async def _settle(self, live: Live) -> None:
+        """Leaves the text alone where no answer came, or nothing if there is none."""
+        draft, outlet = live.draft, self._outlet
+        if draft is None or live.shown == (live.text, ""):
+            return
+        await outlet.turns.edit(live.target.chat, live.group, live.run)
+        with suppress(*ERRORS):
+            if live.text:
+                await outlet.call(live.target, lambda: draft.show(live.text, ""))
+            else:
+                await outlet.call(live.target, draft.drop)

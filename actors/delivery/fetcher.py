@@ -1,0 +1,107 @@
+"""Fetcher: downloads the files of received messages at once, as platforms' handles to them expire."""
+
+from __future__ import annotations
+
+import mimetypes
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import structlog
+
+from actors.delivery.outlet import FILE_SECONDS, Outlet
+from core.actor import Actor, Context
+from core.chat.facts import KIND, Attachment, ChatFetched, ChatReceived, Fetched, key_of
+from core.chat.objects import Objects
+from core.chat.port import ChatGone, CredentialsDead, RateLimited, Rejected
+from core.chat.state import Conversation
+from core.errors import Unavailable, ungrouped
+from core.events import Event
+
+log = structlog.get_logger("sika.delivery")
+
+LARGEST_BYTES = 50 << 20
+"""Limit of a file (contract channels §7.5: DingTalk's, the largest)."""
+PATIENCE_SECONDS = 45.0
+"""Time after which a file is not tried again: a message waits 60 s for its files."""
+PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds after a failure before a file is tried again."""
+AT_ONCE = 4
+"""Files of a message that are fetched at the same time."""
+
+
+class Fetcher(Actor[ChatReceived]):
+    """Puts the attachments of a message on the bus, and says which are there and what was wrong with the others."""
+
+    kind = KIND
+    concurrency = 16
+
+    def __init__(self, outlet: Outlet, objects: Objects) -> None:
+        self.name = f"fetch-{outlet.account}"  # type: ignore[misc]  # one for each account
+        self.only = (outlet.account,)  # type: ignore[misc]
+        self._outlet = outlet
+        self._objects = objects
+
+    async def handle(self, event: ChatReceived, ctx: Context) -> None:
+        key = key_of(event)
+        if not event.attachments:
+            return
+        known = (await ctx.load(self._outlet.chats)).heard.get(key)
+        if known is not None and (known.files is not None or known.outcome):
+            return  # fetched before, or decided without its files: nobody waits for them
+        files: list[Fetched | None] = [None] * len(event.attachments)
+        slots = anyio.CapacityLimiter(AT_ONCE)
+
+        async def one(index: int, attachment: Attachment) -> None:
+            async with slots:
+                files[index] = await self._fetched(event, attachment, ctx)
+
+        with ungrouped():
+            async with anyio.create_task_group() as tasks:
+                for index, attachment in enumerate(event.attachments):
+                    tasks.start_soon(one, index, attachment)
+        fetched = ChatFetched(message=key, files=tuple(file for file in files if file is not None))
+
+        def decide(state: Conversation) -> Sequence[Event]:
+            now = state.heard.get(key)
+            return [fetched] if now is None or now.files is None else []
+
+        await ctx.decide(decide, self._outlet.chats)
+
+    async def _fetched(self, event: ChatReceived, attachment: Attachment, ctx: Context) -> Fetched:
+        """Fetches one attachment. Raises `Unavailable` if the bus does not take it."""
+        with tempfile.TemporaryDirectory(prefix="sika-fetch-") as folder:
+            path = Path(folder) / "file"
+            if problem := await self._download(event, attachment, path):
+                log.info("file not fetched", account=self._outlet.account, reason=problem)
+                return Fetched(attachment.name, error=problem)
+            size = path.stat().st_size
+            name = await self._objects.put(ctx.record.aggregate, attachment.name, path)
+        mime = attachment.mime or mimetypes.guess_type(attachment.name)[0] or ""
+        return Fetched(attachment.name, name, mime, size)
+
+    async def _download(self, event: ChatReceived, attachment: Attachment, path: Path) -> str:
+        """Writes an attachment to a file. Returns what was wrong; "" if nothing."""
+        until = anyio.current_time() + PATIENCE_SECONDS
+        for pause in (*PAUSES, None):
+            await self._outlet.turns.call()
+            try:
+                await self._outlet.call(
+                    event.target,
+                    lambda: self._outlet.platform.fetch(attachment, event.message, path, LARGEST_BYTES),
+                    min(FILE_SECONDS, max(1.0, until - anyio.current_time())),
+                )
+                if not path.is_file():
+                    return "the platform sent nothing"
+                too_large = path.stat().st_size > LARGEST_BYTES
+                return f"it is larger than {LARGEST_BYTES >> 20} MiB" if too_large else ""
+            except (Rejected, ChatGone, CredentialsDead) as error:
+                return str(error)
+            except Unavailable as error:
+                wait = error.seconds if isinstance(error, RateLimited) else pause
+                if wait is None or anyio.current_time() + wait > until:
+                    return str(error)
+            path.unlink(missing_ok=True)
+            await anyio.sleep(wait)
+        return "it could not be fetched"

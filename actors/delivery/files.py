@@ -1,0 +1,52 @@
+"""Files for chats: an artifact as it is now, copied to where the agent cannot change it while it is sent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from core.chat.facts import Artifact, DeliveryPlanned
+from core.errors import Invalid, NotFound
+from core.paths import USER_DATA, Mount, Tree, thread_root
+
+OUTPUTS = f"{USER_DATA}/outputs"
+
+
+class Unsendable(NamedTuple):
+    """The reason why a file is not sent, for the person."""
+
+    reason: str
+    too_large: bool = False
+
+
+def copy(home: Path, plan: DeliveryPlanned, artifact: Artifact, limit: int, into: Path) -> Unsendable | None:
+    """Copies an artifact of at most `limit` bytes into a new file. Blocks. Only the outputs of the plan's thread can be
+    reached: neither the path nor a link leads anywhere else.
+    """
+    try:
+        outputs = thread_root(home, plan.user, plan.thread) / "user-data" / "outputs"
+        with Tree([Mount(outputs, OUTPUTS)]).open(artifact.path) as opened:
+            about = os.fstat(opened)
+            if not stat.S_ISREG(about.st_mode):
+                return Unsendable("it is not a file")
+            if about.st_size > limit:
+                return Unsendable(f"it has {_size(about.st_size)}, and at most {_size(limit)} can be sent here", True)
+            with open(opened, "rb", closefd=False) as source, into.open("xb") as target:
+                shutil.copyfileobj(source, target)
+    except (Invalid, NotFound):
+        return Unsendable("it is not in the outputs of the conversation")
+    except FileNotFoundError:
+        return Unsendable("it is not there any more")
+    except OSError as error:
+        return Unsendable(f"it cannot be read ({os.strerror(error.errno or 0).lower()})")
+    if into.stat().st_size > limit:  # it grew meanwhile
+        into.unlink()
+        return Unsendable(f"at most {_size(limit)} can be sent here", True)
+    return None
+
+
+def _size(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 20 else f"{size} bytes"

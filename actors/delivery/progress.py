@@ -1,0 +1,102 @@
+"""The progress of a run, as a chat shows it: the assistant's text so far, and one line about what it does now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.channel import Growing
+from core.events import (
+    Json,
+    ModelCompleted,
+    Record,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
+    ToolCompleted,
+    ToolRequested,
+)
+from core.thread.follow import Batch
+from core.thread.state import ThreadState
+
+SUBJECT_CHARACTERS = 80
+SILENT = ("write_todos", "ask_clarification", "task", "tasks")
+"""Tools whose effect is shown otherwise."""
+
+
+class Progress:
+    """One run. Its text is by allow-list: nothing but the text parts of the assistant's newest message."""
+
+    def __init__(self, run: str, state: ThreadState) -> None:
+        self._growing = Growing(run, state)
+        self._run = run
+        self._subjects: dict[str, str] = {}
+        """What calls are about, by id."""
+        self._tools: dict[str, str] = {}
+        """Calls at work, by id."""
+        self._subagents: dict[str, str] = {}
+        """Subagents at work, by call."""
+        self._todos: Sequence[Any] = state.values.get("todos") or ()
+
+    @property
+    def run(self) -> Any:
+        """The run, as far as it is known (`core.thread.state.Run`)."""
+        return self._growing.run
+
+    @property
+    def text(self) -> str:
+        return self._growing.text
+
+    @property
+    def status(self) -> str:
+        """The line about what it does now: the newest tool, the subagents, how many todos are done."""
+        parts = list(self._tools.values())[-1:]
+        if len(self._tools) > 1:
+            parts.append(f"{len(self._tools) - 1} more at work")
+        parts += list(self._subagents.values()) if len(self._subagents) < 2 else [f"{len(self._subagents)} subagents"]
+        if todos := [todo for todo in self._todos if isinstance(todo, Mapping)]:
+            done = sum(todo.get("status") == "completed" for todo in todos)
+            now = next((todo.get("content") for todo in todos if todo.get("status") == "in_progress"), None)
+            parts.append(f"{done}/{len(todos)} done" + (f": {_line(now)}" if now else ""))
+        return " · ".join(parts)
+
+    def is_over(self) -> bool:
+        return self._growing.is_whole()
+
+    def take(self, batch: Batch) -> None:
+        self._growing.take(batch)
+        for item in batch:
+            if isinstance(item, Record) and item.run == self._run:
+                self._fact(item)
+
+    def _fact(self, record: Record) -> None:
+        match record.event:
+            case ModelCompleted(message=message):
+                self._tools.clear()
+                for call in message.get("tool_calls") or ():
+                    self._subjects[str(call.get("id"))] = _subject(call.get("args") or {})
+            case ToolRequested(call_id=call, name=name) if name not in SILENT:
+                subject = self._subjects.get(call, "")
+                self._tools[call] = f"{_line(name)}: {subject}" if subject else _line(name)
+            case ToolCompleted(call_id=call, update=update):
+                self._tools.pop(call, None)
+                self._subjects.pop(call, None)
+                self._todos = update.get("todos", self._todos) or ()
+            case SubagentStarted(call_id=call, name=name, description=description):
+                self._subagents[call] = f"{_line(name)}: {_line(description)}" if description else _line(name)
+            case SubagentProgressed(call_id=call, index=index) if call in self._subagents:
+                name = self._subagents[call].partition(" (")[0]
+                self._subagents[call] = f"{name} ({index})"
+            case SubagentCompleted(call_id=call):
+                self._subagents.pop(call, None)
+
+
+def _subject(args: Json) -> str:
+    """Returns what the agent says a call is for; other arguments are not for a chat."""
+    description = args.get("description")
+    return _line(description) if isinstance(description, str) else ""
+
+
+def _line(text: Any) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= SUBJECT_CHARACTERS else line[: SUBJECT_CHARACTERS - 1].rstrip() + "…"

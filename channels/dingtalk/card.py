@@ -1,0 +1,225 @@
+"""Answers that grow in an AI card, and cards with buttons.
+
+A card is created and delivered with an id of ours, and its text is replaced with a key: both may be sent again
+(research im-platforms §2.4, §2.5). So an answer whose card exists is delivered once, also after a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import structlog
+
+from channels.dingtalk import translation
+from channels.dingtalk.api import Api, is_gone
+from channels.markup import dingtalk as markup
+from core.chat.facts import Target
+from core.chat.port import ChatGone, Content, RateLimited, Rejected
+from core.errors import Invalid, Unavailable
+
+COOL_DOWN_SECONDS = 1800.0
+"""How long answers go without cards after repeated failures (research im-platforms §2.4)."""
+FAILURES = 3
+"""In a row, over all answers of the account."""
+CONTENT = "content"
+"""The variable of the AI card's template (contract channels §5)."""
+
+log = structlog.get_logger(__name__)
+Post = Callable[[Target, Content, str], Awaitable[str]]
+
+
+class Cards:
+    """The cards of an account. `template` and `button_template` are ids of templates, empty if there are none."""
+
+    def __init__(self, api: Api, robot_code: str, template: str, button_template: str) -> None:
+        self._api = api
+        self._robot_code = robot_code
+        self._template = template
+        self.button_template = button_template
+        self._failures = 0
+        self._off_until = 0.0
+
+    @property
+    def usable(self) -> bool:
+        return bool(self._template) and time.monotonic() >= self._off_until
+
+    def failed(self, error: Exception) -> None:
+        """Counts a failure; after some in a row, answers go without cards for a while."""
+        self._failures += 1
+        if self._failures >= FAILURES:
+            self._failures, self._off_until = 0, time.monotonic() + COOL_DOWN_SECONDS
+            log.warning("cards paused", seconds=COOL_DOWN_SECONDS, reason=str(error))
+
+    def worked(self) -> None:
+        self._failures = 0
+
+    async def begin(self, target: Target, id_: str) -> None:
+        """Delivers an empty AI card. Idempotent. The empty text ends the skeleton that it shows at first."""
+        await self._deliver(target, id_, self._template, {CONTENT: ""})
+        await self.stream(id_, "")
+
+    async def stream(self, id_: str, content: str, *, last: bool = False) -> None:
+        """Replaces the text of an AI card; nothing more after `last`. Idempotent."""
+        body = {
+            "outTrackId": id_,
+            "guid": _digest(f"{last}\n{content}"),
+            "key": CONTENT,
+            "content": content,
+            "isFull": True,
+            "isFinalize": last,
+            "isError": False,
+        }
+        await self._api.call("PUT", "/v1.0/card/streaming", body, idempotent=True)
+
+    async def ask(self, target: Target, content: Content, key: str) -> str:
+        """Delivers a card with buttons and returns its id. Idempotent."""
+        id_ = f"sika-question-{_digest(key)}"
+        await self._deliver(target, id_, self.button_template, _question(target, content))
+        return id_
+
+    async def change(self, target: Target, id_: str, content: Content) -> None:
+        """Replaces the text of a card that was delivered, and the buttons of one that has some. Idempotent."""
+        if is_question(id_):
+            await self._update(id_, _question(target, content))
+        else:
+            await self._update(id_, {CONTENT: markup.card(translation.numbered(content.text, content.buttons))})
+
+    async def _deliver(self, target: Target, id_: str, template: str, data: Mapping[str, str]) -> None:
+        path = "/v1.0/card/instances/createAndDeliver"
+        body: dict[str, Any] = {
+            "cardTemplateId": template,
+            "outTrackId": id_,
+            "cardData": {"cardParamMap": data},
+            "callbackType": "STREAM",
+            "userIdType": 1,
+        }
+        if target.kind == "group":
+            body["openSpaceId"] = f"dtv1.card//IM_GROUP.{target.chat}"
+            body["imGroupOpenSpaceModel"] = {"supportForward": True}
+            body["imGroupOpenDeliverModel"] = {"robotCode": self._robot_code}
+        else:
+            body["openSpaceId"] = f"dtv1.card//IM_ROBOT.{target.chat}"
+            body["imRobotOpenSpaceModel"] = {"supportForward": True}
+            body["imRobotOpenDeliverModel"] = {"spaceType": "IM_ROBOT", "robotCode": self._robot_code}
+        answer = await self._api.call("POST", path, body, idempotent=True)
+        result = answer.get("result")
+        for delivery in result.get("deliverResults", []) if isinstance(result, dict) else []:
+            if delivery.get("success") is not True:
+                reason = str(delivery.get("errorMsg", ""))[:300]
+                raise (ChatGone if is_gone(reason) else Rejected)(f"DingTalk {path}: not delivered: {reason}")
+
+    async def _update(self, id_: str, data: Mapping[str, str]) -> None:
+        options = {"updateCardDataByKey": True}
+        body = {"outTrackId": id_, "cardData": {"cardParamMap": data}, "cardUpdateOptions": options}
+        await self._api.call("PUT", "/v1.0/card/instances", body, idempotent=True)
+
+    async def finish(self, id_: str, content: Content) -> None:
+        """Replaces the text of an AI card for good, also where its stream has expired. Idempotent."""
+        text = markup.card(translation.numbered(content.text, content.buttons))
+        try:
+            await self.stream(id_, text, last=True)
+        except RateLimited:
+            raise
+        except (Unavailable, Rejected):
+            # A stream that has expired or was finished is refused, by 500, too: the card itself can still be changed.
+            await self._update(id_, {CONTENT: text})
+
+
+class Draft:
+    """An answer in an AI card. Without cards nothing is shown, and the answer is posted as one message."""
+
+    def __init__(self, cards: Cards, post: Post, target: Target, key: str, message: str) -> None:
+        self._cards = cards
+        self._post = post
+        self._target = target
+        self._id = message or f"sika-answer-{_digest(key)}"
+        self._begun = bool(message)
+        self._unsure = False
+        """The card may have been delivered: no answer came."""
+        self._refused = False
+        self._shown: str | None = None
+        self._text = ""
+
+    @property
+    def message(self) -> str:
+        return self._id if self._begun else ""
+
+    async def show(self, text: str, status: str) -> None:
+        content = _growing(text, status)
+        if self._refused or not self._cards.usable or content == self._shown:
+            return
+        try:
+            await self._begin()
+            await self._cards.stream(self._id, content)
+        except Unavailable as error:
+            self._cards.failed(error)
+            raise
+        except Invalid as error:  # the end of the answer tries something else
+            self._cards.failed(error)
+            self._refused = True
+            log.warning("card refused", card=self._id, reason=str(error))
+        else:
+            self._cards.worked()
+            self._shown, self._text = content, text
+
+    async def finish(self, content: Content, key: str) -> str:
+        """Idempotent if there is a card. Without one the answer is posted, once."""
+        if not self._begun and self._unsure and self._cards.usable:
+            try:
+                await self._begin()
+            except Invalid as error:  # so nobody sees it
+                self._cards.failed(error)
+        if not self._begun:
+            return await self._post(self._target, content, key)
+        await self._cards.finish(self._id, content)
+        return self._id
+
+    async def drop(self) -> None:
+        """Ends the card as it is: a robot cannot take one back."""
+        if self._begun:
+            await self._cards.finish(self._id, Content(self._text[: markup.LIMIT] or "…"))
+
+    async def _begin(self) -> None:
+        if self._begun:
+            return
+        try:
+            await self._cards.begin(self._target, self._id)
+        except RateLimited:
+            raise
+        except Unavailable:
+            self._unsure = True
+            raise
+        self._begun = True
+
+
+def is_card(message: str) -> bool:
+    """Returns whether a message is a card, which can be changed later."""
+    return message.startswith("sika-")
+
+
+def is_question(message: str) -> bool:
+    return message.startswith("sika-question-")
+
+
+def _question(target: Target, content: Content) -> dict[str, str]:
+    """Returns the variables of the card with buttons: those of the template that the SDK's own helper uses."""
+    choices = translation.buttons(content.plan, target, content.buttons)
+    buttons = json.dumps({"msgButtons": choices}, ensure_ascii=False)
+    return {"markdown": markup.card(content.text), "tips": content.status, "sys_full_json_obj": buttons}
+
+
+def _growing(text: str, status: str) -> str:
+    if len(text) > markup.LIMIT:
+        start = text[: markup.LIMIT]
+        text = f"{start.rpartition(chr(10))[0] or start}\n\n…"
+    shown = markup.card(text)
+    line = markup.card("> " + " ".join(status.split())) if status.strip() else ""
+    return "\n\n".join(piece for piece in (shown, line) if piece)
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()

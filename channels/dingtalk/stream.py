@@ -1,0 +1,288 @@
+"""The stream connection: the SDK's websocket, frames and acknowledgements under our own supervision.
+
+The SDK holds one connection at a time (`_Client`). When to connect again, whether the connection lives and what dead
+credentials are is decided here: the SDK tries dead ones for ever, and finds a half-open socket after 40 s (research
+im-platforms §1.2). A message is acknowledged when it is in the log. While the log is out of reach it is kept here and
+tried again, as DingTalk does not promise to deliver it a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, Self
+
+import anyio
+import msgspec
+import structlog
+import websockets
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from dingtalk_stream import (  # type: ignore[import-untyped]
+    AckMessage,
+    CallbackHandler,
+    CallbackMessage,
+    Credential,
+    DingTalkStreamClient,
+    SystemHandler,
+    SystemMessage,
+)
+
+from channels.dingtalk import translation
+from channels.dingtalk.api import Api
+from core.chat.facts import ChatReceived
+from core.chat.port import RateLimited, Receive, Report
+from core.errors import Unavailable, ungrouped
+
+ROBOT = "/v1.0/im/bot/messages/get"
+CARD = "/v1.0/card/instances/callback"
+PING_SECONDS = 15.0
+"""Between a pong and the next ping, and the time to answer one: a half-open socket is noticed within twice that."""
+OPEN_SECONDS = 10.0
+CLOSE_SECONDS = 2.0
+ACK_SECONDS = 10.0
+"""A second delivery was seen after 16 s (research im-platforms §2.4)."""
+RECEIVE_SECONDS = 30.0
+LANES = 16
+LANE_BOUND = 64
+"""Messages that wait for the log. Further ones are not acknowledged."""
+LONGEST_PAUSE = 60.0
+LONGEST_RETRY = 5.0
+
+log = structlog.get_logger(__name__)
+_quiet = logging.getLogger("dingtalk_stream.quiet")
+_quiet.setLevel(logging.CRITICAL + 1)
+"""The SDK logs frames with people's texts. The reasons of failures go to the report instead."""
+
+
+class Custody:
+    """The way of messages into the log: in order for each chat, tried again while the log is out of reach."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._lanes = [_Lane(*anyio.create_memory_object_stream[_Waiting](LANE_BOUND)) for _ in range(LANES)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for lane in self._lanes:
+            lane.send.close()
+            lane.waiting.close()
+
+    def start(self, tasks: TaskGroup) -> None:
+        for lane in self._lanes:
+            tasks.start_soon(self._work, lane)
+
+    async def take(self, event: ChatReceived) -> None:
+        """Returns when a message is in the log. Raises `Unavailable` if that takes too long; it is still tried."""
+        waiting = _Waiting(event)
+        lane = self._lanes[zlib.crc32(event.target.chat.encode()) % LANES]
+        try:
+            lane.send.send_nowait(waiting)
+        except anyio.WouldBlock:
+            raise Unavailable("too many messages wait for the log") from None
+        with anyio.move_on_after(ACK_SECONDS):
+            await waiting.received.wait()
+            return
+        raise Unavailable("the log is out of reach")
+
+    async def _work(self, lane: _Lane) -> None:
+        async for waiting in lane.waiting:
+            await self._keep_trying(waiting)
+
+    async def _keep_trying(self, waiting: _Waiting) -> None:
+        pause = 0.1
+        while True:
+            try:
+                with anyio.fail_after(RECEIVE_SECONDS):
+                    await self._receive(waiting.event)
+            except (Unavailable, TimeoutError) as error:
+                log.warning("message waits for the log", message=waiting.event.message, reason=str(error))
+                await anyio.sleep(pause)
+                pause = min(pause * 2, LONGEST_RETRY)
+            except Exception:
+                log.exception("message not received", message=waiting.event.message)
+                return
+            else:
+                waiting.received.set()
+                return
+
+
+class _Waiting:
+    def __init__(self, event: ChatReceived) -> None:
+        self.event = event
+        self.received = anyio.Event()
+
+
+class _Lane(NamedTuple):
+    send: MemoryObjectSendStream[_Waiting]
+    waiting: MemoryObjectReceiveStream[_Waiting]
+
+
+class Stream:
+    """Listens for one account. `pause`: seconds before the first reconnection; doubled for each failure in a row."""
+
+    def __init__(
+        self, api: Api, on_message: Callable[[translation.Incoming], None], *, ping_seconds: float, pause: float
+    ) -> None:
+        self._api = api
+        self._on_message = on_message
+        self._ping_seconds = ping_seconds
+        self._pause = pause
+
+    async def listen(self, receive: Receive, report: Report) -> None:
+        """Connects again and again, until cancelled. Raises `CredentialsDead`."""
+        with ungrouped(), Custody(receive) as custody:
+            async with anyio.create_task_group() as tasks:
+                custody.start(tasks)
+                await self._connect_for_ever(custody, report)
+
+    async def _connect_for_ever(self, custody: Custody, report: Report) -> None:
+        failures = 0
+        while True:
+            client = _Client(self._api.client_id, self._ping_seconds, report)
+            handlers = {ROBOT: self._message_handler(custody), CARD: _press_handler(custody)}
+            for topic, handler in handlers.items():
+                client.register_callback_handler(topic, _Handler(handler, client.heard))
+            least = 0.0
+            try:
+                topics = [{"type": "CALLBACK", "topic": topic} for topic in handlers]
+                client.connection = await self._api.open_stream(topics)
+                await client.run()
+                reason = client.reason
+            except Unavailable as error:
+                reason = str(error)
+                least = error.seconds if isinstance(error, RateLimited) else 0.0
+            report.disconnected(reason)
+            failures = 0 if client.alive else failures + 1
+            pause = min(self._pause * 2**failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
+            await anyio.sleep(max(pause, least))
+
+    def _message_handler(self, custody: Custody) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+        async def handle(data: Mapping[str, Any]) -> None:
+            incoming = translation.message(data)
+            if incoming is not None:
+                self._on_message(incoming)
+                await custody.take(incoming.event)
+
+        return handle
+
+
+def _press_handler(custody: Custody) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+    async def handle(data: Mapping[str, Any]) -> None:
+        event = translation.press(data)
+        if event is not None:
+            await custody.take(event)
+
+    return handle
+
+
+class _Client(DingTalkStreamClient):  # type: ignore[misc]
+    """One connection of the SDK: it ends instead of reconnecting. `reason` says why, `alive` whether a frame came."""
+
+    def __init__(self, client_id: str, ping_seconds: float, report: Report) -> None:
+        options = {"ping_interval": None, "open_timeout": OPEN_SECONDS, "close_timeout": CLOSE_SECONDS}
+        super().__init__(Credential(client_id, ""), logger=_quiet, websocket_connect_options=options)
+        self.connection: Mapping[str, Any] | None = None
+        self.reason = "closed"
+        self.alive = False
+        self._ping_seconds = ping_seconds
+        self._report = report
+        self.system_handler = _System(self.heard, self._told_to_leave)
+
+    async def run(self) -> None:
+        """Returns when the connection has ended."""
+        # A task of its own: a cancel scope of anyio would cancel the SDK again while it closes its socket.
+        task = asyncio.create_task(self.start(), name="dingtalk stream")
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+            with anyio.move_on_after(2 * CLOSE_SECONDS, shield=True):
+                await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()):
+            self.reason = _said(error)
+
+    def heard(self) -> None:
+        self.alive = True
+        self._report.heard()
+
+    def _told_to_leave(self) -> None:
+        self.reason = "the platform asked to reconnect"
+
+    def open_connection(self) -> Mapping[str, Any] | None:
+        """Returns the endpoint, which was asked for without blocking. Called by the SDK in a thread."""
+        return self.connection
+
+    async def keepalive(self, ws: Any, ping_interval: float = 0) -> None:
+        """Pings. Called by the SDK for each connection, and cancelled with it."""
+        self._report.connected()
+        while True:
+            try:
+                pong = await ws.ping()
+                async with asyncio.timeout(self._ping_seconds):
+                    await pong
+            except TimeoutError:
+                self.reason = f"no answer within {self._ping_seconds:g} s"
+                await ws.close(1011)
+                return
+            except websockets.ConnectionClosed:
+                return
+            self.heard()
+            await asyncio.sleep(self._ping_seconds)
+
+    async def _wait_before_retry(self, delay: float) -> None:
+        """Ends instead of waiting: called by the SDK when a connection has ended, or could not be made."""
+        error = sys.exception()
+        if error is not None and self.reason == "closed":
+            self.reason = _said(error)
+        self._stop_event.set()
+
+
+class _System(SystemHandler):  # type: ignore[misc]
+    """The platform's pings, and its request to reconnect."""
+
+    def __init__(self, heard: Callable[[], None], leave: Callable[[], None]) -> None:
+        super().__init__()
+        self._heard = heard
+        self._leave = leave
+
+    async def process(self, message: SystemMessage) -> tuple[int, str]:
+        self._heard()
+        if message.headers.topic == SystemMessage.TOPIC_DISCONNECT:
+            self._leave()
+        return AckMessage.STATUS_OK, "OK"
+
+
+class _Handler(CallbackHandler):  # type: ignore[misc]
+    """Acknowledges what is in the log, and what will never be understood."""
+
+    def __init__(self, handle: Callable[[Mapping[str, Any]], Awaitable[None]], heard: Callable[[], None]) -> None:
+        super().__init__()
+        self._handle = handle
+        self._heard = heard
+
+    async def process(self, message: CallbackMessage) -> tuple[int, Mapping[str, Any]]:
+        """Returns a code and what a card shows at once: no change.
+
+        Raises `Unavailable`: the SDK then sends no acknowledgement, and the platform may deliver it again."""
+        self._heard()
+        try:
+            await self._handle(message.data)
+        except msgspec.ValidationError as error:
+            log.warning("frame not understood", topic=message.headers.topic, reason=str(error))
+        return AckMessage.STATUS_OK, {}
+
+
+def _said(error: BaseException) -> str:
+    """Returns what an error says without addresses, which hold tickets."""
+    if isinstance(error, websockets.InvalidStatus):
+        return f"the handshake was refused with {error.response.status_code}"
+    if isinstance(error, websockets.ConnectionClosed):
+        return f"the connection was lost ({error})"
+    return f"no connection ({type(error).__name__})"

@@ -1,0 +1,186 @@
+"""What DingTalk sends, as facts: messages of people and pressed buttons."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+from core.chat.facts import Attachment, Button, ChatReceived, Choice, Target
+
+log = structlog.get_logger(__name__)
+COLORS = {"": "gray", "primary": "blue", "danger": "red"}
+
+
+class Incoming(msgspec.Struct, frozen=True):
+    """A message, and the id of its conversation: in a private chat, `Target.chat` is the person's id."""
+
+    event: ChatReceived
+    conversation: str
+
+
+class _Content(msgspec.Struct, frozen=True, rename="camel"):
+    """`content` of a message that is not text; each kind has some of these."""
+
+    download_code: str = ""
+    file_name: str = ""
+    recognition: str = ""
+    video_type: str = ""
+    rich_text: list[dict[str, Any]] = []
+
+
+class _Text(msgspec.Struct, frozen=True):
+    content: str = ""
+
+
+class _Message(msgspec.Struct, frozen=True, rename="camel"):
+    msg_id: str
+    conversation_id: str
+    conversation_type: Literal["1", "2"]
+    msgtype: str = msgspec.field(name="msgtype")
+    sender_id: str = ""
+    sender_staff_id: str | None = None
+    sender_nick: str = ""
+    chatbot_user_id: str = ""
+    is_in_at_list: bool = False
+    create_at: int = 0
+    """Milliseconds since 1970."""
+    text: _Text = _Text()
+    content: _Content = _Content()
+
+
+class _Press(msgspec.Struct, frozen=True, rename="camel"):
+    """A pressed button. `content`: JSON, with the ids of the actions."""
+
+    out_track_id: str
+    user_id: str
+    content: str = "{}"
+
+
+class _Action(msgspec.Struct, frozen=True, array_like=True):
+    """What a button's id says. The platform hands it back as it was; a card of its own has room for nothing else."""
+
+    plan: str
+    button: str
+    chat: str
+    topic: str
+    kind: Literal["private", "group"]
+
+
+def message(data: Mapping[str, Any]) -> Incoming | None:
+    """Returns a message; None if it is to be ignored: without a sender in the organisation, of a bot, or of a kind that
+    has neither text nor file. Raises `msgspec.ValidationError`."""
+    got = msgspec.convert(data, _Message, strict=False)
+    if not got.sender_staff_id or (got.sender_id and got.sender_id == got.chatbot_user_id):
+        log.info("message ignored", reason="no sender of the organisation", message=got.msg_id)
+        return None
+    text, attachments = _text_and_files(got)
+    if not text and not attachments:
+        log.warning("message ignored", reason=f"kind {got.msgtype!r} has no text", message=got.msg_id)
+        return None
+    group = got.conversation_type == "2"
+    target = Target(
+        chat=got.conversation_id if group else got.sender_staff_id,
+        topic=got.msg_id if group else "",  # contract channels §3
+        kind="group" if group else "private",
+        reply_to=got.msg_id,
+        sender=got.sender_staff_id,
+    )
+    event = ChatReceived(
+        message=got.msg_id,
+        target=target,
+        sender=got.sender_staff_id,
+        sender_name=got.sender_nick,
+        text=text,
+        attachments=tuple(attachments),
+        mentioned=not group or got.is_in_at_list,
+        sent_at=datetime.fromtimestamp(got.create_at / 1000, UTC).isoformat() if got.create_at else "",
+    )
+    return Incoming(event, got.conversation_id)
+
+
+def _text_and_files(got: _Message) -> tuple[str, list[Attachment]]:
+    content, code = got.content, got.content.download_code
+    match got.msgtype:
+        case "text":
+            return got.text.content.strip(), []  # in groups, a blank is left of the mention
+        case "richText":
+            return _rich(content.rich_text)
+        case "picture" if code:
+            return "", [Attachment(code, "image.jpg", "image")]
+        case "file" if code:
+            return "", [Attachment(code, content.file_name or "file")]
+        case "audio" if code or content.recognition:
+            return "", [Attachment(code, "voice.amr", "voice", transcript=content.recognition)]
+        case "video" if code:
+            return "", [Attachment(code, f"video.{content.video_type or 'mp4'}", "video")]
+    return "", []
+
+
+def _rich(pieces: list[dict[str, Any]]) -> tuple[str, list[Attachment]]:
+    """Returns the texts, joined as they were typed, and the pictures."""
+    text = "".join(str(piece["text"]) for piece in pieces if piece.get("text"))
+    codes = [str(piece["downloadCode"]) for piece in pieces if piece.get("downloadCode")]
+    return text.strip(), [Attachment(code, f"image-{n}.jpg", "image") for n, code in enumerate(codes, 1)]
+
+
+def press(data: Mapping[str, Any]) -> ChatReceived | None:
+    """Returns a pressed button; None if it is not one of ours. Raises `msgspec.ValidationError`."""
+    got = msgspec.convert(data, _Press, strict=False)
+    ids = _action_ids(got.content)
+    action = next((known for known in map(_action, ids) if known is not None), None)
+    if action is None or not got.user_id:
+        log.info("press ignored", card=got.out_track_id)
+        return None
+    return ChatReceived(
+        message=got.out_track_id,
+        target=Target(action.chat, action.topic, action.kind, sender=got.user_id),
+        sender=got.user_id,
+        mentioned=True,
+        choice=Choice(action.plan, action.button),
+    )
+
+
+def _action_ids(content: str) -> list[str]:
+    try:
+        ids = json.loads(content)["cardPrivateData"]["actionIds"]
+        return [id_ for id_ in ids if isinstance(id_, str)]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def buttons(plan: str, target: Target, choices: tuple[Button, ...]) -> list[dict[str, Any]]:
+    """Returns the buttons of a card. Each id says where it belongs, as a press says only which card and who."""
+    return [
+        {
+            "text": choice.label,
+            "color": COLORS[choice.style],
+            "id": _action_id(plan, choice.id, target),
+            "request": True,
+        }
+        for choice in choices
+    ]
+
+
+def _action_id(plan: str, button: str, target: Target) -> str:
+    action = _Action(plan, button, target.chat, target.topic, target.kind)
+    return base64.urlsafe_b64encode(msgspec.json.encode(action)).decode()
+
+
+def _action(id_: str) -> _Action | None:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(id_.encode()), type=_Action)
+    except (binascii.Error, msgspec.DecodeError, ValueError):
+        return None
+
+
+def numbered(text: str, choices: tuple[Button, ...]) -> str:
+    """Returns a text with its options below, for where there are no buttons."""
+    options = "\n".join(f"{n}. {choice.label}" for n, choice in enumerate(choices, 1))
+    return f"{text}\n\n{options}" if text else options

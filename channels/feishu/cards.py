@@ -1,0 +1,86 @@
+"""What is said, as cards (JSON 2.0): the platform's only messages with Markdown, buttons and later changes. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from channels.markup import feishu as markup
+from core.chat.facts import Button, Target
+from core.chat.port import Content
+
+ANSWER = "answer"
+STATUS = "status"
+"""Ids of the elements that grow."""
+BLANK = "…"
+"""In place of an empty text, which the platform refuses."""
+LONG = 20_000
+"""Characters from which on Markdown is read in a thread."""
+
+
+def message(content: Content, target: Target) -> dict[str, Any]:
+    """Returns the card of a message."""
+    elements: list[dict[str, Any]] = list(markup.elements(content.text))
+    if content.status:
+        elements.append(_status(content.status))
+    if content.buttons:
+        elements.append(_buttons(content, target))
+    return _card(elements or [_status(BLANK)], streaming=False)
+
+
+def growing(text: str, status: str, *, streaming: bool = True) -> dict[str, Any]:
+    """Returns the card of an answer that is being made. `streaming`: its elements may be changed one by one."""
+    answer = {"tag": "markdown", "element_id": ANSWER, "content": answer_of(text)}
+    return _card([answer, _status(status)], streaming=streaming)
+
+
+def answer_of(text: str) -> str:
+    """Returns the content of the element `ANSWER`."""
+    return markup.markdown(text) or BLANK
+
+
+def status_of(text: str) -> str:
+    """Returns the content of the element `STATUS`."""
+    return text or " "
+
+
+def key_of(key: str) -> str:
+    """Returns a key in the platform's form: at most 50 characters. A message with the same one is posted once within an
+    hour."""
+    return hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def _card(elements: list[dict[str, Any]], *, streaming: bool) -> dict[str, Any]:
+    config = {"update_multi": True, "streaming_mode": streaming, "width_mode": "fill"}
+    return {"schema": "2.0", "config": config, "body": {"elements": elements}}
+
+
+def _status(text: str) -> dict[str, Any]:
+    """A quiet line: plain text, in which nothing is a mention or a link."""
+    quiet = {"text_size": "notation", "text_color": "grey"}
+    return {"tag": "div", "text": {"tag": "plain_text", "element_id": STATUS, "content": status_of(text), **quiet}}
+
+
+def _buttons(content: Content, target: Target) -> dict[str, Any]:
+    columns = [
+        {"tag": "column", "width": "auto", "elements": [_button(button, content.plan, target)]}
+        for button in content.buttons
+    ]
+    return {"tag": "column_set", "flex_mode": "flow", "columns": columns}
+
+
+def _button(button: Button, plan: str, target: Target) -> dict[str, Any]:
+    """The value comes back when the button is pressed; the platform then names message, chat and person only."""
+    value = {
+        "plan": plan,
+        "button": button.id,
+        "topic": target.topic,
+        "kind": target.kind,
+        "reply_to": target.reply_to,
+    }
+    return {
+        "tag": "button",
+        "text": {"tag": "plain_text", "content": button.label},
+        "type": button.style or "default",
+        "behaviors": [{"type": "callback", "value": value}],
+    }

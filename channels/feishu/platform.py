@@ -1,0 +1,320 @@
+"""The account of a bot on Feishu or Lark."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import anyio
+import msgspec
+
+from channels.feishu import cards, incoming
+from channels.feishu.api import Api, Endpoint, Refused
+from channels.feishu.connection import Connection
+from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
+from channels.feishu.traits import DOMAIN, TRAITS
+from channels.markup import feishu as markup
+from core.chat.facts import Attachment, Target
+from core.chat.port import (
+    ChatGone,
+    Content,
+    CredentialsDead,
+    FateUnknown,
+    Finding,
+    RateLimited,
+    Receive,
+    Rejected,
+    Report,
+)
+from core.errors import Invalid, Unavailable
+
+V = TypeVar("V")
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+"""Seconds before the next connection, doubled from the first on until a frame arrives."""
+KEYS_LIVE = timedelta(minutes=55)
+"""The platform knows the key of a message for an hour."""
+REMEMBERED = 2000
+"""Own messages, by which a reply to the bot is known, and reactions that are on."""
+LARGEST_IMAGE = 10 << 20
+IMAGES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ico", ".tiff"))
+KINDS = {
+    ".opus": "opus",
+    ".mp4": "mp4",
+    ".pdf": "pdf",
+    **dict.fromkeys((".doc", ".docx"), "doc"),
+    **dict.fromkeys((".xls", ".xlsx", ".csv"), "xls"),
+    **dict.fromkeys((".ppt", ".pptx"), "ppt"),
+}
+"""The platform's names of kinds of files by suffix; others are `stream`."""
+WORKING = "Typing"
+CHUNK = 1 << 16
+
+SCOPES: Sequence[tuple[str, Sequence[str]]] = (
+    ("messages in private chats", ("im:message.p2p_msg:readonly", "im:message.p2p_msg")),
+    (
+        "mentions in groups",
+        ("im:message.group_at_msg:readonly", "im:message.group_at_msg", "im:message.group_msg"),
+    ),
+    ("sending and changing messages, files of messages, reactions", ("im:message",)),
+    ("sending files", ("im:resource", "im:resource:upload")),
+    ("answers that grow", ("cardkit:card:write",)),
+)
+"""What the bot needs and the permissions of which one suffices."""
+
+
+def connect(settings: Mapping[str, Any]) -> FeishuPlatform:
+    """Returns the account of these settings: `app_id`, `app_secret` and `domain`. Raises `Invalid`."""
+    for key in ("app_id", "app_secret"):
+        if not isinstance(settings.get(key), str) or not settings[key]:
+            raise Invalid(f"{key}: missing; see the page of the app in the developer console")
+    domain = settings.get("domain") or DOMAIN
+    if not isinstance(domain, str) or not domain.startswith(("https://", "http://")):
+        raise Invalid(f"domain {domain!r}: a URL, as {DOMAIN} or https://open.larksuite.com")
+    return FeishuPlatform(Api(domain, settings["app_id"], settings["app_secret"]))
+
+
+class FeishuPlatform:
+    """One app's bot. See `core.chat.port.Platform`."""
+
+    traits = TRAITS
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._cardkit = CardKit(api)
+        self._bot = ""
+        self._albums = incoming.Albums()
+        self._own: OrderedDict[str, bool] = OrderedDict()
+        """By message whether it is ours."""
+        self._reactions: OrderedDict[str, str] = OrderedDict()
+        """Reactions that are on, by message."""
+
+    async def check(self) -> Sequence[Finding]:
+        try:
+            await self._api.token()
+        except CredentialsDead as error:
+            return [Finding(False, "app_id and app_secret", f"{error}. Copy both from the app's page “Credentials”.")]
+        findings = [Finding(True, "app_id and app_secret")]
+        try:
+            name = (await self._api.call("GET", "bot/v3/info"))["bot"]["app_name"]
+            findings.append(Finding(True, f"bot {name!r}"))
+        except (Rejected, KeyError) as error:
+            findings.append(Finding(False, "bot", f"{error}. Add the feature “Bot” to the app and publish a version."))
+        findings.extend(await self._check_scopes())
+        try:
+            await self._api.endpoint()
+            findings.append(Finding(True, "long connection"))
+        except Unavailable as error:
+            advice = "In “Events & callbacks”, choose the long connection for both, and publish a version."
+            findings.append(Finding(False, "long connection", f"{error}. {advice}"))
+        return findings
+
+    async def listen(self, receive: Receive, report: Report) -> None:
+        pause = FIRST_PAUSE
+
+        async def handle(payload: bytes) -> Any:
+            return await self._handle(payload, receive)
+
+        def heard() -> None:
+            nonlocal pause
+            pause = FIRST_PAUSE
+            report.heard()
+
+        while True:
+            try:
+                endpoint = await self._endpoint()
+                await Connection(endpoint.settings, handle, heard).serve(endpoint.url, report.connected)
+            except RateLimited as error:
+                reason, least = str(error), error.seconds
+            except Unavailable as error:
+                reason, least = str(error), 0.0
+            report.disconnected(reason)
+            await anyio.sleep(max(least, pause * random.uniform(0.5, 1.0)))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def parts(self, text: str) -> Sequence[str]:
+        return markup.parts(text)
+
+    def draft(self, target: Target, key: str, message: str = "") -> FeishuDraft:
+        return FeishuDraft(self._api, self._cardkit, self._send, target, key, message)
+
+    async def post(self, target: Target, content: Content, key: str) -> str:
+        return await self._send(target, "interactive", cards.message(content, target), key)
+
+    async def edit(self, target: Target, message: str, content: Content) -> None:
+        card = cards.message(content, target)
+        try:
+            await patch(self._api, message, card)
+        except Refused:
+            card_id = await self._cardkit.card_of(message)
+            if not card_id:
+                raise
+            await replace(self._api, self._cardkit, message, card, card_id)
+
+    async def find(self, target: Target, key: str, since: datetime) -> str | None:
+        """Returns None while the platform knows the key: it answers the same post again with the message that it has.
+        Later the chat is asked whether the bot wrote anything in it since then. Raises `FateUnknown` if it did: the
+        platform does not tell by which key.
+        """
+        if datetime.now(UTC) - since < KEYS_LIVE:
+            return None
+        params = {
+            "container_id_type": "chat",
+            "container_id": target.chat,
+            "start_time": str(int(since.timestamp()) - 1),
+            "sort_type": "ByCreateTimeAsc",
+            "page_size": "50",
+        }
+        while True:
+            answer = await self._api.call("GET", "im/v1/messages", params=params)
+            for message in answer.get("items") or ():
+                if (message.get("sender") or {}).get("id") == self._api.app_id:
+                    raise FateUnknown("Feishu knows no keys of messages older than an hour")
+            if not answer.get("has_more") or not answer.get("page_token"):
+                return None
+            params = {**params, "page_token": answer["page_token"]}
+
+    async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
+        suffix, size = Path(name).suffix.lower(), (await anyio.Path(file).stat()).st_size
+        if size > self.traits.largest_file:
+            raise Rejected(f"{name}: {size} bytes, and Feishu takes {self.traits.largest_file}")
+        as_image = suffix in IMAGES and size <= LARGEST_IMAGE
+        try:
+            with file.open("rb") as stream:
+                form = aiohttp.FormData()
+                if as_image:
+                    form.add_field("image_type", "message")
+                    form.add_field("image", stream, filename=name)
+                else:
+                    form.add_field("file_type", KINDS.get(suffix, "stream"))
+                    form.add_field("file_name", name)
+                    form.add_field("file", stream, filename=name)
+                answer = await self._api.call("POST", f"im/v1/{'images' if as_image else 'files'}", form=form)
+        except FateUnknown as error:
+            raise Unavailable(str(error)) from None  # nobody has seen the file yet
+        if as_image:
+            return await self._send(target, "image", {"image_key": answer["image_key"]}, key)
+        kind = {".opus": "audio", ".mp4": "media"}.get(suffix, "file")
+        return await self._send(target, kind, {"file_key": answer["file_key"]}, key)
+
+    async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
+        kind = "image" if attachment.kind == "image" else "file"
+        path = f"im/v1/messages/{message}/resources/{attachment.id}"
+        async with await anyio.open_file(into, "wb") as file, self._api.download(path, {"type": kind}) as response:
+            if (response.content_length or 0) > limit:
+                raise Rejected(f"{attachment.name}: {response.content_length} bytes, over {limit}")
+            size = 0
+            async for chunk in response.content.iter_chunked(CHUNK):
+                size += len(chunk)
+                if size > limit:
+                    raise Rejected(f"{attachment.name}: over {limit} bytes")
+                try:
+                    await file.write(chunk)
+                except OSError as error:
+                    raise Unavailable(f"{into}: {error.strerror}") from None
+
+    async def working(self, target: Target, on: bool) -> None:
+        """Puts a reaction to the message that is answered, and takes it away."""
+        message = target.reply_to
+        if not message:
+            return
+        reactions = f"im/v1/messages/{message}/reactions"
+        if on and message not in self._reactions:
+            answer = await self._api.call("POST", reactions, {"reaction_type": {"emoji_type": WORKING}})
+            _remember(self._reactions, message, str(answer["reaction_id"]))
+        elif not on:
+            known = self._reactions.pop(message, "")
+            for reaction in [known] if known else await self._reactions_on(reactions):
+                await self._api.call("DELETE", f"{reactions}/{reaction}")
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def _endpoint(self) -> Endpoint:
+        """Returns the address of a connection, after the bot's id, by which mentions are known."""
+        try:
+            if not self._bot:
+                self._bot = str((await self._api.call("GET", "bot/v3/info"))["bot"]["open_id"])
+            return await self._api.endpoint()
+        except (Rejected, ChatGone, KeyError) as error:
+            raise Unavailable(f"Feishu does not tell who the bot is: {error}") from None
+
+    async def _handle(self, payload: bytes, receive: Receive) -> Any:
+        """Takes custody of an event. Returns what the platform shows of a pressed button."""
+        body = json.loads(payload)
+        kind, event = body["header"]["event_type"], body["event"]
+        if kind == "im.message.receive_v1":
+            await self._received(event, receive)
+        elif kind == "card.action.trigger" and (choice := incoming.pressed(event)) is not None:
+            await receive(choice)
+            return {"toast": {"type": "info", "content": "✓"}}
+        return None
+
+    async def _received(self, event: Mapping[str, Any], receive: Receive) -> None:
+        to_bot = not incoming.mentions_bot(event, self._bot) and await self._is_own(incoming.parent_of(event))
+        message = incoming.received(event, self._bot, to_bot)
+        if message is None:
+            return
+        await receive(msgspec.structs.replace(message, album=self._albums.of(event, message)))
+
+    async def _is_own(self, message: str) -> bool:
+        """Tells whether a message is the bot's. Raises `Unavailable`."""
+        if not message:
+            return False
+        if message not in self._own:
+            try:
+                items = (await self._api.call("GET", f"im/v1/messages/{message}")).get("items") or [{}]
+            except (Rejected, ChatGone):
+                return False
+            _remember(self._own, message, (items[0].get("sender") or {}).get("id") == self._api.app_id)
+        return self._own[message]
+
+    async def _send(self, target: Target, kind: str, content: Mapping[str, Any], key: str) -> str:
+        """Posts a message: as a reply, in a group at least to the root of its topic."""
+        body = {"msg_type": kind, "content": json.dumps(content, ensure_ascii=False), "uuid": cards.key_of(key)}
+        root = target.reply_to or (target.topic if target.kind == "group" else "")
+        if root:
+            answer = await self._api.call("POST", f"im/v1/messages/{root}/reply", body)
+        else:
+            params = {"receive_id_type": "chat_id"}
+            answer = await self._api.call("POST", "im/v1/messages", {**body, "receive_id": target.chat}, params=params)
+        message = str(answer["message_id"])
+        _remember(self._own, message, True)
+        return message
+
+    async def _reactions_on(self, path: str) -> list[str]:
+        """Returns the bot's reactions, as of before a restart."""
+        answer = await self._api.call("GET", path, params={"reaction_type": WORKING})
+        items = answer.get("items") or ()
+        return [
+            item["reaction_id"] for item in items if (item.get("operator") or {}).get("operator_id") == self._api.app_id
+        ]
+
+    async def _check_scopes(self) -> list[Finding]:
+        try:
+            answer = await self._api.call("GET", "application/v6/scopes")
+        except Rejected as error:
+            return [Finding(False, "permissions", f"{error}. Publish a version of the app.")]
+        granted = {scope["scope_name"] for scope in answer.get("scopes") or () if scope.get("grant_status") == 1}
+        return [
+            Finding(
+                bool(granted & set(names)),
+                f"permission for {what}",
+                "" if granted & set(names) else f"Add {names[0]} to the app's permissions and publish a version.",
+            )
+            for what, names in SCOPES
+        ]
+
+
+def _remember(values: OrderedDict[str, V], key: str, value: V) -> None:
+    """Adds a value, and drops the oldest ones."""
+    values[key] = value
+    while len(values) > REMEMBERED:
+        values.popitem(last=False)

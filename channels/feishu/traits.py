@@ -1,0 +1,22 @@
+"""What is true of Feishu and Lark. Imports no SDK."""
+
+from __future__ import annotations
+
+from core.chat.port import Credential, Pace, Traits
+
+DOMAIN = "https://open.feishu.cn"
+"""Lark is the same at https://open.larksuite.com: the setting `domain`."""
+OPTIONS = ("domain",)
+"""Keys of the settings besides the credentials."""
+
+TRAITS = Traits(
+    name="feishu",
+    title="Feishu / Lark",
+    credentials=(Credential("app_id", "App ID", secret=False), Credential("app_secret", "App Secret")),
+    # Per message: 5 patches, 10 calls of CardKit (an update is up to two). Per chat: 5 messages, shared by all bots of
+    # it. Per app and method: 50 calls, and 1000 a minute, which is less. (research im-platforms §2.3; the platform's
+    # pages of these methods.)
+    pace=Pace(edit_seconds=0.4, group_edit_seconds=0.4, send_seconds=0.25, group_per_minute=240, per_second=15),
+    answers_can_be_found=True,
+    largest_file=30 << 20,
+)

@@ -1,0 +1,210 @@
+"""Translation of what Slack delivers into messages: envelopes of Socket Mode to `ChatReceived`. Pure.
+
+A message in a channel that mentions the bot arrives twice, as `message` and as `app_mention`, with the same `ts` and in
+any order: both become the same message, so the inbox keeps one (research im-platforms §2.1).
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from core.chat.facts import Attachment, ChatReceived, Choice, Target
+
+_SUBTYPES = frozenset({"file_share", "thread_broadcast", "me_message"})
+"""Subtypes of messages that people write; others are notices, as `channel_join`."""
+_UMBRELLA = re.compile(r"/sika(-[\w-]*)?")
+"""Slash commands whose first argument is the command: Slack has a `/status` of its own."""
+_ENTITY = re.compile(r"<([^<>\n]+)>")
+BUTTON = "sika:"
+"""Begins the `action_id` of our buttons."""
+
+
+class Identity(NamedTuple):
+    """The bot: the results of `auth.test`."""
+
+    team: str
+    user: str
+    bot: str
+
+
+def chat_of(envelope: Mapping[str, Any]) -> str:
+    """Returns the channel that an envelope is about, empty if none."""
+    payload = _mapping(envelope.get("payload"))
+    channel = _mapping(payload.get("event")).get("channel") or payload.get("channel_id") or payload.get("channel")
+    return str(channel.get("id", "") if isinstance(channel, Mapping) else channel or "")
+
+
+def translate(envelope: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
+    """Returns the message or the pressed button in an envelope. None: there is none for the agent.
+
+    Raises `KeyError`, `TypeError` or `ValueError` for an envelope that is not as documented.
+    """
+    payload = envelope["payload"]
+    match envelope.get("type"):
+        case "events_api":
+            return _event(payload["event"], bot)
+        case "slash_commands":
+            return _slash(payload)
+        case "interactive" if payload.get("type") == "block_actions":
+            return _press(payload)
+    return None
+
+
+def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
+    if event["type"] not in ("message", "app_mention"):
+        return None
+    message, edited = event, ""
+    if event.get("subtype") == "message_changed":
+        message = event["message"]
+        edited = str(_mapping(message.get("edited")).get("ts", ""))
+        # Also sent when a link is unfurled, and for each of our own updates.
+        if not edited or message.get("text") == _mapping(event.get("previous_message")).get("text"):
+            return None
+    subtype = message.get("subtype")
+    if subtype and subtype not in _SUBTYPES:
+        return None
+    sender = message.get("user") or ""
+    if message.get("bot_id") or message.get("bot_profile") or sender in ("", bot.user, "USLACKBOT"):
+        return None
+    chat, ts = event["channel"], message["ts"]
+    private = is_private(chat)
+    mention = re.compile(rf"[ \t]*<@{re.escape(bot.user)}(\|[^<>]*)?>[ \t]*")
+    raw = str(message.get("text") or "")
+    text = readable(mention.sub(" ", raw)).strip()
+    attachments = tuple(_attachment(file) for file in message.get("files") or () if file.get("id"))
+    if not text and not attachments:
+        return None
+    root = message.get("thread_ts") or ""
+    return ChatReceived(
+        message=ts,
+        target=Target(
+            chat=chat,
+            topic=root if private else root or ts,
+            kind="private" if private else "group",
+            reply_to=ts,
+            sender=sender,
+        ),
+        sender=sender,
+        sender_name=_name(_mapping(message.get("user_profile"))),
+        text=text,
+        attachments=attachments,
+        mentioned=private
+        or event["type"] == "app_mention"
+        or mention.search(raw) is not None
+        or message.get("parent_user_id") == bot.user,
+        edited=edited,
+        sent_at=_at(ts),
+    )
+
+
+def _slash(payload: Mapping[str, Any]) -> ChatReceived:
+    """Slash commands do not work in threads, so they belong to the channel itself."""
+    command, text = str(payload["command"]), html.unescape(str(payload.get("text") or "")).strip()
+    if _UMBRELLA.fullmatch(command):
+        command, text = "", f"/{text.lstrip('/')}" if text else "/help"
+    private = is_private(payload["channel_id"])
+    return ChatReceived(
+        message=f"command-{payload['trigger_id']}",
+        target=Target(
+            chat=payload["channel_id"], kind="private" if private else "group", sender=str(payload["user_id"])
+        ),
+        sender=str(payload["user_id"]),
+        sender_name=str(payload.get("user_name") or ""),
+        text=f"{command} {text}".strip(),
+        mentioned=True,
+    )
+
+
+def _press(payload: Mapping[str, Any]) -> ChatReceived | None:
+    [action] = payload["actions"]
+    if not str(action.get("action_id", "")).startswith(BUTTON):
+        return None
+    plan, button, topic = parse_value(str(action["value"]))
+    chat, user = payload["channel"]["id"], payload["user"]
+    return ChatReceived(
+        message=str(action["action_ts"]),
+        target=Target(
+            chat=chat,
+            topic=topic,
+            kind="private" if is_private(chat) else "group",
+            reply_to=str(_mapping(payload.get("message")).get("ts", "")),
+            sender=str(user["id"]),
+        ),
+        sender=str(user["id"]),
+        sender_name=str(user.get("name") or user.get("username") or ""),
+        mentioned=True,
+        choice=Choice(plan, button),
+        sent_at=_at(str(action["action_ts"])),
+    )
+
+
+def value_of(plan: str, button: str, topic: str) -> str:
+    """Returns the value of a button, which comes back when it is pressed."""
+    return json.dumps([plan, button, topic], separators=(",", ":"))
+
+
+def parse_value(value: str) -> tuple[str, str, str]:
+    """Returns plan, button and topic of a button's value. Raises `ValueError`."""
+    plan, button, topic = json.loads(value)
+    return str(plan), str(button), str(topic)
+
+
+def is_private(chat: str) -> bool:
+    """Returns whether a channel is a conversation of one person with the bot."""
+    return chat.startswith("D")
+
+
+def readable(text: str) -> str:
+    """Returns a message's text without Slack's escapes: links, people and channels as a reader sees them."""
+    return html.unescape(_ENTITY.sub(lambda entity: _written(entity[1]), text))
+
+
+def _written(entity: str) -> str:
+    address, _, label = entity.partition("|")
+    match address[:1]:
+        case "@" | "#":
+            return f"{address[0]}{label.lstrip('@#') or address[1:]}"
+        case "!":
+            kind = address[1:].split("^")[0]
+            return label or f"@{kind}"
+    if not label or label in (address, address.removeprefix("mailto:").removeprefix("tel:")):
+        return label or address
+    return f"[{label}]({address})"
+
+
+def _attachment(file: Mapping[str, Any]) -> Attachment:
+    mime = str(file.get("mimetype") or "")
+    transcription = _mapping(file.get("transcription"))
+    return Attachment(
+        id=str(file["id"]),
+        name=str(file.get("name") or file.get("title") or file["id"]),
+        kind=_kind(mime, str(file.get("subtype") or "")),
+        mime=mime,
+        size=int(file.get("size") or 0),
+        transcript=str(_mapping(transcription.get("preview")).get("content") or ""),
+    )
+
+
+def _kind(mime: str, subtype: str) -> Any:
+    if mime.startswith("image/"):
+        return "image"
+    if subtype == "slack_audio" or mime.startswith("audio/"):
+        return "voice"
+    return "video" if mime.startswith("video/") else "document"
+
+
+def _name(profile: Mapping[str, Any]) -> str:
+    return str(profile.get("display_name") or profile.get("real_name") or "")
+
+
+def _at(ts: str) -> str:
+    return datetime.fromtimestamp(float(ts), UTC).isoformat()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,392 @@
+"""Slack behind the port of chat platforms: what an account can say and show.
+
+Every message carries its key in its metadata, so one whose answer was lost is looked for (`find`) and not posted twice.
+A file cannot have metadata: its key is the `block_id` of the line below it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from weakref import WeakSet
+
+import anyio
+import msgspec
+import structlog
+
+from channels.markup import slack as markup
+from channels.slack import inbound
+from channels.slack.draft import SlackDraft
+from channels.slack.inbound import Identity
+from channels.slack.messages import EVENT_TYPE, STATUS, block_id, key_of, plainly, rendered
+from channels.slack.socket import PING_SECONDS, Listener
+from channels.slack.traits import TRAITS
+from channels.slack.web import Web, code_of
+from core.chat.facts import Attachment, ChatReceived, Target
+from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
+from core.errors import Invalid, Unavailable
+
+log = structlog.get_logger("sika.channels.slack")
+
+BASE_URL = "https://slack.com/api/"
+PAGES = 10
+PAGE = 200
+"""Messages that `find` looks through: at most `PAGES * PAGE`."""
+NAME_SECONDS = 1.0
+"""Most time to ask for a person's name: Slack waits 3 seconds for an acknowledgement (research im-platforms §2.1)."""
+STATUS_SECONDS = 60.0
+"""Slack clears a status that is not renewed after two minutes."""
+REMEMBERED = 1000
+DRAFT = "/draft"
+"""Ends the keys of drafts (`core.chat.port.Platform.draft`)."""
+PROBES = 5
+_BLOCKS_REFUSED = ("invalid_blocks", "msg_blocks_too_long")
+SCOPES: Mapping[str, str] = {
+    "app_mentions:read": "to be mentioned in channels",
+    "assistant:write": "to show that it works",
+    "channels:history": "to read in public channels",
+    "chat:write": "to answer",
+    "commands": "for /sika",
+    "files:read": "to take files",
+    "files:write": "to send files",
+    "groups:history": "to read in private channels",
+    "im:history": "to read direct messages",
+    "metadata.message:read": "to see which of its messages have arrived",
+    "mpim:history": "to read group messages",
+    "reactions:write": "to show that it works where there is no status",
+    "users:read": "to know the names of people",
+}
+"""Scopes of the bot token, and what for. The manifest in the documentation has the same."""
+
+
+def connect(settings: Mapping[str, Any]) -> SlackPlatform:
+    """Returns the platform for an account's settings. Raises `Invalid` for missing or mistaken credentials."""
+    tokens = []
+    for key, prefix in (("bot_token", "xoxb-"), ("app_token", "xapp-")):
+        token = settings.get(key)
+        if not isinstance(token, str) or not token.strip().startswith(prefix):
+            raise Invalid(f"{key}: expected a token that begins with {prefix}")
+        tokens.append(token.strip())
+    return SlackPlatform(*tokens, base_url=str(settings.get("base_url") or BASE_URL))
+
+
+class SlackPlatform:
+    """One account of Slack. Implements `core.chat.port.Platform`."""
+
+    traits: Traits = TRAITS
+
+    def __init__(
+        self, bot_token: str, app_token: str, *, base_url: str = BASE_URL, ping_seconds: float = PING_SECONDS
+    ) -> None:
+        self._tokens = (bot_token, app_token)
+        self._base_url = base_url
+        self._ping_seconds = ping_seconds
+        self._connected_web: Web | None = None
+        self._known_bot: Identity | None = None
+        self._names: dict[str, str] = {}
+        self._names_are_allowed = True
+        self._working: dict[tuple[str, str, str], tuple[str, float]] = {}
+        self._status_is_allowed = True
+        self._drafts: WeakSet[SlackDraft] = WeakSet()
+        self._streamless: dict[str, None] = {}
+        """Channels in which native streams were refused."""
+
+    @property
+    def web(self) -> Web:
+        """The Web API. Its connections belong to the event loop of the first call."""
+        if self._connected_web is None:
+            self._connected_web = Web(*self._tokens, self._base_url)
+        return self._connected_web
+
+    async def bot(self) -> Identity:
+        """Returns who the bot is. Raises `CredentialsDead` and `Unavailable`."""
+        return self._known_bot or await self._authorise()
+
+    async def _authorise(self) -> Identity:
+        answer = await self.web.auth()
+        bot = Identity(str(answer["team_id"]), str(answer["user_id"]), str(answer.get("bot_id") or ""))
+        self._known_bot = bot
+        return bot
+
+    async def check(self) -> Sequence[Finding]:
+        findings = []
+        try:
+            answer = await self.web.auth()
+            findings.append(Finding(True, f"bot token: {answer.get('user')} in {answer.get('team')}"))
+            granted = str(answer.headers.get("x-oauth-scopes", "")).replace(" ", "").split(",")
+            for scope, purpose in SCOPES.items():
+                if scope not in granted:
+                    advice = "OAuth & Permissions → Bot Token Scopes → add it, then reinstall the app"
+                    findings.append(Finding(False, f"scope {scope} is missing ({purpose})", advice))
+        except (Invalid, Unavailable) as error:
+            findings.append(
+                Finding(False, f"bot token: {error}", "OAuth & Permissions → Bot User OAuth Token (xoxb-…)")
+            )
+        try:
+            await self.web.socket_url()
+            findings.append(Finding(True, "app token: Socket Mode is on"))
+        except (Invalid, Unavailable) as error:
+            advice = "Basic Information → App-Level Tokens → a token with connections:write; Socket Mode → enable"
+            findings.append(Finding(False, f"app token: {error}", advice))
+        return findings
+
+    async def listen(self, receive: Receive, report: Report) -> None:
+        async def handle(envelope: Mapping[str, Any]) -> None:
+            try:
+                event = inbound.translate(envelope, await self.bot())
+            except (KeyError, TypeError, ValueError) as error:
+                # It would be the same at each delivery.
+                log.warning(
+                    "an event of Slack is not as documented", type=envelope.get("type"), error=type(error).__name__
+                )
+                return
+            if event is not None:
+                await receive(await self._with_name(event))
+
+        listener = Listener(self.web, handle, report, authorise=self._authorise, ping_seconds=self._ping_seconds)
+        await listener.run()
+
+    async def _with_name(self, event: ChatReceived) -> ChatReceived:
+        """Returns a message with its sender's name, if Slack tells it."""
+        if event.sender_name or not self._names_are_allowed:
+            return event
+        name = self._names.get(event.sender)
+        if name is None:
+            request = self.web.client.users_info(user=event.sender)
+            try:
+                with anyio.fail_after(NAME_SECONDS):
+                    answer = await self.web.call("users.info", request, effect=False)
+            except Rejected as error:
+                self._names_are_allowed = code_of(error) != "missing_scope"
+                return event
+            except (Invalid, Unavailable, TimeoutError):
+                return event
+            user = answer["user"]
+            profile = user.get("profile") or {}
+            name = str(profile.get("display_name") or user.get("real_name") or user.get("name") or "")
+            remember(self._names, event.sender, name)
+        return msgspec.structs.replace(event, sender_name=name)
+
+    def parts(self, text: str) -> Sequence[str]:
+        return markup.parts(text)
+
+    def draft(self, target: Target, key: str, message: str = "") -> SlackDraft:
+        draft = SlackDraft(self, target, key, message)
+        self._drafts.add(draft)
+        return draft
+
+    async def post(self, target: Target, content: Content, key: str) -> str:
+        metadata = {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
+        body: dict[str, Any] = {"channel": target.chat, "thread_ts": target.topic or None, "metadata": metadata}
+        send = self.web.client.chat_postMessage
+        try:
+            request = send(**body, unfurl_links=False, **await rendered(target, content))
+            answer = await self.web.call("chat.postMessage", request, chat=target.chat)
+        except Rejected as error:
+            if code_of(error) not in _BLOCKS_REFUSED:
+                raise
+            request = send(**body, unfurl_links=False, **await plainly(target, content))
+            answer = await self.web.call("chat.postMessage", request, chat=target.chat)
+        return str(answer["ts"])
+
+    async def edit(self, target: Target, message: str, content: Content) -> None:
+        await self.edit_with(target, message, content, None)
+
+    async def edit_with(self, target: Target, message: str, content: Content, key: str | None) -> None:
+        """Changes a message, and its key if there is one."""
+        metadata = None if key is None else {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
+        body: dict[str, Any] = {"channel": target.chat, "ts": message, "metadata": metadata}
+        send = self.web.client.chat_update
+        try:
+            await self.web.call("chat.update", send(**body, **await rendered(target, content)))
+        except Rejected as error:
+            if code_of(error) not in _BLOCKS_REFUSED:
+                raise
+            await self.web.call("chat.update", send(**body, **await plainly(target, content)))
+
+    async def find(self, target: Target, key: str, since: datetime) -> str | None:
+        label = block_id(key)
+        messages = await self._own_messages(target, since.timestamp())
+        for message in messages:
+            if key_of(message) == key or any(block.get("block_id") == label for block in message.get("blocks") or ()):
+                return str(message["ts"])
+        if key.endswith(DRAFT) and self.has_streams(target):
+            return await self._open_stream(target, messages)
+        return None
+
+    async def _open_stream(self, target: Target, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """Returns the id of a native stream that no draft of this process is at work on. An open one has no metadata
+        yet, and can be stopped."""
+        known = {draft.message for draft in self._drafts}
+        candidates = [
+            str(message["ts"])
+            for message in messages
+            if not (message.get("metadata") or message.get("subtype") or message.get("files"))
+        ]
+        for ts in sorted(candidates, reverse=True)[:PROBES]:
+            if ts not in known and await self.stop_stream(target, ts):
+                return ts
+        return None
+
+    async def stop_stream(self, target: Target, message: str) -> bool:
+        """Closes a native stream. Returns whether it was open."""
+        stop = self.web.client.chat_stopStream(channel=target.chat, ts=message)
+        try:
+            await self.web.call("chat.stopStream", stop)
+        except Rejected:
+            # `message_not_in_streaming_state`, or a workspace without streams.
+            return False
+        except ChatGone as error:
+            if code_of(error) != "message_not_found":
+                raise
+            return False
+        return True
+
+    def has_streams(self, target: Target) -> bool:
+        """Returns whether native streams are possible, as far as is known: they need a thread."""
+        return bool(target.topic) and target.chat not in self._streamless
+
+    async def _own_messages(self, target: Target, since: float) -> Sequence[Mapping[str, Any]]:
+        """Returns our messages in a conversation. `since`: Unix time in seconds. Raises `Unavailable` if there are more
+        messages than it looks through."""
+        bot = await self.bot()
+        return [
+            message
+            async for message in self._messages(target, since)
+            if message.get("user") == bot.user or (bot.bot and message.get("bot_id") == bot.bot)
+        ]
+
+    async def _messages(self, target: Target, since: float) -> AsyncIterator[Mapping[str, Any]]:
+        client, cursor = self.web.client, ""
+        # Clocks differ by seconds: Slack's decides on `oldest`.
+        options: dict[str, Any] = {"oldest": f"{max(0.0, since - 60):.6f}", "limit": PAGE, "include_all_metadata": True}
+        for _ in range(PAGES):
+            if target.topic:
+                replies = client.conversations_replies(
+                    channel=target.chat, ts=target.topic, cursor=cursor or None, **options
+                )
+                answer = await self.web.call("conversations.replies", replies, effect=False)
+            else:
+                history = client.conversations_history(channel=target.chat, cursor=cursor or None, **options)
+                answer = await self.web.call("conversations.history", history, effect=False)
+            for message in answer.get("messages") or ():
+                yield message
+            cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
+            if not cursor:
+                return
+        raise Unavailable(f"{target.chat}: more than {PAGES * PAGE} messages to look through")
+
+    async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
+        client = self.web.client
+        size = file.stat().st_size
+        request = client.files_getUploadURLExternal(filename=name, length=size)
+        place = await self.web.call("files.getUploadURLExternal", request, effect=False)
+        await self.web.send_bytes(str(place["upload_url"]), file)
+        line = {
+            "type": "context",
+            "block_id": block_id(key),
+            "elements": [{"type": "plain_text", "text": name[:STATUS]}],
+        }
+        await self.web.call(
+            "files.completeUploadExternal",
+            client.files_completeUploadExternal(
+                files=[{"id": str(place["file_id"]), "title": name}],
+                channel_id=target.chat,
+                thread_ts=target.topic or None,
+                blocks=json.dumps([line]),
+            ),
+        )
+        # Slack shares the file afterwards: its message has no id yet.
+        return ""
+
+    async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
+        answer = await self.web.call("files.info", self.web.client.files_info(file=attachment.id), effect=False)
+        file = answer["file"]
+        if file.get("mode") in ("external", "tombstone", "hidden_by_limit"):
+            raise Rejected(f"{attachment.name}: a file that Slack does not hold ({file['mode']})")
+        if int(file.get("size") or 0) > limit:
+            raise Rejected(f"{attachment.name}: {file['size']} bytes, over the limit of {limit}")
+        url = file.get("url_private_download") or file.get("url_private")
+        if not url:
+            raise Rejected(f"{attachment.name}: Slack offers no download")
+        is_page = str(file.get("mimetype") or attachment.mime) == "text/html"
+        await self.web.load_bytes(str(url), into, limit, is_page)
+
+    async def working(self, target: Target, on: bool) -> None:
+        way, at = self._working.get(_place(target), ("", 0.0))
+        if on and (way == "reaction" or (way and monotonic() - at < STATUS_SECONDS)):
+            return
+        if on:
+            if not await self.show_status(target, "is working…") and await self._reaction(target, True):
+                remember(self._working, _place(target), ("reaction", monotonic()))
+            return
+        self._working.pop(_place(target), None)
+        if way == "reaction":
+            await self._reaction(target, False)
+        elif way:
+            await self.show_status(target, "")
+
+    async def show_status(self, target: Target, text: str) -> bool:
+        """Shows what is being done below a thread; an empty text takes it away. Returns whether it did: it is an extra,
+        of which nothing depends."""
+        if not target.topic or not self._status_is_allowed or not self.web.has_room("assistant.threads.setStatus"):
+            return False
+        set_status = self.web.client.assistant_threads_setStatus
+        try:
+            request = set_status(channel_id=target.chat, thread_ts=target.topic, status=text[:STATUS])
+            await self.web.call("assistant.threads.setStatus", request)
+        except CredentialsDead:
+            raise
+        except Rejected as error:
+            self._status_is_allowed = code_of(error) not in ("missing_scope", "unknown_method")
+            return False
+        except (Invalid, Unavailable):
+            return False
+        if text:
+            remember(self._working, _place(target), ("status", monotonic()))
+        return True
+
+    async def _reaction(self, target: Target, on: bool) -> bool:
+        if not target.reply_to:
+            return False
+        client = self.web.client
+        try:
+            if on:
+                add = client.reactions_add(channel=target.chat, timestamp=target.reply_to, name="eyes")
+                await self.web.call("reactions.add", add)
+            else:
+                remove = client.reactions_remove(channel=target.chat, timestamp=target.reply_to, name="eyes")
+                await self.web.call("reactions.remove", remove)
+        except Rejected as error:
+            return code_of(error) in ("already_reacted", "no_reaction")
+        return True
+
+    def refuse_streams(self, chat: str) -> None:
+        """Notes that a channel does not take native streams."""
+        remember(self._streamless, chat, None)
+
+    async def delete(self, target: Target, message: str) -> None:
+        """Takes back a message of ours; one that is not there any more is gone already."""
+        with suppress(ChatGone):
+            await self.web.call("chat.delete", self.web.client.chat_delete(channel=target.chat, ts=message))
+
+    async def close(self) -> None:
+        if self._connected_web is not None:
+            await self._connected_web.close()
+
+
+def _place(target: Target) -> tuple[str, str, str]:
+    return target.chat, target.topic, target.reply_to
+
+
+def remember(values: dict[Any, Any], key: Any, value: Any) -> None:
+    """Puts a value at the end, and drops the oldest of more than `REMEMBERED`."""
+    values.pop(key, None)
+    values[key] = value
+    while len(values) > REMEMBERED:
+        del values[next(iter(values))]

@@ -1,0 +1,18 @@
+"""What is true of Slack, for parts of the server that must not import its SDK."""
+
+from __future__ import annotations
+
+from core.chat.port import Credential, Pace, Traits
+
+TRAITS = Traits(
+    name="slack",
+    title="Slack",
+    credentials=(
+        Credential("bot_token", "Bot token (xoxb-…)"),
+        Credential("app_token", "App-level token with connections:write (xapp-…)"),
+    ),
+    # research im-platforms §2.1: a message per second and channel; `chat.update` is tier 3, `chat.appendStream` tier 4.
+    pace=Pace(edit_seconds=1.5, group_edit_seconds=1.5, send_seconds=1.0, group_per_minute=60, per_second=10),
+    answers_can_be_found=True,
+    largest_file=1 << 30,
+)

@@ -1,0 +1,226 @@
+"""Calls of Slack's Web API, and what is certain after each.
+
+No call is repeated here: a post whose answer was lost may be there (research im-platforms S1). A call that was refused
+had no effect; one that left without an answer may have had one. Errors name the method and Slack's error code, never a
+request or an address.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import aiohttp
+import anyio
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
+from core.errors import Invalid, Unavailable
+
+TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
+FILE_TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=10, sock_read=30)
+DRAFT_CALLS: Mapping[str, int] = {
+    "assistant.threads.setStatus": 30,
+    "chat.appendStream": 80,
+    "chat.startStream": 15,
+    "chat.update": 30,
+}
+"""Calls in a minute that drafts may make, so that Slack's limits for the whole workspace (20, 50 and 100) leave room
+for answers."""
+MINUTE = 61.0
+RETRY_SECONDS = 30.0
+"""Pause after a refusal that names none."""
+CHUNK = 1 << 16
+_DEAD = frozenset(
+    {
+        "account_inactive",
+        "invalid_auth",
+        "not_allowed_token_type",
+        "not_authed",
+        "org_login_required",
+        "token_expired",
+        "token_revoked",
+    }
+)
+_GONE = frozenset(
+    {
+        "cannot_dm_bot",
+        "channel_not_found",
+        "is_archived",
+        "is_inactive",
+        "message_not_found",
+        "messages_tab_disabled",
+        "not_in_channel",
+        "restricted_action",
+        "thread_not_found",
+        "user_disabled",
+        "user_not_found",
+    }
+)
+_RATED = frozenset({"message_limit_exceeded", "rate_limited", "ratelimited"})
+_REFUSED = frozenset({"accesslimited", "request_timeout", "service_unavailable", "team_added_to_org"})
+_UNCERTAIN = frozenset({"fatal_error", "internal_error"})
+"""Documented as: some part of the operation may have succeeded."""
+_BEFORE_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+class Web:
+    """The Web API for one account. Created in the event loop that uses it."""
+
+    def __init__(self, bot_token: str, app_token: str, base_url: str) -> None:
+        self.session = aiohttp.ClientSession(timeout=TIMEOUT)
+        # The SDK's own handlers would post twice (S1) and wait within a call (S2).
+        self.client = AsyncWebClient(bot_token, base_url=base_url, session=self.session, retry_handlers=[])
+        self._bot_token = bot_token
+        self._app_token = app_token
+        self._refused_until: dict[tuple[str, str], float] = {}
+        self._recent: dict[str, deque[float]] = {method: deque() for method in DRAFT_CALLS}
+
+    async def call(
+        self, method: str, request: Coroutine[Any, Any, AsyncSlackResponse], *, effect: bool = True, chat: str = ""
+    ) -> AsyncSlackResponse:
+        """Returns the answer to a call of the SDK. Raises the errors of `core.chat.port`. `effect`: people see it, so a
+        lost answer is `FateUnknown`. `chat`: of methods that are limited by channel, and not by workspace."""
+        now, limited = monotonic(), (method, chat)
+        if (rest := self._refused_until.get(limited, 0.0) - now) > 0:
+            request.close()
+            raise RateLimited(f"{method}: Slack asked to wait", rest)
+        if method in self._recent:
+            self._recent[method].append(now)
+        try:
+            return await _answer(method, request)
+        except RateLimited as error:
+            self._refused_until = {key: until for key, until in self._refused_until.items() if until > now}
+            self._refused_until[limited] = monotonic() + error.seconds
+            raise
+        except FateUnknown as error:
+            if effect:
+                raise
+            raise Unavailable(str(error)) from None
+
+    def has_room(self, method: str) -> bool:
+        """Returns whether a draft may make a call now: it gives way to answers."""
+        now, recent = monotonic(), self._recent[method]
+        while recent and recent[0] <= now - MINUTE:
+            recent.popleft()
+        return len(recent) < DRAFT_CALLS[method] and self._refused_until.get((method, ""), 0.0) <= now
+
+    async def auth(self) -> AsyncSlackResponse:
+        return await self.call("auth.test", self.client.auth_test(), effect=False)
+
+    async def socket_url(self) -> str:
+        """Returns an address for one connection. Raises `CredentialsDead` if the app may not connect."""
+        try:
+            request = self.client.apps_connections_open(app_token=self._app_token)
+            answer = await self.call("apps.connections.open", request, effect=False)
+        except Rejected as error:
+            raise CredentialsDead(f"app_token: {error}") from None
+        return str(answer["url"])
+
+    async def send_bytes(self, url: str, file: Path) -> None:
+        """Sends the content of a file to the address that Slack gave for it. Nobody sees it yet."""
+        async with reaching("files upload"), await anyio.open_file(file, "rb") as content:
+
+            async def chunks() -> AsyncIterator[bytes]:
+                while chunk := await content.read(CHUNK):
+                    yield chunk
+
+            length = {"Content-Length": str(file.stat().st_size)}
+            async with self.session.post(url, data=chunks(), headers=length, timeout=FILE_TIMEOUT) as response:
+                if response.status == 429:
+                    raise RateLimited("files upload: HTTP 429", _seconds(response.headers))
+                if response.status >= 500:
+                    raise Unavailable(f"files upload: HTTP {response.status}")
+                if response.status != 200:
+                    raise Rejected(f"files upload: HTTP {response.status}")
+
+    async def load_bytes(self, url: str, into: Path, limit: int, html: bool) -> None:
+        """Writes a file of Slack into a file. `html`: a page is what it should be. Raises `Rejected` if it is over
+        `limit` bytes, or the page at which people sign in (research im-platforms §2.1)."""
+        bearer = {"Authorization": f"Bearer {self._bot_token}"}
+        get = self.session.get(url, headers=bearer, timeout=FILE_TIMEOUT)
+        async with reaching("files download"), get as response:
+            if response.status == 429:
+                raise RateLimited("files download: HTTP 429", _seconds(response.headers))
+            if response.status >= 500:
+                raise Unavailable(f"files download: HTTP {response.status}")
+            if response.status != 200:
+                raise Rejected(f"files download: HTTP {response.status}")
+            if response.content_type == "text/html" and (response.history or not html):
+                raise Rejected("files download: a page to sign in came instead of the file: is files:read granted?")
+            if (response.content_length or 0) > limit:
+                raise Rejected(f"files download: {response.content_length} bytes, over the limit of {limit}")
+            size = 0
+            async with await anyio.open_file(into, "wb") as target:
+                async for chunk in response.content.iter_chunked(CHUNK):
+                    size += len(chunk)
+                    if size > limit:
+                        raise Rejected(f"files download: over the limit of {limit} bytes")
+                    await target.write(chunk)
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+async def _answer(method: str, request: Awaitable[AsyncSlackResponse]) -> AsyncSlackResponse:
+    try:
+        return await request
+    except SlackApiError as error:
+        raise _error(method, error.response) from None
+    except _BEFORE_CONNECTED as error:
+        raise Unavailable(f"{method}: no connection ({type(error).__name__})") from None
+    except (aiohttp.ClientError, TimeoutError, OSError, SlackClientError, UnicodeDecodeError, ValueError) as error:
+        raise FateUnknown(f"{method}: no answer ({type(error).__name__})") from None
+
+
+@asynccontextmanager
+async def reaching(what: str) -> AsyncIterator[None]:
+    """Turns failures of a transfer that changes nothing into `Unavailable`."""
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise Unavailable(f"{what}: {type(error).__name__}") from None
+
+
+def code_of(error: Invalid) -> str:
+    """Returns Slack's error code of a refused call."""
+    return str(error).partition(": ")[2].partition(" ")[0]
+
+
+def _error(method: str, response: Any) -> Exception:
+    # For a body that is no JSON, the SDK puts aiohttp's response here.
+    status = int(getattr(response, "status_code", 0) or getattr(response, "status", 0))
+    data = getattr(response, "data", None)
+    body: Mapping[str, Any] = data if isinstance(data, Mapping) else {}
+    code = str(body.get("error") or f"http_{status}")
+    text = f"{method}: {code}"
+    if code == "missing_scope":
+        return Rejected(f"{text} (the app needs {body.get('needed')})")
+    if status == 429 or code in _RATED:
+        return RateLimited(text, _seconds(getattr(response, "headers", {})))
+    if code in _DEAD:
+        return CredentialsDead(text)
+    if code in _GONE:
+        return ChatGone(text)
+    if code in _REFUSED:
+        return Unavailable(text)
+    if "error" not in body and 400 <= status < 500:
+        return Unavailable(text)
+    if "error" not in body or code in _UNCERTAIN or status >= 500:
+        return FateUnknown(text)
+    details = (body.get("response_metadata") or {}).get("messages")
+    return Rejected(f"{text} {json.dumps(details)}" if details else text)
+
+
+def _seconds(headers: Mapping[str, str]) -> float:
+    try:
+        return max(0.0, float(headers.get("Retry-After", RETRY_SECONDS)))
+    except ValueError:
+        return RETRY_SECONDS

@@ -1,0 +1,96 @@
+"""Files on their way between a platform and a thread: kept on the bus until the thread has them.
+
+They lie in the bucket of the log's big bodies, under the aggregate of their conversation. So what erases a conversation
+(`EventLog.erase`) overwrites its files too, those of interrupted uploads included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus
+from core.bus.streams import erase_all, messages
+from core.errors import Invalid, NotFound
+from core.events import Aggregate
+from core.ids import uuid7
+from core.log.blobs import CHUNK_BYTES, Blobs
+
+_PLANE = "blobs"
+
+
+class Objects:
+    """The files of conversations. An object's name tells its conversation and the hash of its content."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._store = Blobs(bus)
+
+    async def put(self, conversation: Aggregate, name: str, path: Path) -> str:
+        """Stores the file at `path`. Returns the name of the object. Raises `Unavailable`, and `Invalid` if the file
+        (`name` in the error) was changed meanwhile.
+        """
+        await self._store.open()
+        digest = await asyncio.to_thread(_digest, path)
+        identity = f"{conversation.kind}.{conversation.id}.{digest}.{uuid7()}"
+        stored = hashlib.sha256()
+        with await asyncio.to_thread(path.open, "rb") as file:
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                stored.update(chunk)
+                await self._bus.store(self._bus.names.chunks(identity), chunk)
+        if stored.hexdigest() != digest:
+            await self.remove(identity)
+            raise Invalid(f"{name}: was changed while it was stored")
+        return identity
+
+    async def get(self, name: str, into: Path) -> None:
+        """Writes an object into a new file, which appears whole. Raises `NotFound` if the object was removed or
+        damaged, and `Unavailable`.
+        """
+        part = into.with_name(f".{into.name}.{uuid7()}"[:250])
+        digest = _parts(name)[2]
+        try:
+            with await asyncio.to_thread(part.open, "xb") as file:
+                read = await self._write(name, file)
+            if read != digest:
+                raise NotFound(f"object {name}: was removed, or is not complete")
+            await asyncio.to_thread(os.replace, part, into)
+        finally:
+            part.unlink(missing_ok=True)
+
+    async def _write(self, name: str, file: BinaryIO) -> str:
+        """Writes the chunks of an object. Returns the hash of what was written."""
+        digest = hashlib.sha256()
+        try:
+            async for chunk in messages(self._bus, _PLANE, self._bus.names.chunks(name)):
+                digest.update(chunk.data)
+                await asyncio.to_thread(file.write, chunk.data)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+        return digest.hexdigest()
+
+    async def remove(self, name: str) -> None:
+        """Overwrites an object on the disk and deletes it. A missing one is no error. Raises `Unavailable`."""
+        _parts(name)
+        try:
+            await erase_all(self._bus, _PLANE, self._bus.names.chunks(name))
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+
+
+def _parts(name: str) -> list[str]:
+    """Returns the kind and id of the conversation, the hash, and the upload. Raises `Invalid`: a name is a subject."""
+    parts = name.split(".")
+    if len(parts) != 4 or not all(part.replace("-", "").replace("_", "").isalnum() for part in parts):
+        raise Invalid(f"{name[:80]!r} is not the name of an object")
+    return parts
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

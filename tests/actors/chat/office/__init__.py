@@ -1,0 +1,1 @@
+"""A platform of the tests: only what is true of it."""

@@ -1,0 +1,159 @@
+"""Who may talk, and people who connect."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.chat import router
+from core.chat.connections import CONNECTIONS, MOST_PENDING, ConnectionOffered, Connections, TooManyCodes
+from core.chat.facts import DeliveryPlanned
+from core.errors import NotFound
+from tests.actors.chat.site import account
+
+pytestmark = pytest.mark.anyio
+CONNECT: Any = {"enabled": True}
+
+
+async def test_in_a_group_only_what_is_addressed_to_the_bot_counts(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        assert (await office.outcome(await office.hears("hi", kind="group", topic="t"))).outcome == "ignored"
+        mention = await office.hears("hi", kind="group", topic="t", mentioned=True)
+        assert (await office.outcome(mention)).outcome == "run"
+        follow_up = await office.hears("and?", kind="group", topic="t")
+        assert (await office.outcome(follow_up)).outcome == "run"
+        elsewhere = await office.hears("and?", kind="group", topic="u")
+        assert (await office.outcome(elsewhere)).outcome == "ignored"
+        assert await office.said(topic="u") == []
+
+
+async def test_without_the_rule_every_message_of_a_group_counts(tmp_path: Path) -> None:
+    async with account(tmp_path, settings={"require_mention": False}) as office:
+        assert (await office.outcome(await office.hears("hi", kind="group"))).outcome == "run"
+
+
+async def test_only_listed_people_and_chats(tmp_path: Path) -> None:
+    settings = {"allowed_users": ["U1", 7], "allowed_chats": ["G1"], "require_mention": False}
+    async with account(tmp_path, settings=settings) as office:
+        assert (await office.outcome(await office.hears("hi", sender="7", chat="P"))).outcome == "run"
+        assert (await office.outcome(await office.hears("hi", sender="U2", chat="Q"))).outcome == "ignored"
+        assert (await office.outcome(await office.hears("hi", kind="group", chat="G1"))).outcome == "run"
+        assert (await office.outcome(await office.hears("hi", kind="group", chat="G2"))).outcome == "ignored"
+        assert await office.said("Q") == []
+
+
+async def test_on_a_platform_open_to_the_world_strangers_are_told_their_id_once(tmp_path: Path) -> None:
+    async with account(tmp_path, "world") as world:
+        assert (await world.outcome(await world.hears("hi", sender="42"))).outcome == "refused"
+        assert (await world.outcome(await world.hears("hello?", sender="42"))).outcome == "ignored"
+        [said] = await world.said()
+        assert "`42`" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [({"allow_everyone": True}, "private"), ({"allowed_users": 42}, "private"), ({"allowed_chats": "C1"}, "group")],
+)
+async def test_who_is_let_in_on_a_platform_open_to_the_world(tmp_path: Path, settings: Any, kind: str) -> None:
+    async with account(tmp_path, "world", settings) as world:
+        event = await world.hears("hi", sender="42", kind=kind, mentioned=True)
+        assert (await world.outcome(event)).outcome == "run"
+
+
+async def test_a_person_connects_and_what_they_do_is_their_users(tmp_path: Path) -> None:
+    """The code is read before it is asked who may talk."""
+    async with account(tmp_path, "world", channel_connections=CONNECT) as world:
+        connections = Connections(world.stage.system.log, actor="http")
+        code = await connections.offer("ada", "world")
+        connected = await world.hears(f"/connect {code}", sender="42")
+        assert (await world.outcome(connected)).user == "ada"
+        assert await world.said() == [router.CONNECTED]
+        routed = await world.outcome(await world.hears("hello", sender="42"))
+        state = await world.state(routed)
+        assert (routed.outcome, state.user) == ("run", "ada")
+        context = state.runs[routed.run_id].request.context
+        assert (context["user_id"], context["channel_user_id"]) == ("ada", "42")
+        again = await world.hears(f"/connect {code}", sender="43", chat="C2")
+        assert (await world.outcome(again)).outcome == "refused"
+        assert await world.said("C2") == [router.BAD_CODE]
+
+
+async def test_who_is_not_connected_is_told_so(tmp_path: Path) -> None:
+    async with account(tmp_path, channel_connections=CONNECT) as office:
+        assert (await office.outcome(await office.hears("hello"))).outcome == "refused"
+        assert await office.said() == [router.NOT_CONNECTED]
+
+
+async def test_connections_can_be_optional(tmp_path: Path) -> None:
+    optional = {**CONNECT, "require_bound_identity": False}
+    async with account(tmp_path, channel_connections=optional) as office:
+        routed = await office.outcome(await office.hears("hello"))
+        assert (routed.outcome, routed.user) == ("run", "default")
+
+
+async def test_the_latest_connection_of_a_person_counts(tmp_path: Path) -> None:
+    async with account(tmp_path, channel_connections=CONNECT) as office:
+        connections = Connections(office.stage.system.log, actor="http")
+        for user in ("ada", "bob"):
+            await office.hears(f"/connect {await connections.offer(user, 'office')}")
+            assert (await office.outcome(await office.hears("hello"))).user == user
+        state = await connections.state()
+        assert (state.of_user("ada"), len(state.of_user("bob"))) == ([], 1)
+        [connection] = state.of_user("bob")
+        with pytest.raises(NotFound):
+            await connections.revoke("ada", connection.id)
+        await connections.revoke("bob", connection.id)
+        assert (await office.outcome(await office.hears("hello"))).outcome == "refused"
+
+
+async def test_two_connected_people_in_a_group_have_threads_of_their_own(tmp_path: Path) -> None:
+    async with account(tmp_path, channel_connections=CONNECT) as office:
+        connections = Connections(office.stage.system.log, actor="http")
+        for sender, user in (("U1", "ada"), ("U2", "bob")):
+            await office.hears(f"/connect {await connections.offer(user, 'office')}", sender=sender, chat=sender)
+        threads: dict[str, str] = {}
+        for sender in ("U1", "U2", "U1"):
+            routed = await office.outcome(
+                await office.hears("hi", kind="group", chat="G", sender=sender, mentioned=True)
+            )
+            assert threads.setdefault(sender, routed.thread) == routed.thread
+        assert threads["U1"] != threads["U2"]
+
+
+async def test_codes_are_for_one_platform_and_for_minutes(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        connections = Connections(office.stage.system.log, actor="http")
+        code = await connections.offer("ada", "office")
+        assert await connections.bind(code, "world", "42") is None
+        assert await connections.bind("guessed", "office", "42") is None
+        bound = await connections.bind(code, "office-work", "42")
+        assert bound is not None
+        assert (bound.user, bound.provider) == ("ada", "office")
+        assert await connections.bind(code, "office-work", "42") == bound
+        await office.stage.given(
+            ConnectionOffered(code=_hash("old"), user="ada", provider="office", expires="2026-01-01T00:00:00+00:00"),
+            aggregate=CONNECTIONS,
+        )
+        assert await connections.bind("old", "office", "43") is None
+
+
+async def test_a_user_has_few_codes_at_a_time(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        connections = Connections(office.stage.system.log, actor="http")
+        for _ in range(MOST_PENDING):
+            code = await connections.offer("ada", "office")
+        with pytest.raises(TooManyCodes):
+            await connections.offer("ada", "office")
+        await connections.offer("ada", "world")
+        await connections.offer("bob", "office")
+        await connections.bind(code, "office", "42")
+        await connections.offer("ada", "office")
+        assert await office.events(DeliveryPlanned) == []
+
+
+def _hash(code: str) -> str:
+
+    return hashlib.sha256(code.encode()).hexdigest()

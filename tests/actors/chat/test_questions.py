@@ -1,0 +1,206 @@
+"""Questions in chat: approvals and clarifications, answered by a button or in writing, here or elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.chat import questions, router
+from actors.lead.policies.question_form import card, question_text
+from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned
+from core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    ModelCompleted,
+    RunCompleted,
+    RunPaused,
+    RunStarted,
+    ToolCompleted,
+    ToolRequested,
+)
+from core.thread import approvals
+from tests.actors.chat.site import Account, account
+from tests.support.records import ai, call
+
+pytestmark = pytest.mark.anyio
+OPTIONS = ["Berlin", "Hamburg"]
+
+
+async def asks_to_approve(office: Account, event: ChatReceived, *names: str) -> ChatRouted:
+    """Has a worker come to calls that wait for a person."""
+    routed = await office.starts(event)
+    asked = [approval(name) for name in names or ("bash",)]
+    calls = [call(each.call_id, each.tool) for each in asked]
+    await office.does(
+        routed,
+        ModelCompleted(message=ai("a", "Let me see.", calls=calls)),
+        *asked,
+        RunPaused(next=["tools"], interrupts=[approvals.question(each) for each in asked]),
+    )
+    return routed
+
+
+def approval(tool: str) -> ApprovalRequested:
+    return ApprovalRequested(
+        approval=f"approval-{tool}",
+        call_id=f"c-{tool}",
+        tool=tool,
+        args={"command": "rm -r x"},
+        digest="d",
+        text="It removes files.",
+        allowed=["approve", "reject"],
+    )
+
+
+async def asks(office: Account, event: ChatReceived, options: list[str] | None = None) -> ChatRouted:
+    """Has a worker ask the person something."""
+    routed = await office.starts(event)
+    listed = OPTIONS if options is None else options
+    text = question_text("missing_info", "Where?", "", listed)
+    form = card("clarification:c", "missing_info", "Where?", options=listed, call_id="c")
+    asked: dict[str, Any] = {"type": "tool", "id": "clarification:c", "tool_call_id": "c", "content": text}
+    await office.does(
+        routed,
+        ModelCompleted(message=ai("a", calls=[call("c", "ask_clarification")])),
+        ToolRequested(call_id="c", name="ask_clarification", effect="pure"),
+        ToolCompleted(call_id="c", message={**asked, "name": "ask_clarification", "artifact": {"human_input": form}}),
+        RunCompleted(),
+    )
+    return routed
+
+
+async def test_an_approval_is_a_question_with_buttons(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        routed = await asks_to_approve(office, await office.hears("tidy up"))
+        plan = await office.plan()
+        assert (plan.plan, plan.purpose, plan.question) == (routed.run_id, "question", "approval-bash")
+        assert [button.id for button in plan.buttons] == ["approve", "reject"]
+        assert plan.text.startswith("Let me see.\n\nMay I do this? `bash`\n\nIt removes files.")
+        assert "rm -r x" in plan.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [("button", "approve"), ("Yes", "approve"), ("1", "approve"), ("no.", "reject"), ("2", "reject")],
+)
+async def test_an_approval_is_decided_by_a_button_or_a_word(tmp_path: Path, answer: str, decision: str) -> None:
+    async with account(tmp_path) as office:
+        await asks_to_approve(office, await office.hears("tidy up"))
+        asked = await office.plan()
+        event = await (office.presses(asked, "approve") if answer == "button" else office.hears(answer))
+        routed = await office.outcome(event)
+        assert routed.outcome == ("choice" if answer == "button" else "answer")
+        request = (await office.run(event)).request
+        assert request.resume is not None
+        assert request.resume.value == {"approval-bash": {"decision": decision}}
+        assert request.input is None
+        after = await office.plan()
+        assert (after.replaces, after.buttons) == (asked.plan, ())
+        assert after.text.endswith(
+            {"approve": "✅ Approved by Name of U1", "reject": "❌ Rejected by Name of U1"}[decision]
+        )
+        # The fact that follows changes nothing any more.
+        resolved = ApprovalResolved(approval="approval-bash", call_id="c-bash", decision=decision, by="default")  # type: ignore[arg-type]
+        await office.does(routed, RunStarted(attempt=1, worker="w", lease=1), resolved)
+        assert await office.plan() == after
+        await office.does(routed, ModelCompleted(message=ai("b", "Done.")), RunCompleted())
+        assert ((await office.plan()).plan, (await office.plan()).text) == (routed.run_id, "Done.")
+
+
+async def test_a_button_that_is_pressed_again_decides_nothing(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        first = await asks_to_approve(office, await office.hears("tidy up"))
+        asked = await office.plan()
+        await office.presses(asked, "approve")
+        again = await office.presses(asked, "reject")
+        assert (await office.outcome(again)).reason == "decided already"
+        assert (await office.said())[-1] == router.DECIDED
+        assert len(await office.requests(first)) == 2
+
+
+async def test_only_who_was_asked_may_decide(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        about: Any = {"kind": "group", "topic": "t", "mentioned": True}
+        first = await asks_to_approve(office, await office.hears("tidy up", **about))
+        asked = await office.plan(topic="t")
+        press = await office.presses(asked, "approve", sender="U2", **about)
+        assert (await office.outcome(press)).outcome == "refused"
+        assert (await office.said(topic="t"))[-1] == router.NOT_YOURS
+        assert len(await office.requests(first)) == 1
+
+
+@pytest.mark.parametrize(("decision", "line"), [("approve", "✅ Approved by ada"), ("expire", "⌛ Nobody decided")])
+async def test_a_decision_that_was_made_elsewhere_is_shown(tmp_path: Path, decision: Any, line: str) -> None:
+    async with account(tmp_path) as office:
+        routed = await asks_to_approve(office, await office.hears("tidy up"))
+        asked = await office.plan()
+        state = await office.state(routed)
+        request = approvals.resuming(state, {"approval-bash": {"decision": decision}})
+        by = None if decision == "expire" else "ada"
+        resolved = ApprovalResolved(approval="approval-bash", call_id="c-bash", decision=decision, by=by)
+        elsewhere = routed.__class__(message="", outcome="", thread=routed.thread, run_id="r2")
+        await office.does(elsewhere, request, RunStarted(attempt=1, worker="w", lease=1), resolved)
+        after = await office.plan()
+        assert (after.replaces, after.buttons) == (asked.plan, ())
+        assert line in after.text
+        # The run that goes on was asked for elsewhere; its answer is said here all the same.
+        await office.does(elsewhere, ModelCompleted(message=ai("b", "Done.")), RunCompleted())
+        assert ((await office.plan()).plan, (await office.plan()).text) == ("r2", "Done.")
+
+
+async def test_whoever_writes_on_does_not_decide(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        await asks_to_approve(office, await office.hears("tidy up"))
+        asked = await office.plan()
+        event = await office.hears("what would that remove?")
+        assert (await office.run(event)).request.resume is None
+        after = await office.plan()
+        assert (after.replaces, after.text.endswith(questions.GONE_ON)) == (asked.plan, True)
+
+
+async def test_several_approvals_are_several_questions(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        await asks_to_approve(office, await office.hears("tidy up"), "bash", "write_file")
+        first, second = await office.events(DeliveryPlanned)
+        assert (first.question, second.question) == ("approval-bash", "approval-write_file")
+        event = await office.presses(second, "reject")
+        request = (await office.run(event)).request
+        assert request.resume is not None
+        assert request.resume.value == {"approval-write_file": {"decision": "reject"}}
+
+
+@pytest.mark.parametrize("answer", ["button", "2", "hamburg"])
+async def test_an_option_of_a_question_is_chosen(tmp_path: Path, answer: str) -> None:
+    async with account(tmp_path) as office:
+        routed = await asks(office, await office.hears("book"))
+        asked = await office.plan()
+        assert (asked.plan, asked.purpose) == (routed.run_id, "question")
+        assert [(button.id, button.label) for button in asked.buttons] == [("o1", "Berlin"), ("o2", "Hamburg")]
+        event = await (office.presses(asked, "o2") if answer == "button" else office.hears(answer))
+        [message] = (await office.run(event)).request.input["messages"]  # type: ignore[index]
+        assert message["content"] == "Hamburg"
+        response = message["additional_kwargs"]["human_input_response"]
+        assert (response["option_id"], response["value"]) == ("option-2", "Hamburg")
+        after = await office.plan()
+        assert (after.replaces, after.buttons) == (asked.plan, ())
+        assert after.text.endswith("➡️ Hamburg (Name of U1)")
+
+
+async def test_a_question_is_answered_in_other_words(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        await asks(office, await office.hears("book"))
+        asked = await office.plan()
+        event = await office.hears("Anywhere by the sea")
+        [message] = (await office.run(event)).request.input["messages"]  # type: ignore[index]
+        assert (message["content"], "additional_kwargs" in message) == ("Anywhere by the sea", False)
+        assert (await office.plan()).replaces == asked.plan
+
+
+async def test_a_question_without_options_has_no_buttons(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        await asks(office, await office.hears("book"), [])
+        assert ((await office.plan()).buttons, (await office.plan()).question) == ((), "")
+        await office.hears("Berlin")
+        assert len(await office.events(DeliveryPlanned)) == 1

@@ -1,0 +1,129 @@
+"""Conversations with the agent itself at work: the lead, models, the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.chat.actor import Chat
+from core.chat.facts import ChatReceived, Choice, DeliveryPlanned, Target, conversation
+from core.chat.inbox import Inbox
+from core.chat.state import Chats
+from core.config.load import ConfigSource
+from core.runtime.system import System
+from core.tools import ToolContext, tool
+from tests.support.model_server import Failure, Script, ToolCall, Turn
+from tests.support.nats import eventually
+from tests.support.workers import site
+
+pytestmark = pytest.mark.anyio
+PLACE = conversation("office", "C1")
+
+
+@tool(effect="once")
+async def mail(ctx: ToolContext, to: str) -> str:
+    """Mail."""
+    return f"mailed {to}"
+
+
+class Person:
+    """A person in a chat, without a platform in between."""
+
+    def __init__(self, running: System) -> None:
+        self._log = running.log
+        self._inbox = Inbox("office", Chats(running.log), replies_are_topics=False)
+        self._messages = 0
+
+    async def says(self, text: str = "", choice: Choice | None = None) -> None:
+        self._messages += 1
+        message = f"m{self._messages}"
+        event = ChatReceived(
+            message=message, target=Target("C1"), sender="U1", sender_name="Ada", text=text, choice=choice
+        )
+        await self._inbox.receive(event)
+
+    async def hears(self, count: int) -> list[DeliveryPlanned]:
+        """The first plans of the conversation, once there are so many."""
+
+        async def probe() -> list[DeliveryPlanned]:
+            events = [record.event async for record in self._log.read(PLACE)]
+            plans = [event for event in events if isinstance(event, DeliveryPlanned)]
+            return plans if len(plans) >= count else []
+
+        plans = await eventually(probe)
+        assert len(plans) == count, [plan.text for plan in plans]
+        return plans
+
+
+@asynccontextmanager
+async def talking(home: Path, turns: Sequence[Turn], **sections: Any) -> AsyncIterator[Person]:
+    def make(running: System, source: ConfigSource) -> Chat:
+        return Chat(source, running.log, running.threads, running.intake, home)
+
+    channels = {"office": {"enabled": True, "use": "tests.actors.chat.office"}}
+    scripts = {"one": Script(tuple(turns), count="total")}
+    async with site(home, scripts, tools=[mail], others=[make], channels=channels, **sections) as (client, _):
+        yield Person(client.system)
+
+
+async def test_a_message_is_answered(tmp_path: Path) -> None:
+    async with talking(tmp_path, [Turn(text="Hello, Ada."), Turn(text="Bye.")]) as ada:
+        await ada.says("hello")
+        [plan] = await ada.hears(1)
+        assert (plan.purpose, plan.text) == ("answer", "Hello, Ada.")
+        await ada.says("bye")
+        assert (await ada.hears(2))[1].text == "Bye."
+
+
+async def test_a_call_waits_for_a_button(tmp_path: Path) -> None:
+    turns = [Turn(text="I mail her.", tool_calls=(ToolCall("mail", {"to": "eve"}),)), Turn(text="Done.")]
+    rule = {"tool": "mail", "text": "Mail them?"}
+    async with talking(tmp_path, turns, approvals=[rule]) as ada:
+        await ada.says("write to Eve")
+        [asked] = await ada.hears(1)
+        assert asked.text.startswith("I mail her.\n\nMay I do this? `mail`\n\nMail them?")
+        await ada.says(choice=Choice(asked.plan, "approve"))
+        _, decided, answer = await ada.hears(3)
+        assert (decided.replaces, decided.text.endswith("✅ Approved by Ada")) == (asked.plan, True)
+        assert answer.text == "Done."
+
+
+async def test_two_calls_are_decided_one_after_the_other(tmp_path: Path) -> None:
+    """The first decision pauses the conversation at the other question again: its old buttons go."""
+    calls = (ToolCall("mail", {"to": "eve"}), ToolCall("mail", {"to": "bob"}))
+    turns = [Turn(tool_calls=calls), Turn(text="Done.")]
+    async with talking(tmp_path, turns, approvals=[{"tool": "mail", "text": "Mail them?"}]) as ada:
+        await ada.says("write to both")
+        first, second = await ada.hears(2)
+        await ada.says(choice=Choice(first.plan, "approve"))
+        plans = await ada.hears(5)
+        assert [plan.replaces for plan in plans[2:4]] == [first.plan, second.plan]
+        again = plans[4]
+        assert (again.question, again.replaces) == (second.question, "")
+        await ada.says(choice=Choice(again.plan, "reject"))
+        assert [plan.text for plan in (await ada.hears(7))[6:]] == ["Done."]
+
+
+async def test_a_question_of_the_agent_is_answered(tmp_path: Path) -> None:
+    arguments = {"question": "Where?", "clarification_type": "missing_info", "options": ["Berlin", "Hamburg"]}
+    turns = [Turn(tool_calls=(ToolCall("ask_clarification", arguments),)), Turn(text="Booked.")]
+    async with talking(tmp_path, turns) as ada:
+        await ada.says("book a room")
+        [asked] = await ada.hears(1)
+        assert (asked.purpose, [button.label for button in asked.buttons]) == ("question", ["Berlin", "Hamburg"])
+        await ada.says("2")
+        _, decided, answer = await ada.hears(3)
+        assert decided.text.endswith("➡️ Hamburg (Ada)")
+        assert answer.text == "Booked."
+
+
+async def test_a_run_that_fails_is_told(tmp_path: Path) -> None:
+    async with talking(tmp_path, [Turn(error=Failure(status=400, message="no http://secret"))]) as ada:
+        await ada.says("hello")
+        [plan] = await ada.hears(1)
+        assert plan.text
+        assert "http" not in plan.text

@@ -1,0 +1,202 @@
+"""The four chat platforms as places where many people talk to one bot, for `tests.chaos.chats`: the local servers of
+`tests/channels`, driven in one way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from tests.channels.dingtalk.server import ANSWER_TEMPLATE, DingTalkServer
+from tests.channels.feishu.server import FeishuServer
+from tests.channels.slack.server import SlackServer
+from tests.channels.telegram.server import TelegramServer
+
+
+class Town(Protocol):
+    """A platform's server. People are numbered; each has a private chat with the bot."""
+
+    name: str
+    server: AbstractAsyncContextManager[Any]
+
+    def settings(self) -> Mapping[str, Any]:
+        """Returns the settings of the account."""
+        ...
+
+    async def say(self, person: int, text: str) -> None: ...
+
+    async def send(self, person: int, name: str, content: bytes) -> None: ...
+
+    def answers(self, person: int) -> Sequence[str]:
+        """Returns what the bot has said to a person, as it looks now."""
+        ...
+
+    def disturb(self, dice: random.Random) -> None:
+        """Brings a fault about, which passes."""
+        ...
+
+    def problems(self) -> Sequence[str]:
+        """Returns what no client should have done, and what was lost."""
+        ...
+
+    def connections(self) -> int:
+        """Returns the most connections at a time."""
+        ...
+
+
+class Slack:
+    name = "slack"
+
+    def __init__(self) -> None:
+        self.server = SlackServer(redelivery=(0.5, 1, 2, 4, 8, 16, 32, 60), ack_seconds=3)
+
+    def settings(self) -> Mapping[str, Any]:
+        return self.server.settings
+
+    async def say(self, person: int, text: str) -> None:
+        await self.server.person(f"p{person}").says(text)
+
+    async def send(self, person: int, name: str, content: bytes) -> None:
+        await self.server.person(f"p{person}").says("", files={name: ("text/plain", content)})
+
+    def answers(self, person: int) -> Sequence[str]:
+        return [seen.text for seen in self.server.answers(f"@p{person}")]
+
+    def disturb(self, dice: random.Random) -> None:
+        faults, calls = self.server.faults, ("chat.postMessage", "chat.update", "chat.appendStream", "chat.stopStream")
+        _one(
+            dice,
+            lambda: faults.add(dice.choice(calls), dice.choice(("lose", "cut", "html", "done_html", "rate:1"))),
+            lambda: self.server.drop(),
+            lambda: self.server.disconnect("warning"),
+            lambda: setattr(faults, "duplicate", 3),
+            lambda: setattr(faults, "refuse_handshakes", 1),
+        )
+
+    def problems(self) -> Sequence[str]:
+        return [*self.server.problems, *(f"abandoned {envelope.id}" for envelope in self.server.abandoned)]
+
+    def connections(self) -> int:
+        return self.server.most_sockets
+
+
+class Telegram:
+    name = "telegram"
+
+    def __init__(self) -> None:
+        self.server = TelegramServer()
+
+    def settings(self) -> Mapping[str, Any]:
+        return {"bot_token": self.server.token, "base_url": self.server.url, "allow_everyone": True}
+
+    async def say(self, person: int, text: str) -> None:
+        self.server.person(f"p{person}").says(text)
+        await self.server.wake()
+
+    async def send(self, person: int, name: str, content: bytes) -> None:
+        self.server.person(f"p{person}").sends(content, name, mime="text/plain")
+        await self.server.wake()
+
+    def answers(self, person: int) -> Sequence[str]:
+        chat = self.server.person(f"p{person}").chat
+        return [shown.text for shown in self.server.seen(chat) if shown.by_bot and not shown.drafted]
+
+    def disturb(self, dice: random.Random) -> None:
+        faults, calls = self.server.faults, ("sendMessage", "editMessageText", "sendMessageDraft", "getUpdates")
+        _one(
+            dice,
+            lambda: faults.add(dice.choice(calls), dice.choice(("drop", "lose", "status", "html", "flood"))),
+            lambda: setattr(faults, "duplicates", not faults.duplicates),
+        )
+
+    def problems(self) -> Sequence[str]:
+        return self.server.violations
+
+    def connections(self) -> int:
+        return self.server.most_pollers
+
+
+class Feishu:
+    name = "feishu"
+
+    def __init__(self) -> None:
+        self.server = FeishuServer()
+        self.server.redelivery = (0.3, 1, 2, 4, 8, 16, 32, 60)
+
+    def settings(self) -> Mapping[str, Any]:
+        return self.server.settings
+
+    async def say(self, person: int, text: str) -> None:
+        self._person(person).says(text)
+
+    async def send(self, person: int, name: str, content: bytes) -> None:
+        self._person(person).sends_file(name, content)
+
+    def _person(self, person: int) -> Any:
+        return self.server.person(f"p{person}")
+
+    def answers(self, person: int) -> Sequence[str]:
+        return [message.text for message in self.server.seen(f"oc_private_p{person}") if not message.growing]
+
+    def disturb(self, dice: random.Random) -> None:
+        faults, calls = self.server.faults, ("POST .*messages", "PUT .*content", "PATCH ", "POST .*cards")
+        _one(
+            dice,
+            lambda: dice.choice((faults.lose, faults.hang_up))(dice.choice(calls)),
+            lambda: faults.fail(dice.choice(calls), 502),
+            lambda: faults.drop_sockets(),
+            lambda: faults.kill_tokens(),
+            lambda: setattr(faults, "duplicates", 1),
+            lambda: setattr(faults, "duplicates", 0),
+        )
+
+    def problems(self) -> Sequence[str]:
+        return [f"given up {event}" for event in self.server.lost]
+
+    def connections(self) -> int:
+        return self.server.most_sockets
+
+
+class DingTalk:
+    name = "dingtalk"
+
+    def __init__(self) -> None:
+        self.server = DingTalkServer()
+        self.server.redelivery_seconds = 4.0
+
+    def settings(self) -> Mapping[str, Any]:
+        return {**self.server.settings, "card_template_id": ANSWER_TEMPLATE}
+
+    async def say(self, person: int, text: str) -> None:
+        await self.server.person(f"p{person}").says(text)
+
+    async def send(self, person: int, name: str, content: bytes) -> None:
+        await self.server.person(f"p{person}").sends(name, content)
+
+    def answers(self, person: int) -> Sequence[str]:
+        return [seen.text for seen in self.server.seen(f"p{person}") if not seen.streaming]
+
+    def disturb(self, dice: random.Random) -> None:
+        faults, calls = self.server.faults, ("streaming", "createAndDeliver", "batchSend")
+        _one(
+            dice,
+            lambda: faults.next(dice.choice(calls), dice.choice(("limited", "qps", "html", "lost", "cut", "token"))),
+            lambda: faults.cut(),
+            lambda: faults.expire_tokens(),
+            lambda: setattr(faults, "twice", not faults.twice),
+            lambda: setattr(faults, "refused_handshakes", 1),
+        )
+
+    def problems(self) -> Sequence[str]:
+        return [*self.server.violations, *(f"early {call}" for call in self.server.early)]
+
+    def connections(self) -> int:
+        return self.server.peak
+
+
+TOWNS: Mapping[str, Callable[[], Town]] = {town.name: town for town in (Slack, Telegram, Feishu, DingTalk)}
+
+
+def _one(dice: random.Random, *faults: Callable[[], object]) -> None:
+    dice.choice(faults)()
