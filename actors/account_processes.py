@@ -118,7 +118,7 @@ class Supervisor:
         platform, _, account = name.partition("-")
         command = ["channel", platform, *(["--account", account] if account else []), *self._options, "--supervised"]
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "actors", *command),
+            *(sys.executable, "-P", "-m", "actors", *command),  # nothing of the working directory is imported for ours
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -148,7 +148,7 @@ class Supervisor:
 
 def _environment() -> Mapping[str, str]:
     """Returns the environment of children: where Python finds packages is as here."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path}
 
 

@@ -11,11 +11,9 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from core.actor import Actor
+from actors import delivery
 from core.bus import rpc
 from core.bus.connection import Endpoint, configured
 from core.chat import platforms
@@ -63,8 +61,6 @@ SLOTS = 64
 STOP_SECONDS = 5.0
 """Time after which a process that was asked to end is ended."""
 
-MakeActors = Callable[[str, Platform, System, Path], Sequence[Actor[Any]]]
-
 
 class Link(msgspec.Struct, frozen=True):
     """What a supervised process is told: the NATS to use. `token`: of an embedded one, else empty."""
@@ -96,7 +92,7 @@ async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint)
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(lease.keep)
-                    await Process(name, running, accounts, source, home, lease, delivering()).run()
+                    await Process(name, running, accounts, source, home, lease).run()
             finally:
                 await lease.give_back()
 
@@ -136,7 +132,7 @@ async def linked(config: Config, on_end: Callable[[], None]) -> Endpoint:
             loop.call_soon_threadsafe(on_end)
 
     threading.Thread(target=wait, name="server", daemon=True).start()
-    place = configured(config.nats, link.url)
+    place = replace(configured(config.nats, link.url), patience=config.nats.start_seconds)
     return replace(place, token=link.token) if link.token else place
 
 
@@ -156,14 +152,6 @@ async def enabled(accounts: Accounts, name: str) -> Account:
     return account
 
 
-def delivering() -> MakeActors:
-    """Returns what makes the actors that deliver for an account."""
-    if find_spec("actors.delivery") is None:
-        return lambda *_: ()
-    make: MakeActors = import_module("actors.delivery").actors
-    return make
-
-
 class Process:
     """An account in the process that holds it."""
 
@@ -175,7 +163,6 @@ class Process:
         source: ConfigSource,
         home: Path,
         lease: Lease,
-        make_actors: MakeActors,
     ) -> None:
         self._name = name
         self._system = running
@@ -183,7 +170,6 @@ class Process:
         self._source = source
         self._home = home
         self._lease = lease
-        self._make_actors = make_actors
         self._meter = Meter(name, f"{running.name} (pid {os.getpid()})")
         self._again = anyio.Event()
         """Set when the connection is to be made anew."""
@@ -227,7 +213,7 @@ class Process:
         """Takes messages and delivers, until the credentials are dead."""
         chats = Chats(self._system.log)
         inbox = Inbox(self._name, chats, replies_are_topics=platform.traits.replies_are_topics)
-        hosted = self._make_actors(self._name, platform, self._system, self._home)
+        hosted = delivery.actors(self._name, platform, self._system, self._home)
         async with anyio.create_task_group() as tasks:
             if hosted:
                 await tasks.start(

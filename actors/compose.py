@@ -178,8 +178,9 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             await tasks.start(partial(running.serve, loaded.actors, alone=alone))
             log.info("actors", names=[actor.name for actor in loaded.actors])
             ready.working = True
-            accounts = Accounts(running.log, source.current, Seal(options.home))
-            tasks.start_soon(Supervisor(accounts, source, options.home, options.config, place, alone).run)
+            if options.actors is None or "chat" in options.actors:
+                accounts = Accounts(running.log, source.current, Seal(options.home))
+                tasks.start_soon(Supervisor(accounts, source, options.home, options.config, place, alone).run)
             url = f"http://{_shown(host)}:{bound}"
             _announce(options.home, Address(url, os.getpid(), place.url), number)
             try:

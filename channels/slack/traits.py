@@ -16,3 +16,5 @@ TRAITS = Traits(
     answers_can_be_found=True,
     largest_file=1 << 30,
 )
+OPTIONS = ("base_url",)
+"""Settings besides the credentials."""

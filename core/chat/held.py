@@ -128,8 +128,8 @@ class Held:
             await self._platform.fetch(attachment, message, into, limit)
 
     async def working(self, target: Target, on: bool) -> None:
-        with self.calling():
-            await self._platform.working(target, on)
+        self._lease.require()
+        await self._platform.working(target, on)
 
     async def close(self) -> None:
         await self._platform.close()

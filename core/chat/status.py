@@ -71,6 +71,10 @@ async def request(bus: Bus, account: str, op: str) -> Any:
             return await rpc.call(bus, service(account), {"op": op})
     except TimeoutError:
         raise Unavailable(f"{account}: its process does not answer within {ASK_SECONDS:g} s") from None
+    except rpc.Declined:
+        raise
+    except Unavailable as error:
+        raise Unavailable(f"{account}: no process serves it; the server's log says why") from error
 
 
 async def _ask(bus: Bus, name: str, enabled: bool) -> Status:

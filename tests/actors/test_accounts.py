@@ -182,6 +182,10 @@ async def test_entered_credentials_win_over_the_configuration(site: Site, there:
     [
         ({"bot_token": ""}, "channels.bell: missing: bot_token (Token)"),
         ({"bot_tken": "x"}, "channels.bell.bot_tken: unknown key; there are: bot_token, base_url, "),
+        (
+            {"use": "tests.actors.accounts.unbuilt"},
+            "bell: the Python package no_such_sdk is not installed; pip install 'sika[bell]'\n",
+        ),
         ({"use": "tests.actors.no_such"}, "channels.bell.use: there is no Python package tests.actors.no_such"),
     ],
 )

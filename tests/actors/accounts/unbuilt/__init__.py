@@ -1,0 +1,1 @@
+"""A platform whose SDK is not installed."""

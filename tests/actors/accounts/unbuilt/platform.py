@@ -1,0 +1,5 @@
+"""Needs a package that nobody has."""
+
+import importlib
+
+importlib.import_module("no_such_sdk")
