@@ -42,6 +42,8 @@ Fits = Callable[[str], bool]
 FitsBlocks = Callable[[Sequence[Block]], bool]
 _LONG_HEADER = 400
 """Characters of a table's header from which on it is not repeated for a row that fits no message."""
+_UNKNOWN = 20_000
+"""Characters that are tried at once before the first part shows how many fit."""
 _CLUSTER = 64
 """Characters that are looked at to find where a character as people see it begins."""
 _SENTENCE = re.compile(r"[.!?;:][\"')\]]*\s|[。！？；：…][”’」』）]*")
@@ -62,22 +64,32 @@ def split(source: str, fits: Fits) -> list[str]:
     splitter = _Splitter()
     parts = []
     while rest:
-        head, rest = splitter.take(rest, lambda blocks: fits(CANONICAL.write(blocks)))
+        head, rest = splitter.part(rest, lambda blocks: fits(CANONICAL.write(blocks)))
         if head:
             parts.append(CANONICAL.write(head))
     return parts
 
 
 class _Splitter:
-    """Remembers how much the last part held, to begin the search for the next one there."""
+    """Remembers how much the parts before held, to begin the search for the next one there. So the cost of a part does
+    not depend on how much follows it."""
 
     def __init__(self) -> None:
-        self._blocks = 1
+        self._blocks = 8
+        self._rows = 8
         self._chars = 1000
+        self._most = _UNKNOWN
+
+    def part(self, blocks: tuple[Block, ...], fits: FitsBlocks) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+        """Returns the blocks of the next part, and the rest."""
+        head, tail = self.take(blocks, fits)
+        size = 2 * sum(_size(block, _UNKNOWN) for block in head)
+        self._most = size if self._most == _UNKNOWN else max(self._most, size)
+        return head, tail
 
     def take(self, blocks: tuple[Block, ...], fits: FitsBlocks) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         """Returns the blocks that fit, one of them perhaps cut, and the rest. Takes something in any case."""
-        count = largest(len(blocks), lambda number: fits(blocks[:number]), self._blocks)
+        count = largest(_within(blocks, self._most), lambda number: fits(blocks[:number]), self._blocks)
         if count == len(blocks):
             return blocks, ()
         self._blocks = max(1, count)
@@ -119,8 +131,9 @@ class _Splitter:
 
     def _cut_items(self, block: Items, fits: FitsBlocks) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         start, tight, items = block
-        count = largest(len(items), lambda number: fits([Items(start, tight, items[:number])]), 8)
+        count = largest(len(items), lambda number: fits([Items(start, tight, items[:number])]), self._rows)
         if count:
+            self._rows = count
             return (Items(start, tight, items[:count]),), _later(block, count, items[count:])
         checked, children = items[0]
         if not children:
@@ -133,8 +146,11 @@ class _Splitter:
 
     def _cut_table(self, table: Table, fits: FitsBlocks) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
         aligns, header, rows = table
-        count = largest(len(rows), lambda number: fits([Table(aligns, header, rows[:number])]), 8) if rows else 0
+        count = (
+            largest(len(rows), lambda number: fits([Table(aligns, header, rows[:number])]), self._rows) if rows else 0
+        )
         if count:
+            self._rows = count
             return (Table(aligns, header, rows[:count]),), _rows(table, rows[count:])
         if rows and sum(len(text_of(cell)) for cell in header) <= _LONG_HEADER:
             # The first row does not fit: its cells become paragraphs, each below the name of its column.
@@ -164,12 +180,64 @@ class _Splitter:
         most = largest(len(text), fits, self._chars, exact=False)
         self._chars = max(1, most)
         if most == len(text):
-            most -= 1
+            return most
         for pattern in (re.compile("\n"), _SENTENCE, _WORD):
             ends = [match.end() for match in pattern.finditer(text, most // 2, most)]
             if ends and ends[-1] > 0:
                 return _cluster_end(text, ends[-1])
         return _cluster_end(text, most)
+
+
+def _within(blocks: Sequence[Block], most: int) -> int:
+    """Returns how many blocks have together at most some number of characters."""
+    for count, block in enumerate(blocks):
+        most -= _size(block, most)
+        if most < 0:
+            return count
+    return len(blocks)
+
+
+def _size(block: Block, enough: int) -> int:
+    """Returns about how many characters a block has; of a large one, a number above `enough`."""
+    size = 1
+    match block:
+        case Paragraph(children) | Heading(_, children):
+            size += _length(children)
+        case Fence(_, text):
+            size += len(text)
+        case Quote(blocks):
+            for child in blocks:
+                size += _size(child, enough - size)
+                if size > enough:
+                    break
+        case Items(_, _, items):
+            for child in (child for item in items for child in item.children):
+                size += _size(child, enough - size)
+                if size > enough:
+                    break
+        case Table(_, header, rows):
+            for row in (header, *rows):
+                size += sum(_length(cell) + 3 for cell in row)
+                if size > enough:
+                    break
+        case Rule():
+            pass
+    return size
+
+
+def _length(children: Sequence[Inline]) -> int:
+    size = 0
+    for node in children:
+        match node:
+            case Text(text) | Code(text):
+                size += len(text)
+            case Break():
+                size += 1
+            case Style(_, inner):
+                size += _length(inner)
+            case Link(href, inner):
+                size += _length(inner) + len(href)
+    return size
 
 
 def largest(upper: int, fits: Callable[[int], bool], guess: int, exact: bool = True) -> int:
