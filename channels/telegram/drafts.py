@@ -95,7 +95,8 @@ class TelegramDraft:
             text, buttons = rendered(content.text, content.status), keyboard(content)
             if not self._message:
                 return await self._api.send(self._target, text, buttons)
-            await self._api.edit(self._target, self._message, text, buttons)
+            if buttons or text != self._shown:
+                await self._api.edit(self._target, self._message, text, buttons)
             return self._message
 
     async def drop(self) -> None:

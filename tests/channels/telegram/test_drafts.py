@@ -105,6 +105,18 @@ async def test_a_group_gets_one_message_that_is_edited(
     assert server.seen(int(team.chat))[0].buttons
 
 
+async def test_an_answer_that_is_shown_already_is_not_edited_in_again(
+    server: TelegramServer, platform: Telegram, team: Target
+) -> None:
+    draft = platform.draft(team, "run-1")
+    await draft.show("The **end**", "")
+    assert await draft.finish(Content("The **end**"), "k") == draft.message
+    assert server.made("editMessageText") == []
+    again = platform.draft(team, "run-1", draft.message)  # of another process, which does not know what is shown
+    assert await again.finish(Content("The **end**"), "k") == draft.message
+    assert [call.status for call in server.made("editMessageText")] == [400]
+
+
 async def test_another_process_finishes_the_message(server: TelegramServer, platform: Telegram, team: Target) -> None:
     first = platform.draft(team, "run-1")
     await first.show("Once", "")
