@@ -110,8 +110,8 @@ class Api:
     """The calls of one bot. Methods that post raise `FateUnknown` if no answer came; all others `Unavailable`."""
 
     def __init__(self, token: str, base_url: str) -> None:
-        for name in ("httpx", "httpcore", "telegram"):  # they log addresses, which contain the token
-            logging.getLogger(name).setLevel(logging.WARNING)
+        for name in ("httpx", "httpcore", "telegram"):  # they log addresses with the token, and pages that repeat them
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         # One connection: a second poll of this process must fail here, not end the first one at Telegram.
         self._polling = _Request(connection_pool_size=1)
         self._calls = _Request(connection_pool_size=64, read_timeout=CALL_SECONDS, pool_timeout=CALL_SECONDS)

@@ -502,7 +502,8 @@ class TelegramServer:
     async def _answer(self, request: web.Request, method: str, parameters: Json, fault: Fault | None) -> web.Response:
         if fault and fault.kind in ("status", "html"):
             status = 200 if fault.kind == "html" else fault.status
-            return web.Response(status=status, text="<html><h1>nginx</h1></html>", content_type="text/html")
+            page = f"<html>The requested URL {request.path} was not found on this server.</html>"
+            return web.Response(status=status, text=page, content_type="text/html")
         try:
             if fault and fault.kind == "flood":
                 self._flood(parameters, fault.seconds)
