@@ -85,8 +85,9 @@ class TelegramDraft:
         """Shows a native draft again before it vanishes."""
         async with self._lock:
             due = time.monotonic() - self._shown_at > KEPT_SECONDS
-            if self._native and self._shown and due and not self._still:
-                await self._show(self._shown)
+            shown = self._shown
+            if self._native and shown and due and not self._still:
+                await self._show(shown)
 
     async def finish(self, content: Content, key: str) -> str:
         async with self._lock:
@@ -108,6 +109,7 @@ class TelegramDraft:
                 self._message = ""
 
     async def _show(self, shown: Text) -> None:
+        self._shown = None  # not known any more, should no answer come
         if self._native:
             try:
                 await self._api.draft(self._target, self._id, shown)
@@ -124,6 +126,7 @@ class TelegramDraft:
                 await self._api.edit(self._target, self._message, shown)
             except ChatGone:
                 self._still = True
+                raise
             return
         self._still = True  # also if this is cancelled: a second message would double the first
         try:

@@ -152,6 +152,7 @@ class Telegram:
                 await anyio.sleep(pause)
 
     async def _introduced(self) -> User:
+        """Returns who the bot is, once its menu is registered, or was refused."""
         bot = await self._api.me()
         try:
             await self._api.register(COMMANDS)

@@ -736,7 +736,7 @@ class TelegramServer:
             chat.flooded_until = self.clock() + seconds
 
     def _paced(self, chat: Chat, method: str) -> None:
-        """One message and one edit a second in a chat, of which bursts of three are let through; 20 calls a minute in a
+        """One message and one edit a second in a chat, of which bursts of four are let through; 20 calls a minute in a
         group, 30 a second over all; no call before the end of a pause that was asked for. Windows are a little shorter
         than Telegram's, as calls do not take equally long to arrive."""
         now = self.clock()
@@ -750,7 +750,7 @@ class TelegramServer:
         second = sum(now - at < 0.95 for at in self._sent)
         burst = sum(now - at < 2.9 and kind == shows for at, kind in chat.sent)
         minute = sum(now - at < 58.0 for at, _ in chat.sent)
-        if second > 30 or burst > 3 or (chat.id < 0 and minute > 20):
+        if second > 30 or burst > 4 or (chat.id < 0 and minute > 20):
             self.violations.append(f"{method} in {chat.id}: {second} in 1 s, {burst} in 3 s, {minute} in 1 min")
             seconds = 3
             chat.flooded_until = now + seconds

@@ -141,13 +141,26 @@ async def test_the_end_is_edited_in_also_when_an_answer_got_lost(
     assert _shown(server, team) == [("The end", False)]
 
 
+async def test_a_show_without_an_answer_leaves_in_doubt_what_is_shown(
+    server: TelegramServer, platform: Telegram, team: Target
+) -> None:
+    draft = platform.draft(team, "run-1")
+    await draft.show("The end", "")
+    server.faults.add("editMessageText", "lose")
+    with pytest.raises(Unavailable):
+        await draft.show("The end", "reading")
+    await draft.finish(Content("The end"), "k")
+    assert _shown(server, team) == [("The end", False)]
+
+
 async def test_a_deleted_placeholder_is_not_shown_again(
     server: TelegramServer, platform: Telegram, team: Target
 ) -> None:
     draft = platform.draft(team, "run-1")
     await draft.show("Once", "")
     server.chat(int(team.chat)).messages.clear()
-    await draft.show("Once upon", "")
+    with pytest.raises(ChatGone):
+        await draft.show("Once upon", "")
     await draft.show("Once upon a", "")
     assert _shown(server, team) == []
     with pytest.raises(ChatGone, match="Message to edit not found"):
@@ -201,6 +214,9 @@ async def test_a_draft_that_is_too_long_shows_its_end(
         draft = platform.draft(target, "run-1")
         await draft.show(text, "writing")
         assert "Paragraph 999 😀" in _shown(server, target)[-1][0]
+    line = platform.draft(team, "run-3")
+    await line.show("x" * 9000 + "\n", "")
+    assert _shown(server, team)[-1][0].startswith("xxx")
     draft = platform.draft(team, "run-2")
     await draft.show("Code:\n```python\n" + "x = 1\n" * 2000, "")
     assert [mark["type"] for mark in server.seen(int(team.chat))[-1].entities] == ["pre"]
