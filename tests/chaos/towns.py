@@ -18,7 +18,9 @@ class Town(Protocol):
     """A platform's server. People are numbered; each has a private chat with the bot."""
 
     name: str
-    server: AbstractAsyncContextManager[Any]
+
+    @property
+    def server(self) -> AbstractAsyncContextManager[Any]: ...
 
     def settings(self) -> Mapping[str, Any]:
         """Returns the settings of the account."""

@@ -21,13 +21,13 @@ from actors.documents import Documents
 from adapters.documents.local import LocalDocuments
 from channels.http.app import Services
 from channels.http.deerflow import uploads as uploaded
-from channels.http.deerflow.uploads import plain_name
 from core.config.load import Config
 from core.config.settings import Http, Uploads
 from core.errors import Invalid
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
 from core.runtime.system import System
 from core.thread.folder import KnownUploads, fold_uploads
+from core.thread.uploads import plain_name
 from tests.channels.http.conftest import Api
 from tests.support import documents as build
 from tests.support.nats import eventually
