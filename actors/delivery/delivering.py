@@ -108,8 +108,11 @@ class _Progress:
         return PAUSES[min(self.failures, len(PAUSES)) - 1]
 
     def close(self) -> None:
+        """Removes the copies; they are made again."""
         if self.folder is not None:
             self.folder.cleanup()
+            self.folder = None
+            self.files = {part: file for part, file in self.files.items() if isinstance(file, str)}
 
 
 class _Job(NamedTuple):
@@ -210,11 +213,17 @@ class Delivery(Actor[DeliveryPlanned]):
     async def _execute(self, conversation: str, plan_id: str, until: float) -> float | None:
         """Executes a plan. Returns as `_execute_all` does."""
         own = self._own.setdefault((conversation, plan_id), _Progress())
+        try:
+            return await self._execute_on(conversation, plan_id, own, until)
+        finally:
+            own.close()
+
+    async def _execute_on(self, conversation: str, plan_id: str, own: _Progress, until: float) -> float | None:
         while True:
             state = await self._outlet.chats.load(conversation)
             plan = state.plans.get(plan_id)
             if plan is None or not plan.open:
-                self._own.pop((conversation, plan_id)).close()
+                del self._own[conversation, plan_id]
                 return None
             if anyio.current_time() > until:
                 return 0.0
@@ -412,18 +421,14 @@ class Delivery(Actor[DeliveryPlanned]):
         own, key = job.own, f"{job.id}/draft"
         if not own.draft_known and job.event.purpose == "answer" and not job.event.replaces:
             draft = await self._lives.take(job.id)
-            message = job.plan.draft
-            if draft is None and not message and self._was_begun_elsewhere(job):
-                message = await self._look(job, key) or ""
+            message, findable = job.plan.draft, self._platform.traits.answers_can_be_found
+            if draft is None and not message and findable and not self._lives.are_known(job.id):
+                message = await self._look(job, key) or ""  # a process that died may not have recorded it
             if draft is None and message:
                 draft = self._platform.draft(job.event.target, key, message)
             own.draft = draft
         own.draft_known = True
         return own.draft
-
-    def _was_begun_elsewhere(self, job: _Job) -> bool:
-        """Tells whether a process that died may have begun a draft without recording it."""
-        return self._platform.traits.answers_can_be_found and self._outlet.is_older(job.plan.seq)
 
     async def _drop(self, job: _Job, draft: Draft) -> None:
         """Takes back a draft that no text replaces."""

@@ -17,7 +17,7 @@ from actors.delivery.progress import Progress
 from core.actor import Actor, Context
 from core.chat.facts import KIND, ChatRouted, Target
 from core.chat.port import Draft, FateUnknown, RateLimited
-from core.chat.state import Conversation
+from core.chat.state import REMEMBERED, Conversation
 from core.errors import Unavailable, ungrouped
 from core.runtime.system import System
 
@@ -91,9 +91,19 @@ class Lives:
 
     def __init__(self) -> None:
         self._lives: dict[str, Live] = {}
+        self._ours: dict[str, None] = {}
+        """Runs whose drafts no other process can have begun, the newest last."""
 
-    def put(self, live: Live) -> None:
+    def put(self, live: Live, *, ours: bool) -> None:
         self._lives[live.run] = live
+        if ours:
+            self._ours[live.run] = None
+            while len(self._ours) > REMEMBERED:
+                del self._ours[next(iter(self._ours))]
+
+    def are_known(self, run: str) -> bool:
+        """Tells whether all drafts of a run are known here or in the log."""
+        return run in self._ours
 
     def remove(self, live: Live) -> None:
         if self._lives.get(live.run) is live:
@@ -131,12 +141,15 @@ class Drafts(Actor[ChatRouted]):
             return
         self._outlet.begin()
         live = Live(ctx.record.aggregate.id, event.run_id, event.target)
-        self._lives.put(live)  # before the look at the log: an answer that is planned after it finds the draft
+        doubtful = self._outlet.is_older(ctx.record.seq)
+        self._lives.put(
+            live, ours=not doubtful
+        )  # before the look at the log: an answer that is planned after it finds the draft
         try:
             state = await ctx.load(self._outlet.chats)
             if event.run_id not in state.plans:
                 since = datetime.fromisoformat(ctx.record.at) - timedelta(seconds=FIND_SECONDS)
-                await self._adopt(live, state, since, doubtful=self._outlet.is_older(ctx.record.seq))
+                await self._adopt(live, state, since, doubtful=doubtful)
                 with ungrouped(), anyio.move_on_after(LONGEST_SECONDS):
                     await self._accompany(live, event.thread)
         finally:
@@ -203,6 +216,7 @@ class Drafts(Actor[ChatRouted]):
                     if not working and progress.run.status == "running":
                         working = True
                         tasks.start_soon(self._work, live)
+                        follower.recall(live.run)  # what was said before it was heard
                     live.say(progress.text, progress.status)
                     progress.take(await anext(batches))
             tasks.cancel_scope.cancel()

@@ -8,6 +8,7 @@ from typing import Any
 from core.channel import Growing
 from core.events import (
     Json,
+    Message,
     ModelCompleted,
     Record,
     SubagentCompleted,
@@ -17,7 +18,9 @@ from core.events import (
     ToolRequested,
 )
 from core.thread.follow import Batch
-from core.thread.state import ThreadState
+from core.thread.past import Delegation
+from core.thread.previews import text_of
+from core.thread.state import Run, ThreadState
 
 SUBJECT_CHARACTERS = 80
 SILENT = ("write_todos", "ask_clarification", "task", "tasks")
@@ -37,15 +40,19 @@ class Progress:
         self._subagents: dict[str, str] = {}
         """Subagents at work, by call."""
         self._todos: Sequence[Any] = state.values.get("todos") or ()
+        self._said = ""
+        """What the assistant had said before."""
+        if (begun := state.runs.get(run)) is not None:
+            self._recollect(begun, state)
 
     @property
-    def run(self) -> Any:
-        """The run, as far as it is known (`core.thread.state.Run`)."""
+    def run(self) -> Run:
+        """The run, as far as it is known."""
         return self._growing.run
 
     @property
     def text(self) -> str:
-        return self._growing.text
+        return self._growing.text or self._said
 
     @property
     def status(self) -> str:
@@ -69,21 +76,44 @@ class Progress:
             if isinstance(item, Record) and item.run == self._run:
                 self._fact(item)
 
+    def _recollect(self, run: Run, state: ThreadState) -> None:
+        """Takes in what is known of a run that is at work already."""
+        message = next((message for message in reversed(state.messages) if message.get("id") == run.answer), None)
+        if message is not None and run.answer:
+            self._said = text_of(message.get("content", ""))
+            self._calls(message)
+        for call, intent in run.intents.items():
+            self._begin(call, intent.event.name)
+        for delegation in run.subagents.values():
+            if not delegation.ended:
+                self._delegate(delegation)
+
+    def _calls(self, message: Message) -> None:
+        for call in message.get("tool_calls") or ():
+            self._subjects[str(call.get("id"))] = _subject(call.get("args") or {})
+
+    def _begin(self, call: str, name: str) -> None:
+        if name not in SILENT:
+            subject = self._subjects.get(call, "")
+            self._tools[call] = f"{_line(name)}: {subject}" if subject else _line(name)
+
+    def _delegate(self, event: SubagentStarted | Delegation) -> None:
+        about = f": {_line(event.description)}" if event.description else ""
+        self._subagents[event.call_id] = _line(event.name) + about
+
     def _fact(self, record: Record) -> None:
         match record.event:
             case ModelCompleted(message=message):
                 self._tools.clear()
-                for call in message.get("tool_calls") or ():
-                    self._subjects[str(call.get("id"))] = _subject(call.get("args") or {})
-            case ToolRequested(call_id=call, name=name) if name not in SILENT:
-                subject = self._subjects.get(call, "")
-                self._tools[call] = f"{_line(name)}: {subject}" if subject else _line(name)
+                self._calls(message)
+            case ToolRequested(call_id=call, name=name):
+                self._begin(call, name)
             case ToolCompleted(call_id=call, update=update):
                 self._tools.pop(call, None)
                 self._subjects.pop(call, None)
                 self._todos = update.get("todos", self._todos) or ()
-            case SubagentStarted(call_id=call, name=name, description=description):
-                self._subagents[call] = f"{_line(name)}: {_line(description)}" if description else _line(name)
+            case SubagentStarted() as event:
+                self._delegate(event)
             case SubagentProgressed(call_id=call, index=index) if call in self._subagents:
                 name = self._subagents[call].partition(" (")[0]
                 self._subagents[call] = f"{name} ({index})"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import anyio
 import pytest
 
 from core.bus.connection import Endpoint
-from core.chat.facts import DeliveryFailed, DeliveryPlanned, DeliverySent, Target, conversation
+from core.chat.facts import ChatRouted, DeliveryFailed, DeliveryPlanned, DeliverySent, Target, conversation
 from core.chat.state import Chats, Conversation
-from core.events import Aggregate, Event, Record
+from core.events import Aggregate, Event, Record, RunRequested, RunStarted, ThreadCreated
 from core.runtime import system
 from core.runtime.system import System
 from core.testing.stage import LEASE_SECONDS
+from core.thread.state import ThreadState
 from tests.support.chat_platform import ACCOUNT
 from tests.support.nats import Nats, running
 
@@ -42,6 +43,23 @@ class Side:
         identity = conversation(ACCOUNT, target.chat, target.topic).id
         _, records = await self.chats.decide(identity, lambda _: events, actor="chat")
         return records
+
+    async def run(self, run: str, *events: Event) -> list[Record]:
+        """Appends events of a run on the thread `t1`, which is made with the first."""
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            return events if state.seq else [ThreadCreated(user="ada"), *events]
+
+        _, records = await self.system.threads.decide("t1", decide, actor="lead", run=run)
+        return records
+
+    async def begin(self, run: str, target: Target = HERE) -> int:
+        """A person's message becomes a run, which a worker takes up. Returns the sequence of its start."""
+        request = RunRequested(input={"messages": [{"type": "human", "id": f"human-{run}", "content": "hello"}]})
+        await self.run(run, request)
+        routed = ChatRouted(message=f"of-{run}", outcome="run", thread="t1", run_id=run, user="ada", target=target)
+        await self.append(routed, target=target)
+        return (await self.run(run, RunStarted(attempt=1, worker="w", lease=1)))[-1].seq
 
     async def state(self, target: Target = HERE) -> Conversation:
         return await self.chats.load(conversation(ACCOUNT, target.chat, target.topic).id)

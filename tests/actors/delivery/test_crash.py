@@ -1,0 +1,142 @@
+"""The power of the account's process goes off before and after each of its facts; another one takes over."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import anyio
+import pytest
+
+from actors.delivery import delivering
+from core.chat.facts import Artifact, Target
+from core.errors import Unavailable
+from core.events import RunCompleted
+from tests.actors.delivery.conftest import DEADLINE, Side
+from tests.support.chat_platform import Fault, Store, serving, store
+from tests.support.workers import Power
+
+pytestmark = pytest.mark.anyio
+GROUP = Target("G1", topic="t7", kind="group")
+PARTS = ["one", "two", "three", "a.txt"]
+FACTS = 11
+"""Facts of the account in `converse`: topics and messages of a draft, three texts, a file and a notice; or, where the
+platform cannot be asked, attempts instead of topics.
+"""
+
+
+async def converse(side: Side, platform: Store) -> None:
+    """A run whose answer grows, ends, and is delivered; then a notice."""
+    previewer = side.system.pump.message("r1", "ai-1", after=await side.begin("r1", GROUP))
+    await previewer.add("text", "o")
+    await previewer.flush()
+    await side.until(lambda state: state.drafts.get("r1") or platform.died.is_set(), GROUP)
+    await say(side)
+    await side.done(GROUP)
+
+
+async def say(side: Side) -> None:
+    if "r1" in (await side.state(GROUP)).plans:
+        return
+    await side.run("r1", RunCompleted())
+    artifacts = (Artifact("/mnt/user-data/outputs/a.txt", "a.txt"),)
+    await side.plan(
+        "r1", "one\n\ntwo\n\nthree", purpose="answer", target=GROUP, artifacts=artifacts, thread="t1", user="ada"
+    )
+    await side.plan("q", "next", target=GROUP)
+
+
+def outputs(side: Side) -> None:
+    folder = side.home / "users/ada/threads/t1/user-data/outputs"
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("aaa")
+
+
+@pytest.mark.parametrize("findable", [True, False])
+@pytest.mark.parametrize("mode", ["unheard", "later"])
+@pytest.mark.parametrize("last", range(FACTS + 1))
+async def test_a_power_cut(side: Side, findable: bool, mode: Literal["unheard", "later"], last: int) -> None:
+    if not last and mode == "unheard":
+        pytest.skip("there is no fact before the first")
+    outputs(side)
+    platform = store(findable=findable, topics=findable)
+    power = Power(last, mode)
+    async with serving(side.endpoint, side.home, platform, wire=power.wire), anyio.create_task_group() as tasks:
+
+        async def talk() -> None:
+            await converse(side, platform)
+            power.off.set()
+
+        tasks.start_soon(talk)
+        with anyio.fail_after(DEADLINE):
+            await power.off.wait()
+        tasks.cancel_scope.cancel()
+
+    async with serving(side.endpoint, side.home, platform):
+        await say(side)
+        await side.plan("after", "after", target=GROUP)
+        state = await side.done(GROUP)
+    check(state.plans["r1"].failed, state.plans["q"].failed, platform, findable, drafts=1 if last else 2)
+
+
+@pytest.mark.parametrize("findable", [True, False])
+@pytest.mark.parametrize("method", ["finish", "post", "upload"])
+async def test_a_process_that_dies_in_a_call(side: Side, findable: bool, method: str) -> None:
+    """The platform has the part, and nobody was told."""
+    outputs(side)
+    platform = store(findable=findable, topics=findable)
+    platform.fail(method, Fault("death"))
+    async with serving(side.endpoint, side.home, platform), anyio.create_task_group() as tasks:
+        tasks.start_soon(converse, side, platform)
+        with anyio.fail_after(DEADLINE):
+            await platform.died.wait()
+        tasks.cancel_scope.cancel()
+    async with serving(side.endpoint, side.home, platform):
+        await say(side)
+        await side.plan("after", "after", target=GROUP)
+        state = await side.done(GROUP)
+    failed = state.plans["r1"].failed
+    assert failed == ("" if findable or method == "finish" else "unknown")
+    check(failed, "", platform, findable, drafts=1)
+
+
+async def test_a_log_out_of_reach(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent meanwhile is recorded later, by the process that knows."""
+    monkeypatch.setattr(delivering, "PAUSES", (0.05,))
+    platform = store(findable=False)
+    async with serving(side.endpoint, side.home, platform) as system:
+        append, refusals = system.log.append, iter(range(3))
+
+        async def refusing(*arguments: object, **options: object) -> object:
+            if arguments[1][0].__class__.__name__ == "DeliverySent" and next(refusals, None) is not None:  # type: ignore[index]
+                raise Unavailable("the log is out of reach")
+            return await append(*arguments, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(system.log, "append", refusing)
+        monkeypatch.setattr("core.runtime.system.PAUSES", (0.05, 0.05, 0.05, 0.05))
+        await side.plan("p", "one\n\ntwo")
+        await side.done()
+    assert platform.texts() == ["one", "two"]
+    assert await side.ends() == [("p", 0), ("p", 1)]
+
+
+def check(answer: str, notice: str, platform: Store, findable: bool, drafts: int) -> None:
+    """Every part once and in order; or its plan is marked, and what it may have sent is there once at most.
+
+    `drafts`: how many messages the answer may have grown in. A second one is begun where the first was not recorded
+    and cannot be looked for.
+    """
+    texts = platform.texts()
+    assert texts[-1] == "after"
+    assert platform.violations == []
+    if findable:
+        assert (answer, notice) == ("", "")
+        assert texts == [*PARTS, "next", "after"]
+        return
+    orphans = [text for text in texts if text == "o"]
+    said = [text for text in texts if text != "o"]
+    assert len(orphans) < drafts or answer, texts
+    assert {answer, notice} <= {"", "unknown"}
+    assert said == [text for text in [*PARTS, "next", "after"] if text in said], "in order, none twice"
+    expected = [] if answer else PARTS
+    assert [text for text in said if text in PARTS] == expected or answer
+    assert notice or "next" in said

@@ -1,0 +1,84 @@
+"""Files of messages: on the bus once, whole, or with the reason why not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from actors.delivery import fetcher
+from core.chat.facts import Attachment, ChatFetched, ChatRouted, Fetched, conversation
+from core.chat.objects import Objects
+from core.errors import NotFound
+from tests.actors.delivery.conftest import HERE, Side
+from tests.support.chat_platform import ACCOUNT, Fault, received, serving, store
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "PAUSES", (0.01, 0.01))
+
+
+async def fetched(side: Side, message: str) -> tuple[Fetched, ...]:
+    state = await side.until(lambda state: state.heard[message].files is not None)
+    return state.heard[message].files or ()
+
+
+async def test_the_files_of_a_message(side: Side, tmp_path: Path) -> None:
+    platform, content = store(), os.urandom(300_000)
+    platform.attachments = {"f1": content, "f2": b"text", "f3": b""}
+    async with serving(side.endpoint, side.home, platform):
+        attachments = (Attachment("f1", "a.png"), Attachment("f2", "b", mime="text/plain"), Attachment("f3", "c.txt"))
+        await side.append(received("1", *attachments))
+        files = await fetched(side, "1")
+    assert [(file.name, file.mime, file.size, file.error) for file in files] == [
+        ("a.png", "image/png", 300_000, ""),
+        ("b", "text/plain", 4, ""),
+        ("c.txt", "text/plain", 0, ""),
+    ]
+    for number, (file, expected) in enumerate(zip(files, [content, b"text", b""], strict=True)):
+        await Objects(side.system.bus).get(file.object, tmp_path / f"out{number}")
+        assert (tmp_path / f"out{number}").read_bytes() == expected
+    await side.system.log.erase(conversation(ACCOUNT, HERE.chat))
+    with pytest.raises(NotFound):
+        await Objects(side.system.bus).get(files[0].object, tmp_path / "erased")
+
+
+async def test_what_cannot_be_fetched_is_said(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(fetcher, "AT_ONCE", 1)
+    platform = store()
+    platform.attachments = dict.fromkeys(["f1", "f2", "f3", "f4"], b"x") | {"f5": b"x" * 2000}
+    platform.fail("fetch", Fault("reject"), Fault("dead"), *[Fault("down")] * 3, Fault("lost"), Fault("slow"))
+    async with serving(side.endpoint, side.home, platform):
+        await side.append(received("1", *(Attachment(f"f{number}", f"{number}") for number in range(1, 6))))
+        files = await fetched(side, "1")
+    assert [(file.error, bool(file.object)) for file in files] == [
+        ("cannot parse", False),
+        ("invalid token", False),
+        ("connection refused", False),
+        ("", True),
+        ("larger than 1000 bytes", False),
+    ]
+
+
+async def test_files_are_fetched_once(side: Side) -> None:
+    """Also by a process that takes over; not for a message without files, or one that was decided without them."""
+    platform = store()
+    platform.attachments = {"f1": b"1", "f2": b"2"}
+    platform.fail("fetch", Fault("death"))
+    async with serving(side.endpoint, side.home, platform):
+        await side.append(received("1", Attachment("f1", "1")))
+        await platform.died.wait()
+    await side.append(received("2", Attachment("f2", "2")), received("3"))
+    await side.append(ChatRouted(message="2", outcome="refused"))
+    async with serving(side.endpoint, side.home, platform):
+        assert [file.error for file in await fetched(side, "1")] == [""]
+        await side.append(received("4", Attachment("f1", "1")))
+        await fetched(side, "4")
+    facts = [record.event for record in await side.facts() if isinstance(record.event, ChatFetched)]
+    assert [fact.message for fact in facts] == ["1", "4"]
+    assert [call.key for call in platform.made("fetch")] == ["f1", "f1", "f1"]
