@@ -64,13 +64,17 @@ class Supervisor:
             tasks.start_soon(self._watch_log)
             while True:
                 self._entered, config = anyio.Event(), self._source.current()
-                with suppress(Unavailable):
+                try:
                     wanted = await self._wanted()
-                    for name in self._running.keys() - wanted:
-                        self._running.pop(name).cancel()
-                    for name in sorted(wanted - self._running.keys()):
-                        scope = self._running[name] = anyio.CancelScope()
-                        tasks.start_soon(self._keep, name, scope)
+                except Unavailable as error:
+                    log.warning("accounts are looked at later", error=str(error))
+                    await anyio.sleep(LOOK_SECONDS)
+                    continue
+                for name in self._running.keys() - wanted:
+                    self._running.pop(name).cancel()
+                for name in sorted(wanted - self._running.keys()):
+                    scope = self._running[name] = anyio.CancelScope()
+                    tasks.start_soon(self._keep, name, scope)
                 while self._source.current() is config and not self._entered.is_set():
                     with anyio.move_on_after(LOOK_SECONDS):
                         await self._entered.wait()

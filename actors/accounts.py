@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from core.chat.facts import ACCOUNT
 from core.chat.held import Held, Meter
 from core.chat.inbox import Inbox
 from core.chat.lease import Lease
+from core.chat.links import Links
 from core.chat.port import CredentialsDead, Platform
 from core.chat.state import Chats
 from core.chat.status import service
@@ -202,10 +204,7 @@ class Process:
             try:
                 await self._serve(Held(platform, self._lease, self._meter))
             finally:
-                with anyio.move_on_after(CLOSE_SECONDS, shield=True) as closing:
-                    await platform.close()
-                if closing.cancelled_caught:
-                    log.warning("connection not closed in time", seconds=CLOSE_SECONDS)
+                await _close(platform)
         await anyio.sleep(AGAIN_SECONDS)
         self._again.set()
 
@@ -213,12 +212,10 @@ class Process:
         """Takes messages and delivers, until the credentials are dead."""
         chats = Chats(self._system.log)
         inbox = Inbox(self._name, chats, replies_are_topics=platform.traits.replies_are_topics)
-        hosted = delivery.actors(self._name, platform, self._system, self._home)
+        links = Links(self._home, self._source.current)
+        hosted = delivery.actors(self._name, platform, self._system, self._home, links.link)
         async with anyio.create_task_group() as tasks:
-            if hosted:
-                await tasks.start(
-                    lambda *, task_status: self._system.serve(hosted, alone=False, task_status=task_status)
-                )
+            await tasks.start(partial(self._system.serve, hosted, alone=False))
             failures = 0
             while True:
                 began = anyio.current_time()
@@ -283,8 +280,28 @@ class Process:
             await anyio.sleep(PAUSES[0])
 
     async def _compare(self, account: Account) -> None:
+        """Sets `_again` if the account is to be connected otherwise than it was."""
+        while True:
+            try:
+                if _connection(await self._accounts.get(self._name)) != _connection(account):
+                    self._again.set()
+                return
+            except Unavailable as error:
+                log.warning("settings are looked at later", error=str(error))
+            await anyio.sleep(PAUSES[0])
+
+
+def _connection(account: Account | None) -> Any:
+    """Returns what a connection depends on. Who may talk is not part of it."""
+    return account and (account.settings.enabled, account.values, account.problem)
+
+
+async def _close(platform: Platform) -> None:
+    """Closes a connection, in bounded time."""
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True) as closing:
         try:
-            if await self._accounts.get(self._name) != account:
-                self._again.set()
-        except Unavailable as error:
-            log.warning("settings are looked at later", error=str(error))
+            await platform.close()
+        except Exception:
+            log.exception("connection not closed")
+    if closing.cancelled_caught:
+        log.warning("connection not closed in time", seconds=CLOSE_SECONDS)

@@ -126,9 +126,9 @@ class Work:
     def report(self) -> ActorReport:
         cls, ordered = type(self.actor), sorted(self._seconds)
         return ActorReport(
-            name=cls.name,
+            name=self.actor.name,
             consumes=[str(event.__struct_config__.tag) for event in cls.subscription],
-            only=sorted(s if isinstance(s, str) else str(s.__struct_config__.tag) for s in cls.only),
+            only=sorted(s if isinstance(s, str) else str(s.__struct_config__.tag) for s in self.actor.only),
             answers=cls.answer is not Actor.answer,
             position=self._position() if self._position else None,
             in_flight=self.in_flight,

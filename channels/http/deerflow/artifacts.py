@@ -155,6 +155,14 @@ def content_of(home: Path, user: str, thread_id: str, path: str) -> Content:
     return _open(Folder(home, user, thread_id), archive, member)
 
 
+async def send_saved(request: web.Request, content: Content) -> web.StreamResponse:
+    """Sends a file to be saved, and closes it."""
+    try:
+        return await _send(request, content, _headers(content, "private, no-store", True), None)
+    finally:
+        content.close()
+
+
 # ── finding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,16 +1,23 @@
-"""The accounts of chat platforms (contracts http §5, channels §7.2): their state, restart, credentials entered here."""
+"""The accounts of chat platforms (contracts http §5, channels §7.2): their state, restart, credentials entered here;
+and links to files that were too large for a chat."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from aiohttp import web
+from anyio import to_thread
 
 from channels.http.call import Call
+from channels.http.deerflow.artifacts import ANYTHING, content_of, send_saved
 from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest
+from channels.http.errors import BadRequest, Forbidden
 from channels.http.live import ACTOR
 from channels.http.routes import API
 from core.chat import platforms
 from core.chat.account import Account, Accounts
+from core.chat.links import GONE, Links
 from core.chat.status import Status, request, statuses
 from core.config.channels import ALIASES
 from core.errors import Invalid, NotFound
@@ -121,6 +128,18 @@ async def reset(call: Call, provider: str) -> Entry:
     await _described(call, name)
     await _accounts(call).reset(name, actor=ACTOR)
     return await _entry(call, name)
+
+
+@ROUTES("GET", "/channels/files/{token}", public=True, errors=(404,))
+async def file(call: Call, token: str) -> Annotated[web.StreamResponse, ANYTHING]:
+    """Save a file that was too large for a chat, by the link that was posted there. Links are valid for a week."""
+    home = call.services.home
+    shared = await to_thread.run_sync(Links(home, lambda: call.config).opened, token)
+    try:
+        content = await to_thread.run_sync(content_of, home, shared.user, shared.thread, shared.path)
+    except (BadRequest, Forbidden):
+        raise NotFound(GONE) from None
+    return await send_saved(call.request, content)
 
 
 def _accounts(call: Call) -> Accounts:

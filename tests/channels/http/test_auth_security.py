@@ -38,7 +38,7 @@ PUBLIC = {
     "/ok", "/info", "/health", "/ready", "/docs", "/redoc", "/openapi.json", "/",
     "/asyncapi.json", "/.well-known/oauth-protected-resource/mcp",
     *(f"/v1/auth/{name}" for name in ("login/local", "register", "initialize", "logout", "setup-status", "providers")),
-    "/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}",
+    "/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}", "/channels/files/{token}",
 }  # fmt: skip
 
 

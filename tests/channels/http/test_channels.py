@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from actors import accounts
 from core.chat.account import AGGREGATE
+from core.chat.facts import Artifact, DeliveryPlanned, Target
+from core.chat.links import GONE, PATH, Links, Shared
 from core.config.load import ConfigSource
+from core.config.settings import Http
+from core.paths import thread_root
 from core.runtime.system import System
 from tests.actors.accounts.tower import Tower, tower
 from tests.channels.http.conftest import Api, services_of
@@ -106,3 +112,37 @@ async def test_entered_credentials_are_used_and_not_shown(
 async def test_what_cannot_be_entered(api: Api, name: str, values: Any, status: int, problem: str) -> None:
     answer = await api.ask("POST", f"/channels/{name}/runtime-config", {"values": values}, status=status)
     assert problem in json.dumps(answer)
+
+
+async def test_a_link_leads_to_its_file_until_it_expires(
+    url: str, source: ConfigSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = thread_root(tmp_path, "ada", "t1") / "user-data" / "outputs"
+    outputs.mkdir(parents=True)
+    (outputs / "big.html").write_text("<p>much</p>")
+    links = Links(tmp_path, lambda: msgspec.structs.replace(source.current(), http=Http(public_url=url)))
+    plan = DeliveryPlanned(plan="p", purpose="answer", target=Target(chat="c"), thread="t1", user="ada")
+    link = links.link(plan, Artifact("/mnt/user-data/outputs/big.html", "big.html"))
+    assert link is not None
+    assert links.link(plan, Artifact("/mnt/user-data/uploads/big.html", "big.html")) is None
+    assert Links(tmp_path, source.current).link(plan, Artifact("/mnt/user-data/outputs/big.html", "")) is None
+    claims, _, signature = link.rpartition("/")[2].partition(".")
+    gone = Shared("ada", "t1", "/mnt/user-data/outputs/none", 1 << 40)
+    forged = base64.urlsafe_b64encode(msgspec.json.encode(gone)).decode().rstrip("=")
+    async with aiohttp.ClientSession() as session:
+        async with session.get(link) as response:
+            assert (response.status, await response.text()) == (200, "<p>much</p>")
+            assert response.headers["Content-Disposition"].startswith("attachment; ")
+        for token in (f"{forged}.{signature}", f"{claims}.", claims, f"{claims}.{'0' * 64}"):
+            async with session.get(f"{url}{PATH}/{token}") as response:
+                assert response.status == 404, token
+        (outputs / "big.html").unlink()
+        async with session.get(link) as response:
+            assert response.status == 404
+        (outputs / "big.html").symlink_to("/etc/passwd")
+        async with session.get(link) as response:
+            assert response.status == 404
+        monkeypatch.setattr("core.chat.links.VALID_SECONDS", -1)
+        expired = links.link(plan, Artifact("/mnt/user-data/outputs/big.html", "big.html"))
+        async with session.get(str(expired)) as response:
+            assert (response.status, (await response.json())["detail"]) == (404, GONE)

@@ -160,6 +160,7 @@ ONLY_REFUSING = {
     "POST /api/mcp/servers/{name}/test",
     # No account of a chat platform is configured, and the name of a platform is not guessed.
     "DELETE /api/channels/{provider}/runtime-config",
+    "GET /api/channels/files/{token}",
     "POST /api/channels/{name}/restart",
     "POST /api/channels/{provider}/runtime-config",
 }
