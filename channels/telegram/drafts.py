@@ -55,8 +55,11 @@ class Drafts:
 
 
 class TelegramDraft:
-    """See `core.chat.port.Draft`. `finish` is idempotent where there is a message. A placeholder whose sending got no
-    answer is not sent again."""
+    """See `core.chat.port.Draft`. `finish` is idempotent where there is a message.
+
+    A placeholder begins without the answer's text, which the next `show` edits in. If the fate of its sending is
+    unknown, it may stay in the chat for ever: it must not look like a second answer. It is not sent again.
+    """
 
     def __init__(self, api: Api, drafts: Drafts, target: Target, key: str, message: str, *, native: bool) -> None:
         self._id = draft_id(key)
@@ -79,7 +82,7 @@ class TelegramDraft:
         shown = growing(text, status)
         async with self._lock:
             if not self._still and shown != self._shown:
-                await self._show(shown)
+                await self._show(shown, status)
 
     async def keep(self) -> None:
         """Shows a native draft again before it vanishes."""
@@ -87,7 +90,7 @@ class TelegramDraft:
             due = time.monotonic() - self._shown_at > KEPT_SECONDS
             shown = self._shown
             if self._native and shown and due and not self._still:
-                await self._show(shown)
+                await self._show(shown, "")
 
     async def finish(self, content: Content, key: str) -> str:
         async with self._lock:
@@ -108,7 +111,7 @@ class TelegramDraft:
                 await self._api.delete(self._target, self._message)
                 self._message = ""
 
-    async def _show(self, shown: Text) -> None:
+    async def _show(self, shown: Text, status: str) -> None:
         self._shown = None  # not known any more, should no answer come
         if self._native:
             try:
@@ -116,18 +119,18 @@ class TelegramDraft:
             except Rejected:
                 self._native = False
                 self._drafts.refused(self._target)
-        if not self._native:
-            await self._edit(shown)
-        self._shown, self._shown_at = shown, time.monotonic()
-
-    async def _edit(self, shown: Text) -> None:
-        if self._message:
+        if not self._native and not self._message:
+            shown = growing("", status)
+            await self._begin(shown)
+        elif not self._native:
             try:
                 await self._api.edit(self._target, self._message, shown)
             except ChatGone:
                 self._still = True
                 raise
-            return
+        self._shown, self._shown_at = shown, time.monotonic()
+
+    async def _begin(self, shown: Text) -> None:
         self._still = True  # also if this is cancelled: a second message would double the first
         try:
             self._message = await self._api.send(self._target, shown)

@@ -244,7 +244,7 @@ class Telegram:
         await self._api.download(attachment, into, min(limit, DOWNLOAD_LIMIT))
 
     async def working(self, target: Target, on: bool) -> None:
-        if on:
+        if on and time.monotonic() >= self._api.flooded_until:  # its caller knows no pauses for a sign
             await self._drafts.keep(target)
             await self._api.typing(target)
 
