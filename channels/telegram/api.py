@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -110,8 +111,8 @@ class Api:
     """The calls of one bot. Methods that post raise `FateUnknown` if no answer came; all others `Unavailable`."""
 
     def __init__(self, token: str, base_url: str) -> None:
-        for name in ("httpx", "httpcore", "telegram"):  # they log addresses, which contain the token
-            logging.getLogger(name).setLevel(logging.WARNING)
+        for name in ("httpx", "httpcore", "telegram"):  # they log addresses with the token, and pages that repeat them
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         # One connection: a second poll of this process must fail here, not end the first one at Telegram.
         self._polling = _Request(connection_pool_size=1)
         self._calls = _Request(connection_pool_size=64, read_timeout=CALL_SECONDS, pool_timeout=CALL_SECONDS)
@@ -123,6 +124,8 @@ class Api:
             request=self._calls,
             get_updates_request=self._polling,
         )
+        self.flooded_until = 0.0
+        """The end of the last pause that Telegram asked for, on the monotonic clock."""
         self._moved: dict[int, int] = {}
         """Groups that became supergroups, whose ids changed."""
 
@@ -136,26 +139,26 @@ class Api:
         await self._polling.shutdown()
 
     async def me(self) -> User:
-        return await _asked("getMe", self._bot.get_me())
+        return await self._asked("getMe", self._bot.get_me())
 
     async def webhook(self) -> WebhookInfo:
-        return await _asked("getWebhookInfo", self._bot.get_webhook_info())
+        return await self._asked("getWebhookInfo", self._bot.get_webhook_info())
 
     async def register(self, commands: Mapping[str, str]) -> None:
-        await _asked("setMyCommands", self._bot.set_my_commands(list(commands.items())))
+        await self._asked("setMyCommands", self._bot.set_my_commands(list(commands.items())))
 
     async def updates(self, offset: int, seconds: int, grace: float) -> list[dict[str, Any]]:
         """Polls for at most `seconds`, and waits `grace` seconds longer for the answer. Raises `Conflict`."""
         await self._polling.initialize()
         timeout = seconds + grace
-        return await _asked("getUpdates", self._bot.raw_updates(offset, seconds, timeout), timeout)
+        return await self._asked("getUpdates", self._bot.raw_updates(offset, seconds, timeout), timeout)
 
     def parsed(self, update: Mapping[str, Any]) -> Update:
         return Update.de_json(dict(update), self._bot)
 
     async def acknowledge(self, press: str) -> None:
         """Ends the waiting sign of a button."""
-        await _asked("answerCallbackQuery", self._bot.answer_callback_query(press))
+        await self._asked("answerCallbackQuery", self._bot.answer_callback_query(press))
 
     async def send(self, target: Target, text: Text, keyboard: InlineKeyboardMarkup | None = None) -> str:
         """Posts a message. Entities that Telegram refuses are left out."""
@@ -175,7 +178,7 @@ class Api:
         async def call(chat: int, reply: ReplyParameters | None) -> str:
             return await _or_plain(lambda marks: send(chat, reply, marks), text)
 
-        return await _posted("sendMessage", self._in_chat(target, call))
+        return await self._posted("sendMessage", self._in_chat(target, call))
 
     async def edit(
         self, target: Target, message: str, text: Text, keyboard: InlineKeyboardMarkup | None = None
@@ -199,7 +202,7 @@ class Api:
                 if not error.says("message is not modified"):
                     raise
 
-        await _asked("editMessageText", call())
+        await self._asked("editMessageText", call())
 
     async def draft(self, target: Target, draft: int, text: Text) -> None:
         """Shows a draft, which vanishes after 30 s or with the next message. Raises `Rejected` where there are none."""
@@ -214,17 +217,17 @@ class Api:
                 api_kwargs={"can_stop": True, "keep_on_stop": True},
             )
 
-        await _asked("sendMessageDraft", call(), absent=True)
+        await self._asked("sendMessageDraft", call(), absent=True)
 
     async def delete(self, target: Target, message: str) -> None:
         chat = self._current(_number(target.chat))
-        await _asked("deleteMessage", self._bot.delete_message(chat, _number(message)))
+        await self._asked("deleteMessage", self._bot.delete_message(chat, _number(message)))
 
     async def typing(self, target: Target) -> None:
         """Shows the sign for 5 s, or until the next message."""
         chat = self._current(_number(target.chat))
         action = self._bot.send_chat_action(chat, "typing", message_thread_id=thread_of(target.topic))
-        await _asked("sendChatAction", action)
+        await self._asked("sendChatAction", action)
 
     async def upload(self, target: Target, file: Path, name: str) -> str:
         """Posts an image as a photo, and as a document if it is too large for that or Telegram cannot show it."""
@@ -253,12 +256,12 @@ class Api:
                     )
             return str(message.message_id)
 
-        return await _posted("sendPhoto" if photo else "sendDocument", self._in_chat(target, call), UPLOAD_SECONDS)
+        return await self._posted("sendPhoto" if photo else "sendDocument", self._in_chat(target, call), UPLOAD_SECONDS)
 
     async def download(self, attachment: Attachment, into: Path, limit: int) -> None:
         """Writes a file. Raises `Rejected` if it is over the limit, has expired, or is a web page."""
         with anyio.fail_after(UPLOAD_SECONDS):
-            file = await _asked("getFile", self._bot.get_file(attachment.id))
+            file = await self._asked("getFile", self._bot.get_file(attachment.id))
             if (file.file_size or 0) > limit:
                 raise Rejected(f"{attachment.name}: {file.file_size} bytes, and the limit is {limit}")
             failure: Exception
@@ -269,6 +272,30 @@ class Api:
             except httpx.HTTPError as error:
                 failure = Unavailable(f"the download of {attachment.name} failed: {type(error).__name__}")
         raise failure
+
+    async def _posted(self, method: str, call: Awaitable[T], seconds: float = CALL_SECONDS) -> T:
+        return await self._called(method, call, seconds, FateUnknown)
+
+    async def _asked(
+        self, method: str, call: Awaitable[T], seconds: float = CALL_SECONDS, *, absent: bool = False
+    ) -> T:
+        """`absent`: the server may be too old to know the method."""
+        return await self._called(method, call, seconds, Unavailable, absent=absent)
+
+    async def _called(
+        self,
+        method: str,
+        call: Awaitable[T],
+        seconds: float,
+        unanswered: type[Unavailable],
+        *,
+        absent: bool = False,
+    ) -> T:
+        try:
+            return await _called(method, call, seconds, unanswered, absent=absent)
+        except RateLimited as error:
+            self.flooded_until = time.monotonic() + error.seconds
+            raise
 
     async def _in_chat(self, target: Target, call: Callable[[int, ReplyParameters | None], Awaitable[T]]) -> T:
         """Calls with the chat and the message to reply to. Where the group became a supergroup, it calls again with the
@@ -330,15 +357,6 @@ async def _saved(response: httpx.Response, attachment: Attachment, into: Path, l
             await file.write(chunk)
 
 
-async def _posted(method: str, call: Awaitable[T], seconds: float = CALL_SECONDS) -> T:
-    return await _called(method, call, seconds, FateUnknown, absent=False)
-
-
-async def _asked(method: str, call: Awaitable[T], seconds: float = CALL_SECONDS, *, absent: bool = False) -> T:
-    """`absent`: the server may be too old to know the method."""
-    return await _called(method, call, seconds, Unavailable, absent=absent)
-
-
 async def _called(method: str, call: Awaitable[T], seconds: float, unanswered: type[Unavailable], *, absent: bool) -> T:
     """Awaits a call and raises an error of the port. It is raised outside of `except`, so that it has no context: that
     of the SDK may contain the token."""
@@ -363,6 +381,8 @@ def _meaning(method: str, error: ErrorResponse, unanswered: type[Unavailable], *
     text = f"{method}: {error.message}"
     if error.status == 429:
         return RateLimited(text, float(error.parameters.get("retry_after", FLOOD_SECONDS)))
+    if error.status == 413:
+        return Rejected(f"{method}: the file is too large for Telegram")
     if error.status >= 500 or not error.from_telegram:
         return unanswered(text)
     if error.status == 401 or (error.status == 404 and not absent):

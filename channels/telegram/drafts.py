@@ -50,13 +50,16 @@ class Drafts:
     def finished(self, draft: int) -> None:
         self._finished.append(draft)
 
-    def is_finished(self, draft: int | None) -> bool:
+    def is_finished(self, draft: int) -> bool:
         return draft in self._finished
 
 
 class TelegramDraft:
-    """See `core.chat.port.Draft`. `finish` is idempotent where there is a message. A placeholder whose sending got no
-    answer is not sent again."""
+    """See `core.chat.port.Draft`. `finish` is idempotent where there is a message.
+
+    A placeholder begins without the answer's text, which the next `show` edits in. If the fate of its sending is
+    unknown, it may stay in the chat for ever: it must not look like a second answer. It is not sent again.
+    """
 
     def __init__(self, api: Api, drafts: Drafts, target: Target, key: str, message: str, *, native: bool) -> None:
         self._id = draft_id(key)
@@ -79,14 +82,15 @@ class TelegramDraft:
         shown = growing(text, status)
         async with self._lock:
             if not self._still and shown != self._shown:
-                await self._show(shown)
+                await self._show(shown, status)
 
     async def keep(self) -> None:
         """Shows a native draft again before it vanishes."""
         async with self._lock:
             due = time.monotonic() - self._shown_at > KEPT_SECONDS
-            if self._native and self._shown and due and not self._still:
-                await self._show(self._shown)
+            shown = self._shown
+            if self._native and shown and due and not self._still:
+                await self._show(shown, "")
 
     async def finish(self, content: Content, key: str) -> str:
         async with self._lock:
@@ -95,7 +99,8 @@ class TelegramDraft:
             text, buttons = rendered(content.text, content.status), keyboard(content)
             if not self._message:
                 return await self._api.send(self._target, text, buttons)
-            await self._api.edit(self._target, self._message, text, buttons)
+            if buttons or text != self._shown:
+                await self._api.edit(self._target, self._message, text, buttons)
             return self._message
 
     async def drop(self) -> None:
@@ -106,24 +111,26 @@ class TelegramDraft:
                 await self._api.delete(self._target, self._message)
                 self._message = ""
 
-    async def _show(self, shown: Text) -> None:
+    async def _show(self, shown: Text, status: str) -> None:
+        self._shown = None  # not known any more, should no answer come
         if self._native:
             try:
                 await self._api.draft(self._target, self._id, shown)
             except Rejected:
                 self._native = False
                 self._drafts.refused(self._target)
-        if not self._native:
-            await self._edit(shown)
-        self._shown, self._shown_at = shown, time.monotonic()
-
-    async def _edit(self, shown: Text) -> None:
-        if self._message:
+        if not self._native and not self._message:
+            shown = growing("", status)
+            await self._begin(shown)
+        elif not self._native:
             try:
                 await self._api.edit(self._target, self._message, shown)
             except ChatGone:
                 self._still = True
-            return
+                raise
+        self._shown, self._shown_at = shown, time.monotonic()
+
+    async def _begin(self, shown: Text) -> None:
         self._still = True  # also if this is cancelled: a second message would double the first
         try:
             self._message = await self._api.send(self._target, shown)

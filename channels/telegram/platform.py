@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +38,7 @@ from core.errors import Invalid, Unavailable
 
 BASE_URL = "https://api.telegram.org"
 _TOKEN = re.compile(r"\d+:[\w-]+")
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger("sika.telegram")
 
 
 class Timing(NamedTuple):
@@ -51,6 +53,10 @@ class Timing(NamedTuple):
     longest_pause: float = 60.0
     conflicts: int = 5
     """Conflicts in a row that are normal: Telegram holds the last poll of a process that ended (research §2.2)."""
+    quiet: float = 60.0
+    """Time without a conflict after which there is no other poller. Two pollers have answers in between."""
+    custody: float = 60.0
+    """How long the log may take for a message, before it counts as out of reach."""
     acknowledgement: float = 5.0
 
 
@@ -105,47 +111,53 @@ class Telegram:
     async def _listen(self, receive: Receive, report: Report) -> None:
         bot: User | None = None
         offset = failures = conflicts = 0
-        connected = False
+        conflicted_at = 0.0
+        connected = answered = False
         while True:
             pause = 0.0
             try:
                 if bot is None:
                     bot = await self._introduced()
-                held = self._timing.poll if connected else 0  # the first answer says at once that there is a connection
+                held = self._timing.poll if answered else 0  # the first answer says at once that there is a connection
                 updates = await self._api.updates(offset, held, self._timing.grace)
+                answered, failures = True, 0
                 report.heard()
-                if not connected:
+                if time.monotonic() - conflicted_at > self._timing.quiet:
+                    conflicts = 0
+                if not connected and conflicts <= self._timing.conflicts:
+                    connected = True
                     report.connected()
-                connected, failures, conflicts = True, 0, 0
                 offset, failed = await self._take(updates, bot, receive, offset)
                 if failed:
-                    _log.warning("messages are asked for again", reason=str(failed))
-                    failures, pause = 1, self._pause(1)
+                    log.warning("messages are asked for again", reason=str(failed))
+                    pause = self._pause(1)
             except CredentialsDead as error:
                 report.disconnected(str(error))
                 raise
             except Conflict as error:
                 conflicts += 1
+                conflicted_at = time.monotonic()
                 pause = self._pause(max(1, conflicts - self._timing.conflicts))
                 if conflicts > self._timing.conflicts:
-                    connected = False
+                    connected = answered = False
                     report.disconnected(f"another poller or a webhook uses the bot token: {error}")
             except RateLimited as error:
                 pause = error.seconds
             except (Unavailable, ChatGone, Rejected) as error:
                 failures += 1
-                connected = False
+                connected = answered = False
                 pause = self._pause(failures)
                 report.disconnected(str(error))
             if pause:
                 await anyio.sleep(pause)
 
     async def _introduced(self) -> User:
+        """Returns who the bot is, once its menu is registered, or was refused."""
         bot = await self._api.me()
         try:
             await self._api.register(COMMANDS)
         except (Unavailable, Rejected, ChatGone) as error:
-            _log.warning("the menu of commands was not registered", reason=str(error))
+            log.warning("the menu of commands was not registered", reason=str(error))
         return bot
 
     def _pause(self, failures: int) -> float:
@@ -158,7 +170,7 @@ class Telegram:
         """Hands over the messages, those of a chat in order. Returns the next offset, which confirms all before the
         first one that was not taken, and why that was not."""
         chats: dict[str, list[tuple[int, ChatReceived]]] = {}
-        for update in updates:
+        for update in sorted(updates, key=itemgetter("update_id")):
             number = int(update["update_id"])
             offset = max(offset, number + 1)
             event = self._translated(update, bot)
@@ -169,7 +181,11 @@ class Telegram:
         async def take(events: Sequence[tuple[int, ChatReceived]]) -> None:
             for number, event in events:
                 try:
-                    await receive(event)
+                    with anyio.fail_after(self._timing.custody):
+                        await receive(event)
+                except TimeoutError:
+                    errors[number] = Unavailable(f"the message was not taken within {self._timing.custody:g} s")
+                    return
                 except Exception as error:
                     errors[number] = error
                     return
@@ -188,13 +204,13 @@ class Telegram:
         return first, errors[first]
 
     def _translated(self, update: Mapping[str, Any], bot: User) -> ChatReceived | None:
-        stopped = update.get("stopped_message_generation") or {}
-        if self._drafts.is_finished(stopped.get("draft_id")):
-            return None  # the press came too late: it must not stop the next answer
         try:
+            stopped = update.get("stopped_message_generation")
+            if stopped and self._drafts.is_finished(stopped["draft_id"]):
+                return None  # the press came too late: it must not stop the next answer
             return received(self._api.parsed(update), bot)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            _log.warning("an update of unknown shape was skipped", update=update.get("update_id"), reason=repr(error))
+            log.warning("an update of unknown shape was skipped", update=update.get("update_id"), reason=repr(error))
             return None
 
     async def _acknowledge(self, press: str) -> None:
@@ -202,7 +218,7 @@ class Telegram:
             try:
                 await self._api.acknowledge(press)
             except (Unavailable, Invalid) as error:
-                _log.info("a pressed button was not acknowledged", reason=str(error))
+                log.info("a pressed button was not acknowledged", reason=str(error))
 
     def parts(self, text: str) -> Sequence[str]:
         return markup.parts(text)
@@ -228,7 +244,7 @@ class Telegram:
         await self._api.download(attachment, into, min(limit, DOWNLOAD_LIMIT))
 
     async def working(self, target: Target, on: bool) -> None:
-        if on:
+        if on and time.monotonic() >= self._api.flooded_until:  # its caller knows no pauses for a sign
             await self._drafts.keep(target)
             await self._api.typing(target)
 

@@ -49,8 +49,9 @@ def growing(source: str, status: str) -> Text:
 
 def _end(source: str) -> str:
     """Returns the last lines of a long text, and opens the code fence again that the cut goes through."""
-    cut = source.find("\n", len(source) - GROWING)
-    head, tail = (source[:cut], source[cut + 1 :]) if cut >= 0 else (source[:-GROWING], source[-GROWING:])
+    start = len(source) - GROWING
+    cut = source.find("\n", start, start + GROWING // 2) + 1 or start
+    head, tail = source[:cut], source[cut:]
     opened = len(_FENCE.findall(head)) % 2
     return f"```\n{tail}" if opened else tail
 

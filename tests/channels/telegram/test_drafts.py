@@ -105,6 +105,19 @@ async def test_a_group_gets_one_message_that_is_edited(
     assert server.seen(int(team.chat))[0].buttons
 
 
+async def test_an_answer_that_is_shown_already_is_not_edited_in_again(
+    server: TelegramServer, platform: Telegram, team: Target
+) -> None:
+    draft = platform.draft(team, "run-1")
+    await draft.show("", "thinking")
+    await draft.show("The **end**", "")
+    assert await draft.finish(Content("The **end**"), "k") == draft.message
+    assert len(server.made("editMessageText")) == 1
+    again = platform.draft(team, "run-1", draft.message)  # of another process, which does not know what is shown
+    assert await again.finish(Content("The **end**"), "k") == draft.message
+    assert [call.status for call in server.made("editMessageText")] == [200, 400]
+
+
 async def test_another_process_finishes_the_message(server: TelegramServer, platform: Telegram, team: Target) -> None:
     first = platform.draft(team, "run-1")
     await first.show("Once", "")
@@ -129,13 +142,27 @@ async def test_the_end_is_edited_in_also_when_an_answer_got_lost(
     assert _shown(server, team) == [("The end", False)]
 
 
+async def test_a_show_without_an_answer_leaves_in_doubt_what_is_shown(
+    server: TelegramServer, platform: Telegram, team: Target
+) -> None:
+    draft = platform.draft(team, "run-1")
+    await draft.show("", "thinking")
+    await draft.show("The end", "")
+    server.faults.add("editMessageText", "lose")
+    with pytest.raises(Unavailable):
+        await draft.show("The end", "reading")
+    await draft.finish(Content("The end"), "k")
+    assert _shown(server, team) == [("The end", False)]
+
+
 async def test_a_deleted_placeholder_is_not_shown_again(
     server: TelegramServer, platform: Telegram, team: Target
 ) -> None:
     draft = platform.draft(team, "run-1")
     await draft.show("Once", "")
     server.chat(int(team.chat)).messages.clear()
-    await draft.show("Once upon", "")
+    with pytest.raises(ChatGone):
+        await draft.show("Once upon", "")
     await draft.show("Once upon a", "")
     assert _shown(server, team) == []
     with pytest.raises(ChatGone, match="Message to edit not found"):
@@ -149,11 +176,11 @@ async def test_a_placeholder_of_unknown_fate_is_not_sent_again(
     draft = platform.draft(team, "run-1")
     server.faults.add("sendMessage", "lose")
     with pytest.raises(FateUnknown):
-        await draft.show("thinking", "")
-    await draft.show("Once", "")
+        await draft.show("Once", "")
+    await draft.show("Once upon", "")
     assert len(server.made("sendMessage")) == 1
     await draft.finish(Content("The end"), "k")
-    assert [text for text, _ in _shown(server, team)] == ["thinking", "The end"]
+    assert [text for text, _ in _shown(server, team)] == ["…", "The end"]
 
 
 async def test_a_cancelled_placeholder_is_not_sent_again(
@@ -177,6 +204,9 @@ async def test_a_flood_is_told_and_a_later_show_goes_on(
     with pytest.raises(RateLimited) as caught:
         await draft.show("Once", "")
     assert caught.value.seconds == 7
+    await platform.working(team, True)
+    assert server.actions == {}  # the sign keeps the pause, too
+    await draft.show("Once", "")
     await draft.show("Once", "")
     assert _shown(server, team) == [("Once", False)]
 
@@ -187,9 +217,15 @@ async def test_a_draft_that_is_too_long_shows_its_end(
     text = "\n\n".join(f"Paragraph {n} 😀" for n in range(1000))
     for target in (ann, team):
         draft = platform.draft(target, "run-1")
+        await draft.show("", "writing")
         await draft.show(text, "writing")
         assert "Paragraph 999 😀" in _shown(server, target)[-1][0]
+    line = platform.draft(team, "run-3")
+    await line.show("", "writing")
+    await line.show("x" * 9000 + "\n", "")
+    assert _shown(server, team)[-1][0].startswith("xxx")
     draft = platform.draft(team, "run-2")
+    await draft.show("", "writing")
     await draft.show("Code:\n```python\n" + "x = 1\n" * 2000, "")
     assert [mark["type"] for mark in server.seen(int(team.chat))[-1].entities] == ["pre"]
 
@@ -214,3 +250,40 @@ async def test_a_blocked_bot_cannot_finish(server: TelegramServer, platform: Tel
         await draft.show("Once upon", "")
     with pytest.raises(ChatGone):
         await draft.finish(Content("The end"), "k")
+
+
+HOSTILE = """# Heading 😀 with **bold *and italic* text**
+
+| a | b |
+|---|---|
+| `x` | **重要**的 |
+| @everyone | <script>alert(1)</script> |
+
+> quote with [a link](https://example.org/?q=1&r=2) and `code`
+>> nested ~~gone~~
+
+1. one
+   - two ***three***
+     ```python
+     def f(): return "```"  # 👩‍👩‍👧
+     ```
+2. <b>raw</b> &amp; \\_escaped\\_ __init__ a_b_c
+
+![image](javascript:alert(1)) مرحبا [x](tg://user?id=1)
+
+~~~
+never closed **here**
+"""
+
+
+async def test_no_prefix_of_a_hostile_answer_is_refused(
+    server: TelegramServer, platform: Telegram, ann: Target, team: Target
+) -> None:
+    for target in (ann, team):
+        draft = platform.draft(target, "run-1")
+        for end in range(0, len(HOSTILE), 9):
+            await draft.show(HOSTILE[:end], f"reading {end}")
+        for part in platform.parts(HOSTILE):
+            await draft.finish(Content(part), "k")
+    assert {call.status for call in server.calls} == {200}
+    assert "重要的" in server.answers(int(ann.chat))[0]

@@ -6,8 +6,11 @@ import asyncio
 import gc
 import logging
 import os
+import random
 import threading
 import traceback
+from collections.abc import Sized
+from functools import partial
 
 import anyio
 import pytest
@@ -62,6 +65,22 @@ async def test_a_message_whose_custody_was_cancelled_comes_again(server: Telegra
         assert key_of(await second.message()) == key_of(entered[0])
 
 
+async def test_a_message_that_the_log_does_not_take_in_time_comes_again(server: TelegramServer) -> None:
+    account = account_of(server, QUICK._replace(custody=0.05))
+    tries: list[ChatReceived] = []
+
+    async def receive(event: ChatReceived) -> None:
+        tries.append(event)
+        await anyio.sleep(0 if len(tries) > 1 else 3600)
+
+    account.receive = receive  # type: ignore[method-assign]
+    server.person("ann").says("hello")
+    async with listening_with(account):
+        await until(lambda: not server.waiting())
+    await account.platform.close()
+    assert len(tries) == 2
+
+
 async def test_what_the_log_did_not_take_comes_again_and_holds_up_no_other_chat(server: TelegramServer) -> None:
     ann, ben = server.person("ann"), server.person("ben")
     account = account_of(server)
@@ -109,6 +128,59 @@ async def test_a_broken_poll_is_repeated(server: TelegramServer, account: Accoun
     server.person("ann").says("second")
     texts = {message.text for message in await account.messages(2)}
     assert texts == {"first", "second"}
+
+
+async def test_messages_are_handed_over_in_the_order_of_their_updates(server: TelegramServer) -> None:
+    server.faults.reordered = True
+    for text in ("one", "two", "three"):
+        server.person("ann").says(text)
+    async with listening(server) as account:
+        assert [message.text for message in await account.messages(3)] == ["one", "two", "three"]
+
+
+async def test_nothing_is_lost_or_reordered_under_faults(server: TelegramServer) -> None:
+    """20 people write 5 messages each, while polls break, the log is away at times, and the process is replaced."""
+    chaos = random.Random(5)
+    log: dict[str, ChatReceived] = {}
+
+    class Taker(Account):
+        async def receive(self, event: ChatReceived) -> None:
+            """Takes each message once, as the inbox does, and fails now and then: before it has, or after."""
+            luck = chaos.random()
+            if luck < 0.1:
+                raise Unavailable("the log is away")
+            log.setdefault(f"{event.sender}/{key_of(event)}", event)
+            if luck < 0.2:
+                raise Unavailable("the log did not answer")
+
+    async def break_polls() -> None:
+        while True:
+            server.faults.add("getUpdates", chaos.choice(("drop", "lose", "status", "html")))
+            server.faults.duplicates = chaos.random() < 0.5
+            await anyio.sleep(0.1)
+            server.faults.clear()
+
+    async def write() -> None:
+        for number in range(5):
+            for person in range(20):
+                server.person(f"p{person}").says(f"{person}: {number}")
+                await anyio.sleep(0.001)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(break_polls)
+        group.start_soon(write)
+        for wanted in (30, 60, 100):
+            account = Taker(account_of(server).platform)
+            async with listening_with(account):
+                await until(partial(_has, log, wanted))
+            await account.platform.close()
+        group.cancel_scope.cancel()
+    written = [[event.text for event in log.values() if event.text.startswith(f"{person}:")] for person in range(20)]
+    assert written == [[f"{person}: {number}" for number in range(5)] for person in range(20)]
+
+
+def _has(log: Sized, count: int) -> bool:
+    return len(log) >= count
 
 
 async def test_the_state_follows_the_connection(server: TelegramServer, account: Account) -> None:
@@ -161,15 +233,18 @@ async def test_another_poller_is_a_state(server: TelegramServer, account: Accoun
     await account.messages(1)
 
 
-async def test_two_pollers_lose_nothing(server: TelegramServer) -> None:
-    """Each poll ends the other's. The server counts them."""
+async def test_two_pollers_lose_nothing_and_say_so(server: TelegramServer) -> None:
+    """Each poll ends the other's, and answers in between do not look healthy. The server counts them."""
     ann = server.person("ann")
-    async with listening(server) as first, listening(server) as second:
-        await until(lambda: server.conflicts)
+    timing = QUICK._replace(quiet=60.0)
+    async with listening(server, timing) as first, listening(server, timing) as second:
+        await until(lambda: all("another poller" in each.reports[-1] for each in (first, second)))
         for text in ("one", "two", "three"):
             ann.says(text)
         await until(lambda: {message.text for message in first.received + second.received} == {"one", "two", "three"})
-    assert server.conflicts
+        await until(lambda: not server.waiting())
+        assert all("another poller" in each.reports[-1] for each in (first, second))
+    assert server.conflicts > 2 * QUICK.conflicts
 
 
 async def test_a_second_poll_of_the_same_account_never_leaves(server: TelegramServer, account: Account) -> None:
@@ -225,6 +300,8 @@ async def test_nothing_is_left_when_listening_is_cancelled(recwarn: pytest.Warni
         gc.collect()
         return sum(os.path.realpath(entry).rpartition("/")[2].startswith("socket:") for entry in _descriptors())
 
+    sockets()
+    recwarn.clear()  # those of other tests
     before = len(asyncio.all_tasks()), threading.active_count(), sockets()
     async with TelegramServer() as server, listening(server) as account:
         server.person("ann").says("hello")

@@ -82,6 +82,19 @@ async def test_a_topic_of_a_forum(server: TelegramServer, account: Account) -> N
     assert [shown.text for shown in server.seen(chat, topic)][-1] == "Gone"
 
 
+async def test_a_topic_of_a_private_chat(server: TelegramServer, account: Account) -> None:
+    ann = server.person("ann")
+    topic = server.topic(ann.chat, "Plans")
+    ann.says("hello", thread=topic)
+    message = await account.message()
+    assert (message.target.kind, message.target.topic) == ("private", f"forum:{topic}")
+    draft = account.platform.draft(message.target, "run-1")
+    await draft.show("Once", "")
+    await draft.finish(Content("The end"), "k")
+    assert [shown.text for shown in server.seen(ann.chat, topic)] == ["hello", "The end"]
+    assert [call.parameters["message_thread_id"] for call in server.made("sendMessageDraft")] == [topic]
+
+
 async def test_the_offsets_of_mentions_are_utf16_units(server: TelegramServer, account: Account) -> None:
     ann, chat = server.person("ann"), server.group()
     ann.says(f"👩‍👩‍👧 family @{BOT_NAME} 🎉 done", chat)
