@@ -176,13 +176,13 @@ async def _open(url: str) -> ClientConnection:
     is_local = urllib.parse.urlsplit(url).hostname in ("127.0.0.1", "localhost")
     try:
         return await websockets.connect(url, proxy=None if is_local else True, close_timeout=1.0)
-    except websockets.InvalidHandshake as error:
+    except websockets.WebSocketException as error:
         raise Disconnected(f"Feishu refuses the connection: {_refusal(error)}") from None
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise Disconnected(f"No connection to Feishu: {type(error).__name__}") from None
 
 
-def _refusal(error: websockets.InvalidHandshake) -> str:
+def _refusal(error: websockets.WebSocketException) -> str:
     """Returns the reason of a refused handshake, which the platform puts into headers."""
     response = getattr(error, "response", None)
     if response is None:

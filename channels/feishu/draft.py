@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -30,6 +31,8 @@ SEQUENCES_PER_SECOND = 5
 """Less than the platform allows changes (10), so that the sequences of one process stay below those of the next one;
 where they do not, one change is refused and jumps ahead. 2^31 of them are over in 2039."""
 JUMP = 5_000
+CARDS = 1_000
+"""Cards whose sequence is remembered."""
 
 Send = Callable[[Target, str, dict[str, Any], str], Awaitable[str]]
 """Sends a message of a kind, with content and key. Returns its id."""
@@ -40,7 +43,8 @@ class CardKit:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._sequence = 0
+        self._sequences: OrderedDict[str, int] = OrderedDict()
+        """The newest by card."""
         self.permitted = True
         """False once the platform has refused: the app lacks the permission."""
 
@@ -63,19 +67,26 @@ class CardKit:
             return ""
         return str(answer.get("card_id") or "")
 
-    async def put(self, path: str, body: dict[str, Any]) -> None:
-        """Changes a card: `<card id>` as a whole, or one element's content."""
-        self._sequence = max(self._sequence + 1, int((time.time() - EPOCH) * SEQUENCES_PER_SECOND))
+    async def put(self, card_id: str, path: str, body: dict[str, Any]) -> None:
+        """Changes a card: one part of it, or with an empty `path` the whole."""
+        method = f"cardkit/v1/cards/{card_id}{path}"
         try:
-            await self._api.call("PUT", f"cardkit/v1/cards/{path}", {**body, "sequence": self._sequence})
+            await self._api.call("PUT", method, {**body, "sequence": self._next(card_id)})
         except Refused as error:
             if error.number != OUT_OF_SEQUENCE:
                 raise
-            self._sequence += JUMP
-            await self._api.call("PUT", f"cardkit/v1/cards/{path}", {**body, "sequence": self._sequence})
+            await self._api.call("PUT", method, {**body, "sequence": self._next(card_id, JUMP)})
+
+    def _next(self, card_id: str, step: int = 1) -> int:
+        """Returns the next sequence of a card."""
+        by_time = int((time.time() - EPOCH) * SEQUENCES_PER_SECOND)
+        self._sequences[card_id] = max(self._sequences.pop(card_id, 0) + step, by_time)
+        while len(self._sequences) > CARDS:
+            self._sequences.popitem(last=False)
+        return self._sequences[card_id]
 
     async def replace(self, card_id: str, card: dict[str, Any]) -> None:
-        await self.put(card_id, {"card": {"type": "card_json", "data": json.dumps(card, ensure_ascii=False)}})
+        await self.put(card_id, "", {"card": {"type": "card_json", "data": json.dumps(card, ensure_ascii=False)}})
 
 
 class FeishuDraft:
@@ -183,11 +194,11 @@ class FeishuDraft:
     async def _grow(self, card: str, text: str, status: str) -> None:
         if text != self._text:
             content = {"content": cards.answer_of(text)}
-            await self._cardkit.put(f"{card}/elements/{cards.ANSWER}/content", content)
+            await self._cardkit.put(card, f"/elements/{cards.ANSWER}/content", content)
             self._text = text
         if status != self._status:
             content = {"content": cards.status_of(status)}
-            await self._cardkit.put(f"{card}/elements/{cards.STATUS}/content", content)
+            await self._cardkit.put(card, f"/elements/{cards.STATUS}/content", content)
             self._status = status
 
     async def _fitting(self, text: str) -> str:

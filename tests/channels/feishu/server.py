@@ -46,6 +46,14 @@ LARGEST_CARD = 30_000
 TABLES = 3
 EMOJI = frozenset(("Typing", "OK", "DONE", "THUMBSUP"))
 FILE_TYPES = frozenset(("opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"))
+PROPERTIES = {
+    "markdown": frozenset(("tag", "element_id", "content", "text_size", "text_align", "margin", "icon")),
+    "hr": frozenset(("tag", "element_id", "margin")),
+    "table": frozenset(("tag", "element_id", "columns", "rows", "page_size")),
+    "column_set": frozenset(("tag", "element_id", "columns", "flex_mode", "horizontal_spacing", "margin")),
+    "column": frozenset(("tag", "element_id", "width", "weight", "elements", "padding")),
+    "button": frozenset(("tag", "element_id", "text", "type", "size", "behaviors", "disabled", "confirm", "name")),
+}
 MESSAGE_KINDS = {"image": "image_key", "file": "file_key", "audio": "file_key", "media": "file_key"}
 
 Json = dict[str, Any]
@@ -109,13 +117,17 @@ class Message:
     def text(self) -> str:
         if self.kind != "interactive":
             return str(self.content.get("text", ""))
-        texts = [element["content"] for element in _elements(self.body) if element.get("tag") == "markdown"]
-        return html.unescape("\n".join(texts))
+        return html.unescape("\n".join(element["content"] for element in self._markdown(quiet=False)))
 
     @property
     def status(self) -> str:
-        texts = [element["text"]["content"] for element in _elements(self.body) if element.get("tag") == "div"]
-        return "\n".join(texts).strip()
+        text = html.unescape("\n".join(element["content"] for element in self._markdown(quiet=True)))
+        return text.strip("\u200b")
+
+    def _markdown(self, *, quiet: bool) -> Iterator[Json]:
+        for element in _elements(self.body):
+            if element.get("tag") == "markdown" and (element.get("text_size") == "notation") is quiet:
+                yield element
 
     @property
     def growing(self) -> bool:
@@ -724,13 +736,14 @@ def check(card: Json) -> None:
     problem = ""
     elements = list(_elements(card))
     ids = [element["element_id"] for element in elements if "element_id" in element]
-    ids += [element["text"]["element_id"] for element in elements if "element_id" in element.get("text", {})]
     if card.get("schema") != "2.0" or not card.get("body", {}).get("elements"):
         problem = "ErrCode: 200610; body is nil"
     elif not card.get("config", {}).get("update_multi", True):
         problem = "ErrCode: 200340; the card is not shared"
     elif len(json.dumps(card, ensure_ascii=False).encode()) > LARGEST_CARD:
         raise Refusal(230025, "The length of the message content reaches its limit.")
+    elif unknown := [(node.get("tag"), key) for node, keys in _properties(card) for key in node.keys() - keys]:
+        problem = f"ErrCode: 200621; unknown property {unknown[0]}"
     elif len(elements) > 200:
         problem = "ErrCode: 300305; element count"
     elif len(set(ids)) != len(ids) or not all(re.fullmatch(r"[A-Za-z]\w{0,19}", id_) for id_ in ids):
@@ -741,6 +754,16 @@ def check(card: Json) -> None:
         problem = "ErrCode: 11310; card table number over limit"
     if problem:
         raise Refusal(230099, f"Failed to create card content, ext={problem}")
+
+
+def _properties(card: Json) -> Iterator[tuple[Json, frozenset[str]]]:
+    """Yields the nodes of a card and the properties that each may have: others are refused since JSON 2.0. Of the
+    platform's, those are here that answers need."""
+    yield card, frozenset(("schema", "config", "header", "body", "card_link"))
+    names = ("update_multi", "width_mode", "streaming_mode", "streaming_config", "summary", "enable_forward", "style")
+    yield card["config"], frozenset(names)
+    for element in _elements(card):
+        yield element, PROPERTIES.get(element.get("tag", ""), frozenset())
 
 
 def _tables(element: Json) -> int:
@@ -906,8 +929,7 @@ async def _put_element(server: FeishuServer, request: web.Request, body: Json, i
     if not isinstance(body.get("content"), str) or not 0 < len(body["content"]) <= 100_000:
         raise Refusal(99992402, "field validation failed")
     changed: Json = json.loads(json.dumps(card.data))
-    nodes = [node for element in _elements(changed) for node in (element, element.get("text", {}))]
-    node = next((node for node in nodes if node.get("element_id") == element_id), None)
+    node = next((node for node in _elements(changed) if node.get("element_id") == element_id), None)
     if node is None:
         raise Refusal(300313, "element not found")
     node["content"] = body["content"]
