@@ -143,7 +143,7 @@ class Api:
         raise Unavailable(f"Feishu gives no long connection: {_reason(answer)}")
 
     async def _unauthorized(self, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
-        """Returns the answer to a call without a token, which changes nothing. Raises `Unavailable`, never `FateUnknown`."""
+        """Returns the answer to a call without a token. It changes nothing, so every failure is `Unavailable`."""
         try:
             async with self._request("POST", path, "", body, None, None) as response:
                 answer = await _json(response, what)

@@ -21,14 +21,18 @@ LONG = 20_000
 """Characters from which on Markdown is read in a thread."""
 
 
-def message(content: Content, target: Target) -> dict[str, Any]:
-    """Returns the card of a message."""
+def message(content: Content, target: Target, key: str = "") -> dict[str, Any]:
+    """Returns the card of a message. It carries its key, by which it can be recognised later."""
     elements: list[dict[str, Any]] = list(markup.elements(content.text))
     if content.status:
         elements.append(_status(content.status))
     if content.buttons:
         elements.append(_buttons(content, target))
-    return _card(elements or [_status(BLANK)], streaming=False)
+    if not elements:
+        elements.append(_status(BLANK))
+    if key:
+        elements[0] = {**elements[0], "element_id": mark_of(key)}
+    return _card(elements, streaming=False)
 
 
 def growing(text: str, status: str, *, streaming: bool = True) -> dict[str, Any]:
@@ -51,6 +55,11 @@ def key_of(key: str) -> str:
     """Returns a key in the platform's form: at most 50 characters. A message with the same one is posted once within an
     hour."""
     return hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def mark_of(key: str) -> str:
+    """Returns a key as the id of an element: at most 20 characters, the first a letter."""
+    return f"k{key_of(key)[:19]}"
 
 
 def _card(elements: list[dict[str, Any]], *, streaming: bool) -> dict[str, Any]:

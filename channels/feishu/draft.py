@@ -143,7 +143,7 @@ class FeishuDraft:
     async def finish(self, content: Content, key: str) -> str:
         if self._begun is not None and not self._message:
             await self._find_begun()
-        card = cards.message(content, self._target)
+        card = cards.message(content, self._target, key)
         if self._message:
             try:
                 await replace(self._api, self._cardkit, self._message, card, await self._shown_card())
@@ -155,6 +155,12 @@ class FeishuDraft:
             with suppress(Unavailable):
                 await self.drop()
         return answer
+
+    async def begin(self) -> str:
+        """Sends the message, with nothing in it yet, unless the platform has it. Returns its id."""
+        if not self._message:
+            await self._begin("", "")
+        return self._message
 
     async def drop(self) -> None:
         if self._begun is not None and not self._message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +39,8 @@ V = TypeVar("V")
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 """Seconds before the next connection, doubled from the first on until a frame arrives."""
+DRAFT = "/draft"
+"""Keys of drafts end so (`actors.delivery`)."""
 KEYS_LIVE = timedelta(minutes=55)
 """The platform knows the key of a message for an hour."""
 REMEMBERED = 2000
@@ -146,7 +148,7 @@ class FeishuPlatform:
         return FeishuDraft(self._api, self._cardkit, self._send, target, key, message)
 
     async def post(self, target: Target, content: Content, key: str) -> str:
-        return await self._send(target, "interactive", cards.message(content, target), key)
+        return await self._send(target, "interactive", cards.message(content, target, key), key)
 
     async def edit(self, target: Target, message: str, content: Content) -> None:
         card = cards.message(content, target)
@@ -159,27 +161,23 @@ class FeishuPlatform:
             await replace(self._api, self._cardkit, message, card, card_id)
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
-        """Returns None while the platform knows the key: it answers the same post again with the message that it has.
-        Later the chat is asked whether the bot wrote anything in it since then. Raises `FateUnknown` if it did: the
-        platform does not tell by which key.
+        """Within an hour the platform itself knows keys: it answers a repeated post with the message that it has. So a
+        message may be posted again, and None says so. A draft is begun here: that tells whether it was begun before,
+        and what a draft shows is replaced anyway. Later, cards in the chat are compared by the keys that they carry.
+        Raises `Rejected` if that is not permitted, and if the bot sent files since, which carry none.
         """
-        if datetime.now(UTC) - since < KEYS_LIVE:
+        lives = datetime.now(UTC) - since < KEYS_LIVE
+        if key.endswith(DRAFT):
+            return await self.draft(target, key).begin() if lives else None
+        if lives:
             return None
-        params = {
-            "container_id_type": "chat",
-            "container_id": target.chat,
-            "start_time": str(int(since.timestamp()) - 1),
-            "sort_type": "ByCreateTimeAsc",
-            "page_size": "50",
-        }
-        while True:
-            answer = await self._api.call("GET", "im/v1/messages", params=params)
-            for message in answer.get("items") or ():
-                if (message.get("sender") or {}).get("id") == self._api.app_id:
-                    raise FateUnknown("Feishu knows no keys of messages older than an hour")
-            if not answer.get("has_more") or not answer.get("page_token"):
-                return None
-            params = {**params, "page_token": answer["page_token"]}
+        async for message in self._own_messages(target.chat, since):
+            content = str((message.get("body") or {}).get("content"))
+            if cards.mark_of(key) in content:
+                return str(message["message_id"])
+            if message.get("msg_type") != "interactive" or not ("element_id" in content or "card_id" in content):
+                raise Rejected("Feishu does not tell by which key an older message was sent")
+        return None
 
     async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
         suffix, size = Path(name).suffix.lower(), (await anyio.Path(file).stat()).st_size
@@ -288,6 +286,25 @@ class FeishuPlatform:
         message = str(answer["message_id"])
         _remember(self._own, message, True)
         return message
+
+    async def _own_messages(self, chat: str, since: datetime) -> AsyncIterator[dict[str, Any]]:
+        """Yields the bot's messages in a chat, the oldest first. Raises the errors of the port."""
+        params = {
+            "container_id_type": "chat",
+            "container_id": chat,
+            "start_time": str(int(since.timestamp()) - 1),
+            "sort_type": "ByCreateTimeAsc",
+            "page_size": "50",
+            "card_msg_content_type": "user_card_content",
+        }
+        while True:
+            answer = await self._api.call("GET", "im/v1/messages", params=params)
+            for message in answer.get("items") or ():
+                if (message.get("sender") or {}).get("id") == self._api.app_id:
+                    yield message
+            if not answer.get("has_more") or not answer.get("page_token"):
+                return
+            params["page_token"] = answer["page_token"]
 
     async def _reactions_on(self, path: str) -> list[str]:
         """Returns the bot's reactions, as of before a restart."""

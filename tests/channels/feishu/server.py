@@ -651,6 +651,11 @@ class FeishuServer:
         if not self.scopes & set(scopes):
             raise Refusal(99991672, f"Access denied. One of the following scopes is required: {list(scopes)}")
 
+    def may_read(self, chat: str) -> None:
+        self.need("im:message", "im:message:readonly")
+        if not self.chats[chat].private:
+            self.need("im:message.group_msg")
+
     def message_of(self, id_: str) -> Message:
         message = self.messages.get(id_)
         if message is None:
@@ -806,23 +811,33 @@ async def _reply(server: FeishuServer, request: web.Request, body: Json, id_: st
 
 
 async def _read(server: FeishuServer, request: web.Request, body: Json, id_: str) -> Json:
-    server.need("im:message", "im:message:readonly")
-    return {"data": {"items": [_item(server.message_of(id_))]}}
+    message = server.message_of(id_)
+    server.may_read(message.chat)
+    return {"data": {"items": [_item(message, request)]}}
 
 
 async def _list(server: FeishuServer, request: web.Request, body: Json) -> Json:
-    server.need("im:message", "im:message:readonly")
+    server.may_read(request.query["container_id"])
     since = int(request.query.get("start_time", "0")) * 1000
     size, first = int(request.query["page_size"]), int(request.query.get("page_token", "0"))
-    found = [m for m in server.seen(request.query["container_id"], by_bot=False) if m.created >= since]
-    page = [_item(message) for message in found[first : first + size]]
-    more = len(found) > first + size
+    messages = [m for m in server.seen(request.query["container_id"], by_bot=False) if m.created >= since]
+    page = [_item(message, request) for message in messages[first : first + size]]
+    more = len(messages) > first + size
     return {"data": {"items": page, "has_more": more, "page_token": str(first + size) if more else ""}}
 
 
-def _item(message: Message) -> Json:
+def _item(message: Message, request: web.Request) -> Json:
     sender = {"id": message.sender, "sender_type": "app" if message.by_bot else "user"}
-    return {"message_id": message.id, "chat_id": message.chat, "msg_type": message.kind, "sender": sender}
+    content = message.body
+    if message.kind == "interactive" and request.query.get("card_msg_content_type") != "user_card_content":
+        content = {"title": None, "elements": [[{"tag": "text", "text": message.text}]]}
+    return {
+        "message_id": message.id,
+        "chat_id": message.chat,
+        "msg_type": message.kind,
+        "sender": sender,
+        "body": {"content": json.dumps(content, ensure_ascii=False)},
+    }
 
 
 async def _patch(server: FeishuServer, request: web.Request, body: Json, id_: str) -> Json:

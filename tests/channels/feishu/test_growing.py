@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -77,6 +78,21 @@ async def test_a_message_that_was_sent_before_a_crash_is_the_one_that_grows() ->
         assert only(server, target).text == "after"
         await draft.finish(Content("all"), "k")
         assert only(server, target).text == "all"
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_draft_from_before_a_crash_is_found(begun: bool) -> None:
+    """Also if the answer is there by then, and nothing is shown any more."""
+    async with FeishuServer() as server, account(server) as bot, account(server) as after:
+        target = Target(server.person("ann").chat)
+        if begun:
+            await bot.platform.draft(target, "r/draft").show("before", "")
+        message = await after.platform.find(target, "r/draft", datetime.now(UTC))
+        assert message == only(server, target).id
+        await after.platform.draft(target, "r/draft", message or "").finish(Content("all"), "r/0")
+        assert only(server, target).text == "all"
+        long_ago = datetime.now(UTC) - timedelta(hours=2)
+        assert await after.platform.find(target, "old/draft", long_ago) is None
 
 
 @pytest.mark.parametrize("ending", ["show", "finish", "drop"])

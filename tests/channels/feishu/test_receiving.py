@@ -65,6 +65,7 @@ async def test_a_reply_to_the_bot_is_addressed_to_it() -> None:
 
         # After a restart the platform is asked whose message it is, once.
     async with FeishuServer() as server, listening(server) as running:
+        server.scopes.add("im:message.group_msg")
         ann = server.person("ann")
         team = server.group(ann)
         old = server.add_message(team, server.app_id, "text", {"text": "from before"})
