@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from channels.feishu import cards, incoming
-from channels.feishu.api import Api, Endpoint, Refused
+from channels.feishu.api import NO_PERMISSION, Api, Endpoint, Refused
 from channels.feishu.connection import Connection
 from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
 from channels.feishu.traits import DOMAIN, TRAITS
@@ -44,7 +44,7 @@ DRAFT = "/draft"
 KEYS_LIVE = timedelta(minutes=55)
 """The platform knows the key of a message for an hour."""
 REMEMBERED = 2000
-"""Own messages, by which a reply to the bot is known, and reactions that are on."""
+"""Own messages, by which a reply to the bot is known, reactions that are on, and names of people."""
 LARGEST_IMAGE = 10 << 20
 IMAGES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ico", ".tiff"))
 KINDS = {
@@ -56,6 +56,7 @@ KINDS = {
     **dict.fromkeys((".ppt", ".pptx"), "ppt"),
 }
 """The platform's names of kinds of files by suffix; others are `stream`."""
+NAME_SECONDS = 0.5
 WORKING = "Typing"
 CHUNK = 1 << 16
 
@@ -68,6 +69,7 @@ SCOPES: Sequence[tuple[str, Sequence[str]]] = (
     ("sending and changing messages, files of messages, reactions", ("im:message",)),
     ("sending files", ("im:resource", "im:resource:upload")),
     ("answers that grow", ("cardkit:card:write",)),
+    ("names of people", ("contact:user.base:readonly",)),
 )
 """What the bot needs and the permissions of which one suffices."""
 
@@ -97,6 +99,8 @@ class FeishuPlatform:
         """By message whether it is ours."""
         self._reactions: OrderedDict[str, str] = OrderedDict()
         """Reactions that are on, by message."""
+        self._names: OrderedDict[str, str] = OrderedDict()
+        self._may_read_names = True
 
     async def check(self) -> Sequence[Finding]:
         try:
@@ -251,7 +255,7 @@ class FeishuPlatform:
         if kind == "im.message.receive_v1":
             await self._received(event, receive)
         elif kind == "card.action.trigger" and (choice := incoming.pressed(event)) is not None:
-            await receive(choice)
+            await receive(msgspec.structs.replace(choice, sender_name=await self._name_of(choice.sender)))
             return {"toast": {"type": "info", "content": "✓"}}
         return None
 
@@ -260,7 +264,8 @@ class FeishuPlatform:
         message = incoming.received(event, self._bot, to_bot)
         if message is None:
             return
-        await receive(msgspec.structs.replace(message, album=self._albums.of(event, message)))
+        album, name = self._albums.of(event, message), await self._name_of(message.sender)
+        await receive(msgspec.structs.replace(message, album=album, sender_name=name))
 
     async def _is_own(self, message: str) -> bool:
         """Tells whether a message is the bot's. Raises `Unavailable`."""
@@ -273,6 +278,21 @@ class FeishuPlatform:
                 return False
             _remember(self._own, message, (items[0].get("sender") or {}).get("id") == self._api.app_id)
         return self._own[message]
+
+    async def _name_of(self, person: str) -> str:
+        """Returns a person's name; empty if the app may not read it, or the platform does not answer soon."""
+        if person not in self._names and self._may_read_names:
+            try:
+                with anyio.move_on_after(NAME_SECONDS):
+                    params = {"user_id_type": "open_id"}
+                    user = (await self._api.call("GET", f"contact/v3/users/{person}", params=params)).get("user") or {}
+                    _remember(self._names, person, str(user.get("name") or ""))
+            except Refused as error:
+                self._may_read_names = error.number not in NO_PERMISSION
+                _remember(self._names, person, "")
+            except (Unavailable, Rejected, ChatGone):
+                pass
+        return self._names.get(person, "")
 
     async def _send(self, target: Target, kind: str, content: Mapping[str, Any], key: str) -> str:
         """Posts a message: as a reply, in a group at least to the root of its topic."""

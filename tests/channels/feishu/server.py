@@ -38,6 +38,8 @@ SCOPES = frozenset(
         "im:message.group_at_msg:readonly",
         "im:resource",
         "cardkit:card:write",
+        "contact:contact.base:readonly",
+        "contact:user.base:readonly",
     )
 )
 KEY_SECONDS = 3600
@@ -236,6 +238,7 @@ class Person:
         self._server = server
         self.name = name
         self.id = f"ou_{name}"
+        server.people[self.id] = name.capitalize()
         self.chat = server.add_chat(f"oc_private_{name}", [self.id], private=True)
 
     def says(self, text: str, chat: str = "", *, mention: bool = False, reply_to: str = "", at: float = 0) -> str:
@@ -332,6 +335,8 @@ class FeishuServer:
         """The last acknowledgement of each event."""
         self.lost: list[str] = []
         """Events that were given up."""
+        self.people: dict[str, str] = {}
+        """Names by open id."""
         self.chats: dict[str, Chat] = {}
         self.messages: dict[str, Message] = {}
         self.cards: dict[str, Card] = {}
@@ -800,6 +805,14 @@ async def _scopes(server: FeishuServer, request: web.Request, body: Json) -> Jso
     return {"data": {"scopes": [{"scope_name": name, "grant_status": 1} for name in sorted(server.scopes)]}}
 
 
+async def _person(server: FeishuServer, request: web.Request, body: Json, id_: str) -> Json:
+    server.need("contact:contact.base:readonly")
+    if request.query.get("user_id_type") != "open_id" or id_ not in server.people:
+        raise Refusal(41012, "user id invalid error")
+    name = {"name": server.people[id_]} if "contact:user.base:readonly" in server.scopes else {}
+    return {"data": {"user": {"open_id": id_, **name}}}
+
+
 async def _create(server: FeishuServer, request: web.Request, body: Json) -> Json:
     if request.query.get("receive_id_type") != "chat_id" or body.get("receive_id") not in server.chats:
         raise Refusal(230001, "Your request contains an invalid request parameter, ext=invalid receive_id.")
@@ -967,6 +980,7 @@ async def _id_convert(server: FeishuServer, request: web.Request, body: Json) ->
 ROUTES: Sequence[tuple[str, Route]] = (
     ("GET bot/v3/info", _bot),
     ("GET application/v6/scopes", _scopes),
+    ("GET contact/v3/users/([^/]+)", _person),
     ("POST im/v1/messages", _create),
     ("GET im/v1/messages", _list),
     ("POST im/v1/messages/([^/]+)/reply", _reply),

@@ -96,7 +96,7 @@ async def test_the_page_leads_to_an_account_that_is_well(tmp_path: Path, nats: N
         assert scopes == server.scopes
         output, code = await finished(await site.start(command, asyncio.subprocess.PIPE))
         assert code == 0, output
-        assert output.count("ok ") == output.count("\n") == 8
+        assert output.count("ok ") == output.count("\n") == 9
 
         server.scopes.discard("cardkit:card:write")
         output, code = await finished(await site.start(command, asyncio.subprocess.PIPE))

@@ -89,6 +89,31 @@ async def test_mentions_are_names_and_the_bots_is_left_out() -> None:
         assert not running.inbox.received[1].mentioned
 
 
+async def test_people_have_names_where_the_app_may_read_them() -> None:
+    async with FeishuServer() as server, listening(server) as running:
+        ann = server.person("ann")
+        for text in ("one", "two"):
+            ann.says(text)
+        await running.inbox.until(lambda: len(running.inbox.received) == 2)
+        assert {event.sender_name for event in running.inbox.received} <= {"Ann"}
+        bob = server.person("bob")
+        server.faults.fail("GET .*/users/ou_bob", 502)
+        bob.says("three")
+        await running.inbox.until(lambda: len(running.inbox.received) == 3)
+        assert running.inbox.received[2].sender_name == ""
+        bob.says("four")
+        await running.inbox.until(lambda: len(running.inbox.received) == 4)
+        assert running.inbox.received[3].sender_name == "Bob"
+
+    async with FeishuServer() as server, listening(server) as running:
+        server.scopes -= {"contact:contact.base:readonly", "contact:user.base:readonly"}
+        for name in ("ann", "bob"):
+            server.person(name).says("hello")
+            await running.inbox.until(lambda name=name: any(name in e.sender for e in running.inbox.received))  # type: ignore[misc]
+        assert [event.sender_name for event in running.inbox.received] == ["", ""]
+        assert len(server.called("GET .*/users/")) == 1
+
+
 async def test_messages_of_apps_are_not_received() -> None:
     async with FeishuServer() as server, listening(server) as running:
         ann = server.person("ann")
