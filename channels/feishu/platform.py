@@ -6,6 +6,7 @@ import json
 import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,6 +102,8 @@ class FeishuPlatform:
         """Reactions that are on, by message."""
         self._names: OrderedDict[str, str] = OrderedDict()
         self._may_read_names = True
+        self._turns: dict[str, tuple[anyio.Lock, int]] = {}
+        """Chats whose messages are being taken into custody, and how many."""
 
     async def check(self) -> Sequence[Finding]:
         try:
@@ -253,11 +256,25 @@ class FeishuPlatform:
         body = json.loads(payload)
         kind, event = body["header"]["event_type"], body["event"]
         if kind == "im.message.receive_v1":
-            await self._received(event, receive)
+            async with self._turn(event["message"]["chat_id"]):
+                await self._received(event, receive)
         elif kind == "card.action.trigger" and (choice := incoming.pressed(event)) is not None:
             await receive(msgspec.structs.replace(choice, sender_name=await self._name_of(choice.sender)))
             return {"toast": {"type": "info", "content": "✓"}}
         return None
+
+    @asynccontextmanager
+    async def _turn(self, chat: str) -> AsyncIterator[None]:
+        """Waits until the earlier messages of a chat are in custody."""
+        lock, waiting = self._turns.get(chat) or (anyio.Lock(), 0)
+        self._turns[chat] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._turns.pop(chat)
+            if waiting > 1:
+                self._turns[chat] = (lock, waiting - 1)
 
     async def _received(self, event: Mapping[str, Any], receive: Receive) -> None:
         to_bot = not incoming.mentions_bot(event, self._bot) and await self._is_own(incoming.parent_of(event))

@@ -233,6 +233,15 @@ async def test_a_slow_custody_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -
         assert server.delivered[slow] == 2
 
 
+async def test_messages_of_a_chat_keep_their_order() -> None:
+    async with FeishuServer() as server, listening(server) as running:
+        running.inbox.delays = [0.1, 0.05, 0]
+        ann = server.person("ann")
+        messages = [ann.says(str(number)) for number in range(5)]
+        await running.inbox.until(lambda: len(running.inbox.received) == 5)
+        assert [event.message for event in running.inbox.received] == messages
+
+
 async def test_an_event_that_is_not_understood_ends_nothing() -> None:
     async with FeishuServer() as server, listening(server) as running:
         server.redelivery = ()
