@@ -49,14 +49,13 @@ class CardKit:
         """False once the platform has refused: the app lacks the permission."""
 
     async def create(self, card: dict[str, Any]) -> str:
-        """Returns the id of a new card, which no message shows yet; empty if the app may not make cards."""
+        """Returns the id of a new card, which no message shows yet; empty if the platform makes none."""
         body = {"type": "card_json", "data": json.dumps(card, ensure_ascii=False)}
         try:
             return str((await self._api.call("POST", "cardkit/v1/cards", body))["card_id"])
         except Refused as error:
-            if error.number not in NO_PERMISSION:
-                raise
-            self.permitted = False
+            if error.number in NO_PERMISSION:
+                self.permitted = False
             return ""
 
     async def card_of(self, message: str) -> str:
@@ -116,7 +115,7 @@ class FeishuDraft:
         return self._message
 
     async def show(self, text: str, status: str) -> None:
-        """The beginning is shown of what does not fit one message: the answer's first part is the same."""
+        """Shows the beginning of what does not fit one message: it is also the answer's first part."""
         shown = await self._fitting(text)
         if not self._message:
             await self._begin(shown, status)

@@ -168,10 +168,11 @@ class FeishuPlatform:
             await replace(self._api, self._cardkit, message, card, card_id)
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
-        """Within an hour the platform itself knows keys: it answers a repeated post with the message that it has. So a
-        message may be posted again, and None says so. A draft is begun here: that tells whether it was begun before,
-        and what a draft shows is replaced anyway. Later, cards in the chat are compared by the keys that they carry.
-        Raises `Rejected` if that is not permitted, and if the bot sent files since, which carry none.
+        """Returns the id of a message by its key; None if it may be posted again with the same key.
+
+        Within an hour that is always so: the platform answers a repeated post with the message that it has. A draft is
+        begun here, which tells whether it was begun before. Later, the cards in the chat are read for the keys that
+        they carry. Raises `Rejected` if that is not permitted, and if the bot sent files since, which carry none.
         """
         lives = datetime.now(UTC) - since < KEYS_LIVE
         if key.endswith(DRAFT):

@@ -159,6 +159,21 @@ async def test_without_cardkit_the_message_is_changed() -> None:
         assert len(server.called("POST .*/cards$")) == 1  # once refused, it is not tried again
 
 
+async def test_without_a_card_the_message_grows_all_the_same() -> None:
+    async with FeishuServer() as server, account(server) as bot:
+        target = Target(server.person("ann").chat)
+        server.faults.refuse("POST .*/cards$", 300301)
+        draft = bot.platform.draft(target, "k")
+        for text in ("one", "one two"):
+            await draft.show(text, "works")
+        message = only(server, target)
+        assert (message.text, message.status, message.changes) == ("one two", "works", 1)
+        await draft.finish(Content("all"), "k")
+        assert only(server, target).text == "all"
+        await bot.platform.draft(target, "k2").show("next", "")
+        assert len(server.called("POST .*/cards$")) == 2
+
+
 async def test_a_message_that_cannot_be_changed_is_replaced() -> None:
     async with FeishuServer() as server, account(server) as bot:
         target = Target(server.person("ann").chat)
