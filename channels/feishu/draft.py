@@ -17,8 +17,7 @@ from channels.feishu import cards
 from channels.feishu.api import NO_PERMISSION, Api, Refused
 from channels.markup import feishu as markup
 from core.chat.facts import Target
-from core.chat.port import ChatGone, Content, Rejected
-from core.errors import Unavailable
+from core.chat.port import ChatGone, Content, FateUnknown, Rejected
 
 OUT_OF_SEQUENCE = 300317
 CLOSED = frozenset((200850, 300309))
@@ -74,7 +73,13 @@ class CardKit:
         except Refused as error:
             if error.number != OUT_OF_SEQUENCE:
                 raise
-            await self._api.call("PUT", method, {**body, "sequence": self._next(card_id, JUMP)})
+            try:
+                await self._api.call("PUT", method, {**body, "sequence": self._next(card_id, JUMP)})
+            except Refused as again:
+                if again.number != OUT_OF_SEQUENCE:
+                    raise
+                # The client repeats a call whose answer was lost, and the platform has seen that number then.
+                raise FateUnknown(f"PUT {method}: out of sequence twice") from None
 
     def _next(self, card_id: str, step: int = 1) -> int:
         """Returns the next sequence of a card."""
@@ -148,12 +153,10 @@ class FeishuDraft:
                 await replace(self._api, self._cardkit, self._message, card, await self._shown_card())
                 return self._message
             except (ChatGone, Refused):
-                pass  # a message that is gone or cannot be changed any more; refused content is refused again below
-        answer = await self._send(self._target, "interactive", card, key)
-        if self._message:
-            with suppress(Unavailable):
+                # It is gone or cannot be changed any more; refused content is refused again below. It goes first: after
+                # a crash between the two, the next process would change it, beside the new one.
                 await self.drop()
-        return answer
+        return await self._send(self._target, "interactive", card, key)
 
     async def begin(self) -> str:
         """Sends the message, with nothing in it yet, unless the platform has it. Returns its id."""
@@ -165,10 +168,9 @@ class FeishuDraft:
         if self._begun is not None and not self._message:
             await self._find_begun()
         if self._message:
-            try:
+            with suppress(Rejected, ChatGone):
                 await self._api.call("DELETE", f"im/v1/messages/{self._message}")
-            except (Rejected, ChatGone):
-                return
+        self._message, self._begun, self._card = "", None, None
 
     async def _begin(self, text: str, status: str) -> None:
         """Sends the message. Its key is the answer's, so after a crash it is the one from before the crash."""
