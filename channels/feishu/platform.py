@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -58,6 +59,8 @@ KINDS = {
 }
 """The platform's names of kinds of files by suffix; others are `stream`."""
 NAME_SECONDS = 0.5
+NAMES_PER_SECOND = 20
+"""The platform allows 50."""
 WORKING = "Typing"
 CHUNK = 1 << 16
 
@@ -101,6 +104,8 @@ class FeishuPlatform:
         self._reactions: OrderedDict[str, str] = OrderedDict()
         """Reactions that are on, by message."""
         self._names: OrderedDict[str, str] = OrderedDict()
+        self._names_read: deque[float] = deque(maxlen=NAMES_PER_SECOND)
+        """Times at which names were read."""
         self._may_read_names = True
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
         """Chats whose messages are being taken into custody, and how many."""
@@ -298,8 +303,11 @@ class FeishuPlatform:
         return self._own[message]
 
     async def _name_of(self, person: str) -> str:
-        """Returns a person's name; empty if the app may not read it, or the platform does not answer soon."""
-        if person not in self._names and self._may_read_names:
+        """Returns a person's name; empty if the app may not read it, or not at once."""
+        now = time.monotonic()
+        soon = len(self._names_read) == NAMES_PER_SECOND and now - self._names_read[0] < 1
+        if person not in self._names and self._may_read_names and not soon:
+            self._names_read.append(now)
             try:
                 with anyio.move_on_after(NAME_SECONDS):
                     params = {"user_id_type": "open_id"}

@@ -598,7 +598,6 @@ class FeishuServer:
             token = request.headers.get("Authorization", "").removeprefix("Bearer ")
             if token not in self.tokens:
                 raise Refusal(99991663, "Invalid access token for authorization.", 401)
-            self._limit("app", 50, 1.0, 99991400)
             result = await self._route(request, body)
         except Refusal as refusal:
             self._record(request, body, refusal.status, refusal.code)
@@ -617,6 +616,8 @@ class FeishuServer:
         call = f"{request.method} {request.match_info['path']}"
         for pattern, handler in ROUTES:
             if match := re.fullmatch(pattern, call):
+                self._limit(pattern, 50, 1.0, 99991400)
+                self._limit(f"{pattern} in a minute", 1000, 60.0, 99991400)
                 return await handler(self, request, body, *match.groups())
         raise Refusal(404, f"no method {call}", 404)
 

@@ -114,6 +114,15 @@ async def test_people_have_names_where_the_app_may_read_them() -> None:
         assert len(server.called("GET .*/users/")) == 1
 
 
+async def test_many_people_at_once_are_within_the_rates() -> None:
+    async with FeishuServer() as server, listening(server) as running:
+        server.enforce_rates = True
+        messages = {server.person(f"p{number}").says("hello") for number in range(100)}
+        await running.inbox.until(lambda: len(running.inbox.received) == 100)
+        assert {event.message for event in running.inbox.received} == messages
+        assert not server.refusals
+
+
 async def test_messages_of_apps_are_not_received() -> None:
     async with FeishuServer() as server, listening(server) as running:
         ann = server.person("ann")
