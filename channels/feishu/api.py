@@ -119,7 +119,7 @@ class Api:
                 return self._token
             body = {"app_id": self.app_id, "app_secret": self._app_secret}
             path = "/open-apis/auth/v3/tenant_access_token/internal"
-            answer = await self._asked(path, body, "token")
+            answer = await self._unauthorized(path, body, "token")
             if answer.get("code") in WRONG_CREDENTIALS:
                 raise CredentialsDead(f"Feishu does not accept app_id and app_secret: {_reason(answer)}")
             if answer.get("code") != 0 or not isinstance(answer.get("tenant_access_token"), str):
@@ -133,7 +133,7 @@ class Api:
         """Asks for a long connection. Raises `CredentialsDead` only if the app gets no token either: other refusals
         were seen to pass (F5)."""
         body = {"AppID": self.app_id, "AppSecret": self._app_secret}
-        answer = await self._asked("/callback/ws/endpoint", body, "long connection")
+        answer = await self._unauthorized("/callback/ws/endpoint", body, "long connection")
         data = answer.get("data")
         if answer.get("code") == 0 and isinstance(data, dict) and isinstance(data.get("URL"), str):
             settings = data.get("ClientConfig")
@@ -142,8 +142,8 @@ class Api:
             await self.token(self._token)
         raise Unavailable(f"Feishu gives no long connection: {_reason(answer)}")
 
-    async def _asked(self, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
-        """Returns the answer to a call that changes nothing. Raises `Unavailable`, never `FateUnknown`."""
+    async def _unauthorized(self, path: str, body: Mapping[str, Any], what: str) -> dict[str, Any]:
+        """Returns the answer to a call without a token. It changes nothing, so every failure is `Unavailable`."""
         try:
             async with self._request("POST", path, "", body, None, None) as response:
                 answer = await _json(response, what)

@@ -13,19 +13,26 @@ ANSWER = "answer"
 STATUS = "status"
 """Ids of the elements that grow."""
 BLANK = "…"
-"""In place of an empty text, which the platform refuses."""
+NOTHING = "\u200b"
+"""In place of an empty answer and of an empty status: the platform takes no empty text."""
+TYPING = {"print_frequency_ms": {"default": 30}, "print_step": {"default": 8}, "print_strategy": "fast"}
+"""How people's programs show what was added: 8 characters every 30 ms. By default it is one every 70 ms."""
 LONG = 20_000
 """Characters from which on Markdown is read in a thread."""
 
 
-def message(content: Content, target: Target) -> dict[str, Any]:
-    """Returns the card of a message."""
+def message(content: Content, target: Target, key: str = "") -> dict[str, Any]:
+    """Returns the card of a message. It carries its key, by which it can be recognised later."""
     elements: list[dict[str, Any]] = list(markup.elements(content.text))
     if content.status:
         elements.append(_status(content.status))
     if content.buttons:
         elements.append(_buttons(content, target))
-    return _card(elements or [_status(BLANK)], streaming=False)
+    if not elements:
+        elements.append(_status(BLANK))
+    if key:
+        elements[0] = {**elements[0], "element_id": mark_of(key)}
+    return _card(elements, streaming=False)
 
 
 def growing(text: str, status: str, *, streaming: bool = True) -> dict[str, Any]:
@@ -41,7 +48,7 @@ def answer_of(text: str) -> str:
 
 def status_of(text: str) -> str:
     """Returns the content of the element `STATUS`."""
-    return text or " "
+    return markup.markdown(text) or NOTHING
 
 
 def key_of(key: str) -> str:
@@ -50,15 +57,20 @@ def key_of(key: str) -> str:
     return hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
 
 
+def mark_of(key: str) -> str:
+    """Returns a key as the id of an element: at most 20 characters, the first a letter."""
+    return f"k{key_of(key)[:19]}"
+
+
 def _card(elements: list[dict[str, Any]], *, streaming: bool) -> dict[str, Any]:
-    config = {"update_multi": True, "streaming_mode": streaming, "width_mode": "fill"}
+    config: dict[str, Any] = {"update_multi": True, "width_mode": "fill", "streaming_mode": streaming}
+    if streaming:
+        config |= {"streaming_config": TYPING, "summary": {"content": ""}}
     return {"schema": "2.0", "config": config, "body": {"elements": elements}}
 
 
 def _status(text: str) -> dict[str, Any]:
-    """A quiet line: plain text, in which nothing is a mention or a link."""
-    quiet = {"text_size": "notation", "text_color": "grey"}
-    return {"tag": "div", "text": {"tag": "plain_text", "element_id": STATUS, "content": status_of(text), **quiet}}
+    return {"tag": "markdown", "element_id": STATUS, "content": status_of(text), "text_size": "notation"}
 
 
 def _buttons(content: Content, target: Target) -> dict[str, Any]:

@@ -89,9 +89,7 @@ class Connection(sdk.Client):  # type: ignore[misc]
         self._heard = heard
         self._heard_at = time.monotonic()
         self._slots = anyio.Semaphore(HANDLED_AT_ONCE)
-        self._ping_interval = PING_SECONDS
-        if settings.get("PingInterval") is not None:
-            self._ping_interval = min(float(settings["PingInterval"]), PING_SECONDS)
+        self._ping_interval = _interval(settings.get("PingInterval"))
 
     async def serve(self, url: str, connected: Callable[[], None]) -> None:
         """Opens the connection at `url` and handles its events until cancelled. Raises `Disconnected`."""
@@ -167,8 +165,12 @@ class Connection(sdk.Client):  # type: ignore[misc]
 
     def _configure(self, settings: Any) -> None:
         """Takes new settings of the platform."""
-        if settings.PingInterval is not None:
-            self._ping_interval = min(float(settings.PingInterval), PING_SECONDS)
+        self._ping_interval = _interval(settings.PingInterval)
+
+
+def _interval(seconds: Any) -> float:
+    """Returns the pause between pings for the one that the platform's settings say."""
+    return min(max(float(seconds), 1.0), PING_SECONDS) if isinstance(seconds, int | float) else PING_SECONDS
 
 
 async def _open(url: str) -> ClientConnection:
@@ -176,13 +178,13 @@ async def _open(url: str) -> ClientConnection:
     is_local = urllib.parse.urlsplit(url).hostname in ("127.0.0.1", "localhost")
     try:
         return await websockets.connect(url, proxy=None if is_local else True, close_timeout=1.0)
-    except websockets.InvalidHandshake as error:
+    except websockets.WebSocketException as error:
         raise Disconnected(f"Feishu refuses the connection: {_refusal(error)}") from None
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         raise Disconnected(f"No connection to Feishu: {type(error).__name__}") from None
 
 
-def _refusal(error: websockets.InvalidHandshake) -> str:
+def _refusal(error: websockets.WebSocketException) -> str:
     """Returns the reason of a refused handshake, which the platform puts into headers."""
     response = getattr(error, "response", None)
     if response is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -16,8 +17,7 @@ from channels.feishu import cards
 from channels.feishu.api import NO_PERMISSION, Api, Refused
 from channels.markup import feishu as markup
 from core.chat.facts import Target
-from core.chat.port import ChatGone, Content, Rejected
-from core.errors import Unavailable
+from core.chat.port import ChatGone, Content, FateUnknown, Rejected
 
 OUT_OF_SEQUENCE = 300317
 CLOSED = frozenset((200850, 300309))
@@ -30,6 +30,8 @@ SEQUENCES_PER_SECOND = 5
 """Less than the platform allows changes (10), so that the sequences of one process stay below those of the next one;
 where they do not, one change is refused and jumps ahead. 2^31 of them are over in 2039."""
 JUMP = 5_000
+CARDS = 1_000
+"""Cards whose sequence is remembered."""
 
 Send = Callable[[Target, str, dict[str, Any], str], Awaitable[str]]
 """Sends a message of a kind, with content and key. Returns its id."""
@@ -40,19 +42,19 @@ class CardKit:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._sequence = 0
+        self._sequences: OrderedDict[str, int] = OrderedDict()
+        """The newest by card."""
         self.permitted = True
         """False once the platform has refused: the app lacks the permission."""
 
     async def create(self, card: dict[str, Any]) -> str:
-        """Returns the id of a new card, which no message shows yet; empty if the app may not make cards."""
+        """Returns the id of a new card, which no message shows yet; empty if the platform makes none."""
         body = {"type": "card_json", "data": json.dumps(card, ensure_ascii=False)}
         try:
             return str((await self._api.call("POST", "cardkit/v1/cards", body))["card_id"])
         except Refused as error:
-            if error.number not in NO_PERMISSION:
-                raise
-            self.permitted = False
+            if error.number in NO_PERMISSION:
+                self.permitted = False
             return ""
 
     async def card_of(self, message: str) -> str:
@@ -63,19 +65,32 @@ class CardKit:
             return ""
         return str(answer.get("card_id") or "")
 
-    async def put(self, path: str, body: dict[str, Any]) -> None:
-        """Changes a card: `<card id>` as a whole, or one element's content."""
-        self._sequence = max(self._sequence + 1, int((time.time() - EPOCH) * SEQUENCES_PER_SECOND))
+    async def put(self, card_id: str, path: str, body: dict[str, Any]) -> None:
+        """Changes a card: one part of it, or with an empty `path` the whole."""
+        method = f"cardkit/v1/cards/{card_id}{path}"
         try:
-            await self._api.call("PUT", f"cardkit/v1/cards/{path}", {**body, "sequence": self._sequence})
+            await self._api.call("PUT", method, {**body, "sequence": self._next(card_id)})
         except Refused as error:
             if error.number != OUT_OF_SEQUENCE:
                 raise
-            self._sequence += JUMP
-            await self._api.call("PUT", f"cardkit/v1/cards/{path}", {**body, "sequence": self._sequence})
+            try:
+                await self._api.call("PUT", method, {**body, "sequence": self._next(card_id, JUMP)})
+            except Refused as again:
+                if again.number != OUT_OF_SEQUENCE:
+                    raise
+                # The client repeats a call whose answer was lost, and the platform has seen that number then.
+                raise FateUnknown(f"PUT {method}: out of sequence twice") from None
+
+    def _next(self, card_id: str, step: int = 1) -> int:
+        """Returns the next sequence of a card."""
+        by_time = int((time.time() - EPOCH) * SEQUENCES_PER_SECOND)
+        self._sequences[card_id] = max(self._sequences.pop(card_id, 0) + step, by_time)
+        while len(self._sequences) > CARDS:
+            self._sequences.popitem(last=False)
+        return self._sequences[card_id]
 
     async def replace(self, card_id: str, card: dict[str, Any]) -> None:
-        await self.put(card_id, {"card": {"type": "card_json", "data": json.dumps(card, ensure_ascii=False)}})
+        await self.put(card_id, "", {"card": {"type": "card_json", "data": json.dumps(card, ensure_ascii=False)}})
 
 
 class FeishuDraft:
@@ -105,7 +120,7 @@ class FeishuDraft:
         return self._message
 
     async def show(self, text: str, status: str) -> None:
-        """The beginning is shown of what does not fit one message: the answer's first part is the same."""
+        """Shows the beginning of what does not fit one message: it is also the answer's first part."""
         shown = await self._fitting(text)
         if not self._message:
             await self._begin(shown, status)
@@ -132,27 +147,30 @@ class FeishuDraft:
     async def finish(self, content: Content, key: str) -> str:
         if self._begun is not None and not self._message:
             await self._find_begun()
-        card = cards.message(content, self._target)
+        card = cards.message(content, self._target, key)
         if self._message:
             try:
                 await replace(self._api, self._cardkit, self._message, card, await self._shown_card())
                 return self._message
             except (ChatGone, Refused):
-                pass  # a message that is gone or cannot be changed any more; refused content is refused again below
-        answer = await self._send(self._target, "interactive", card, key)
-        if self._message:
-            with suppress(Unavailable):
+                # It is gone or cannot be changed any more; refused content is refused again below. It goes first: after
+                # a crash between the two, the next process would change it, beside the new one.
                 await self.drop()
-        return answer
+        return await self._send(self._target, "interactive", card, key)
+
+    async def begin(self) -> str:
+        """Sends the message, with nothing in it yet, unless the platform has it. Returns its id."""
+        if not self._message:
+            await self._begin("", "")
+        return self._message
 
     async def drop(self) -> None:
         if self._begun is not None and not self._message:
             await self._find_begun()
         if self._message:
-            try:
+            with suppress(Rejected, ChatGone):
                 await self._api.call("DELETE", f"im/v1/messages/{self._message}")
-            except (Rejected, ChatGone):
-                return
+        self._message, self._begun, self._card = "", None, None
 
     async def _begin(self, text: str, status: str) -> None:
         """Sends the message. Its key is the answer's, so after a crash it is the one from before the crash."""
@@ -183,11 +201,11 @@ class FeishuDraft:
     async def _grow(self, card: str, text: str, status: str) -> None:
         if text != self._text:
             content = {"content": cards.answer_of(text)}
-            await self._cardkit.put(f"{card}/elements/{cards.ANSWER}/content", content)
+            await self._cardkit.put(card, f"/elements/{cards.ANSWER}/content", content)
             self._text = text
         if status != self._status:
             content = {"content": cards.status_of(status)}
-            await self._cardkit.put(f"{card}/elements/{cards.STATUS}/content", content)
+            await self._cardkit.put(card, f"/elements/{cards.STATUS}/content", content)
             self._status = status
 
     async def _fitting(self, text: str) -> str:

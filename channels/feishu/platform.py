@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +17,7 @@ import anyio
 import msgspec
 
 from channels.feishu import cards, incoming
-from channels.feishu.api import Api, Endpoint, Refused
+from channels.feishu.api import NO_PERMISSION, Api, Endpoint, Refused
 from channels.feishu.connection import Connection
 from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
 from channels.feishu.traits import DOMAIN, TRAITS
@@ -39,10 +41,12 @@ V = TypeVar("V")
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 """Seconds before the next connection, doubled from the first on until a frame arrives."""
+DRAFT = "/draft"
+"""Keys of drafts end so (`actors.delivery`)."""
 KEYS_LIVE = timedelta(minutes=55)
 """The platform knows the key of a message for an hour."""
 REMEMBERED = 2000
-"""Own messages, by which a reply to the bot is known, and reactions that are on."""
+"""Own messages, by which a reply to the bot is known, reactions that are on, and names of people."""
 LARGEST_IMAGE = 10 << 20
 IMAGES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ico", ".tiff"))
 KINDS = {
@@ -54,6 +58,9 @@ KINDS = {
     **dict.fromkeys((".ppt", ".pptx"), "ppt"),
 }
 """The platform's names of kinds of files by suffix; others are `stream`."""
+NAME_SECONDS = 0.5
+NAMES_PER_SECOND = 20
+"""The platform allows 50."""
 WORKING = "Typing"
 CHUNK = 1 << 16
 
@@ -66,6 +73,7 @@ SCOPES: Sequence[tuple[str, Sequence[str]]] = (
     ("sending and changing messages, files of messages, reactions", ("im:message",)),
     ("sending files", ("im:resource", "im:resource:upload")),
     ("answers that grow", ("cardkit:card:write",)),
+    ("names of people", ("contact:user.base:readonly",)),
 )
 """What the bot needs and the permissions of which one suffices."""
 
@@ -95,6 +103,12 @@ class FeishuPlatform:
         """By message whether it is ours."""
         self._reactions: OrderedDict[str, str] = OrderedDict()
         """Reactions that are on, by message."""
+        self._names: OrderedDict[str, str] = OrderedDict()
+        self._names_read: deque[float] = deque(maxlen=NAMES_PER_SECOND)
+        """Times at which names were read."""
+        self._may_read_names = True
+        self._turns: dict[str, tuple[anyio.Lock, int]] = {}
+        """Chats whose messages are being taken into custody, and how many."""
 
     async def check(self) -> Sequence[Finding]:
         try:
@@ -146,7 +160,7 @@ class FeishuPlatform:
         return FeishuDraft(self._api, self._cardkit, self._send, target, key, message)
 
     async def post(self, target: Target, content: Content, key: str) -> str:
-        return await self._send(target, "interactive", cards.message(content, target), key)
+        return await self._send(target, "interactive", cards.message(content, target, key), key)
 
     async def edit(self, target: Target, message: str, content: Content) -> None:
         card = cards.message(content, target)
@@ -159,27 +173,24 @@ class FeishuPlatform:
             await replace(self._api, self._cardkit, message, card, card_id)
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
-        """Returns None while the platform knows the key: it answers the same post again with the message that it has.
-        Later the chat is asked whether the bot wrote anything in it since then. Raises `FateUnknown` if it did: the
-        platform does not tell by which key.
+        """Returns the id of a message by its key; None if it may be posted again with the same key.
+
+        Within an hour that is always so: the platform answers a repeated post with the message that it has. A draft is
+        begun here, which tells whether it was begun before. Later, the cards in the chat are read for the keys that
+        they carry. Raises `Rejected` if that is not permitted, and if the bot sent files since, which carry none.
         """
-        if datetime.now(UTC) - since < KEYS_LIVE:
+        lives = datetime.now(UTC) - since < KEYS_LIVE
+        if key.endswith(DRAFT):
+            return await self.draft(target, key).begin() if lives else None
+        if lives:
             return None
-        params = {
-            "container_id_type": "chat",
-            "container_id": target.chat,
-            "start_time": str(int(since.timestamp()) - 1),
-            "sort_type": "ByCreateTimeAsc",
-            "page_size": "50",
-        }
-        while True:
-            answer = await self._api.call("GET", "im/v1/messages", params=params)
-            for message in answer.get("items") or ():
-                if (message.get("sender") or {}).get("id") == self._api.app_id:
-                    raise FateUnknown("Feishu knows no keys of messages older than an hour")
-            if not answer.get("has_more") or not answer.get("page_token"):
-                return None
-            params = {**params, "page_token": answer["page_token"]}
+        async for message in self._own_messages(target.chat, since):
+            content = str((message.get("body") or {}).get("content"))
+            if cards.mark_of(key) in content:
+                return str(message["message_id"])
+            if message.get("msg_type") != "interactive" or not ("element_id" in content or "card_id" in content):
+                raise Rejected("Feishu does not tell by which key an older message was sent")
+        return None
 
     async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
         suffix, size = Path(name).suffix.lower(), (await anyio.Path(file).stat()).st_size
@@ -251,18 +262,33 @@ class FeishuPlatform:
         body = json.loads(payload)
         kind, event = body["header"]["event_type"], body["event"]
         if kind == "im.message.receive_v1":
-            await self._received(event, receive)
+            async with self._turn(event["message"]["chat_id"]):
+                await self._received(event, receive)
         elif kind == "card.action.trigger" and (choice := incoming.pressed(event)) is not None:
-            await receive(choice)
+            await receive(msgspec.structs.replace(choice, sender_name=await self._name_of(choice.sender)))
             return {"toast": {"type": "info", "content": "✓"}}
         return None
+
+    @asynccontextmanager
+    async def _turn(self, chat: str) -> AsyncIterator[None]:
+        """Waits until the earlier messages of a chat are in custody."""
+        lock, waiting = self._turns.get(chat) or (anyio.Lock(), 0)
+        self._turns[chat] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._turns.pop(chat)
+            if waiting > 1:
+                self._turns[chat] = (lock, waiting - 1)
 
     async def _received(self, event: Mapping[str, Any], receive: Receive) -> None:
         to_bot = not incoming.mentions_bot(event, self._bot) and await self._is_own(incoming.parent_of(event))
         message = incoming.received(event, self._bot, to_bot)
         if message is None:
             return
-        await receive(msgspec.structs.replace(message, album=self._albums.of(event, message)))
+        album, name = self._albums.of(event, message), await self._name_of(message.sender)
+        await receive(msgspec.structs.replace(message, album=album, sender_name=name))
 
     async def _is_own(self, message: str) -> bool:
         """Tells whether a message is the bot's. Raises `Unavailable`."""
@@ -276,6 +302,24 @@ class FeishuPlatform:
             _remember(self._own, message, (items[0].get("sender") or {}).get("id") == self._api.app_id)
         return self._own[message]
 
+    async def _name_of(self, person: str) -> str:
+        """Returns a person's name; empty if the app may not read it, or not at once."""
+        now = time.monotonic()
+        soon = len(self._names_read) == NAMES_PER_SECOND and now - self._names_read[0] < 1
+        if person not in self._names and self._may_read_names and not soon:
+            self._names_read.append(now)
+            try:
+                with anyio.move_on_after(NAME_SECONDS):
+                    params = {"user_id_type": "open_id"}
+                    user = (await self._api.call("GET", f"contact/v3/users/{person}", params=params)).get("user") or {}
+                    _remember(self._names, person, str(user.get("name") or ""))
+            except Refused as error:
+                self._may_read_names = error.number not in NO_PERMISSION
+                _remember(self._names, person, "")
+            except (Unavailable, Rejected, ChatGone):
+                pass
+        return self._names.get(person, "")
+
     async def _send(self, target: Target, kind: str, content: Mapping[str, Any], key: str) -> str:
         """Posts a message: as a reply, in a group at least to the root of its topic."""
         body = {"msg_type": kind, "content": json.dumps(content, ensure_ascii=False), "uuid": cards.key_of(key)}
@@ -288,6 +332,25 @@ class FeishuPlatform:
         message = str(answer["message_id"])
         _remember(self._own, message, True)
         return message
+
+    async def _own_messages(self, chat: str, since: datetime) -> AsyncIterator[dict[str, Any]]:
+        """Yields the bot's messages in a chat, the oldest first. Raises the errors of the port."""
+        params = {
+            "container_id_type": "chat",
+            "container_id": chat,
+            "start_time": str(int(since.timestamp()) - 1),
+            "sort_type": "ByCreateTimeAsc",
+            "page_size": "50",
+            "card_msg_content_type": "user_card_content",
+        }
+        while True:
+            answer = await self._api.call("GET", "im/v1/messages", params=params)
+            for message in answer.get("items") or ():
+                if (message.get("sender") or {}).get("id") == self._api.app_id:
+                    yield message
+            if not answer.get("has_more") or not answer.get("page_token"):
+                return
+            params["page_token"] = answer["page_token"]
 
     async def _reactions_on(self, path: str) -> list[str]:
         """Returns the bot's reactions, as of before a restart."""

@@ -21,6 +21,8 @@ class Inbox:
         self.errors: list[Exception] = []
         self.hangs = 0
         """How many of the next messages are never taken."""
+        self.delays: list[float] = []
+        """Seconds that the next messages take."""
         self._changed = anyio.Event()
 
     async def receive(self, event: ChatReceived) -> None:
@@ -30,6 +32,8 @@ class Inbox:
             await anyio.sleep_forever()
         if self.errors:
             raise self.errors.pop(0)
+        if self.delays:
+            await anyio.sleep(self.delays.pop(0))
         self.received.append(event)
         self._changed.set()
 

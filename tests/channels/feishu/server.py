@@ -38,6 +38,8 @@ SCOPES = frozenset(
         "im:message.group_at_msg:readonly",
         "im:resource",
         "cardkit:card:write",
+        "contact:contact.base:readonly",
+        "contact:user.base:readonly",
     )
 )
 KEY_SECONDS = 3600
@@ -46,6 +48,14 @@ LARGEST_CARD = 30_000
 TABLES = 3
 EMOJI = frozenset(("Typing", "OK", "DONE", "THUMBSUP"))
 FILE_TYPES = frozenset(("opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"))
+PROPERTIES = {
+    "markdown": frozenset(("tag", "element_id", "content", "text_size", "text_align", "margin", "icon")),
+    "hr": frozenset(("tag", "element_id", "margin")),
+    "table": frozenset(("tag", "element_id", "columns", "rows", "page_size")),
+    "column_set": frozenset(("tag", "element_id", "columns", "flex_mode", "horizontal_spacing", "margin")),
+    "column": frozenset(("tag", "element_id", "width", "weight", "elements", "padding")),
+    "button": frozenset(("tag", "element_id", "text", "type", "size", "behaviors", "disabled", "confirm", "name")),
+}
 MESSAGE_KINDS = {"image": "image_key", "file": "file_key", "audio": "file_key", "media": "file_key"}
 
 Json = dict[str, Any]
@@ -109,13 +119,17 @@ class Message:
     def text(self) -> str:
         if self.kind != "interactive":
             return str(self.content.get("text", ""))
-        texts = [element["content"] for element in _elements(self.body) if element.get("tag") == "markdown"]
-        return html.unescape("\n".join(texts))
+        return html.unescape("\n".join(element["content"] for element in self._markdown(quiet=False)))
 
     @property
     def status(self) -> str:
-        texts = [element["text"]["content"] for element in _elements(self.body) if element.get("tag") == "div"]
-        return "\n".join(texts).strip()
+        text = html.unescape("\n".join(element["content"] for element in self._markdown(quiet=True)))
+        return text.strip("\u200b")
+
+    def _markdown(self, *, quiet: bool) -> Iterator[Json]:
+        for element in _elements(self.body):
+            if element.get("tag") == "markdown" and (element.get("text_size") == "notation") is quiet:
+                yield element
 
     @property
     def growing(self) -> bool:
@@ -224,6 +238,7 @@ class Person:
         self._server = server
         self.name = name
         self.id = f"ou_{name}"
+        server.people[self.id] = name.capitalize()
         self.chat = server.add_chat(f"oc_private_{name}", [self.id], private=True)
 
     def says(self, text: str, chat: str = "", *, mention: bool = False, reply_to: str = "", at: float = 0) -> str:
@@ -320,6 +335,8 @@ class FeishuServer:
         """The last acknowledgement of each event."""
         self.lost: list[str] = []
         """Events that were given up."""
+        self.people: dict[str, str] = {}
+        """Names by open id."""
         self.chats: dict[str, Chat] = {}
         self.messages: dict[str, Message] = {}
         self.cards: dict[str, Card] = {}
@@ -581,7 +598,6 @@ class FeishuServer:
             token = request.headers.get("Authorization", "").removeprefix("Bearer ")
             if token not in self.tokens:
                 raise Refusal(99991663, "Invalid access token for authorization.", 401)
-            self._limit("app", 50, 1.0, 99991400)
             result = await self._route(request, body)
         except Refusal as refusal:
             self._record(request, body, refusal.status, refusal.code)
@@ -600,6 +616,8 @@ class FeishuServer:
         call = f"{request.method} {request.match_info['path']}"
         for pattern, handler in ROUTES:
             if match := re.fullmatch(pattern, call):
+                self._limit(pattern, 50, 1.0, 99991400)
+                self._limit(f"{pattern} in a minute", 1000, 60.0, 99991400)
                 return await handler(self, request, body, *match.groups())
         raise Refusal(404, f"no method {call}", 404)
 
@@ -638,6 +656,11 @@ class FeishuServer:
     def need(self, *scopes: str) -> None:
         if not self.scopes & set(scopes):
             raise Refusal(99991672, f"Access denied. One of the following scopes is required: {list(scopes)}")
+
+    def may_read(self, chat: str) -> None:
+        self.need("im:message", "im:message:readonly")
+        if not self.chats[chat].private:
+            self.need("im:message.group_msg")
 
     def message_of(self, id_: str) -> Message:
         message = self.messages.get(id_)
@@ -724,13 +747,14 @@ def check(card: Json) -> None:
     problem = ""
     elements = list(_elements(card))
     ids = [element["element_id"] for element in elements if "element_id" in element]
-    ids += [element["text"]["element_id"] for element in elements if "element_id" in element.get("text", {})]
     if card.get("schema") != "2.0" or not card.get("body", {}).get("elements"):
         problem = "ErrCode: 200610; body is nil"
     elif not card.get("config", {}).get("update_multi", True):
         problem = "ErrCode: 200340; the card is not shared"
     elif len(json.dumps(card, ensure_ascii=False).encode()) > LARGEST_CARD:
         raise Refusal(230025, "The length of the message content reaches its limit.")
+    elif unknown := [(node.get("tag"), key) for node, keys in _properties(card) for key in node.keys() - keys]:
+        problem = f"ErrCode: 200621; unknown property {unknown[0]}"
     elif len(elements) > 200:
         problem = "ErrCode: 300305; element count"
     elif len(set(ids)) != len(ids) or not all(re.fullmatch(r"[A-Za-z]\w{0,19}", id_) for id_ in ids):
@@ -741,6 +765,16 @@ def check(card: Json) -> None:
         problem = "ErrCode: 11310; card table number over limit"
     if problem:
         raise Refusal(230099, f"Failed to create card content, ext={problem}")
+
+
+def _properties(card: Json) -> Iterator[tuple[Json, frozenset[str]]]:
+    """Yields the nodes of a card and the properties that each may have: others are refused since JSON 2.0. Of the
+    platform's, those are here that answers need."""
+    yield card, frozenset(("schema", "config", "header", "body", "card_link"))
+    names = ("update_multi", "width_mode", "streaming_mode", "streaming_config", "summary", "enable_forward", "style")
+    yield card["config"], frozenset(names)
+    for element in _elements(card):
+        yield element, PROPERTIES.get(element.get("tag", ""), frozenset())
 
 
 def _tables(element: Json) -> int:
@@ -772,6 +806,14 @@ async def _scopes(server: FeishuServer, request: web.Request, body: Json) -> Jso
     return {"data": {"scopes": [{"scope_name": name, "grant_status": 1} for name in sorted(server.scopes)]}}
 
 
+async def _person(server: FeishuServer, request: web.Request, body: Json, id_: str) -> Json:
+    server.need("contact:contact.base:readonly")
+    if request.query.get("user_id_type") != "open_id" or id_ not in server.people:
+        raise Refusal(41012, "user id invalid error")
+    name = {"name": server.people[id_]} if "contact:user.base:readonly" in server.scopes else {}
+    return {"data": {"user": {"open_id": id_, **name}}}
+
+
 async def _create(server: FeishuServer, request: web.Request, body: Json) -> Json:
     if request.query.get("receive_id_type") != "chat_id" or body.get("receive_id") not in server.chats:
         raise Refusal(230001, "Your request contains an invalid request parameter, ext=invalid receive_id.")
@@ -783,23 +825,33 @@ async def _reply(server: FeishuServer, request: web.Request, body: Json, id_: st
 
 
 async def _read(server: FeishuServer, request: web.Request, body: Json, id_: str) -> Json:
-    server.need("im:message", "im:message:readonly")
-    return {"data": {"items": [_item(server.message_of(id_))]}}
+    message = server.message_of(id_)
+    server.may_read(message.chat)
+    return {"data": {"items": [_item(message, request)]}}
 
 
 async def _list(server: FeishuServer, request: web.Request, body: Json) -> Json:
-    server.need("im:message", "im:message:readonly")
+    server.may_read(request.query["container_id"])
     since = int(request.query.get("start_time", "0")) * 1000
     size, first = int(request.query["page_size"]), int(request.query.get("page_token", "0"))
-    found = [m for m in server.seen(request.query["container_id"], by_bot=False) if m.created >= since]
-    page = [_item(message) for message in found[first : first + size]]
-    more = len(found) > first + size
+    messages = [m for m in server.seen(request.query["container_id"], by_bot=False) if m.created >= since]
+    page = [_item(message, request) for message in messages[first : first + size]]
+    more = len(messages) > first + size
     return {"data": {"items": page, "has_more": more, "page_token": str(first + size) if more else ""}}
 
 
-def _item(message: Message) -> Json:
+def _item(message: Message, request: web.Request) -> Json:
     sender = {"id": message.sender, "sender_type": "app" if message.by_bot else "user"}
-    return {"message_id": message.id, "chat_id": message.chat, "msg_type": message.kind, "sender": sender}
+    content = message.body
+    if message.kind == "interactive" and request.query.get("card_msg_content_type") != "user_card_content":
+        content = {"title": None, "elements": [[{"tag": "text", "text": message.text}]]}
+    return {
+        "message_id": message.id,
+        "chat_id": message.chat,
+        "msg_type": message.kind,
+        "sender": sender,
+        "body": {"content": json.dumps(content, ensure_ascii=False)},
+    }
 
 
 async def _patch(server: FeishuServer, request: web.Request, body: Json, id_: str) -> Json:
@@ -906,8 +958,7 @@ async def _put_element(server: FeishuServer, request: web.Request, body: Json, i
     if not isinstance(body.get("content"), str) or not 0 < len(body["content"]) <= 100_000:
         raise Refusal(99992402, "field validation failed")
     changed: Json = json.loads(json.dumps(card.data))
-    nodes = [node for element in _elements(changed) for node in (element, element.get("text", {}))]
-    node = next((node for node in nodes if node.get("element_id") == element_id), None)
+    node = next((node for node in _elements(changed) if node.get("element_id") == element_id), None)
     if node is None:
         raise Refusal(300313, "element not found")
     node["content"] = body["content"]
@@ -930,6 +981,7 @@ async def _id_convert(server: FeishuServer, request: web.Request, body: Json) ->
 ROUTES: Sequence[tuple[str, Route]] = (
     ("GET bot/v3/info", _bot),
     ("GET application/v6/scopes", _scopes),
+    ("GET contact/v3/users/([^/]+)", _person),
     ("POST im/v1/messages", _create),
     ("GET im/v1/messages", _list),
     ("POST im/v1/messages/([^/]+)/reply", _reply),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -79,6 +80,21 @@ async def test_a_message_that_was_sent_before_a_crash_is_the_one_that_grows() ->
         assert only(server, target).text == "all"
 
 
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_draft_from_before_a_crash_is_found(begun: bool) -> None:
+    """Also if the answer is there by then, and nothing is shown any more."""
+    async with FeishuServer() as server, account(server) as bot, account(server) as after:
+        target = Target(server.person("ann").chat)
+        if begun:
+            await bot.platform.draft(target, "r/draft").show("before", "")
+        message = await after.platform.find(target, "r/draft", datetime.now(UTC))
+        assert message == only(server, target).id
+        await after.platform.draft(target, "r/draft", message or "").finish(Content("all"), "r/0")
+        assert only(server, target).text == "all"
+        long_ago = datetime.now(UTC) - timedelta(hours=2)
+        assert await after.platform.find(target, "old/draft", long_ago) is None
+
+
 @pytest.mark.parametrize("ending", ["show", "finish", "drop"])
 async def test_a_message_whose_id_was_lost_is_not_sent_twice(ending: str) -> None:
     async with FeishuServer() as server, account(server) as bot:
@@ -143,8 +159,23 @@ async def test_without_cardkit_the_message_is_changed() -> None:
         assert len(server.called("POST .*/cards$")) == 1  # once refused, it is not tried again
 
 
-async def test_a_message_that_cannot_be_changed_is_replaced() -> None:
+async def test_without_a_card_the_message_grows_all_the_same() -> None:
     async with FeishuServer() as server, account(server) as bot:
+        target = Target(server.person("ann").chat)
+        server.faults.refuse("POST .*/cards$", 300301)
+        draft = bot.platform.draft(target, "k")
+        for text in ("one", "one two"):
+            await draft.show(text, "works")
+        message = only(server, target)
+        assert (message.text, message.status, message.changes) == ("one two", "works", 1)
+        await draft.finish(Content("all"), "k")
+        assert only(server, target).text == "all"
+        await bot.platform.draft(target, "k2").show("next", "")
+        assert len(server.called("POST .*/cards$")) == 2
+
+
+async def test_a_message_that_cannot_be_changed_is_replaced() -> None:
+    async with FeishuServer() as server, account(server) as bot, account(server) as after:
         target = Target(server.person("ann").chat)
         draft = bot.platform.draft(target, "k")
         await draft.show("one", "")
@@ -153,10 +184,26 @@ async def test_a_message_that_cannot_be_changed_is_replaced() -> None:
         server.faults.lose(POST)
         with pytest.raises(FateUnknown):
             await draft.finish(Content("all"), "k")
-        server.faults.refuse("PUT .*/cards/[^/]*$", 300306)
-        message = await draft.finish(Content("all"), "k")
+        # In the next process the card may be changed again.
+        message = await after.platform.draft(target, "k", old).finish(Content("all"), "k")
         assert message != old
         assert (only(server, target).id, only(server, target).text) == (message, "all")
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_lost_answers_to_changes_leave_one_answer(times: int) -> None:
+    """The HTTP client repeats a PUT whose answer was lost, and its sequence is used up then."""
+    async with FeishuServer() as server, account(server) as bot:
+        target = Target(server.person("ann").chat)
+        draft = bot.platform.draft(target, "k")
+        await draft.show("one", "")
+        server.faults.lose("PUT ", times)
+        message = ""
+        while not message:
+            with suppress(FateUnknown):
+                message = await draft.finish(Content("all"), "k")
+        assert (only(server, target).id, only(server, target).text) == (message, "all")
+        assert not server.called("DELETE")
 
 
 async def test_a_message_that_was_withdrawn_is_posted_again() -> None:
@@ -170,7 +217,7 @@ async def test_a_message_that_was_withdrawn_is_posted_again() -> None:
         assert only(server, target).text == "all"
 
 
-async def test_refused_content_is_refused_and_leaves_the_draft() -> None:
+async def test_refused_content_may_be_followed_by_another() -> None:
     async with FeishuServer() as server, account(server) as bot:
         target = Target(server.person("ann").chat)
         draft = bot.platform.draft(target, "k")

@@ -65,6 +65,7 @@ async def test_a_reply_to_the_bot_is_addressed_to_it() -> None:
 
         # After a restart the platform is asked whose message it is, once.
     async with FeishuServer() as server, listening(server) as running:
+        server.scopes.add("im:message.group_msg")
         ann = server.person("ann")
         team = server.group(ann)
         old = server.add_message(team, server.app_id, "text", {"text": "from before"})
@@ -86,6 +87,40 @@ async def test_mentions_are_names_and_the_bots_is_left_out() -> None:
         ann.sends("text", {"text": "@_all look"}, team)
         await running.inbox.until(lambda: len(running.inbox.received) == 2)
         assert not running.inbox.received[1].mentioned
+
+
+async def test_people_have_names_where_the_app_may_read_them() -> None:
+    async with FeishuServer() as server, listening(server) as running:
+        ann = server.person("ann")
+        for text in ("one", "two"):
+            ann.says(text)
+        await running.inbox.until(lambda: len(running.inbox.received) == 2)
+        assert {event.sender_name for event in running.inbox.received} <= {"Ann"}
+        bob = server.person("bob")
+        server.faults.fail("GET .*/users/ou_bob", 502)
+        bob.says("three")
+        await running.inbox.until(lambda: len(running.inbox.received) == 3)
+        assert running.inbox.received[2].sender_name == ""
+        bob.says("four")
+        await running.inbox.until(lambda: len(running.inbox.received) == 4)
+        assert running.inbox.received[3].sender_name == "Bob"
+
+    async with FeishuServer() as server, listening(server) as running:
+        server.scopes -= {"contact:contact.base:readonly", "contact:user.base:readonly"}
+        for name in ("ann", "bob"):
+            server.person(name).says("hello")
+            await running.inbox.until(lambda name=name: any(name in e.sender for e in running.inbox.received))  # type: ignore[misc]
+        assert [event.sender_name for event in running.inbox.received] == ["", ""]
+        assert len(server.called("GET .*/users/")) == 1
+
+
+async def test_many_people_at_once_are_within_the_rates() -> None:
+    async with FeishuServer() as server, listening(server) as running:
+        server.enforce_rates = True
+        messages = {server.person(f"p{number}").says("hello") for number in range(100)}
+        await running.inbox.until(lambda: len(running.inbox.received) == 100)
+        assert {event.message for event in running.inbox.received} == messages
+        assert not server.refusals
 
 
 async def test_messages_of_apps_are_not_received() -> None:
@@ -205,6 +240,15 @@ async def test_a_slow_custody_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -
         await running.inbox.until(lambda: len(running.inbox.received) == 2)
         assert [event.message for event in running.inbox.received] == [quick, slow]
         assert server.delivered[slow] == 2
+
+
+async def test_messages_of_a_chat_keep_their_order() -> None:
+    async with FeishuServer() as server, listening(server) as running:
+        running.inbox.delays = [0.1, 0.05, 0]
+        ann = server.person("ann")
+        messages = [ann.says(str(number)) for number in range(5)]
+        await running.inbox.until(lambda: len(running.inbox.received) == 5)
+        assert [event.message for event in running.inbox.received] == messages
 
 
 async def test_an_event_that_is_not_understood_ends_nothing() -> None:

@@ -54,10 +54,28 @@ async def test_after_an_hour_the_chat_is_asked() -> None:
         for number in range(60):
             server.add_message(ann.chat, ann.id, "text", {"text": str(number)})
         assert await bot.platform.find(target, "k", long_ago) is None
-        await bot.platform.post(target, Content("perhaps this one"), "another")
+        await bot.platform.post(target, Content("another"), "another")
+        draft = bot.platform.draft(target, "grown/draft")
+        await draft.show("so", "")
+        await draft.finish(Content("so it grew"), "grown/0")
+        assert await bot.platform.find(target, "k", long_ago) is None
+        server.faults.lose(POST)
         with pytest.raises(FateUnknown):
-            await bot.platform.find(target, "k", long_ago)
-        assert await bot.platform.find(target, "k", datetime.now(UTC)) is None
+            await bot.platform.post(target, Content("this one"), "k")
+        assert await bot.platform.find(target, "k", long_ago) == server.seen(ann.chat)[-1].id
+
+
+async def test_an_old_message_that_cannot_be_told_from_others_is_not_looked_for(tmp_path: Path) -> None:
+    long_ago = datetime.now(UTC) - timedelta(hours=2)
+    async with FeishuServer() as server, account(server) as bot:
+        ann = server.person("ann")
+        team = server.group(ann)
+        with pytest.raises(Rejected, match="99991672"):
+            await bot.platform.find(Target(team, kind="group"), "k", long_ago)
+        (tmp_path / "a.txt").write_text("hello")
+        await bot.platform.upload(Target(ann.chat), tmp_path / "a.txt", "a.txt", "another")
+        with pytest.raises(Rejected):
+            await bot.platform.find(Target(ann.chat), "k", long_ago)
 
 
 @pytest.mark.parametrize(
