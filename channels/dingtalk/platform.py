@@ -29,10 +29,6 @@ from core.errors import Invalid, Unavailable
 
 LARGEST_INCOMING = 50 << 20
 """Bytes (contract channels §7.5)."""
-LARGEST_PARAMETER = 15_000
-"""Bytes of `msgParam` in UTF-8 (documentation of `groupMessages/send`)."""
-SMALLEST_PART = 1_000
-"""Characters: less than that always fits."""
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 FLOW_CONTROL_SECONDS = 10.0
 """The platform does not say for how long it holds a person's messages back."""
@@ -117,12 +113,9 @@ class DingTalk:
             del self._conversations[next(iter(self._conversations))]
 
     def parts(self, text: str) -> Sequence[str]:
-        limit = markup.LIMIT
-        while True:
-            parts = markup.parts(text, limit)
-            if limit <= SMALLEST_PART or all(len(_markdown(part).encode()) <= LARGEST_PARAMETER for part in parts):
-                return parts
-            limit //= 2
+        # 3 500 characters of four bytes are less than the 15 000 bytes that `msgParam` may have (documentation of
+        # `groupMessages/send`).
+        return markup.parts(text)
 
     def draft(self, target: Target, key: str, message: str = "") -> card.Draft:
         return card.Draft(self._cards, self.post, target, key, message)

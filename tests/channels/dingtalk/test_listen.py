@@ -307,6 +307,7 @@ async def test_cancelled_it_leaves_nothing(moment: str) -> None:
                 await server.person("ann").says("hello")
                 await server.until(lambda: account.deliveries == 1)
             tasks.cancel_scope.cancel()
+        assert "dingtalk stream" not in {task.get_name() for task in asyncio.all_tasks()}
         await platform.close()
         server.faults.deaf = False
         await server.until(lambda: not server.sockets)

@@ -90,7 +90,7 @@ async def test_a_message_goes_to_a_person_or_a_group_and_its_id_is_the_query_key
 
 
 async def test_no_part_is_larger_than_a_message_may_be_and_nothing_is_lost() -> None:
-    text = "\n".join(f'{n}. "row" \\ 你好 ' + "x" * (n % 60) for n in range(200))
+    text = "\n".join(f'{n}. "row" \\ 你好 ' + "😀" * (n % 60) for n in range(200))
     async with connected() as (server, platform):
         parts = platform.parts(text)
         assert len(parts) > 1
