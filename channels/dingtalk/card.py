@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from channels.dingtalk import translation
-from channels.dingtalk.api import Api, is_gone
+from channels.dingtalk.api import Api, Waiting, is_gone
 from channels.markup import dingtalk as markup
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, RateLimited, Rejected
@@ -155,6 +155,8 @@ class Draft:
         try:
             await self._begin()
             await self._cards.stream(self._id, content)
+        except Waiting:
+            raise
         except Unavailable as error:
             self._cards.failed(error)
             raise
