@@ -60,6 +60,10 @@ class Forbidden(Rejected):
         self.scopes = scopes
 
 
+class Waiting(RateLimited):
+    """A call was not made, as DingTalk has asked to wait."""
+
+
 class Api:
     """The calls of one app. `base_url` and `upload_url` are the hosts of REST and of uploads."""
 
@@ -72,11 +76,24 @@ class Api:
         self._token = ""
         self._token_until = 0.0
         self._renewal = anyio.Lock()
+        self._waits: dict[str, float] = {}
 
     async def call(
         self, method: str, path: str, body: Mapping[str, Any], *, idempotent: bool = False
     ) -> Mapping[str, Any]:
-        """Returns the body of the answer. `idempotent`: the call may be made again, so its fate does not matter."""
+        """Returns the body of the answer. `idempotent`: the call may be made again, so its fate does not matter.
+
+        Raises `Waiting` while DingTalk, which limits the calls of an app, has asked to wait.
+        """
+        if (seconds := self._waits.get(path, 0.0) - time.monotonic()) > 0:
+            raise Waiting(f"DingTalk {path}: it has asked to wait", seconds)
+        try:
+            return await self._called(method, path, body, idempotent)
+        except RateLimited as error:
+            self._waits[path] = time.monotonic() + error.seconds
+            raise
+
+    async def _called(self, method: str, path: str, body: Mapping[str, Any], idempotent: bool) -> Mapping[str, Any]:
         for first in (True, False):
             token = await self.token()
             headers = {"x-acs-dingtalk-access-token": token}

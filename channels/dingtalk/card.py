@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from channels.dingtalk import translation
-from channels.dingtalk.api import Api, is_gone
+from channels.dingtalk.api import Api, Waiting, is_gone
 from channels.markup import dingtalk as markup
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, RateLimited, Rejected
@@ -30,6 +30,7 @@ CONTENT = "content"
 
 log = structlog.get_logger(__name__)
 Post = Callable[[Target, Content, str], Awaitable[str]]
+Settle = Callable[[Target], Awaitable[None]]
 
 
 class Cards:
@@ -132,9 +133,10 @@ class Cards:
 class Draft:
     """An answer in an AI card. Without cards nothing is shown, and the answer is posted as one message."""
 
-    def __init__(self, cards: Cards, post: Post, target: Target, key: str, message: str) -> None:
+    def __init__(self, cards: Cards, post: Post, settle: Settle, target: Target, key: str, message: str) -> None:
         self._cards = cards
         self._post = post
+        self._settle = settle
         self._target = target
         self._id = message or f"sika-answer-{_digest(key)}"
         self._begun = bool(message)
@@ -155,6 +157,8 @@ class Draft:
         try:
             await self._begin()
             await self._cards.stream(self._id, content)
+        except Waiting:
+            raise
         except Unavailable as error:
             self._cards.failed(error)
             raise
@@ -173,10 +177,13 @@ class Draft:
                 await self._begin()
             except Invalid as error:  # so nobody sees it
                 self._cards.failed(error)
-        if not self._begun:
-            return await self._post(self._target, content, key)
-        await self._cards.finish(self._id, content)
-        return self._id
+        if self._begun:
+            message = self._id
+            await self._cards.finish(message, content)
+        else:
+            message = await self._post(self._target, content, key)
+        await self._settle(self._target)
+        return message
 
     async def drop(self) -> None:
         """Ends the card as it is: a robot cannot take one back."""

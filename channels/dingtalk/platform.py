@@ -12,6 +12,7 @@ import anyio
 
 from channels.dingtalk import card, stream, translation
 from channels.dingtalk.api import Api, Forbidden
+from channels.dingtalk.sign import Sign
 from channels.dingtalk.traits import TRAITS
 from channels.markup import dingtalk as markup
 from core.chat.facts import Attachment, Target
@@ -29,16 +30,9 @@ from core.errors import Invalid, Unavailable
 
 LARGEST_INCOMING = 50 << 20
 """Bytes (contract channels §7.5)."""
-LARGEST_PARAMETER = 15_000
-"""Bytes of `msgParam` in UTF-8 (documentation of `groupMessages/send`)."""
-SMALLEST_PART = 1_000
-"""Characters: less than that always fits."""
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp")
 FLOW_CONTROL_SECONDS = 10.0
 """The platform does not say for how long it holds a person's messages back."""
-REMEMBERED = 1000
-"""Messages whose conversation is known, for the working sign."""
-EMOTION = "🤔Thinking"
 MARKDOWN = "sampleMarkdown"
 UNNAMED = "Sika"
 """The title of a message that has no words."""
@@ -70,10 +64,8 @@ class DingTalk:
         # Questions are cards then, and cards can be changed; a message that is none is refused by `edit`.
         self.traits = TRAITS._replace(edits_are_free=bool(button_template))
         self._has_cards = bool(template or button_template)
-        self._stream = stream.Stream(self._api, self._remember, ping_seconds=ping_seconds, pause=pause)
-        self._conversations: dict[str, str] = {}
-        self._marked: dict[str, None] = {}
-        """The messages that have the working sign."""
+        self._sign = Sign(self._api, self._robot_code)
+        self._stream = stream.Stream(self._api, self._sign.received, ping_seconds=ping_seconds, pause=pause)
 
     async def check(self) -> Sequence[Finding]:
         try:
@@ -111,23 +103,20 @@ class DingTalk:
     async def listen(self, receive: Receive, report: Report) -> None:
         await self._stream.listen(receive, report)
 
-    def _remember(self, incoming: translation.Incoming) -> None:
-        self._conversations[incoming.event.message] = incoming.conversation
-        while len(self._conversations) > REMEMBERED:
-            del self._conversations[next(iter(self._conversations))]
-
     def parts(self, text: str) -> Sequence[str]:
-        limit = markup.LIMIT
-        while True:
-            parts = markup.parts(text, limit)
-            if limit <= SMALLEST_PART or all(len(_markdown(part).encode()) <= LARGEST_PARAMETER for part in parts):
-                return parts
-            limit //= 2
+        # 3 500 characters of four bytes are less than the 15 000 bytes that `msgParam` may have (documentation of
+        # `groupMessages/send`).
+        return markup.parts(text)
 
     def draft(self, target: Target, key: str, message: str = "") -> card.Draft:
-        return card.Draft(self._cards, self.post, target, key, message)
+        return card.Draft(self._cards, self._post, self._sign.settle, target, key, message)
 
     async def post(self, target: Target, content: Content, key: str) -> str:
+        message = await self._post(target, content, key)
+        await self._sign.settle(target)
+        return message
+
+    async def _post(self, target: Target, content: Content, key: str) -> str:
         if content.buttons and self._cards.button_template:
             try:
                 return await self._cards.ask(target, content, key)
@@ -167,30 +156,7 @@ class DingTalk:
         await self._api.download(url, into, min(limit, LARGEST_INCOMING), is_page)
 
     async def working(self, target: Target, on: bool) -> None:
-        message = target.reply_to
-        conversation = self._conversations.get(message, target.chat if target.kind == "group" else "")
-        if not message or not conversation or on == (message in self._marked):
-            return
-        body = {
-            "robotCode": self._robot_code,
-            "openMsgId": message,
-            "openConversationId": conversation,
-            "emotionType": 2,
-            "emotionName": EMOTION,
-            "textEmotion": {
-                "emotionId": "2659900",
-                "emotionName": EMOTION,
-                "text": EMOTION,
-                "backgroundId": "im_bg_1",
-            },
-        }
-        await self._api.call("POST", f"/v1.0/robot/emotion/{'reply' if on else 'recall'}", body, idempotent=True)
-        if on:
-            self._marked[message] = None
-            while len(self._marked) > REMEMBERED:
-                del self._marked[next(iter(self._marked))]
-        else:
-            self._marked.pop(message, None)
+        await self._sign.show(target, on)
 
     async def close(self) -> None:
         await self._api.close()

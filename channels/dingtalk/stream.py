@@ -125,11 +125,12 @@ class _Lane(NamedTuple):
 
 
 class Stream:
-    """Listens for one account. `pause`: seconds before the first reconnection; doubled for each failure in a row."""
+    """Listens for one account. `on_message` is called with the id of each message before it is in the log.
 
-    def __init__(
-        self, api: Api, on_message: Callable[[translation.Incoming], None], *, ping_seconds: float, pause: float
-    ) -> None:
+    `pause`: seconds before the first reconnection; doubled for each failure in a row.
+    """
+
+    def __init__(self, api: Api, on_message: Callable[[str], None], *, ping_seconds: float, pause: float) -> None:
         self._api = api
         self._on_message = on_message
         self._ping_seconds = ping_seconds
@@ -165,10 +166,10 @@ class Stream:
 
     def _message_handler(self, custody: Custody) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
         async def handle(data: Mapping[str, Any]) -> None:
-            incoming = translation.message(data)
-            if incoming is not None:
-                self._on_message(incoming)
-                await custody.take(incoming.event)
+            event = translation.message(data)
+            if event is not None:
+                self._on_message(event.message)
+                await custody.take(event)
 
         return handle
 

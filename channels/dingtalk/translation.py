@@ -18,13 +18,6 @@ log = structlog.get_logger(__name__)
 COLORS = {"": "gray", "primary": "blue", "danger": "red"}
 
 
-class Incoming(msgspec.Struct, frozen=True):
-    """A message, and the id of its conversation: in a private chat, `Target.chat` is the person's id."""
-
-    event: ChatReceived
-    conversation: str
-
-
 class _Content(msgspec.Struct, frozen=True, rename="camel"):
     """`content` of a message that is not text; each kind has some of these."""
 
@@ -73,7 +66,7 @@ class _Action(msgspec.Struct, frozen=True, array_like=True):
     kind: Literal["private", "group"]
 
 
-def message(data: Mapping[str, Any]) -> Incoming | None:
+def message(data: Mapping[str, Any]) -> ChatReceived | None:
     """Returns a message; None if it is to be ignored: without a sender in the organisation, of a bot, or of a kind that
     has neither text nor file. Raises `msgspec.ValidationError`."""
     got = msgspec.convert(data, _Message, strict=False)
@@ -89,10 +82,10 @@ def message(data: Mapping[str, Any]) -> Incoming | None:
         chat=got.conversation_id if group else got.sender_staff_id,
         topic=got.msg_id if group else "",  # contract channels §3
         kind="group" if group else "private",
-        reply_to=got.msg_id,
+        reply_to=f"{got.msg_id} {got.conversation_id}",
         sender=got.sender_staff_id,
     )
-    event = ChatReceived(
+    return ChatReceived(
         message=got.msg_id,
         target=target,
         sender=got.sender_staff_id,
@@ -102,7 +95,12 @@ def message(data: Mapping[str, Any]) -> Incoming | None:
         mentioned=not group or got.is_in_at_list,
         sent_at=datetime.fromtimestamp(got.create_at / 1000, UTC).isoformat() if got.create_at else "",
     )
-    return Incoming(event, got.conversation_id)
+
+
+def answered(target: Target) -> tuple[str, str]:
+    """Returns the message that is answered and its conversation, which a private chat's id does not tell."""
+    message, _, conversation = target.reply_to.partition(" ")
+    return message, conversation
 
 
 def _text_and_files(got: _Message) -> tuple[str, list[Attachment]]:

@@ -31,6 +31,8 @@ KEYS = {
 }
 SEND, CARD_WRITE, CARD_STREAM = "qyapi_robot_sendmsg", "Card.Instance.Write", "Card.Streaming.Write"
 LARGEST_UPLOAD = 20 << 20
+UNDER_WAY_SECONDS = 0.25
+"""Calls that come so soon after a refusal may have been sent before it arrived."""
 Fault = Literal["limited", "qps", "html", "lost", "cut", "token"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -214,7 +216,7 @@ class DingTalkServer:
         self._media: dict[str, bytes] = {}
         self._tickets: set[str] = set()
         self._pending: list[_Envelope] = []
-        self._waiting: dict[str, float] = {}
+        self._waiting: dict[str, tuple[float, float]] = {}
         self._numbers = itertools.count(1)
         self._runner: web.AppRunner | None = None
         self._redelivery: asyncio.Task[None] | None = None
@@ -438,7 +440,8 @@ class DingTalkServer:
             return await handler(request)
         body = await request.json() if request.content_type == "application/json" else {}
         self.calls.append(Call(request.method, request.path, body, self.clock()))
-        if self.clock() < self._waiting.get(request.path, 0.0):
+        since, until = self._waiting.get(request.path, (0.0, 0.0))
+        if since + UNDER_WAY_SECONDS <= self.clock() < until:
             self.early.append(request.path)
         fault = self.faults.take(request.path)
         try:
@@ -447,7 +450,7 @@ class DingTalkServer:
             if fault == "html":
                 return web.Response(status=502, text="<html><h1>Bad Gateway</h1></html>", content_type="text/html")
             if fault == "limited":
-                self._waiting[request.path] = self.clock() + self.faults.retry_after
+                self._waiting[request.path] = (self.clock(), self.clock() + self.faults.retry_after)
                 return Refusal(429, "TooManyRequests").response({"Retry-After": str(self.faults.retry_after)})
             if fault == "qps":
                 raise Refusal(403, "Forbidden.AccessDenied.QpsLimitForAppkeyAndApi")

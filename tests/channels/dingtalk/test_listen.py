@@ -14,7 +14,7 @@ from channels.dingtalk.platform import DingTalk, connect
 from core.chat.facts import Button, ChatReceived, Choice, Target, key_of
 from core.chat.port import Content, CredentialsDead
 from core.errors import Invalid, Unavailable
-from tests.channels.dingtalk.server import BUTTON_TEMPLATE, CARD, ROBOT, DingTalkServer
+from tests.channels.dingtalk.server import ANSWER_TEMPLATE, BUTTON_TEMPLATE, CARD, ROBOT, DingTalkServer
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +80,9 @@ async def test_a_private_message_is_received_and_acknowledged() -> None:
         (event,) = account.received
         assert event.message == id_
         assert (event.text, event.sender, event.sender_name, event.mentioned) == ("hello", "staff-ann", "Ann", True)
-        assert event.target == Target("staff-ann", "", "private", reply_to=id_, sender="staff-ann")
+        assert event.target == Target(
+            "staff-ann", "", "private", reply_to=f"{id_} cid-private-ann==", sender="staff-ann"
+        )
         assert event.sent_at.startswith("20")
         assert [topic["topic"] for topic in server.subscriptions] == [ROBOT, CARD]
 
@@ -307,6 +309,7 @@ async def test_cancelled_it_leaves_nothing(moment: str) -> None:
                 await server.person("ann").says("hello")
                 await server.until(lambda: account.deliveries == 1)
             tasks.cancel_scope.cancel()
+        assert "dingtalk stream" not in {task.get_name() for task in asyncio.all_tasks()}
         await platform.close()
         server.faults.deaf = False
         await server.until(lambda: not server.sockets)
@@ -365,3 +368,25 @@ async def test_the_working_sign_is_put_on_the_message_and_taken_off() -> None:
         assert len([call for call in server.calls if "emotion" in call.path]) == 4
         conversations = {call.body["openConversationId"] for call in server.calls if "emotion" in call.path}
         assert conversations == {"cid-private-ann==", "cid-team=="}
+
+
+async def test_the_sign_of_a_process_that_died_is_taken_off_with_the_answer() -> None:
+    async with DingTalkServer() as server:
+        async with listening(server) as (account, platform):
+            for _ in range(2):
+                await server.person("ann").says("hello")
+            await server.until(lambda: not server.waits())
+            for event in account.received:
+                await platform.working(event.target, True)
+        first, second = (event.target for event in account.received)
+        async with listening(server, card_template_id=ANSWER_TEMPLATE) as (account, platform):
+            await platform.post(first, Content("Hello"), "k1")
+            draft = platform.draft(second, "k2")
+            await draft.show("Hello", "")
+            await draft.finish(Content("Hello"), "k2")
+            assert [*server.emotions.values()] == [0, 0]
+            await platform.post(first, Content("And more"), "k3")
+            await server.person("ann").says("to the new process")
+            await server.until(lambda: len(account.received) == 1 and not server.waits())
+            await platform.post(account.received[0].target, Content("Hello"), "k4")
+        assert len([call for call in server.calls if "recall" in call.path]) == 2

@@ -90,7 +90,7 @@ async def test_a_message_goes_to_a_person_or_a_group_and_its_id_is_the_query_key
 
 
 async def test_no_part_is_larger_than_a_message_may_be_and_nothing_is_lost() -> None:
-    text = "\n".join(f'{n}. "row" \\ 你好 ' + "x" * (n % 60) for n in range(200))
+    text = "\n".join(f'{n}. "row" \\ 你好 ' + "😀" * (n % 60) for n in range(200))
     async with connected() as (server, platform):
         parts = platform.parts(text)
         assert len(parts) > 1
@@ -160,7 +160,8 @@ async def test_a_refusal_for_the_rate_says_how_long_to_wait(fault: Fault, second
         assert calls(server, BATCH) == 1
 
 
-async def test_the_server_counts_what_is_too_fast_or_too_early() -> None:
+async def test_the_server_counts_what_is_too_fast_or_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.dingtalk.api.THROTTLE_SECONDS", 0.0)
     async with connected() as (server, platform):
         now = 0.0
         server.clock = lambda: now
@@ -178,10 +179,28 @@ async def test_the_server_counts_what_is_too_fast_or_too_early() -> None:
         assert server.violations == ["cid-team==: more than 20 a minute", f"/v1.0/robot/{BATCH}: more than 3 a second"]
         now += 100
         server.faults.next(BATCH, "limited")
-        with pytest.raises(RateLimited):
-            await platform.post(ANN, Content("4"), "a4")
-        await platform.post(ANN, Content("4"), "a4")
+        for _ in range(2):
+            with pytest.raises(RateLimited):
+                await platform.post(ANN, Content("4"), "a4")
+        assert server.early == []
+        now += 0.5
+        other = DingTalk(server.settings)
+        await other.post(ANN, Content("4"), "a4")
+        await other.close()
         assert server.early == [f"/v1.0/robot/{BATCH}"]
+
+
+async def test_a_refusal_for_the_rate_holds_for_all_chats_and_is_one_failure_of_cards() -> None:
+    async with connected(**CARDS) as (server, platform):
+        server.faults.retry_after = 60
+        server.faults.next(CREATE, "limited")
+        for n in range(2 * card.FAILURES):
+            with pytest.raises(RateLimited) as error:
+                await platform.draft(ANN, f"run-{n}").show("Hel", "")
+            assert 50 < error.value.seconds <= 60
+        assert calls(server, CREATE) == 1
+        await platform.post(ANN, Content("another route"), "k1")
+        assert texts(server) == ["another route"]
 
 
 async def test_people_and_groups_that_are_gone_are_named_inside_an_answer_of_200_too() -> None:
@@ -285,11 +304,12 @@ async def test_an_expired_stream_still_gets_the_answer() -> None:
         assert texts(server) == ["Hello"]
 
 
-async def test_a_final_update_waits_when_the_rate_is_exceeded() -> None:
+async def test_a_final_update_waits_when_the_rate_is_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.dingtalk.api.THROTTLE_SECONDS", 0.0)
     async with connected(**CARDS) as (server, platform):
         draft = platform.draft(ANN, "run-1")
         await draft.show("Hel", "")
-        server.faults.next(STREAMING, "limited")
+        server.faults.next(STREAMING, "qps")
         with pytest.raises(RateLimited):
             await draft.finish(Content("Hello"), "run-1")
         assert calls(server, "/card/instances") == calls(server, CREATE)  # not by another route
@@ -330,6 +350,7 @@ async def test_repeated_failures_pause_cards_for_a_while(
     monkeypatch: pytest.MonkeyPatch, seconds: float, shown: list[str]
 ) -> None:
     monkeypatch.setattr(card, "COOL_DOWN_SECONDS", seconds)
+    monkeypatch.setattr("channels.dingtalk.api.THROTTLE_SECONDS", 0.0)
     async with connected(**CARDS) as (server, platform):
         for n in range(card.FAILURES):
             server.faults.next(CREATE, "qps")
