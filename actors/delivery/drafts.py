@@ -23,6 +23,10 @@ from core.runtime.system import System
 
 log = structlog.get_logger("sika.delivery")
 
+TURN_SECONDS = 0.5
+"""Interval of looks for earlier answers of the conversation that are still to be said."""
+LONGEST_TURN_SECONDS = 120.0
+"""Time after which a draft no longer waits for them: they may be held up for long."""
 WORKING_SECONDS = 4.0
 """Interval of the sign that somebody is at work: Telegram's lasts 5 s (research im-platforms)."""
 WORKING_TIMEOUT = 10.0
@@ -160,7 +164,8 @@ class Drafts(Actor[ChatRouted]):
         """Goes on with the draft that another process has begun, if there is one."""
         live.recorded = message = state.drafts.get(live.run, "")
         if not message and doubtful:
-            message = await self._find(live, since) or ""
+            await self._wait_for_earlier(live)  # a platform that is asked by posting again shows it where it stands now
+            message = "" if live.closing.is_set() else await self._find(live, since) or ""
         if message:
             live.draft, live.shown = self._outlet.platform.draft(live.target, live.key, message), ("", "")
             await self._record(live)
@@ -249,6 +254,8 @@ class Drafts(Actor[ChatRouted]):
             live.changed = anyio.Event()
             if live.over or not (live.text or live.status) or (live.text, live.status) == live.shown:
                 continue
+            if live.shown is None:
+                await self._wait_for_earlier(live)
             with live.waits():
                 await self._outlet.turns.edit(live.target.chat, live.group, live.run)
             if live.closing.is_set() or live.over:
@@ -272,6 +279,20 @@ class Drafts(Actor[ChatRouted]):
             failures += 1
             live.changed.set()
         await live.closing.wait()
+
+    async def _wait_for_earlier(self, live: Live) -> None:
+        """Waits until what comes before the answer in the conversation is said, or the draft is closed."""
+        with anyio.move_on_after(LONGEST_TURN_SECONDS):
+            while not live.closing.is_set() and not await self._is_next(live):
+                with anyio.move_on_after(TURN_SECONDS):
+                    await live.closing.wait()
+
+    async def _is_next(self, live: Live) -> bool:
+        try:
+            state = await self._outlet.chats.load(live.conversation)
+        except Unavailable:
+            return False
+        return next(iter(state.runs), live.run) == live.run and not any(plan.open for plan in state.plans.values())
 
     async def _is_known(self, live: Live) -> bool:
         """After a call of unknown fate: tells whether there is one message at most, and which."""

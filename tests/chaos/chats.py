@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import os
 import random
 import re
@@ -18,6 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ import msgspec
 
 from core.bus import embedded
 from core.bus.connection import Endpoint
-from core.chat.facts import DeliveryFailed, DeliveryPlanned
+from core.chat.facts import ChatReceived, DeliveryFailed, DeliveryPlanned
 from core.errors import SikaError
 from core.runtime import system
 from core.runtime.system import System
@@ -97,20 +97,24 @@ def answering(messages: Sequence[dict[str, Any]]) -> Turn:
 
 
 class Fates:
-    """What the log says of deliveries that ended without having arrived for certain."""
+    """What the log says: the order of the messages, and deliveries that ended without having arrived for certain."""
 
     def __init__(self, running: System) -> None:
         self._running, self._seq = running, 0
         self._texts: dict[str, str] = {}
         self.failed: dict[str, DeliveryFailed] = {}
         """By plan."""
+        self.received: dict[str, int] = {}
+        """Sequences of messages, by text: a platform delivers what was not acknowledged after what came later."""
 
     async def look(self) -> None:
         """Reads the log on."""
         last = await self._running.log.last()
         async for record in self._running.log.between(self._seq, last):
             event = record.event
-            if isinstance(event, DeliveryPlanned):
+            if isinstance(event, ChatReceived):
+                self.received.setdefault(event.text, record.seq)
+            elif isinstance(event, DeliveryPlanned):
                 self._texts[event.plan] = event.text
             elif isinstance(event, DeliveryFailed):
                 self.failed[event.plan] = event
@@ -167,7 +171,7 @@ class Talk:
 
     def judge(self, tally: Tally) -> None:
         texts = self._town.answers(self._person)
-        order = list[int]()
+        order = list[tuple[int, int]]()
         for question in self._questions():
             begin = f"answer {self._person}-{question.turn}: "
             there = [number for number, text in enumerate(texts) if begin in text]
@@ -183,8 +187,11 @@ class Talk:
             if answer(str(self._person), str(question.turn)) not in " ".join(texts[there[0]].split()):
                 tally.garbled += 1
                 tally.stories.append(f"garbled: {question}: {texts[there[0]]!r}")
-            order.append(there[0])
-        tally.out_of_order += sum(a > b for a, b in itertools.pairwise(order))
+            order.append((self._fates.received.get(question.text, 0), there[0]))
+        places = [place for _, place in sorted(order)]
+        tally.out_of_order += sum(a > b for a, b in pairwise(places))
+        if places != sorted(places):
+            tally.stories.append(f"out of order: {order}: {texts}")
 
 
 class Reaper:

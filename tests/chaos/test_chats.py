@@ -1,0 +1,21 @@
+"""A small storm over each chat platform: see `tests.chaos.chats`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.chats import storm
+from tests.chaos.towns import TOWNS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("platform", TOWNS)
+async def test_every_message_is_answered_once(tmp_path: Path, platform: str) -> None:
+    tally = await storm(tmp_path, TOWNS[platform](), people=4, turns=2, kills=2, seed=7)
+    assert tally.faults() == 0, tally.report()
+    assert tally.messages == 8
+    assert tally.kills
+    assert tally.connections == 1
