@@ -118,7 +118,9 @@ class Store:
         now, pace, chat = time.monotonic(), self.traits.pace, target.chat
         self.calls.append(Call(method, chat, key, now))
         self.called.set()
-        self._count(self._times, SHORT_SECOND, pace.per_second, now, f"{method}: more than {pace.per_second} in a second")
+        self._count(
+            self._times, SHORT_SECOND, pace.per_second, now, f"{method}: more than {pace.per_second} in a second"
+        )
         if method == "working":
             return None
         if now < self._refused.get(chat, 0.0):
