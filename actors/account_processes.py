@@ -68,34 +68,34 @@ class Supervisor:
             while True:
                 self._entered, config = anyio.Event(), self._source.current()
                 try:
-                    wanted = await self._wanted()
+                    names = await self._enabled()
                 except Unavailable as error:
                     log.warning("accounts are looked at later", error=str(error))
                     await anyio.sleep(LOOK_SECONDS)
                     continue
-                for name in self._running.keys() - wanted:
+                for name in self._running.keys() - names:
                     self._running.pop(name).cancel()
-                for name in sorted(wanted - self._running.keys()):
+                for name in sorted(names - self._running.keys()):
                     scope = self._running[name] = anyio.CancelScope()
                     tasks.start_soon(self._keep, name, scope)
                 while self._source.current() is config and not self._entered.is_set():
                     with anyio.move_on_after(LOOK_SECONDS):
                         await self._entered.wait()
 
-    async def _wanted(self) -> set[str]:
+    async def _enabled(self) -> set[str]:
         """Returns the accounts that have a child. Raises `Unavailable`."""
         config = self._source.current()
         if config.channels.processes == "external":
             return set()
-        wanted = set()
+        names = set()
         for name, account in (await self._accounts.all()).items():
             if account.settings.enabled:
                 try:
                     platforms.traits(account.platform, config)
-                    wanted.add(name)
+                    names.add(name)
                 except Invalid as error:
                     log.error("account has no process", account=name, problem=str(error))
-        return wanted
+        return names
 
     async def _watch_log(self) -> None:
         """Notices that credentials were entered, or are void."""

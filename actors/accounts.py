@@ -65,7 +65,7 @@ STOP_SECONDS = 5.0
 
 
 class Link(msgspec.Struct, frozen=True):
-    """What a supervised process is told: the NATS to use. `token`: of an embedded one, else empty."""
+    """The NATS that a supervised process uses. `token`: of an embedded one, else empty."""
 
     url: str
     token: str = ""

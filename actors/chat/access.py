@@ -44,8 +44,8 @@ def admitted(event: ChatReceived, settings: AccountSettings, *, open_to_the_worl
     if settings.people:
         if event.sender in settings.people:
             return ADMITTED
-        told = open_to_the_world and target.kind == "private"
-        return Verdict("refused" if told else "ignored", "the person is not in allowed_users")
+        learns = open_to_the_world and target.kind == "private"
+        return Verdict("refused" if learns else "ignored", "the person is not in allowed_users")
     if open_to_the_world and not (settings.allow_everyone or listed_chat):
         return Verdict("refused", "nobody is in allowed_users")
     return ADMITTED

@@ -123,14 +123,14 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         if run.request.origin is None or target is None:
             return
         conversation = run.request.origin.conversation
-        said = answers.plans(ctx.record, run, state, target)
-        asked = {plan.question for plan in said} - {""}
-        again = await self._replacements(conversation, asked, questions.AGAIN)
+        plans = answers.plans(ctx.record, run, state, target)
+        closed = {plan.question for plan in plans} - {""}
+        again = await self._replacements(conversation, closed, questions.AGAIN)
 
         def decide(known: Conversation) -> Sequence[Event]:
-            if said[0].plan in known.plans:
+            if plans[0].plan in known.plans:
                 return []
-            return [*(plan for plan in again if plan.plan not in known.plans), *said]
+            return [*(plan for plan in again if plan.plan not in known.plans), *plans]
 
         await self._chats.decide(conversation, decide, actor=self.name, cause=ctx.record.id)
 
@@ -147,10 +147,10 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         if reason := refusal(push, state.user, self._config.current(), known, connections):
             log.warning("an outcome is not delivered", run=run.id, channel=push.channel, reason=reason)
             return
-        said = answers.pushed(ctx.record, run, state, push.target)
+        plan = answers.pushed(ctx.record, run, state, push.target)
 
         def decide(known: Conversation) -> Sequence[Event]:
-            return [] if said.plan in known.plans else [said]
+            return [] if plan.plan in known.plans else [plan]
 
         await self._chats.decide(push.conversation, decide, actor=self.name, cause=ctx.record.id)
 
@@ -164,12 +164,12 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
             raise Invalid("This conversation is not in a chat: say it in your answer.")
         if not command.text.strip():
             raise Invalid("text: must not be blank")
-        said = DeliveryPlanned(
+        fact = DeliveryPlanned(
             plan=answers.plan_id(command.run, command.call), purpose="push", target=target, text=command.text
         )
 
         def decide(known: Conversation) -> Sequence[Event]:
-            return [] if said.plan in known.plans else [said]
+            return [] if fact.plan in known.plans else [fact]
 
         await self._chats.decide(run.request.origin.conversation, decide, actor=self.name)
         return "Sent."
@@ -190,13 +190,11 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
             cause=ctx.record.id,
         )
 
-    async def _replacements(self, conversation: str, asked: set[str], line: str) -> list[DeliveryPlanned]:
+    async def _replacements(self, conversation: str, of: set[str], line: str) -> list[DeliveryPlanned]:
         """Returns what takes the buttons from the open ones of some questions."""
         state = await self._chats.load(conversation)
-        found = [
-            await planned(self._log, conversation, plan) for plan in state.plans.values() if plan.question in asked
-        ]
-        return [replacing(plan, line) for plan in found if plan is not None]
+        shown = [await planned(self._log, conversation, plan) for plan in state.plans.values() if plan.question in of]
+        return [replacing(plan, line) for plan in shown if plan is not None]
 
 
 def _at_once(turn: Turn, account: str) -> bool:

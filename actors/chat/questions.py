@@ -64,10 +64,10 @@ def of_messages(messages: Sequence[Message]) -> Question | None:
     """Returns the question with which a conversation ends."""
     if not asks_person(messages):
         return None
-    asked = next(message for message in reversed(messages) if str(message.get("id")).startswith(CLARIFICATION))
-    options = options_of(asked)
+    question = next(message for message in reversed(messages) if str(message.get("id")).startswith(CLARIFICATION))
+    options = options_of(question)
     buttons = [Button(option["id"].replace("option-", "o"), option["label"]) for option in options]
-    return Question(str(asked["id"]), text_of(asked.get("content", "")), tuple(buttons))
+    return Question(str(question["id"]), text_of(question.get("content", "")), tuple(buttons))
 
 
 def options_of(message: Message) -> list[Json]:

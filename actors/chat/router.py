@@ -1,4 +1,4 @@
-"""What becomes of a turn: who may talk is checked, then it is a choice, a command, an answer, or a run.
+"""Routes turns: access is checked, then a turn is a choice, a command, an answer, or a run.
 
 Each decision is written as `chat.routed` after its effects, which are the same when they are repeated: the ids of
 threads, runs and plans derive from the message's key.
@@ -191,8 +191,8 @@ class Router:
         if plan in call.state.plans:
             return await self._end(call, "ignored", reason=reason)
         log.warning("a person may not talk to the agent", account=call.account, sender=sender, reason=reason)
-        said = msgspec.structs.replace(call.says(STRANGER.format(sender=sender)), plan=plan)
-        await self._end(call, "refused", said, reason=reason)
+        notice = msgspec.structs.replace(call.says(STRANGER.format(sender=sender)), plan=plan)
+        await self._end(call, "refused", notice, reason=reason)
 
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -200,15 +200,15 @@ class Router:
         """A message: the answer to a question, or the next one of the conversation."""
         place = await self._current(call)
         question = next(iter(questions.pending(place.state)), None) if place else None
-        asked = await self._planned(call, _plan_of(call.state, question)) if question else None
-        mine = asked is None or _may_decide(call, asked)
+        shown = await self._planned(call, _plan_of(call.state, question)) if question else None
+        mine = shown is None or _may_decide(call, shown)
         if question and question.approval and not mine:  # others would have the call given up by writing on
             return await self._end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
         answers_it = question and mine and not any(message.has_files for message in call.turn.messages)
-        if place and question and answers_it and (asked or not question.approval):
+        if place and question and answers_it and (shown or not question.approval):
             option = question.option(call.turn.text)
             if option is not None:
-                return await self._decide(call, place, question, option, asked, "answer")
+                return await self._decide(call, place, question, option, shown, "answer")
             if not question.approval and place.state.paused is not None:
                 return await self._resume(call, place, question, call.turn.text, [], "answer")
         closed = await self._close(call, place) if place else []
@@ -316,20 +316,20 @@ class Router:
         choice = call.first.event.choice
         assert choice is not None
         plan = call.state.plans.get(choice.plan)
-        asked = await self._planned(call, choice.plan)
-        if plan is None or asked is None:
+        shown = await self._planned(call, choice.plan)
+        if plan is None or shown is None:
             return await self._end(call, "ignored", reason="a button of a message that is not remembered")
-        if not _may_decide(call, asked):
+        if not _may_decide(call, shown):
             return await self._end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
-        call = call._replace(user=asked.user)
-        state = await self._threads.load(asked.thread)
+        call = call._replace(user=shown.user)
+        state = await self._threads.load(shown.thread)
         if (run := call.id("run")) in state.runs:  # before a crash
-            return await self._end(call, "choice", thread=asked.thread, run=run)
-        question = next((each for each in questions.pending(state) if each.id == asked.question), None)
+            return await self._end(call, "choice", thread=shown.thread, run=run)
+        question = next((each for each in questions.pending(state) if each.id == shown.question), None)
         option = next((each for each in question.buttons if each.id == choice.button), None) if question else None
         if question is None or option is None or not plan.question:
             return await self._end(call, "choice", call.says(DECIDED), reason="decided already")
-        await self._decide(call, Place(asked.thread, state), question, option, asked, "choice")
+        await self._decide(call, Place(shown.thread, state), question, option, shown, "choice")
 
     async def _decide(
         self,
@@ -337,12 +337,12 @@ class Router:
         place: Place,
         question: Question,
         option: Button,
-        asked: DeliveryPlanned | None,
+        shown: DeliveryPlanned | None,
         outcome: str,
     ) -> None:
         """Takes an option of a question."""
         line = questions.decided(option, call.who, approval=question.approval)
-        closed = [replacing(asked, line)] if asked is not None else []
+        closed = [replacing(shown, line)] if shown is not None else []
         if question.approval:
             return await self._resume(call, place, question, {"decision": option.id}, closed, outcome)
         message = next(message for message in place.state.messages if message.get("id") == question.id)
@@ -380,12 +380,12 @@ class Router:
         """Returns what takes the buttons from the open questions of a thread, as the conversation goes on."""
         closed = []
         for plan, about in call.state.plans.items():
-            asked = await self._planned(call, plan) if about.question else None
-            if asked is None or asked.thread != place.id:
+            shown = await self._planned(call, plan) if about.question else None
+            if shown is None or shown.thread != place.id:
                 continue
-            approval = asked.question in place.state.approvals
+            approval = shown.question in place.state.approvals
             line = questions.GONE_ON if approval else f"➡️ Answered by {call.who}"
-            closed.append(replacing(asked, line))
+            closed.append(replacing(shown, line))
         return closed
 
     async def _planned(self, call: Call, plan: str | None) -> DeliveryPlanned | None:
@@ -611,9 +611,9 @@ def _forgotten(place: Place) -> list[Event]:
     if start is None:
         return []
     base, input_ = start
-    asked = {message.get("id") for message in input_.get("messages", ())}
+    ids = {message.get("id") for message in input_.get("messages", ())}
     before = place.state.values_at(place.state.commit_at(base)).get("messages", ())
-    if any(message.get("id") in asked for message in before):  # the first question has no checkpoint before it
+    if any(message.get("id") in ids for message in before):  # the first question has no checkpoint before it
         return [StatePatched(values={"messages": [{"type": "remove", "id": REMOVE_ALL}]})]
     return [StatePatched(values={"messages": []}, base=base)]
 

@@ -17,7 +17,7 @@ _AGENT = re.compile(r"[a-z0-9-]+")
 
 
 class NoAgent(Invalid):
-    """What is configured cannot be the name of an agent. The person is told."""
+    """The configured agent cannot be the name of one. The person reads the reason."""
 
 
 class Setup(NamedTuple):

@@ -41,7 +41,7 @@ class Turn(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What was written and said, of all messages."""
+        """The texts and transcripts of all messages."""
         parts = [text for message in self.messages for text in _texts(message.event)]
         return "\n\n".join(part for part in parts if part)
 

@@ -1,4 +1,4 @@
-"""What is said on a chat platform, and what is shown while it is being thought of: the actors of one account.
+"""Deliveries to a chat platform, and drafts while a run is at work: the actors of one account.
 
 They run in the account's process, which holds the only connection to the platform. Reading order: `pacing.py` (when a
 call may be made) → `outlet.py` (calls and facts) → `delivering.py` (plans) → `drafts.py` with `progress.py` (answers

@@ -83,7 +83,7 @@ class Ended(Exception):
 
 @dataclass(slots=True)
 class _Progress:
-    """What this process knows of a plan beyond the log."""
+    """The state of a plan in this process, beyond the log."""
 
     sent: dict[int, str] = field(default_factory=dict)
     """Messages of parts that the platform has, and the log not yet."""

@@ -1,4 +1,4 @@
-"""What the actors of one account share: its platform, the pace of its calls, its conversations and their facts."""
+"""Shared parts of the actors of one account: its platform, the pace of its calls, its conversations and their facts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALL_SECONDS = 60.0
 FILE_SECONDS = 300.0
 """Timeout of a call that carries a file."""
 ERRORS = (Unavailable, ChatGone, Rejected, CredentialsDead)
-"""What `Outlet.call` raises; `RateLimited` and `FateUnknown` are kinds of `Unavailable`."""
+"""Errors of `Outlet.call`; `RateLimited` and `FateUnknown` are kinds of `Unavailable`."""
 
 
 class Outlet:

@@ -33,7 +33,7 @@ NEVER = float("-inf")
 
 
 class Later(Exception):
-    """What was to be done must be done again after `seconds`, not before."""
+    """The step is to be repeated after `seconds`, not before."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:g} s")

@@ -34,14 +34,14 @@ class Progress:
         self._growing = Growing(run, state)
         self._run = run
         self._subjects: dict[str, str] = {}
-        """What calls are about, by id."""
+        """Subjects of calls, by id."""
         self._tools: dict[str, str] = {}
         """Calls at work, by id."""
         self._subagents: dict[str, str] = {}
         """Subagents at work, by call."""
         self._todos: Sequence[Any] = state.values.get("todos") or ()
         self._said = ""
-        """What the assistant had said before."""
+        """Earlier texts of the assistant."""
         if (begun := state.runs.get(run)) is not None:
             self._recollect(begun, state)
 

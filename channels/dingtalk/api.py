@@ -26,7 +26,7 @@ TRANSFER_SECONDS = 300.0
 RENEWAL_SECONDS = 300.0
 """A token is not used in its last seconds (contract channels §5)."""
 THROTTLE_SECONDS = 1.0
-"""How long to wait after a refusal for the rate that does not say how long."""
+"""Seconds to wait after a refusal for the rate that names no time."""
 CHUNK = 256 << 10
 GONE = (
     "chatbotnotfound",

@@ -22,7 +22,7 @@ from core.chat.port import ChatGone, Content, RateLimited, Rejected
 from core.errors import Invalid, Unavailable
 
 COOL_DOWN_SECONDS = 1800.0
-"""How long answers go without cards after repeated failures (research im-platforms §2.4)."""
+"""Seconds for which answers go without cards after repeated failures (research im-platforms §2.4)."""
 FAILURES = 3
 """In a row, over all answers of the account."""
 CONTENT = "content"

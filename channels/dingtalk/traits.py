@@ -1,4 +1,4 @@
-"""What is true of DingTalk, for code that must not import its SDK."""
+"""Traits of DingTalk, for code that must not import its SDK."""
 
 from __future__ import annotations
 

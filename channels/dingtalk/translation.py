@@ -1,4 +1,4 @@
-"""What DingTalk sends, as facts: messages of people and pressed buttons."""
+"""Translates what DingTalk sends into facts: messages of people and pressed buttons."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Press(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Action(msgspec.Struct, frozen=True, array_like=True):
-    """What a button's id says. The platform hands it back as it was; a card of its own has room for nothing else."""
+    """The content of a button's id. The platform hands it back as it was; its own card has room for nothing else."""
 
     plan: str
     button: str

@@ -1,4 +1,4 @@
-"""What is said, as cards (JSON 2.0): the platform's only messages with Markdown, buttons and later changes. Pure."""
+"""Messages as cards (JSON 2.0): the platform's only messages with Markdown, buttons and later changes. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLANK = "…"
 NOTHING = "\u200b"
 """In place of an empty answer and of an empty status: the platform takes no empty text."""
 TYPING = {"print_frequency_ms": {"default": 30}, "print_step": {"default": 8}, "print_strategy": "fast"}
-"""How people's programs show what was added: 8 characters every 30 ms. By default it is one every 70 ms."""
+"""The pace at which clients show what was added: 8 characters every 30 ms. By default it is one every 70 ms."""
 LONG = 20_000
 """Characters from which on Markdown is read in a thread."""
 

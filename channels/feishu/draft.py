@@ -111,7 +111,7 @@ class FeishuDraft:
         """False once the platform has closed the card for changes of single elements."""
         self._text: str | None = None
         self._status: str | None = None
-        """What is shown; None if unknown."""
+        """The text on the card; None if unknown."""
         self._whole: tuple[str, str] | None = None
         """A source and its first part. What follows the source is not split again: that takes long for long texts."""
 

@@ -75,7 +75,7 @@ SCOPES: Sequence[tuple[str, Sequence[str]]] = (
     ("answers that grow", ("cardkit:card:write",)),
     ("names of people", ("contact:user.base:readonly",)),
 )
-"""What the bot needs and the permissions of which one suffices."""
+"""Abilities that the bot needs, and the permissions of which one suffices."""
 
 
 def connect(settings: Mapping[str, Any]) -> FeishuPlatform:

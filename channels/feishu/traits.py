@@ -1,4 +1,4 @@
-"""What is true of Feishu and Lark. Imports no SDK."""
+"""Traits of Feishu and Lark. Imports no SDK."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Quote(NamedTuple):
 
 class Item(NamedTuple):
     checked: bool | None
-    """Of a task list: whether it is done. None in other lists."""
+    """True if an item of a task list is done; None in other lists."""
     children: tuple[Block, ...]
 
 

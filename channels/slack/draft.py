@@ -31,7 +31,7 @@ class SlackDraft:
         self._streaming = bool(message) and platform.has_streams(target)
         """The message may be an open stream."""
         self._streamed: str | None = None
-        """What the stream shows; None if the message is updated instead."""
+        """The text of the stream; None if the message is updated instead."""
         self._shown: tuple[str, str] | None = None
         self._begun = False
 

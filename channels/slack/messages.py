@@ -1,4 +1,4 @@
-"""What our messages look like to Slack: blocks, the text of notifications, and the key by which they are recognised."""
+"""Our messages in Slack's form: blocks, the text of notifications, and the key by which they are recognised."""
 
 from __future__ import annotations
 

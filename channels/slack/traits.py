@@ -1,4 +1,4 @@
-"""What is true of Slack, for parts of the server that must not import its SDK."""
+"""Traits of Slack, for parts of the server that must not import its SDK."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ class Timing(NamedTuple):
     """Times of polling, in seconds."""
 
     poll: int = 30
-    """How long Telegram holds a poll that has nothing to answer."""
+    """Seconds for which Telegram holds a poll that has nothing to answer."""
     grace: float = 10.0
-    """How much later the answer may come before the connection counts as dead."""
+    """Seconds by which the answer may be late before the connection counts as dead."""
     first_pause: float = 1.0
     """The pause after the first failure; it doubles with each one that follows."""
     longest_pause: float = 60.0
@@ -56,7 +56,7 @@ class Timing(NamedTuple):
     quiet: float = 60.0
     """Time without a conflict after which there is no other poller. Two pollers have answers in between."""
     custody: float = 60.0
-    """How long the log may take for a message, before it counts as out of reach."""
+    """Seconds that the log may take for a message, before it counts as out of reach."""
     acknowledgement: float = 5.0
 
 

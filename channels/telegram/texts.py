@@ -1,4 +1,4 @@
-"""What a message shows: text with entities, and inline keyboards."""
+"""The content of messages: text with entities, and inline keyboards."""
 
 from __future__ import annotations
 

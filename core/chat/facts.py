@@ -132,7 +132,7 @@ class ChatFetched(Event, frozen=True):
 
 
 class ChatRouted(Event, frozen=True):
-    """What became of a message: a run, or the outcome (`command`, `choice`, `answer`, `steered`, `ignored`, `refused`,
+    """The message became a run, or had another outcome (`command`, `choice`, `answer`, `steered`, `ignored`, `refused`,
     `merged`: it is part of another message's turn)."""
 
     message: str

@@ -18,7 +18,7 @@ REASON_CHARACTERS = 500
 
 
 class Meter:
-    """What an account's connection does: a `Report`, and counts."""
+    """Records the life of an account's connection: a `Report`, and counts."""
 
     def __init__(self, account: str, process: str) -> None:
         self._account = account

@@ -36,7 +36,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """What stands in the message. `seconds`: the lease; 0 once it was given back."""
+    """The content of the message. `seconds`: the lease; 0 once it was given back."""
 
     name: str
     seconds: float

@@ -34,10 +34,10 @@ def names() -> list[str]:
 def traits(platform: str, config: Config) -> Traits:
     """Returns what is true of a platform. Raises `Invalid` for one that is not there."""
     module = _module(platform, "traits", config)
-    found = getattr(module, "TRAITS", None)
-    if not isinstance(found, Traits):
+    declared = getattr(module, "TRAITS", None)
+    if not isinstance(declared, Traits):
         raise Invalid(f"channels.{platform}: {module.__name__} has no TRAITS")
-    return found
+    return declared
 
 
 def connect(account: Account, config: Config) -> Platform:

@@ -58,7 +58,7 @@ class CredentialsDead(Invalid):
 
 
 class Pace(NamedTuple):
-    """How often a platform lets itself be talked to."""
+    """The rates that a platform permits."""
 
     edit_seconds: float
     """Least time between edits of a message, in a private chat."""
@@ -79,7 +79,7 @@ class Credential(NamedTuple):
 
 
 class Traits(NamedTuple):
-    """What is true of a platform, for who must not import its SDK."""
+    """Properties of a platform, for code that must not import its SDK."""
 
     name: str
     title: str
@@ -100,7 +100,7 @@ class Traits(NamedTuple):
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What a message shows. `text`: one part, in Markdown. `status`: a quiet line below, as what the agent does now."""
+    """The content of a message. `text`: one part, in Markdown. `status`: a quiet line below, as the tool at work."""
 
     text: str
     status: str = ""
@@ -118,7 +118,7 @@ class Finding(NamedTuple):
 
 
 class Report(Protocol):
-    """What an account's connection says of itself: called by `Platform.listen`."""
+    """Takes notice of an account's connection: called by `Platform.listen`."""
 
     def connected(self) -> None: ...
 

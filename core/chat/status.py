@@ -1,4 +1,4 @@
-"""What the process of an account says of it: asked over the bus, stored nowhere."""
+"""The status of an account, from its process: asked over the bus, stored nowhere."""
 
 from __future__ import annotations
 

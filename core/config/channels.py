@@ -16,7 +16,7 @@ _PLATFORM = re.compile(r"[a-z]+")
 
 
 class SessionLayer(Section, frozen=True, kw_only=True):
-    """How runs of one person's messages are set up."""
+    """Settings of the runs of one person's messages."""
 
     assistant_id: str | None = None
     """The agent that answers: `lead_agent`, or a custom one."""
@@ -27,7 +27,7 @@ class SessionLayer(Section, frozen=True, kw_only=True):
 
 
 class Session(SessionLayer, frozen=True, kw_only=True):
-    """How runs are set up. A platform's settings win over those of all platforms, a person's over both."""
+    """Settings of runs. A platform's settings win over those of all platforms, a person's over both."""
 
     users: Mapping[str, SessionLayer] = {}
     """Settings of single people, by the platform's id."""
@@ -49,7 +49,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     require_mention: bool = True
     """True: in groups, only messages count that mention the bot or answer it."""
     on_busy: Literal["queue", "steer", "interrupt", "reject"] = "queue"
-    """What becomes of a message while a run works: it waits, goes to that run, ends it, or is refused."""
+    """The fate of a message while a run works: it waits, goes to that run, ends it, or is refused."""
     session: Session = Session()
 
     @property

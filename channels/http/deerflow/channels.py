@@ -87,8 +87,8 @@ async def get(call: Call) -> Service:
     accounts = await _accounts(call).all()
     enabled = {name: account.settings.enabled for name, account in accounts.items()}
     admin = call.principal.role == "admin"
-    found = await statuses(call.services.log.bus, enabled)
-    shown = {status.account: _shown(status, enabled[status.account], admin) for status in found}
+    reports = await statuses(call.services.log.bus, enabled)
+    shown = {status.account: _shown(status, enabled[status.account], admin) for status in reports}
     return Service(any(each.running for each in shown.values()), shown)
 
 
