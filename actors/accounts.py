@@ -129,7 +129,8 @@ async def linked(config: Config, on_end: Callable[[], None]) -> Endpoint:
         raise Invalid(f"--supervised: expected the address of NATS on standard input: {error}") from None
 
     def wait() -> None:
-        lines.read()
+        while os.read(sys.stdin.fileno(), 4096):  # unbuffered: at its exit, Python waits for the lock of a buffer
+            pass
         with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(on_end)
 
