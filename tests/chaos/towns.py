@@ -66,6 +66,8 @@ class Slack:
         return [seen.text for seen in self.server.answers(f"@p{person}")]
 
     def disturb(self, dice: random.Random) -> None:
+        if not self.server.sockets:
+            return  # it reconnects, and is let in
         faults, calls = self.server.faults, ("chat.postMessage", "chat.update", "chat.appendStream", "chat.stopStream")
         _one(
             dice,
@@ -142,6 +144,8 @@ class Feishu:
         return [message.text for message in self.server.seen(f"oc_private_p{person}") if not message.growing]
 
     def disturb(self, dice: random.Random) -> None:
+        if not self.server.sockets:
+            return  # it reconnects, and is let in
         faults, calls = self.server.faults, ("POST .*messages", "PUT .*content", "PATCH ", "POST .*cards")
         _one(
             dice,
@@ -180,6 +184,8 @@ class DingTalk:
         return [seen.text for seen in self.server.seen(f"p{person}") if not seen.streaming]
 
     def disturb(self, dice: random.Random) -> None:
+        if not self.server.sockets:
+            return  # it reconnects, and is let in
         faults, calls = self.server.faults, ("streaming", "createAndDeliver", "batchSend")
         _one(
             dice,
