@@ -218,10 +218,11 @@ class Reaper:
 
     def _accounts(self) -> list[int]:
         """Returns the processes of accounts."""
-        return [pid for pid in family(self._server.process.pid) if "channel" in _command(pid)]
+        return [pid for pid in family(self._server.process.pid) if "channel" in command_of(pid)]
 
 
-def _command(pid: int) -> list[str]:
+def command_of(pid: int) -> list[str]:
+    """Returns the command line of a process; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:

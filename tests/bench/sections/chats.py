@@ -17,7 +17,7 @@ from core.runtime.system import System
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, family, memory_bytes, percentile
 from tests.channels.telegram.server import TelegramServer
-from tests.chaos.chats import place
+from tests.chaos.chats import command_of, place
 from tests.chaos.towns import Telegram
 from tests.support.workers import wait_for
 
@@ -62,7 +62,7 @@ async def _measured(path: Path, idle: int, busy: int) -> tuple[list[float], list
         said = dict[str, float]()
         for turn in range(1, TURNS + 1):
             said |= await _talk(town, range(busy), turn)
-        account = next(pid for pid in family(server.process.pid) if "channel" in _command(pid))
+        account = next(pid for pid in family(server.process.pid) if "channel" in command_of(pid))
         return *await _times(running, town.server, first, said), memory_bytes(account)
 
 
@@ -136,9 +136,3 @@ async def _echo(bot: telegram.Bot) -> None:
             offset = update.update_id + 1
             if update.message is not None and update.message.text is not None:
                 await bot.send_message(update.message.chat_id, update.message.text)
-
-
-def _command(pid: int) -> list[str]:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    return []
