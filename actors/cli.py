@@ -6,19 +6,20 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from actors.cli_common import FAILED, INTERRUPTED, OK, WRONG, Command, count, options_of
+from actors.cli_log import log_commands
 
 if TYPE_CHECKING:
     import anyio
 
     from actors.compose import Options
     from channels.client.aio import AsyncSikaClient
-    from channels.terminal.digest import Digest
     from channels.terminal.doctor import Check, Finding
-    from channels.terminal.story import Story
     from core.chat.account import Accounts
     from core.config.settings import Config
     from core.identity.directory import Directory
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from core.runtime.system import System
     from core.skills.library import Library
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
-
-OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 GRACE_SECONDS = 25.0
 """Limit of a server's drain after SIGTERM: orchestrators kill after 30 seconds."""
 LEAVE_SECONDS = 2.0
@@ -139,43 +137,13 @@ def parser() -> argparse.ArgumentParser:
 
     threads = add("threads", _threads, "the latest threads: id, owner, status, age, title or first words")
     threads.add_argument("--user", metavar="ID", help="only of this user")
-    threads.add_argument("--limit", type=_count, default=20, metavar="N", help="default: 20")
+    threads.add_argument("--limit", type=count, default=20, metavar="N", help="default: 20")
 
     doctor = add("doctor", _doctor, "check this machine and the configuration")
     doctor.add_argument("--port", type=_port, help="the port that a server would listen on (default: as configured)")
     doctor.add_argument("--call", action="store_true", help="ask each model one short question, which may cost money")
 
-    log = add("log", None, "look into a thread's log").add_subparsers(required=True, metavar="WHAT")
-    for name, command, text in (
-        ("show", _log_show, "the events, one line each"),
-        ("tail", _log_tail, "the events, and new ones as they come"),
-        ("state", _log_state, "the state they fold to"),
-        ("why", _log_why, "the causes of an event or a call, from the person's message on"),
-        ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
-        ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@17)"),
-        ("verify", _log_verify, "check that the log is sound"),
-        ("replay", _log_replay, "execute the recorded runs again and compare"),
-    ):
-        subparser = add(name, command, text, log)
-        subparser.add_argument("thread", nargs="?" if name == "verify" else None)
-        if name == "verify":
-            subparser.add_argument("--all", action="store_true", help="every thread of the log")
-        if name == "diff":
-            subparser.add_argument("other")
-            subparser.add_argument("--whole", action="store_true", help="the steps before the first difference, too")
-        if name == "why":
-            subparser.add_argument("place", metavar="SEQ|CALL|ID", help="a sequence, a call's id, an event's id")
-        if name == "state":
-            subparser.add_argument("--at", type=_count, metavar="SEQ", help="after this event (default: the last)")
-            subparser.add_argument("--path", metavar="PATH", help="a part of it, such as messages[-1].content")
-        if name in ("show", "tail", "state", "why", "tree", "diff"):
-            subparser.add_argument("--json", action="store_true")
-        if name == "show":
-            subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
-        if name in ("show", "tail"):
-            subparser.add_argument("--after", type=_count, default=0, metavar="SEQ", help="only events after this one")
-        if name == "replay":
-            subparser.add_argument("--until", type=_count, metavar="SEQ", help="only events up to this one")
+    log_commands(add)
 
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")
@@ -193,7 +161,7 @@ def parser() -> argparse.ArgumentParser:
     dlq = add("dlq", None, "dead letters: what could not be processed").add_subparsers(required=True, metavar="WHAT")
     add("list", _dlq_list, "the letters and their reasons", dlq)
     again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters", dlq)
-    again.add_argument("letters", nargs="*", type=_count, metavar="SEQ", help="only these (default: all)")
+    again.add_argument("letters", nargs="*", type=count, metavar="SEQ", help="only these (default: all)")
 
     mcp = add("mcp", None, "the Model Context Protocol").add_subparsers(required=True, metavar="WHAT")
     serving = add("serve", _mcp_serve, "offer the running server's conversations on standard input and output", mcp)
@@ -278,7 +246,7 @@ def parser() -> argparse.ArgumentParser:
         if name in ("show", "export", "history", "rollback"):
             subparser.add_argument("name")
         if name == "rollback":
-            subparser.add_argument("version", type=_count)
+            subparser.add_argument("version", type=count)
         if name == "import":
             subparser.add_argument("path", type=Path)
             subparser.add_argument("--name", help="call it so")
@@ -334,7 +302,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     _log_to_stderr(load(arguments.config).log_level)
     with anyio.CancelScope() as starting:
         stop = _on_signals(starting)
-        async with compose.serve(_options(arguments)) as url:
+        async with compose.serve(options_of(arguments)) as url:
             starting.shield = True  # from here on nothing is cancelled: leaving the block drains
             print(f"Sika is ready on {url} (Ctrl-C stops it)", flush=True)
             await stop.wait()
@@ -402,7 +370,7 @@ async def _chat(arguments: argparse.Namespace) -> int:
     from channels.terminal.prompt import piped
     from core.errors import Unavailable
 
-    options = _options(arguments)
+    options = options_of(arguments)
     terminal = sys.stdin is None or sys.stdin.isatty()
     text = "" if terminal or arguments.message is None else await piped()
     if arguments.url:
@@ -434,7 +402,7 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
     def shown(thread: str, path: str) -> str:
         return f"{url}/api/threads/{thread}/artifacts{path}" if arguments.url else host_path(home, thread, path)
 
-    home = _options(arguments).home
+    home = options_of(arguments).home
     key = os.environ.get(API_KEY) or None
     connect = partial(AsyncSikaClient, url=url, api_key=key, locate=locate, plan_mode=arguments.plan)
     try:
@@ -462,7 +430,7 @@ async def _acp(arguments: argparse.Namespace) -> int:
     from channels.terminal.chat import API_KEY, explained
     from core.errors import SikaError
 
-    options = _options(arguments)
+    options = options_of(arguments)
     url = arguments.url or announced(options.home)
 
     async def talk(url: str, locate: Callable[[], str | None]) -> int:
@@ -490,7 +458,7 @@ async def _threads(arguments: argparse.Namespace) -> int:
     from channels.terminal.text import age, one_line
     from core.views.overview import newest
 
-    home = _options(arguments).home
+    home = options_of(arguments).home
     now = datetime.now(UTC)
     for thread in await anyio.to_thread.run_sync(newest, home, arguments.user, arguments.limit):
         facts = f"{one_line(thread.user, 36):<10} {thread.status:<11} {age(thread.updated_at, now):>6}"
@@ -549,7 +517,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     from core.config.load import load
     from core.errors import Invalid
 
-    options = _options(arguments)
+    options = options_of(arguments)
     checks: list[tuple[str, Check]] = [
         ("Python", doctor.python),
         ("configuration", partial(doctor.configuration, options.config, options.home)),
@@ -678,7 +646,7 @@ async def _prompt_show(arguments: argparse.Namespace) -> int:
         "is_bootstrap": arguments.bootstrap,
         "is_plan_mode": arguments.plan,
     }
-    options = _options(arguments)
+    options = options_of(arguments)
     async with compose.attach(options) as system:
         plan = await compose.plan(system, RunRequested(context=context), arguments.user, options)
     prompt = "\n\n".join([plan.prompt, *([Todos().system_prompt] if plan.todos else [])])
@@ -687,110 +655,6 @@ async def _prompt_show(arguments: argparse.Namespace) -> int:
     if plan.todos:
         print(f"hash without the list of steps, as run.started has it: {short_hash(plan.prompt)}", file=sys.stderr)
     return OK
-
-
-# ── log ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def _log_show(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal import log
-
-    async with compose.attach(_options(arguments)) as system:
-        story, after = _digest() if arguments.brief else _story(), arguments.after
-        await log.show(system.log, arguments.thread, print, after=after, raw=arguments.json, story=story)
-    return OK
-
-
-async def _log_tail(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal import log
-
-    def write(line: str) -> None:
-        print(line, flush=True)
-
-    async with compose.attach(_options(arguments)) as system:
-        story, after = _story(), arguments.after
-        await log.tail(system.log, arguments.thread, write, after=after, raw=arguments.json, story=story)
-    return OK
-
-
-async def _log_state(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal import log
-    from channels.terminal.text import style_of
-
-    async with compose.attach(_options(arguments)) as system:
-        style, at, path = style_of(sys.stdout), arguments.at, arguments.path
-        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style, at=at, path=path)
-    return OK
-
-
-async def _log_why(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal import log
-    from channels.terminal.text import style_of
-
-    async with compose.attach(_options(arguments)) as system:
-        style, place = style_of(sys.stdout), arguments.place
-        await log.why(system.log, arguments.thread, place, print, raw=arguments.json, style=style)
-    return OK
-
-
-async def _log_tree(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal import log
-    from channels.terminal.text import style_of
-
-    async with compose.attach(_options(arguments)) as system:
-        await log.tree(system.log, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
-    return OK
-
-
-async def _log_diff(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal import log
-    from channels.terminal.text import style_of
-
-    async with compose.attach(_options(arguments)) as system:
-        sides, style = (arguments.thread, arguments.other), style_of(sys.stdout)
-        raw, whole = arguments.json, arguments.whole
-        different = await log.diff(system.log, *sides, print, raw=raw, whole=whole, style=style)
-    return FAILED if different else OK
-
-
-async def _log_verify(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal.verify import Verdict, verify, verify_all
-    from core.errors import Invalid
-
-    if arguments.all == (arguments.thread is not None):
-        raise Invalid("log verify: name a thread, or --all")
-    async with compose.attach(_options(arguments)) as system:
-        if not arguments.all:
-            verdict = await verify(system.log, arguments.thread)
-            print("\n".join(verdict.lines()))
-            return FAILED if verdict.problems else OK
-        verdicts: list[Verdict] = []
-        async for thread_id, verdict in verify_all(system.log):
-            verdicts.append(verdict)
-            if verdict.problems:
-                print(f"thread {thread_id}", *(f"  {line}" for line in verdict.lines()), sep="\n", flush=True)
-    unsound = sum(bool(verdict.problems) for verdict in verdicts)
-    events, runs = sum(verdict.events for verdict in verdicts), sum(verdict.runs for verdict in verdicts)
-    counted = f"{len(verdicts)} threads, {events} events, {runs} runs"
-    print(f"{unsound} threads have problems, of {counted}" if unsound else f"ok: {counted}")
-    return FAILED if unsound else OK
-
-
-async def _log_replay(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal.log import replayed
-
-    async with compose.attach(_options(arguments)) as system:
-        text, code = replayed(await compose.replay(system, arguments.thread, arguments.until, _options(arguments)))
-    print(text)
-    return code
 
 
 # ── actors, dlq and projections ─────────────────────────────────────────────────────────────────────────────────────
@@ -803,7 +667,7 @@ async def _actors(arguments: argparse.Namespace) -> int:
     from channels.terminal import actors
     from core.runtime.vitals import overview
 
-    async with compose.attach(_options(arguments)) as system:
+    async with compose.attach(options_of(arguments)) as system:
         report = await overview(system.bus, await system.log.last())
     print(msgspec.json.encode(report).decode() if arguments.json else "\n".join(actors.lines(report)))
     return OK
@@ -858,7 +722,7 @@ async def _dlq_list(arguments: argparse.Namespace) -> int:
     from channels.terminal import dlq
 
     count = 0
-    async with compose.attach(_options(arguments)) as system:
+    async with compose.attach(options_of(arguments)) as system:
         async for letter in dlq.letters(system.bus):
             count += 1
             print(letter.line())
@@ -870,7 +734,7 @@ async def _dlq_redrive(arguments: argparse.Namespace) -> int:
     from actors import compose
     from channels.terminal import dlq
 
-    async with compose.attach(_options(arguments)) as system:
+    async with compose.attach(options_of(arguments)) as system:
         sent = await dlq.redrive(system.bus, system.queue, arguments.letters)
     for letter in sent:
         print(letter.line())
@@ -884,7 +748,7 @@ async def _mcp_serve(arguments: argparse.Namespace) -> int:
     from channels.terminal.chat import API_KEY
     from core.errors import Unavailable
 
-    home, url = _options(arguments).home, (arguments.url or "").rstrip("/")
+    home, url = options_of(arguments).home, (arguments.url or "").rstrip("/")
     locate = (lambda: url) if url else (lambda: announced(home))
     if locate() is None:
         raise Unavailable(f"no server is running in {home}; start one with `sika serve`, or name one with --url")
@@ -917,7 +781,7 @@ async def _mcp(arguments: argparse.Namespace) -> AsyncIterator[tuple[System, Ser
     from core.mcp.servers import Directory as Servers
     from core.seal import Seal
 
-    options = _options(arguments)
+    options = options_of(arguments)
     async with compose.attach(options) as system:
         yield system, Servers(system.log, ConfigSource(options.config).current, Seal(options.home))
 
@@ -1013,7 +877,7 @@ async def _accounts(arguments: argparse.Namespace) -> AsyncIterator[tuple[System
     from core.config.load import ConfigSource
     from core.seal import Seal
 
-    options = _options(arguments)
+    options = options_of(arguments)
     source = ConfigSource(options.config)
     async with compose.attach(options) as system:
         yield system, Accounts(system.log, source.current, Seal(options.home)), source.current()
@@ -1059,7 +923,7 @@ async def _client(
     from channels.terminal.chat import API_KEY, explained
     from core.errors import SikaError, Unavailable
 
-    home = _options(arguments).home
+    home = options_of(arguments).home
     url = announced(home)
     if url is None or not await healthy(url):
         raise Unavailable(f"no server is running in {home}; {hint}")
@@ -1086,7 +950,7 @@ async def _directory(arguments: argparse.Namespace) -> AsyncIterator[Directory]:
     from core.identity.directory import Directory
     from core.identity.installation import Installation
 
-    options = _options(arguments)
+    options = options_of(arguments)
     async with compose.attach(options) as system:
         yield Directory(system.log, Installation(options.home))
 
@@ -1192,7 +1056,7 @@ async def _agent(arguments: argparse.Namespace) -> int:
     def warn(text: str) -> None:
         print(f"warning: {text}", file=sys.stderr)
 
-    options = _options(arguments)
+    options = options_of(arguments)
     async with compose.attach(options) as system:
         shelf = Shelf(Rosters(system.log, actor=ACTOR), arguments.user, load(options.config), warn)
         match arguments.verb:
@@ -1223,7 +1087,7 @@ async def _library(arguments: argparse.Namespace) -> AsyncIterator[Library]:
     from actors import compose
     from core.config.load import ConfigSource
 
-    options = _options(arguments)
+    options = options_of(arguments)
     async with compose.attach(options) as system:
         yield compose.library(system.log, ConfigSource(options.config), options.home)
 
@@ -1252,7 +1116,7 @@ async def _skill_install(arguments: argparse.Namespace) -> int:
     from core.config.load import ConfigSource
 
     async with _library(arguments) as library:
-        source = ConfigSource(_options(arguments).config)
+        source = ConfigSource(options_of(arguments).config)
         writer = Writer(library, Configured(source), source, actor=skill.ACTOR)
         print(await writer.install(arguments.user, arguments.source, skill.taken))
     return OK
@@ -1298,44 +1162,12 @@ async def _skill_test(arguments: argparse.Namespace) -> int:
     from channels.terminal import skill
     from core.config.load import ConfigSource
 
-    source = ConfigSource(_options(arguments).config)
+    source = ConfigSource(options_of(arguments).config)
     failed = False
     async for title, problem in skill.test(arguments.source, compose.test_sandbox(source.current())):
         failed = failed or bool(problem)
         print(f"{'FAILED' if problem else 'ok'}  {title}" + (f"\n{problem}" if problem else ""))
     return FAILED if failed else OK
-
-
-def _options(arguments: argparse.Namespace) -> Options:
-    from actors.compose import Options
-    from core.config.load import home
-
-    return Options(
-        home=home(arguments.home),
-        config=arguments.config,
-        nats=arguments.nats,
-        host=getattr(arguments, "host", None),
-        port=getattr(arguments, "port", None),
-        actors=getattr(arguments, "actors", None),
-        own_process=True,
-    )
-
-
-def _story() -> Story:
-    import shutil
-
-    from channels.terminal.story import WIDTH, Story
-    from channels.terminal.text import style_of
-
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-    return Story(style_of(sys.stdout), width)
-
-
-def _digest() -> Digest:
-    from channels.terminal.digest import Digest
-    from channels.terminal.text import style_of
-
-    return Digest(_story(), style_of(sys.stdout))
 
 
 def _log_to_stderr(level: str) -> None:
@@ -1354,12 +1186,6 @@ def _port(text: str) -> int:
     if text.isdecimal() and int(text) <= 65535:
         return int(text)
     raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, got {text!r}")
-
-
-def _count(text: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    raise argparse.ArgumentTypeError(f"a sequence is a number, got {text!r}")
 
 
 def _names(text: str) -> tuple[str, ...]:

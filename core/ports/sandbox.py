@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from core.errors import Unavailable
 from core.paths import WORKSPACE, Mount
 
 RESULTS = f"{WORKSPACE}/.tool-results"
@@ -36,6 +37,16 @@ class ExecResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Names = list[str]
+
+
+class Output(NamedTuple):
+    """New output of a command that was started (`Sandbox.start`), and its outcome, None while it runs."""
+
+    text: str
+    """What it said on both streams since the place that was named."""
+    place: int
+    """Where the next part begins."""
+    result: ExecResult | None
 
 
 class Sandbox(Protocol):
@@ -92,6 +103,21 @@ class Sandbox(Protocol):
     ) -> tuple[Names, bool]: ...
 
 
+@runtime_checkable
+class RunsInBackground(Protocol):
+    """A sandbox whose commands can run on while the agent does something else."""
+
+    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+        """Starts a command that runs on by itself; of a call id that was started before, nothing happens. It ends by
+        itself, by `kill`, after `timeout` seconds, or with its machine.
+        """
+        ...
+
+    async def output(self, call_id: str, after: int = 0) -> Output:
+        """Returns what a command that was started has said since `after`. Raises `NotFound` for an unknown call id."""
+        ...
+
+
 class Enclosed(NamedTuple):
     """A command that runs in a sandbox: its arguments, and the contents of its descriptors from 100 on."""
 
@@ -114,6 +140,55 @@ class SandboxProvider(Protocol):
     async def check(self) -> str | None: ...
 
     async def acquire(self, user: str, thread: str) -> Sandbox: ...
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a sandbox runs on, if its provider starts one for each thread: a container, a pod."""
+
+    id: str
+    """How its engine calls it."""
+    address: str = ""
+    """Where it answers, if it does by HTTP."""
+
+
+class MachineLost(Unavailable):
+    """The machine of a sandbox is gone, and what was only on it. Raised by every method of a `Sandbox`."""
+
+    code = "machine_lost"
+
+
+class Resident(NamedTuple):
+    """A machine that its engine lists as one of this installation, and the thread that it serves."""
+
+    machine: Machine
+    user: str
+    thread: str
+
+
+@runtime_checkable
+class StartsMachines(Protocol):
+    """A provider whose sandboxes are machines that somebody starts and ends; its `acquire` is not used.
+
+    Who holds which machine is decided elsewhere (`actors.sandbox`); a provider does as it is told. A machine carries
+    the installation's id, the user and the thread as labels, so that it can be listed when nobody remembers it.
+    """
+
+    async def start(self, user: str, thread: str) -> Machine:
+        """Returns the running machine of a thread, a new one if there is none: its name follows from the thread.
+        Raises `Unavailable` with the engine's reason."""
+        ...
+
+    async def open(self, machine: Machine, user: str, thread: str) -> Sandbox:
+        """Returns the sandbox on a machine that runs. Raises `MachineLost`."""
+        ...
+
+    async def end(self, machine: Machine) -> None:
+        """Ends a machine; of one that is gone, nothing happens. What it held beside the thread's files is lost."""
+        ...
+
+    async def residents(self) -> Sequence[Resident]:
+        """Returns the machines of this installation that run."""
+        ...
 
 
 @runtime_checkable

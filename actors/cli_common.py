@@ -1,0 +1,64 @@
+"""Shared parts of the commands: the options that all have, exit codes, and how the terminal's text is written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from actors.compose import Options
+    from channels.terminal.digest import Digest
+    from channels.terminal.story import Story
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+Subparsers = argparse._SubParsersAction  # argparse gives it no public name
+
+OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+
+class Add(Protocol):
+    """Adds a command, by default to the top level; without a function it is the head of a group of commands."""
+
+    def __call__(
+        self, name: str, command: Command | None, text: str, to: Subparsers[argparse.ArgumentParser] = ...
+    ) -> argparse.ArgumentParser: ...
+
+
+def options_of(arguments: argparse.Namespace) -> Options:
+    from actors.compose import Options
+    from core.config.load import home
+
+    return Options(
+        home=home(arguments.home),
+        config=arguments.config,
+        nats=arguments.nats,
+        host=getattr(arguments, "host", None),
+        port=getattr(arguments, "port", None),
+        actors=getattr(arguments, "actors", None),
+        own_process=True,
+    )
+
+
+def story() -> Story:
+    import shutil
+
+    from channels.terminal.story import WIDTH, Story
+    from channels.terminal.text import style_of
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+    return Story(style_of(sys.stdout), width)
+
+
+def digest() -> Digest:
+    from channels.terminal.digest import Digest
+    from channels.terminal.text import style_of
+
+    return Digest(story(), style_of(sys.stdout))
+
+
+def count(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a sequence is a number, got {text!r}")
