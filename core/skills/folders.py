@@ -17,6 +17,7 @@ import anyio.to_thread
 from core.errors import Invalid
 from core.paths import SKILLS
 from core.skills.format import FILE, MOST_BYTES, Front, read
+from core.skills.watch import Watch, watch
 
 Category = Literal["public", "custom"]
 CATEGORIES: Sequence[Category] = ("public", "custom")
@@ -76,7 +77,7 @@ def folders_in(root: Path) -> Mapping[str, Path]:
 
 class Folders:
     """The skills in folders, which are named as in sandboxes; a later one shadows those before. While nothing changes,
-    a look is a `stat` for each folder and file that was read.
+    a look costs one read of the kernel's queue, or where it keeps none a `stat` for each folder and file that was read.
     """
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
@@ -84,6 +85,7 @@ class Folders:
         self._files: dict[Path, _Entry] = {}
         self._seen: dict[str, _Signature | None] = {}
         """The folders and files that the listing was made of, as they were."""
+        self._watch: Watch | None = None
         self._listing = Listing({})
         self._as_of = -1.0
         self._scanning = asyncio.Lock()
@@ -92,17 +94,35 @@ class Folders:
         """Returns the skills as they lie there after the call. Callers at the same time share a walk."""
         called = time.monotonic()
         async with self._scanning:
-            if self._as_of < called:
+            if self._as_of < called and not self._is_unchanged():
                 began = time.monotonic()
                 await anyio.to_thread.run_sync(self.scan, abandon_on_cancel=True)
                 self._as_of = began
         return self._listing
 
     def scan(self) -> Listing:
-        """Walks the folders. Blocks: call it in a thread."""
+        """Walks the folders if anything has changed. Blocks: call it in a thread."""
+        if self._watch is not None:
+            self._watch.reset()
+        if not self._seen or self._differs():
+            self._walk()
+            watched = watch(self._seen)
+            self._watch = None if self._differs() else watched  # what changed before the watch began is no event
+        return self._listing
+
+    def _is_unchanged(self) -> bool:
+        """Returns whether the kernel knows of no change. A folder that is replaced as a whole has another inode."""
+        return (
+            self._watch is not None
+            and not self._watch.changed()
+            and all(_signature(start) == self._seen[start] for start in map(str, self._folders.values()))
+        )
+
+    def _differs(self) -> bool:
+        return any(_signature(path) != known for path, known in self._seen.items())
+
+    def _walk(self) -> None:
         files, seen = dict[Path, _Entry](), dict[str, _Signature | None]()
-        if self._seen and all(_signature(path) == known for path, known in self._seen.items()):
-            return self._listing
         skills, skipped = dict[str, Skill](), list[Skipped]()
         for name, start in self._folders.items():
             category: Category = "custom" if name == "custom" else "public"
@@ -123,7 +143,6 @@ class Folders:
                 skills[skill.name] = skill
         self._files, self._seen = files, seen
         self._listing = Listing(dict(sorted(skills.items())), skipped)
-        return self._listing
 
 
 def content(file: Path) -> str:

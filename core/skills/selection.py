@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from core.control import neutralised
 from core.errors import Invalid
@@ -19,28 +21,52 @@ RESERVED = frozenset(("bootstrap", "goal", "help", "memory", "models", "new", "s
 MOST_CHARACTERS = 64_000
 """Characters of a skill's text that a message records."""
 MOST_WHITELIST = 200
+KEPT = 256
+"""Selections that are kept in memory."""
 MOST_NAMED = 30
 
 Whitelist = frozenset[str] | None
 """Names. None: all that are enabled."""
 
 
-class Selection(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Selection:
     """The skills of a run by name. `called` is the one that the message names."""
 
-    skills: Mapping[str, Skill] = {}
+    skills: Mapping[str, Skill] = field(default_factory=dict)
     called: Skill | None = None
     tools: frozenset[str] | None = None
     """The only tools that the run has. None: skills restrict none."""
 
     def record(self, limit: int) -> Json:
         """Returns what a run records of its skills: their content hashes by name, or above the limit one for all."""
-        hashes = {name: skill.hash for name, skill in self.skills.items()}
-        if len(hashes) <= limit:
-            return hashes
-        whole = hashlib.blake2b(repr(sorted(hashes.items())).encode(), digest_size=6).hexdigest()
+        if len(self.skills) <= limit:
+            return {name: skill.hash for name, skill in self.skills.items()}
         called = {self.called.name: self.called.hash} if self.called else {}
-        return {"*": f"{len(hashes)} skills, {whole}", **called}
+        return {"*": f"{len(self.skills)} skills, {self._digest}", **called}
+
+    @cached_property
+    def _digest(self) -> str:
+        hashes = sorted((name, skill.hash) for name, skill in self.skills.items())
+        return hashlib.blake2b(repr(hashes).encode(), digest_size=6).hexdigest()
+
+
+class Selections:
+    """Selects the skills of runs; equal selections of a listing are the same object."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Hashable, tuple[Listing, Selection]] = OrderedDict()
+
+    def of(self, listing: Listing, whitelists: Sequence[Iterable[str] | None], text: str) -> Selection:
+        """Calls `selected`, unless its result is known."""
+        limits = [names if names is None else tuple(names) for names in whitelists]
+        key = (id(listing), *limits, command(text))
+        if key not in self._made:
+            self._made[key] = listing, selected(listing, limits, text)  # the reference reserves the listing's id
+        self._made.move_to_end(key)
+        while len(self._made) > KEPT:
+            self._made.popitem(last=False)
+        return self._made[key][1]
 
 
 def selected(listing: Listing, whitelists: Sequence[Iterable[str] | None], text: str) -> Selection:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import anyio
+import pytest
 
+from core.skills import folders as module
 from core.skills.folders import Folders, Listing, folders_in
 
 
@@ -113,3 +116,47 @@ async def test_a_change_is_seen_at_the_next_look_and_callers_share_a_walk(tmp_pa
             tasks.start_soon(folders.listing)
     assert list((await folders.listing()).skills) == ["a", "b"]
     assert len(walks) <= 4, "twenty callers share a walk or two"
+
+
+async def test_a_look_without_a_change_is_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    skill = write(tmp_path / "public/a", "a")
+    folders, stats = Folders(folders_in(tmp_path)), list[str]()
+    await folders.listing()
+    signature = module._signature
+
+    def counted(path: str) -> tuple[int, ...] | None:
+        stats.append(path)
+        return signature(path)
+
+    monkeypatch.setattr(module, "_signature", counted)
+    await folders.listing()
+    assert set(stats) == {str(tmp_path / "public"), str(tmp_path / "custom")}, "the kernel answers for the rest"
+    (skill / "scripts").mkdir()
+    assert list((await folders.listing()).skills) == ["a"]
+    stats.clear()
+    await folders.listing()
+    assert len(stats) == 2, "what concerns no skill is looked at once"
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "not watched"])
+async def test_every_kind_of_change_is_seen_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: bool
+) -> None:
+    if not watched:
+        monkeypatch.setattr(module, "watch", lambda paths: None)
+    first, folders = write(tmp_path / "public/a", "a"), Folders(folders_in(tmp_path))
+    assert list((await folders.listing()).skills) == ["a"]
+    write(tmp_path / "custom/deep/down/b", "b")
+    assert list((await folders.listing()).skills) == ["a", "b"], "a folder that was not there"
+    text = (first / "SKILL.md").read_text()
+    (first / "SKILL.md").write_text(text.replace("name: a", "name: c"))
+    (first / "SKILL.md").rename(first / "SKILL.old")
+    (first / "SKILL.old").rename(first / "SKILL.md")
+    assert list((await folders.listing()).skills) == ["b", "c"], "a file in its place"
+    (tmp_path / "new.md").write_text(text)
+    (tmp_path / "new.md").replace(first / "SKILL.md")
+    assert list((await folders.listing()).skills) == ["a", "b"], "a file that replaces it"
+    (tmp_path / "custom").rename(tmp_path / "gone")
+    assert list((await folders.listing()).skills) == ["a"], "a folder as a whole"
+    shutil.rmtree(first)
+    assert not (await folders.listing()).skills
