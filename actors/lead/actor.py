@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import anyio.to_thread
 import structlog
@@ -54,8 +54,9 @@ from core.user import agents
 
 log = structlog.get_logger("sika.lead")
 
-KEPT_TOOLS = 1024
-"""Size of the cache of LangChain tools. Each change of the configuration makes new ones."""
+KEPT_TOOLS, KEPT_SETS = 1024, 64
+"""Sizes of the caches of LangChain tools, and of the sets of them that runs have. Each change of the configuration
+makes new ones."""
 STOP_SECONDS = 15.0
 """Time that a stopping run waits for its subagents."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
@@ -68,6 +69,14 @@ class TooManySteps(SikaError):
     """The agent did not finish within `recursion_limit`."""
 
     code = "too_many_steps"
+
+
+class Converted(NamedTuple):
+    """The tools of a run as the loop needs them. The reference to `source` reserves its id."""
+
+    source: Sequence[Tool]
+    tools: Sequence[BaseTool]
+    effects: Mapping[str, Effect]
 
 
 class Traced(Protocol):
@@ -117,6 +126,7 @@ class Lead(RunActor):
         self._searches = Searches()
         self._compiled = CompiledAgents()
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
+        self._conversions: OrderedDict[int, Converted] = OrderedDict()
         self._cache = MessageCache()
         self._breakers: dict[str, Breaker] = {}
 
@@ -221,7 +231,7 @@ class Lead(RunActor):
             config=setup.config,
             options=setup.options,
             candidates=[self._candidate(name, setup) for name in setup.candidates],
-            effects={tool.name: tool.effect for tool in setup.tools} | POLICIES_EFFECTS,
+            effects=self._converted(setup.tools).effects,
             breakpoints=Breakpoints(journal.state.runs[journal.id].request),
             cache=self._cache,
             agent=setup.agent.name if setup.agent else None,
@@ -260,11 +270,11 @@ class Lead(RunActor):
 
     async def _agent(self, setup: RunSetup, attempt: Attempt) -> Agent:
         """Returns the compiled agent of a setup; equal setups share it."""
-        chat, tools = attempt.candidates[0].model, [self._langchain(tool) for tool in setup.tools]
-        names = {tool.name for tool in setup.deferred}
-        key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, setup.role is None, *map(id, tools))
+        chat, tools = attempt.candidates[0].model, self._converted(setup.tools).tools
+        key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, setup.role is None, id(setup.tools))
 
         def chain() -> list[Policy]:
+            names = {tool.name for tool in setup.deferred}
             built_in = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
             return middlewares(arranged(built_in, setup.config.middlewares))
 
@@ -282,6 +292,17 @@ class Lead(RunActor):
         options = setup.options
         chat = self._models.get(name, thinking=options.thinking is not False, reasoning_effort=options.effort)
         return Candidate(name, chat, self._breaker(name, setup.config), blind=name in setup.blind)
+
+    def _converted(self, tools: Sequence[Tool]) -> Converted:
+        """Returns what the loop needs of a run's tools, the same for the same object."""
+        known = self._conversions.get(id(tools))
+        if known is None:
+            effects = {tool.name: tool.effect for tool in tools} | POLICIES_EFFECTS
+            known = self._conversions[id(tools)] = Converted(tools, [*map(self._langchain, tools)], effects)
+        self._conversions.move_to_end(id(tools))
+        while len(self._conversions) > KEPT_SETS:
+            self._conversions.popitem(last=False)
+        return known
 
     def _langchain(self, tool: Tool) -> BaseTool:
         """Returns the same object for the same tool, so that models are bound to their tools once."""

@@ -17,14 +17,15 @@ from actors.lead.setup.delegates import Role, role_of, roles
 from actors.lead.setup.input import last_text
 from actors.lead.setup.options import Options, options
 from actors.lead.setup.prompt import Mounted, Shown, build, mounted, parts_of
+from actors.lead.setup.tools import Toolboxes
 from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid
 from core.events import RunRequested
 from core.log.repository import Repository
-from core.mcp.tools import Catalogue, Offered, listed
+from core.mcp.tools import Catalogue, Offered
 from core.skills.library import Library
-from core.skills.selection import Selection, selected
+from core.skills.selection import Selection, Selections
 from core.thread.subagents import TOOLS
 from core.tools import Tool
 from core.user.agents import Definition, Roster
@@ -52,7 +53,9 @@ class Models(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSetup:
-    """The plan of a run. `deferred` lists the tools that the model must look up before it can call them."""
+    """The plan of a run. `deferred` lists the tools that the model must look up before it can call them. Equal runs
+    have the same object as `tools`, and as `deferred`.
+    """
 
     config: Config
     options: Options
@@ -92,6 +95,7 @@ class Planner:
         self._home = home
         self._mcp = mcp
         self._skills = skills
+        self._toolboxes, self._selections = Toolboxes(), Selections()
 
     async def plan(
         self,
@@ -118,15 +122,12 @@ class Planner:
         chat = request.origin is not None and TARGET in request.metadata
         refused = {VIEW_IMAGE} if not vision else set()
         refused |= {SEND_MESSAGE} if not chat else set()
-        tools = [tool for tool in permitted if tool.name not in refused]
-        mcp = (await self._of_servers(config, requested, user, at_least)).only(agent.mcp_servers if agent else None)
-        tools += mcp.tools
-        tools = tools if role is None else role.permitted(tools)
+        servers = None if agent is None or agent.mcp_servers is None else tuple(agent.mcp_servers)
+        mcp = await self._of_servers(config, requested, user, at_least)
         skills = await self._selected(request, user, requested, agent, role, at_least)
-        tools = setup_skills.permitted(tools, skills, config, role)
-        delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in tools) else {}
-        searched = config.tool_search.enabled
-        deferred = [tool for tool in tools if tool.deferred and (searched or tool.name in mcp.servers)]
+        built_in = [tool for tool in permitted if tool.name not in refused]
+        tools = self._toolboxes.of(built_in, mcp, servers, role, skills, config)
+        delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in built_in) else {}
         soul, mounts, block = await anyio.to_thread.run_sync(
             self._read, config, skills, role, requested, abandon_on_cancel=True
         )
@@ -135,8 +136,8 @@ class Planner:
             agent,
             soul=soul,
             profile=roster.profile if profiled else None,
-            deferred=listed(deferred, mcp.servers),
-            unavailable=mcp.unavailable,
+            deferred=tools.listed,
+            unavailable={name: why for name, why in mcp.unavailable.items() if servers is None or name in servers},
             mounts=mounts,
             delegates=delegates.values(),
             role=role,
@@ -148,8 +149,8 @@ class Planner:
             agent=agent,
             model=name,
             candidates=candidates,
-            tools=tools,
-            deferred=deferred,
+            tools=tools.every,
+            deferred=tools.deferred,
             prompt=build(parts),
             todos=requested.plan_mode if requested.plan_mode is not None else name == DEMO and role is None,
             vision=vision,
@@ -193,7 +194,7 @@ class Planner:
         whitelists = [requested.skills, agent.skills if agent else None, role.skills if role else None]
         whitelists += [(BOOTSTRAP,)] if requested.bootstrap else []
         text = last_text(request.input or {}) if role is None and not requested.bootstrap else ""
-        return selected(await self._skills.of(user, at_least), whitelists, text)
+        return self._selections.of(await self._skills.of(user, at_least), whitelists, text)
 
     def _read(
         self, config: Config, skills: Selection, role: Role | None, requested: Options
