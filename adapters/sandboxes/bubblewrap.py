@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import seccomp, toolkit
+from adapters.sandboxes import etc, seccomp, toolkit
 from adapters.sandboxes.confinement import (
     binary,
     filtered,
@@ -33,15 +33,6 @@ from core.ports.sandbox import Enclosed, ExecResult, SandboxSetup
 log = structlog.get_logger("sika.sandbox")
 
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_ETC = (
-    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "alternatives", "localtime", "mime.types"),
-    *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/ca-trust", "pki/tls/certs"),
-    *("hosts", "protocols", "services", "terminfo", "fonts", "magic", "python3"),
-)
-"""Files of /etc that programs need. Not all of ssl and pki: private keys are there, too."""
-_ETC_NETWORK = ("resolv.conf", "host.conf", "gai.conf")
-_PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-data/workspace:/bin/sh\n"
-_GROUP = "root:x:0:\nagent:x:1000:\n"
 _TMP_BYTES = 512 << 20
 """Limit of a command's /tmp, which is memory and vanishes with the command."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -83,7 +74,7 @@ class Bubblewrap:
     """The default on Linux. Works without root, and should run without it. As root, the agent's files belong to root,
     and the kernel exempts it from RLIMIT_NPROC, so the supervisor decides on each new process.
 
-    Guarantees: a command sees of the host's files /usr, the mounts, those of `_ETC` and the packages of `toolkit`. It
+    Guarantees: a command sees of the host's files /usr, the mounts, those of `etc` and the packages of `toolkit`. It
     sees no other process, no environment, no key of the server's session. Without `network` it has no network, AF_VSOCK
     included. It cannot create further namespaces. Memory is limited per process at once, and in sum within
     `supervisor.NEWS` seconds; /tmp and /dev/shm come on top, up to their sizes. The disk is limited by `quota`.
@@ -174,11 +165,9 @@ class Bubblewrap:
         return [binary() or "bwrap", "--args", str(words), "--", *limited], [words, *filters]
 
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
-        etc = self._home / "sandbox" / "etc"
-        etc.mkdir(parents=True, exist_ok=True)
-        (etc / "passwd").write_text(_PASSWD)
-        (etc / "group").write_text(_GROUP)
-        toolkit.write_config(etc.parent / "pyvenv.cfg")
+        folder = self._home / "sandbox"
+        folder.mkdir(parents=True, exist_ok=True)
+        toolkit.write_config(folder / "pyvenv.cfg")
         return BubblewrapSandbox(root, tree, self)
 
     def _try(self) -> str | None:
@@ -214,12 +203,7 @@ class Bubblewrap:
         return [*words, *sealed()]
 
     def _etc(self, *, network: bool) -> list[str]:
-        words: list[str] = []
-        for name in (*_ETC, *(_ETC_NETWORK if network else ())):
-            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        for name in ("passwd", "group"):
-            words += ["--ro-bind-try", str(self._home / "sandbox" / "etc" / name), f"/etc/{name}"]
-        return words
+        return ["--ro-bind", str(etc.folder(self._home / "sandbox", network=network)), "/etc"]
 
 
 def _system() -> list[str]:

@@ -8,6 +8,7 @@ that a filter cannot follow, and the C library then uses `clone`, whose flags ar
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import struct
 import sys
@@ -96,12 +97,14 @@ def number(name: str) -> int | None:
     return {"keyctl": ABSENT["keyctl"], "seccomp": _SECCOMP}[name][ARCHITECTURES[os.uname().machine][1]]
 
 
+@functools.cache
 def program(machine: str | None = None) -> bytes:
     """Returns the filter for a machine (`uname -m`). Raises `KeyError` for an unknown one."""
     architecture, column = ARCHITECTURES[machine or os.uname().machine]
     return b"".join(_program(architecture, column))
 
 
+@functools.cache
 def notifying(machine: str | None = None) -> bytes:
     """Returns a filter that notifies its listener of each new process (not thread)."""
     architecture, column = ARCHITECTURES[machine or os.uname().machine]
