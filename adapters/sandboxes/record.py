@@ -36,8 +36,8 @@ deadline over. By a person: `kill` sends SIGTERM to the supervisor, which record
 later. Not by cancellation of `exec`: a server that shuts down cancels it, and the command must survive. The whole tree
 ends: the supervisor is a child subreaper, so daemons that fork twice become its children, and it kills until it has
 none; bubblewrap adds the pid namespace. If the supervisor itself is killed, bubblewrap dies with it
-(--die-with-parent). On the host the direct child does (PDEATHSIG), and the others are recognised by the mark
-`SIKA_CALL` in their environment when the call is settled.
+(--die-with-parent). On the host the direct child does (PDEATHSIG), and the others are recognised when the call is
+settled: by their control group, and by the mark `SIKA_CALL` in their environment.
 
 Rejected: waiting on the process from the server (its outcome dies with the server); a pid file alone (reuse); a `sh`
 supervisor (no subreaper, no bounded output, rlimits that differ by shell); a daemon holding all commands (one more
@@ -62,6 +62,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
+from adapters.sandboxes import cgroups
 from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.supervisor import publish
 from adapters.sandboxes.tail import Tail
@@ -188,6 +189,7 @@ class Record:
                 raise Invalid("call_id: was used for another command before")
 
     def _settle(self) -> ExecResult:
+        cgroups.end(self.mark)
         end_marked(self.mark)
         publish(self.path / "exit", msgspec.json.encode(Exit("interrupted")))
         result = self.outcome()
@@ -196,9 +198,9 @@ class Record:
 
     def _start(self, command: str, job: Job, lock: int) -> None:
         publish(self.path / "command.json", msgspec.json.encode(Command(command, time.time(), job.timeout)))
-        orders = marshal.dumps(
-            (str(self.path), msgspec.structs.asdict(job) | {"env": job.env | {"SIKA_CALL": self.mark}})
-        )
+        groups = cgroups.groups(self.mark, job.max_bytes, job.max_processes)
+        own = {"env": job.env | {"SIKA_CALL": self.mark}, "groups": groups}
+        orders = marshal.dumps((str(self.path), msgspec.structs.asdict(job) | own))
         orders_read, orders_write = os.pipe()
         self.news, news_write = os.pipe()
         os.set_blocking(self.news, False)

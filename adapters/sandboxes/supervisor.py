@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 
-from adapters.sandboxes import processes, quota
+from adapters.sandboxes import cgroups, processes, quota
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -161,16 +161,19 @@ def main(record: str, lock: int, orders: Orders, news: News) -> None:
     stop = _signal_pipe()
     publish("pid", b"%d" % os.getpid())
     out, err = Spool("stdout"), Spool("stderr")
-    child, forks = start(orders, out.write_end, err.write_end)
+    groups = cgroups.make(orders["groups"])
+    child, forks = start(orders, out.write_end, err.write_end, groups)
     os.close(out.write_end)
     os.close(err.write_end)
     disk = Disk(orders, lock)
-    ended, code = watch(child, orders, (out, err), stop, forks, disk, news)
+    ended, code = watch(child, orders, (out, err), stop, forks, disk, news, Greed(orders, groups))
+    cgroups.kill(groups)
     end_tree(child)
     out.finish()
     err.finish()
     publish("exit", f'{{"ended":"{ended}","exit_code":{"null" if code is None else code}}}'.encode())
     news.close()
+    cgroups.remove(groups)
     os.close(lock)
     disk.finish()
 
@@ -203,7 +206,7 @@ def _signal_pipe() -> int:
 # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def start(orders: Orders, stdout: int, stderr: int) -> tuple[int, Forks | None]:
+def start(orders: Orders, stdout: int, stderr: int, groups: list[str]) -> tuple[int, Forks | None]:
     """Starts the command. Returns its process, and the listener for new processes if the kernel does not limit them."""
     supervisor = os.getpid()
     listener_read, listener_write = os.pipe()
@@ -234,6 +237,7 @@ def start(orders: Orders, stdout: int, stderr: int) -> tuple[int, Forks | None]:
         os.dup2(stderr, 2)
         _open_files(orders["files"])
         limit(orders["limits"])
+        cgroups.enter(groups)
         os.chdir(orders["cwd"])
         if orders["forks"]:
             number, program = orders["forks"]
@@ -336,6 +340,7 @@ def watch(
     forks: Forks | None,
     disk: Disk,
     news: News,
+    greed: Greed,
 ) -> tuple[str, int | None]:
     """Waits for the end of the command, its timeout, an exceeded limit or SIGTERM; returns the outcome and the code."""
     deadline = time.monotonic() + orders["timeout"]
@@ -346,7 +351,7 @@ def watch(
         poll.register(fd, select.POLLIN)
     if forks is not None:
         poll.register(forks.fd, select.POLLIN)
-    greed, looked = Greed(orders), time.monotonic()
+    looked = time.monotonic()
     while (now := time.monotonic()) < deadline:
         for fd, event in poll.poll(min(deadline - now, TICK) * 1000):
             if fd == stop:
@@ -362,24 +367,37 @@ def watch(
             elif event & select.POLLHUP:
                 poll.unregister(fd)
         if (code := reap(child)) is not None:
+            if (reason := greed.killed()) is not None:
+                spools[1].put(_stopped(reason))
+                code = 128 + signal.SIGKILL
             return "exited", code
         if time.monotonic() - looked > TICK and _linux:
             looked = time.monotonic()
             if (reason := greed.look() or disk.look()) is not None:
-                spools[1].put(b"\nstopped: %s\n" % reason.encode())
+                spools[1].put(_stopped(reason))
                 return "exited", 128 + signal.SIGKILL
     return "timeout", None
 
 
-class Greed:
-    """Processes and memory of the command."""
+def _stopped(reason: str) -> bytes:
+    return f"\nstopped: {reason}\n".encode()
 
-    def __init__(self, orders: Orders) -> None:
+
+class Greed:
+    """Processes and memory of the command. Samples what the kernel does not limit by a control group."""
+
+    def __init__(self, orders: Orders, groups: list[str]) -> None:
         self._most_processes, self._most_bytes = orders["max_processes"], orders["max_bytes"]
+        self._groups = groups
+        self._memory_is_limited, self._processes_are_limited = cgroups.limited(groups)
         self._summed, self._bytes, self._machine = time.monotonic(), 0, processes.machine()
 
     def look(self) -> str | None:
         """Returns the exceeded limit. Lists the command's own processes only if a limit may be exceeded."""
+        if (reason := self.killed()) is not None:
+            return reason
+        if self._memory_is_limited and self._processes_are_limited:
+            return None
         crowded = os.stat("/proc").st_nlink > self._most_processes  # all of the machine's processes, and some more
         grown = self._bytes + processes.machine() - self._machine > self._most_bytes
         if not crowded and not grown and time.monotonic() - self._summed < NEWS:
@@ -389,9 +407,14 @@ class Greed:
             return f"more than {self._most_processes} processes"
         self._summed, self._machine = time.monotonic(), processes.machine()
         self._bytes = processes.memory(pids, self._most_bytes)
-        if self._bytes > self._most_bytes:
-            return f"more than {self._most_bytes >> 20} MB of memory in all (sandbox.memory_mb)"
-        return None
+        return self._too_much() if self._bytes > self._most_bytes else None
+
+    def killed(self) -> str | None:
+        """Returns the reason if the kernel has killed a process of the command for its memory."""
+        return f"out of memory: {self._too_much()}" if cgroups.out_of_memory(self._groups) else None
+
+    def _too_much(self) -> str:
+        return f"more than {self._most_bytes >> 20} MB of memory in all (sandbox.memory_mb)"
 
 
 class Disk:
