@@ -579,6 +579,7 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
     from actors import compose
     from channels.terminal.doctor import Finding
     from core.errors import Invalid, Unavailable
+    from core.ports.sandbox import Explains
 
     settings = config.sandbox
     if settings.provider == "auto":
@@ -596,7 +597,10 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
     if provider.name == "host" and settings.allow_host_bash:
         text = "host: commands run unconfined as this user"
         return [Finding("sandbox", "warn", text, "choose sandbox.provider: bubblewrap unless you trust every prompt")]
-    return [Finding("sandbox", "ok", provider.name if settings.provider != "host" else "host, file tools only")]
+    if not isinstance(provider, Explains):
+        return [Finding("sandbox", "ok", provider.name if settings.provider != "host" else "host, file tools only")]
+    weak = [Finding("sandbox", "warn", weakness) for weakness in provider.weaknesses()]
+    return [Finding("sandbox", "ok", f"{provider.name}; {provider.strength()}"), *weak]
 
 
 def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Check]]:
