@@ -28,7 +28,7 @@ from tests.adapters.sandboxes.conftest import SECRET, run, settings
 from tests.adapters.sandboxes.escape import inside
 from tests.adapters.sandboxes.escape.outside import OUTSIDE, Outside, World
 
-AT_ONCE = 3
+AT_ONCE = 5
 PROVIDERS: dict[str, Callable[[SandboxSetup], Bubblewrap | Host]] = {"bubblewrap": Bubblewrap, "host": Host}
 """Another provider is one more entry here, and one more column in `table.COLUMNS`."""
 Verdicts = dict[str, tuple[str, str]]
