@@ -79,6 +79,10 @@ FIRST_PAUSE, LAST_PAUSE = 0.005, 0.1
 """Seconds between two polls of a running command: short commands return at once, long ones cost little."""
 STARTS = 3
 """Starts of a command that never began, as when the template dies with the request."""
+START_SECONDS = 60.0
+"""Time for the template to fork a supervisor; then another template is tried."""
+ORDERS_BYTES = 1 << 18
+"""Size of the pipe for the orders, so that writing them does not wait for the supervisor."""
 PATIENCE = 5.0
 """Seconds for a supervisor to end its tree before it is killed itself."""
 
@@ -130,7 +134,7 @@ class Record:
         self.path = path
         self.news: int | None = None
         """The pipe from the supervisor, if this object started it: readable with each output, closed at the end."""
-        self._starts = 0
+        self._starts, self._started = 0, 0.0
 
     def outcome(self) -> ExecResult | None:
         try:
@@ -148,6 +152,7 @@ class Record:
             return result
         with self.locked() as lock:
             if lock is None:
+                self._hurry()
                 return None
             self._check(command)
             if (result := self.outcome()) is not None:
@@ -156,10 +161,17 @@ class Record:
                 return self._settle()
             if self._starts == STARTS:
                 raise Unavailable(f"the command could not be started; see {self.path.name}/log in the thread's calls")
-            self._starts += 1
+            self._starts, self._started = self._starts + 1, time.monotonic()
             self.close()
             self._start(command, job, lock)
             return None
+
+    def _hurry(self) -> None:
+        """Ends a template that has not forked the supervisor in time: its request, and the lock in it, go with it."""
+        late = self.news is not None and time.monotonic() - self._started > START_SECONDS
+        if late and not (self.path / "pid").exists():
+            self._started = time.monotonic()
+            template.end()
 
     def stop(self, number: signal.Signals) -> bool:
         """Ends the call for ever. Returns False if it was only signalled so far: call again."""
@@ -202,6 +214,9 @@ class Record:
         own = {"env": job.env | {"SIKA_CALL": self.mark}, "groups": groups}
         orders = marshal.dumps((str(self.path), msgspec.structs.asdict(job) | own))
         orders_read, orders_write = os.pipe()
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            with contextlib.suppress(PermissionError):  # the user has many pipes
+                fcntl.fcntl(orders_write, fcntl.F_SETPIPE_SZ, ORDERS_BYTES)
         self.news, news_write = os.pipe()
         os.set_blocking(self.news, False)
         with open(self.path / "log", "ab") as log, open(orders_write, "wb") as pipe:
@@ -219,7 +234,8 @@ class Record:
         if self.news is None:
             await anyio.sleep(pause)
             return
-        await anyio.wait_readable(self.news)
+        with anyio.move_on_after(START_SECONDS):
+            await anyio.wait_readable(self.news)
         with anyio.move_on_after(pause):
             while not self._ended():
                 await anyio.wait_readable(self.news)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from adapters.sandboxes import supervisor
 
+SEND_SECONDS = 30.0
+"""Timeout of a request: a byte, which waits only if the process takes none."""
 _CODE = str(Path(supervisor.__file__).parents[2])
 _BOOT = """import sys; sys.path.append(sys.argv[1])
 import socket; from adapters.sandboxes.supervisor import serve; serve(socket.socket(fileno=int(sys.argv[2])))"""
@@ -44,6 +46,13 @@ class Template:
                 self._spawn()
                 self._send([lock, log, orders, news])
 
+    def end(self) -> None:
+        """Kills the process; the next request starts another one. Blocks."""
+        with self._mutex:
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+
     @property
     def pid(self) -> int:
         """The process; 0 before the first."""
@@ -65,6 +74,7 @@ class Template:
             self._process.kill()
             self._process.wait()
         self._connection, other = socket.socketpair()
+        self._connection.settimeout(SEND_SECONDS)
         with other:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _BOOT, _CODE, str(other.fileno())],

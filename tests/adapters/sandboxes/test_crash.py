@@ -13,6 +13,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
+from adapters.sandboxes import record
 from adapters.sandboxes.template import template
 from core.ports.sandbox import ExecResult
 from tests.adapters.sandboxes.conftest import provider_of, run, running, wait_for
@@ -134,6 +135,16 @@ async def test_without_the_template_another_one_starts(kind: str, tmp_path: Path
         assert template.pid != first
         (workspace / "go").touch()
     assert (results[0].stdout, results[0].exit_code) == ("end\n", 0)  # its supervisor lived on
+
+
+async def test_a_template_that_hangs_is_replaced(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = await provider_of(kind, tmp_path).acquire("ada", "t1")
+    assert (await run(sandbox, "true", "before")).exit_code == 0
+    monkeypatch.setattr(record, "START_SECONDS", 3.0)
+    first = template.pid
+    os.kill(first, signal.SIGSTOP)
+    assert (await run(sandbox, "echo on", "after")).stdout == "on\n"
+    assert template.pid != first
 
 
 async def test_the_template_ends_with_the_server(kind: str, tmp_path: Path, workspace: Path) -> None:
