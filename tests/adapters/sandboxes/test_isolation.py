@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.sandboxes import bubblewrap, confinement, seccomp
+from adapters.sandboxes import bubblewrap, confinement, etc, seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import SECRET, run, settings
@@ -19,6 +20,22 @@ pytestmark = pytest.mark.anyio
 
 async def test_check_says_yes_here(tmp_path: Path) -> None:
     assert await Bubblewrap(SandboxSetup(**settings(tmp_path))).check() is None
+
+
+async def test_check_leaves_nothing_in_the_data_directory(tmp_path: Path) -> None:
+    await Bubblewrap(SandboxSetup(**settings(tmp_path))).check()
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+async def test_etc_follows_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = etc.folder(tmp_path, network=True)
+    assert etc.folder(tmp_path, network=True) == first
+    assert (first / "resolv.conf").exists() == Path("/etc/resolv.conf").exists()
+    assert not (etc.folder(tmp_path, network=False) / "resolv.conf").exists()
+    monkeypatch.setattr(etc, "_version", lambda name: (1, 2, 3))  # as after a change of certificates
+    os.utime(first, (0, 0))
+    assert etc.folder(tmp_path, network=True) != first
+    assert not first.exists()  # was not used for a day
 
 
 async def test_check_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,3 +153,17 @@ def test_filters_of_all_machines_end_in_a_verdict() -> None:
             jumps = [place + 1 + max(word[1:3]) for place, word in enumerate(words) if word[0] & 7 == 5]
             assert max(jumps) < len(words)
             assert words[-1][0] == 0x06
+
+
+async def test_a_network_shared_with_the_host_is_named(tmp_path: Path) -> None:
+    """With `network: true` the command reaches the ports of localhost; what it can reach is said, not hidden."""
+    shared = Bubblewrap(SandboxSetup(**settings(tmp_path) | {"network": True}))
+    with socket.create_server(("127.0.0.1", 0)) as listener, capture_logs() as lines:
+        assert await shared.check() is None
+        port = listener.getsockname()[1]
+        code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5); print('reached')"
+        result = await run(await shared.acquire("ada", "t1"), f'python3 -c "{code}"')
+    assert result.stdout == "reached\n"
+    assert any("localhost" in line.get("reason", "") for line in lines)
+    assert "localhost" in " ".join(shared.weaknesses())
+    assert "localhost" not in " ".join(Bubblewrap(SandboxSetup(**settings(tmp_path))).weaknesses())

@@ -16,6 +16,8 @@ import pytest
 from aiohttp import web
 
 from actors import cli
+from actors.compose import Options
+from adapters.sandboxes import cgroups, seccomp
 from channels.terminal import cluster, doctor
 from channels.terminal.doctor import Finding
 from channels.terminal.text import Style
@@ -311,3 +313,15 @@ async def test_credentials_in_an_address_are_not_shown(listener: int) -> None:
     assert f"@127.0.0.1:{listener}" in line
     assert "pa55" not in line
     assert "qu3ry" not in line
+
+
+@pytest.mark.skipif(not seccomp.available(), reason="no filter for this machine")
+async def test_limits_and_gaps_of_the_sandbox(tmp_path: Path) -> None:
+    async def findings(text: str) -> list[Finding]:
+        return await cli._strength(Options(home=tmp_path), parse(text))
+
+    assert await findings("sandbox: {provider: host}") == []
+    limits, *gaps = await findings("sandbox: {provider: bubblewrap}")
+    assert limits == Finding("sandbox", "ok", cgroups.describe())
+    shared = await findings("sandbox: {provider: bubblewrap, network: true}")
+    assert ["localhost" in finding.text for finding in shared[len(gaps) + 1 :]] == [True]
