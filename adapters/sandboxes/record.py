@@ -64,10 +64,10 @@ from anyio import to_thread
 from adapters.sandboxes import supervisor
 from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.supervisor import publish
-from adapters.sandboxes.tail import Tail
+from adapters.sandboxes.tail import Tail, rolled
 from core.config.redaction import redactor
-from core.errors import Invalid, Unavailable
-from core.ports.sandbox import ExecResult
+from core.errors import Invalid, NotFound, Unavailable
+from core.ports.sandbox import ExecResult, Output
 
 MAX_COMMAND = 100_000
 """Limit of bytes of a command: below MAX_ARG_STRLEN (128 KiB on Linux), with space for the words around it."""
@@ -109,6 +109,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     thread: str
     """The thread's directory, to which the quota applies."""
     quota: Quota
+    rolling: bool = False
+    """True for a command in the background: its output, of both streams, can be read while it runs."""
     files: list[bytes] = []
     """Contents of the command's descriptors from `supervisor.FIRST_FD` on."""
     keyctl: int | None = None
@@ -164,6 +166,24 @@ class Record:
                 raise Unavailable(f"the command could not be started; see {self.path.name}/log in the thread's calls")
             self._start(command, job, lock)
             return None
+
+    def launched(self, command: str, job: Job) -> bool:
+        """Starts a command that was never started. Returns whether its supervisor is at work, or has been."""
+        return self.advance(command, job) is not None or (self.path / "pid").exists()
+
+    def output(self, after: int) -> Output:
+        """Returns the output of a command in the background. Raises `NotFound` if it was never started."""
+        if not (self.path / "pid").exists() and self.outcome() is None:
+            raise NotFound(f"there is no command {self.path.name}")
+        result = self._over()  # before its output is read, which is complete then
+        return rolled(self.path / "stdout", after, result)
+
+    def _over(self) -> ExecResult | None:
+        """Returns the outcome; settles a command whose supervisor has died."""
+        if (result := self.outcome()) is not None:
+            return result
+        with self.locked() as lock:
+            return None if lock is None else self.outcome() or self._settle()
 
     def stop(self, number: signal.Signals) -> bool:
         """Ends the call for ever. Returns False if it was only signalled so far: call again."""
@@ -256,10 +276,7 @@ class Calls:
         return Record(self._root / (call_id if plain else hashlib.sha256(call_id.encode()).hexdigest()))
 
     async def exec(self, call_id: str, command: str, job: Job, on_output: Callable[[str], None]) -> ExecResult:
-        if "\0" in command or len(command.encode()) > MAX_COMMAND:
-            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
-        record = self.record(call_id)
-        await to_thread.run_sync(lambda: record.path.mkdir(parents=True, exist_ok=True))
+        record = await self._begun(call_id, command)
         tail = Tail(record.path / "stdout", record.path / "stderr")
         pause, reaped = FIRST_PAUSE, False
         while True:
@@ -274,6 +291,23 @@ class Calls:
             await anyio.sleep(pause)
             pause = min(pause * 1.5, LAST_PAUSE)
 
+    async def start(self, call_id: str, command: str, job: Job) -> None:
+        """Starts a command that runs on by itself; of a call id that was started before, nothing happens."""
+        record = await self._begun(call_id, command)
+        job = msgspec.structs.replace(job, rolling=True)
+        while True:
+            if await to_thread.run_sync(record.launched, command, job):
+                break
+            await anyio.sleep(FIRST_PAUSE)
+        if record.supervisor is not None:
+            reap_later(record.supervisor)
+
+    async def output(self, call_id: str, after: int) -> Output:
+        """Returns the output of a command that was started, at most `SHOWN` bytes of it: the newest. Raises `NotFound`
+        for an unknown call id.
+        """
+        return await to_thread.run_sync(self.record(call_id).output, after)
+
     async def kill(self, call_id: str) -> None:
         """Ends a call. If it was not requested yet, its outcome will be `interrupted`."""
         record = self.record(call_id)
@@ -283,6 +317,14 @@ class Calls:
             await anyio.sleep(LAST_PAUSE)
             if time.monotonic() > patience:
                 number = signal.SIGKILL
+
+    async def _begun(self, call_id: str, command: str) -> Record:
+        """Returns the record of a call. Raises `Invalid` for a command that cannot be run."""
+        if "\0" in command or len(command.encode()) > MAX_COMMAND:
+            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
+        record = self.record(call_id)
+        await to_thread.run_sync(lambda: record.path.mkdir(parents=True, exist_ok=True))
+        return record
 
     def sweep(self) -> None:
         """Deletes the old records of calls that do not run."""
