@@ -2,131 +2,66 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Never
+from collections.abc import Collection, Mapping
+from typing import Any
 
-import anyio
 import msgspec
 from anyio import to_thread
 
-from core.actor import Actor, Progress
+from actors.sandbox import reaping
+from actors.sandbox.background import Background
+from actors.sandbox.machines import Machines
+from actors.sandbox.requests import (
+    Answer,
+    AnyRequest,
+    End,
+    Exec,
+    Find,
+    Glob,
+    Grep,
+    Kill,
+    Limits,
+    List,
+    Output,
+    Read,
+    Replace,
+    Start,
+    Version,
+    View,
+    Write,
+)
+from actors.sandbox.streaming import streamed
+from actors.sandbox.words import MOST_OUTPUT, clamp, cut_middle, cut_tail, matches, numbered, outcome
+from core.actor import Actor, Context, Progress
 from core.config.load import ConfigSource
-from core.errors import Invalid, ungrouped
+from core.errors import Invalid, Unavailable
+from core.events import Aggregate, Event, ThreadErased
+from core.log.store import EventLog
 from core.ports.images import image_of, place_of
-from core.ports.sandbox import ExecResult, SandboxProvider, result_path
+from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
+from core.sandbox.state import leases
 from core.skills.commands import environment, script_of
 from core.skills.library import Library
 
 GLOB_CAP, GREP_CAP = 1000, 500
 """Upper limits of the results of one search (contract §6)."""
-MOST_OUTPUT = 100_000
-"""Limit of a command's output, in characters: it fits a message of the bus even if all are escaped."""
 MAX_ERROR = 2000
 """Limit of an error's text, in characters (contract §6, write_file)."""
+REPLACEMENTS = 3
+"""Limit of machines that are tried for one request."""
 
 FIRST_ONLY = (
     "OK, but the text was in {} places and only the first was replaced. If another was meant, undo it and give more "
     "of the text around it; for all of them set replace_all."
 )
+NO_ANSWER = "the sandbox could not be started again yet: {}"
+INTERRUPTED = ExecResult(stdout="", stderr="", exit_code=None, ended="interrupted")
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The configurable limits, with the names and defaults of the contract. 0 characters means no limit."""
+class Sandbox(Actor[ThreadErased]):
+    """The requests of a thread go to its sandbox; `machines` has them where a provider starts machines."""
 
-    bash_timeout: float = 600
-    bash_output_max_chars: int = 20_000
-    read_file_output_max_chars: int = 50_000
-    ls_output_max_chars: int = 20_000
-    glob_max_results: int = 200
-    grep_max_results: int = 100
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
-    user: str
-    thread: str
-
-
-class Call(Request, frozen=True, kw_only=True):
-    """A request with a record in the sandbox. Call ids are unique only within a run."""
-
-    run: str
-    call_id: str
-
-    @property
-    def key(self) -> str:
-        return f"{self.run}-{self.call_id}"
-
-
-class Exec(Call, frozen=True, kw_only=True, tag="exec"):
-    command: str
-
-
-class Kill(Call, frozen=True, kw_only=True, tag="kill"):
-    """Kills the command of a cancelled run. Cancelling the request itself leaves the command running."""
-
-
-class Write(Call, frozen=True, kw_only=True, tag="write"):
-    path: str
-    content: str
-    append: bool = False
-
-
-class Replace(Call, frozen=True, kw_only=True, tag="replace"):
-    path: str
-    old: str
-    new: str
-    every: bool = False
-
-
-class List(Request, frozen=True, kw_only=True, tag="list"):
-    path: str
-
-
-class Read(Request, frozen=True, kw_only=True, tag="read"):
-    path: str
-    start_line: int | None = None
-    end_line: int | None = None
-
-
-class Glob(Request, frozen=True, kw_only=True, tag="glob"):
-    path: str
-    pattern: str
-    include_dirs: bool = False
-    max_results: int = 200
-
-
-class Grep(Request, frozen=True, kw_only=True, tag="grep"):
-    path: str
-    pattern: str
-    glob: str | None = None
-    literal: bool = False
-    case_sensitive: bool = False
-    max_results: int = 100
-
-
-class View(Request, frozen=True, kw_only=True, tag="image"):
-    path: str
-
-
-class Find(Request, frozen=True, kw_only=True, tag="files"):
-    """Checks that the paths are regular files, not links."""
-
-    paths: list[str]
-
-
-class Version(Request, frozen=True, kw_only=True, tag="version"):
-    """Requests the SHA-256 of a file, None if there is none."""
-
-    path: str
-
-
-AnyRequest = Exec | Kill | Write | Replace | List | Read | Glob | Grep | View | Find | Version
-Answer = str | Mapping[str, Any] | None
-
-
-class Sandbox(Actor[Never]):
     name = "sandbox"
 
     def __init__(
@@ -135,20 +70,85 @@ class Sandbox(Actor[Never]):
         limits: Limits,
         config: ConfigSource | None = None,
         skills: Library | None = None,
+        log: EventLog | None = None,
+        machines: Machines | None = None,
     ) -> None:
         self._provider, self._limits, self._config, self._skills = provider, limits, config, skills
+        self._machines = machines
+        self._leases = machines.leases if machines else leases(log) if log else None
+        self._background = Background(self._leases, limits) if self._leases else None
+
+    # ── events and timers ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def handle(self, event: ThreadErased, ctx: Context) -> None:
+        if self._leases is not None:
+            await reaping.forget(self._leases, self._machines, event.by, ctx.record.aggregate.id)
+
+    async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
+        if self._machines is not None:
+            await reaping.Reaper(self._machines).wake(aggregate, ctx)
+
+    def ignored(self) -> Collection[type[Event]]:
+        return () if self._leases is not None else (ThreadErased,)
+
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Answer:
         parsed: AnyRequest = self.parse(request, AnyRequest)
         try:
-            return await self._do(parsed, await self._provider.acquire(parsed.user, parsed.thread), progress)
+            if self._machines is not None:
+                return await self._on_machine(self._machines, parsed, progress)
+            return await self._do(parsed, await self._provider.acquire(parsed.user, parsed.thread), None, progress)
         except Invalid as error:
             raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
 
-    async def _do(self, request: AnyRequest, sandbox: Port, progress: Progress) -> Answer:
+    async def _on_machine(self, machines: Machines, request: AnyRequest, progress: Progress) -> Answer:
+        """Does a request on the thread's machine, and on another one if that is lost and it may be repeated."""
+        if isinstance(request, Kill) and not await machines.there(request.user, request.thread):
+            return "OK"  # what ran there has ended with the machine
+        if isinstance(request, Output | End) and (words := await self._commands.gone(request)):
+            return words
+        for _ in range(REPLACEMENTS):
+            async with machines.borrowed(request.user, request.thread) as held:
+                try:
+                    answer = await self._do(request, held.sandbox, held.machine, progress)
+                    return _with_news(answer, held.take_news()) if _is_for_model(request) else answer
+                except MachineLost:
+                    await machines.lost(request.user, request.thread, held.machine)
+            if isinstance(request, Kill | Output | End):
+                return "OK" if isinstance(request, Kill) else await self._commands.gone(request)
+            if _has_begun(request):
+                return await self._interrupted(machines, request)
+        raise Unavailable("the machine of the sandbox is lost each time that it was started")
+
+    async def _interrupted(self, machines: Machines, request: AnyRequest) -> Answer:
+        """Returns the result of a request that was under way when its machine was lost, which is not done again."""
+        try:
+            async with machines.borrowed(request.user, request.thread) as held:
+                news = held.take_news()
+        except Unavailable as error:
+            news = NO_ANSWER.format(error)
+        text = outcome(INTERRUPTED, 0)
+        if isinstance(request, Exec):
+            return {"error": f"{text}\n{news}".strip()}
+        raise Invalid(f"{text}\n{news}".strip())
+
+    @property
+    def _commands(self) -> Background:
+        if self._background is None:
+            raise Invalid("background: this server runs no commands in the background")
+        return self._background
+
+    async def _do(self, request: AnyRequest, sandbox: Port, machine: Machine | None, progress: Progress) -> Answer:
         match request:
             case Exec():
                 return await self._exec(request, sandbox, progress)
+            case Start():
+                return await self._commands.start(request, sandbox, machine, await self._secrets(request))
+            case Output():
+                return await self._commands.output(request, sandbox)
+            case End():
+                return await self._commands.end(request, sandbox)
             case Kill():
                 await sandbox.kill(request.key)
             case Write(path=path, content=content, append=append):
@@ -164,17 +164,8 @@ class Sandbox(Actor[Never]):
                 limit = clamp(request.max_results, self._limits.glob_max_results, GLOB_CAP)
                 paths, more = await sandbox.glob(path, pattern, dirs=request.include_dirs, limit=limit)
                 return numbered(paths, more, f"paths under {path}")
-            case Grep(path=path, pattern=pattern):
-                limit = clamp(request.max_results, self._limits.grep_max_results, GREP_CAP)
-                lines, more = await sandbox.grep(
-                    path,
-                    pattern,
-                    glob=request.glob,
-                    literal=request.literal,
-                    case_sensitive=request.case_sensitive,
-                    limit=limit,
-                )
-                return matches(lines, more, path)
+            case Grep(path=path):
+                return await self._grep(request, sandbox)
             case View(path=path):
                 place = place_of(path)
                 image = await to_thread.run_sync(image_of, place, await sandbox.read(place))
@@ -188,6 +179,17 @@ class Sandbox(Actor[Never]):
                 return await sandbox.version(path)
         return "OK"
 
+    async def _grep(self, request: Grep, sandbox: Port) -> str:
+        lines, more = await sandbox.grep(
+            request.path,
+            request.pattern,
+            glob=request.glob,
+            literal=request.literal,
+            case_sensitive=request.case_sensitive,
+            limit=clamp(request.max_results, self._limits.grep_max_results, GREP_CAP),
+        )
+        return matches(lines, more, request.path)
+
     async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
         timeout = self._limits.bash_timeout
         secrets = await self._secrets(request)
@@ -200,7 +202,7 @@ class Sandbox(Actor[Never]):
             text = cut_middle(text, limit, await self._saved(request, sandbox, text))
         return text if result.ended == "exited" else {"error": text}
 
-    async def _secrets(self, request: Exec) -> Mapping[str, str]:
+    async def _secrets(self, request: Exec | Start) -> Mapping[str, str]:
         """Returns the variables that the command gets because it runs a script of a skill that declares them."""
         if self._config is None or self._skills is None or script_of(request.command) is None:
             return {}
@@ -224,80 +226,19 @@ class Sandbox(Actor[Never]):
         return cut_tail(text, self._limits.read_file_output_max_chars, hint) or "(empty)"
 
 
-async def streamed(progress: Progress, work: Callable[[Callable[[str], None]], Awaitable[ExecResult]]) -> ExecResult:
-    """Does the work and passes on its output; the slower the receiver, the larger the chunks."""
-    send, receive = anyio.create_memory_object_stream[str](math.inf)
-
-    async def pass_on() -> None:
-        with receive:
-            async for text in receive:
-                chunks = [text]
-                while receive.statistics().current_buffer_used:
-                    chunks.append(receive.receive_nowait())
-                await progress("".join(chunks))
-
-    with ungrouped():
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(pass_on)
-            with send:
-                result = await work(send.send_nowait)
-    return result
+def _has_begun(request: AnyRequest) -> bool:
+    """True for a request that may have taken effect when its machine was lost, and would take effect twice."""
+    return isinstance(request, Exec | Start | Replace) or (isinstance(request, Write) and request.append)
 
 
-def outcome(result: ExecResult, timeout: float) -> str:
-    lines = []
-    if result.ended == "timeout":
-        lines.append(f"the command was stopped after {timeout:g} seconds.")
-    elif result.ended == "interrupted":
-        lines.append("the command was interrupted. What it did until then stays done: look before you run it again.")
-    if result.stdout:
-        lines.append(result.stdout.rstrip("\n"))
-    if result.stderr:
-        lines.append(f"Std Error:\n{result.stderr.rstrip()}")
-    if result.exit_code:
-        lines.append(f"Exit Code: {result.exit_code}")
-    return "\n".join(lines) or "(no output)"
+def _is_for_model(request: AnyRequest) -> bool:
+    """True if the model reads the answer: the server itself writes files and asks for versions."""
+    return isinstance(request, Exec | Start | Replace | List | Read | Glob | Grep)
 
 
-def clamp(requested: int, configured: int, cap: int) -> int:
-    return max(1, min(requested, configured, cap))
-
-
-def numbered(paths: list[str], more: bool, noun: str) -> str:
-    if not paths:
-        return f"Found no {noun}."
-    lines = [f"Found {len(paths)} {noun}:", *(f"{number}. {path}" for number, path in enumerate(paths, 1))]
-    return "\n".join([*lines, *truncated(more)])
-
-
-def matches(lines: list[str], more: bool, path: str) -> str:
-    if not lines:
-        return f"Found no matches under {path}."
-    return "\n".join([f"Found {len(lines)} matches under {path}:", *lines, *truncated(more)])
-
-
-def truncated(more: bool) -> list[str]:
-    return ["(There are more. Narrow the pattern or the path to see them.)"] if more else []
-
-
-def cut_middle(text: str, limit: int, note: str = "") -> str:
-    """Returns equal head and tail, with the length of the gap. At most `limit` characters; 0 means no limit."""
-    if limit <= 0 or len(text) <= limit:
-        return text
-    room = limit - len(_skipped(len(text), note))
-    if room <= 0:
-        return text[:limit]
-    head, tail = room - room // 2, room // 2
-    return text[:head] + _skipped(len(text) - head - tail, note) + text[len(text) - tail :]
-
-
-def _skipped(count: int, note: str) -> str:
-    return f"\n... [{count} characters skipped{note}] ...\n"
-
-
-def cut_tail(text: str, limit: int, hint: str = "") -> str:
-    """Returns the head, with the length of the text. At most `limit` characters; 0 means no limit."""
-    if limit <= 0 or len(text) <= limit:
-        return text
-    note = f"\n... [only the first characters of {len(text)} are shown{'; ' + hint if hint else ''}]"
-    return text[: max(0, limit - len(note))] + note[:limit]
+def _with_news(answer: Answer, news: str) -> Answer:
+    if news and isinstance(answer, str):
+        return f"Note: {news}\n{answer}"
+    if news and isinstance(answer, Mapping) and "error" in answer:
+        return {**answer, "error": f"{answer['error']}\nNote: {news}"}
+    return answer
