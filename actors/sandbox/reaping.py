@@ -39,8 +39,10 @@ class Reaper:
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
         """Handles a timer: looks at one sandbox, or sweeps. Raises `Unavailable`."""
-        again = await (self.sweep() if aggregate.id == SWEEP else self._look(aggregate.id))
-        if again is not None:
+        if aggregate.id == SWEEP:
+            await ctx.wake_at(_now() + timedelta(seconds=self._machines.timing.sweep), TIMER)
+            await self.sweep()
+        elif (again := await self._look(aggregate.id)) is not None:
             await ctx.wake_at(again, TIMER)
 
     async def _look(self, key: str) -> datetime | None:
@@ -70,8 +72,8 @@ class Reaper:
         seconds = self._machines.settings().idle_seconds
         return _moment(lease.used_until()) + timedelta(seconds=seconds) if seconds else None
 
-    async def sweep(self) -> datetime:
-        """Ends the machines of this installation that no thread holds. Returns when to sweep again."""
+    async def sweep(self) -> None:
+        """Ends the machines of this installation that no thread holds."""
         machines = self._machines
         for resident in await machines.residents():
             key = key_of(resident.user, resident.thread)
@@ -82,11 +84,13 @@ class Reaper:
             await machines.end(resident, "lost", _not_holding(resident.machine))
             if (await machines.threads.load(resident.thread)).erased:
                 await forget(machines.leases, machines, resident.user, resident.thread)
-        return datetime.now(UTC) + timedelta(seconds=machines.timing.sweep)
 
     async def begin(self) -> None:
         """Has a worker sweep now, and from then on in intervals."""
-        await self._machines.look_at(SWEEP, _now())
+        try:
+            await self._machines.look_at(SWEEP, _now())
+        except Unavailable as error:
+            log.warning("machines that no thread holds are not looked for at this start", error=str(error))
 
     async def stop(self) -> None:
         """Ends the machines that no other worker uses, if they are to end with the server."""

@@ -44,12 +44,8 @@ class Quick:
 
     def __init__(self, use: float = 4.0) -> None:
         self.use = use
-
-    claim = 6.0
-    start = 5.0
-    open = 5.0
-    check = 0.0
-    sweep = 600.0
+        self.claim, self.start, self.open = 6.0, 5.0, 5.0
+        self.check, self.sweep = 0.0, 600.0
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -141,6 +137,16 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+async def cut(pid: int) -> None:
+    """Kills a machine, and returns when it is gone."""
+    os.kill(pid, signal.SIGKILL)
+    with anyio.fail_after(60):
+        while True:
+            if not alive(pid):
+                return
+            await anyio.sleep(LOOK_SECONDS)
 
 
 class OnMachine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,7 +28,7 @@ from core.sandbox.facts import CommandEnded, CommandRead, CommandStarted, Sandbo
 from core.sandbox.state import KIND, key_of
 from core.tools import Tool
 from tests.adapters.sandboxes.conftest import running, settings
-from tests.support.machines import Processes, Quick, alive, worker
+from tests.support.machines import Processes, Quick, alive, cut, worker
 from tests.support.nats import read
 from tests.support.workers import wait_for
 
@@ -172,7 +171,7 @@ async def test_a_machine_stays_for_its_commands_and_they_end_with_it(
         request = {"op": "exec", "user": USER, "run": "r1", "command": "true"}
         await system.call("sandbox", request | {"thread": "t2", "call_id": "d1"})
         assert alive(machine), "it was evicted although a command runs on it"
-        os.kill(machine, signal.SIGKILL)
+        await cut(machine)
         assert "it was interrupted" not in await agent.use(bash, command="true")
         assert await agent.use(bash_output, id=name) == f"{name} has ended: it ended with its sandbox."
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -18,14 +17,15 @@ from actors.sandbox.machines import TIMER
 from core.bus import rpc
 from core.bus.connection import Endpoint
 from core.config.sandbox import Sandbox as Settings
-from core.errors import NotFound
+from core.errors import NotFound, Unavailable
 from core.events import Aggregate, ThreadCreated, ThreadErased, thread
 from core.ids import stamp
+from core.ports.sandbox import Machine
 from core.runtime import system
 from core.runtime.system import System
-from core.sandbox.facts import SandboxAcquired, SandboxClaimed, SandboxReleased, SandboxUsed
+from core.sandbox.facts import SandboxAcquired, SandboxClaimed, SandboxFailed, SandboxReleased, SandboxUsed
 from core.sandbox.state import KIND, key_of
-from tests.support.machines import Processes, Quick, alive, process, worker
+from tests.support.machines import Processes, Quick, alive, cut, process, worker
 from tests.support.nats import read
 from tests.support.workers import wait_for
 
@@ -131,7 +131,7 @@ async def test_a_lost_machine_is_replaced_and_its_command_not_repeated(
         call = tasks.create_task(run(system, "echo x >> count; touch begun; sleep 600"))
         await exists(workspace(home) / "begun")
         [machine] = processes.notes("start")
-        os.kill(machine, signal.SIGKILL)
+        await cut(machine)
         error = (await call)["error"]
         assert "the command was interrupted" in error
         assert LOST in error
@@ -146,7 +146,7 @@ async def test_a_machine_that_died_between_calls_is_noticed_at_the_next(
 ) -> None:
     async with worker(endpoint, home, processes, Settings(), Quick()) as system:
         await run(system, "true")
-        os.kill(processes.notes("start")[0], signal.SIGKILL)
+        await cut(processes.notes("start")[0])
         result = await ask(system, "list", path="/mnt/user-data/workspace")
         assert result.startswith("Note: the sandbox was replaced, because its machine was gone")
         assert LOST not in await run(system, "true", 2)
@@ -292,3 +292,43 @@ async def test_a_worker_that_dies_while_it_starts_a_machine_holds_up_nobody_for_
         with anyio.fail_after(30):
             assert await run(system, "echo here") == "here"
         assert len(processes.notes("start")) == 1
+
+
+async def test_a_machine_that_cannot_be_started_is_an_error_with_the_reason(
+    endpoint: Endpoint, home: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = processes.start
+
+    async def broken(user: str, thread: str) -> Machine:
+        raise Unavailable("no image sika-sandbox")
+
+    monkeypatch.setattr(processes, "start", broken)
+    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+        with pytest.raises(Unavailable, match="no image sika-sandbox"):
+            await run(system, "true")
+        assert [type(fact) for fact in await facts(system)] == [SandboxClaimed, SandboxFailed]
+        monkeypatch.setattr(processes, "start", start)
+        assert await run(system, "echo on") == "on"
+
+
+async def test_a_machine_that_starts_without_end_is_given_up(
+    endpoint: Endpoint, home: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def endless(user: str, thread: str) -> Machine:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr(processes, "start", endless)
+    quick = Quick()
+    quick.start = 0.2
+    async with worker(endpoint, home, processes, Settings(), quick) as system:
+        with pytest.raises(Unavailable, match=r"not ready within 0\.2 s"):
+            await run(system, "true")
+
+
+async def test_output_that_is_no_text_and_longer_than_shown_is_an_answer(
+    endpoint: Endpoint, home: Path, processes: Processes
+) -> None:
+    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+        assert await run(system, "printf 'a\\377\\000b'", 1) == "a\ufffd\0b"
+        assert len(await run(system, "head -c 9000000 /dev/zero", 2)) <= 20_000
