@@ -80,9 +80,11 @@ class Background:
         return await self.output(Output(**about, id=request.id), sandbox)
 
     async def gone(self, request: Output | End) -> str | None:
-        """Returns the words for a command that ended with its machine; None if it may be there."""
-        _, command = await self._known(request)
-        return ended(request.id, "lost", None) if command.ended == "lost" else None
+        """Returns the words for a command whose machine has ended; None if it may be there."""
+        key, command = await self._known(request)
+        machine = (await self._leases.load(key)).machine
+        there = machine is not None and machine.id == command.machine
+        return None if there else f"{ended(request.id, command.ended or 'lost', None)} Its output is gone."
 
     async def _known(self, request: Output | End) -> tuple[str, Command]:
         key = key_of(request.user, request.thread)
@@ -144,7 +146,8 @@ def command_id(key: str) -> str:
 
 def ended(name: str, how: str, exit_code: int | None) -> str:
     """Returns the words for a command that has ended."""
-    return f"{name} has ended: {ENDS.get(how) or f'exit code {exit_code}'}."
+    how = ENDS.get(how, "by itself" if exit_code is None else f"exit code {exit_code}")
+    return f"{name} has ended: {how}."
 
 
 def _end(name: str, command: Command, chunk: Chunk) -> Sequence[Event]:

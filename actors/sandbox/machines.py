@@ -20,6 +20,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -32,7 +33,7 @@ from core.errors import NotFound, SikaError, Unavailable, ungrouped
 from core.events import Aggregate, Event
 from core.ids import now, stamp, uuid7
 from core.log.repository import Repository
-from core.ports.sandbox import Machine, MachineLost, Resident, Sandbox
+from core.ports.sandbox import Machine, MachineLost, Resident, Sandbox, StartsMachines
 from core.runtime.system import System
 from core.sandbox.facts import (
     Reason,
@@ -56,67 +57,32 @@ DROP_SECONDS = 2.0
 """Timeout of giving a claim back when the worker is stopped meanwhile."""
 
 
-class Timing(Protocol):
-    """Times in seconds. `Usual` has the values of a server."""
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times in seconds."""
 
-    @property
-    def use(self) -> float:
-        """Duration of a use; workers' clocks may differ by less than half of it."""
-        ...
-
-    @property
-    def claim(self) -> float:
-        """Duration of a claim: longer than `start`."""
-        ...
-
-    @property
-    def start(self) -> float:
-        """Timeout of starting or ending a machine (contract runtime §7: ready within 60 seconds)."""
-        ...
-
-    @property
-    def open(self) -> float:
-        """Timeout of opening a machine, which is also the check of its health."""
-        ...
-
-    @property
-    def check(self) -> float:
-        """Pause after which the health of a machine is checked before a call."""
-        ...
-
-    @property
-    def sweep(self) -> float:
-        """Interval of sweeps."""
-        ...
+    use: float = 120.0
+    """Duration of a use; workers' clocks may differ by less than half of it."""
+    claim: float = 120.0
+    """Duration of a claim: longer than `start`."""
+    start: float = 90.0
+    """Timeout of starting or ending a machine (contract runtime §7: ready within 60 seconds)."""
+    open: float = 20.0
+    """Timeout of opening a machine, which is also the check of its health."""
+    check: float = 30.0
+    """Pause after which the health of a machine is checked before a call."""
+    sweep: float = 600.0
+    """Interval of sweeps."""
 
 
-class Usual:
-    """The times of a server."""
-
-    use = 120.0
-    claim = 120.0
-    start = 90.0
-    open = 20.0
-    check = 30.0
-    sweep = 600.0
+USUAL = Timing()
 
 
-USUAL = Usual()
-
-
-class Provider(Protocol):
-    """A provider that starts machines (`core.ports.sandbox.StartsMachines`), with its name."""
+class Provider(StartsMachines, Protocol):
+    """A provider that starts machines, with its name."""
 
     @property
     def name(self) -> str: ...
-
-    async def start(self, user: str, thread: str) -> Machine: ...
-
-    async def open(self, machine: Machine, user: str, thread: str) -> Sandbox: ...
-
-    async def end(self, machine: Machine) -> None: ...
-
-    async def residents(self) -> Sequence[Resident]: ...
 
 
 class Held:
@@ -276,8 +242,9 @@ class Machines:
             if not await self._decide(key, lambda lease: [acquired], claim=claim):
                 return None
         held = await self._opened(key, user, thread, machine, until)
-        if held is not None and lease.released:
-            held.news = replaced(lease.released)
+        if held is None:
+            raise Unavailable("the machine of the sandbox ended as soon as it was started")
+        held.news = replaced(lease.released) if lease.released else ""
         return held
 
     async def end(

@@ -25,7 +25,7 @@ import anyio
 import msgspec
 
 from actors.sandbox import Limits, Sandbox
-from actors.sandbox.machines import Machines
+from actors.sandbox.machines import Machines, Timing
 from actors.sandbox.reaping import Reaper
 from adapters.sandboxes.host import Host, HostSandbox
 from core.bus.connection import Endpoint
@@ -39,13 +39,9 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.02
 
 
-class Quick:
-    """Times of a server in a hurry."""
-
-    def __init__(self, use: float = 4.0) -> None:
-        self.use = use
-        self.claim, self.start, self.open = 6.0, 5.0, 5.0
-        self.check, self.sweep = 0.0, 600.0
+def quick(use: float = 4.0, start: float = 5.0) -> Timing:
+    """Returns the times of a server in a hurry."""
+    return Timing(use=use, claim=6.0, start=start, open=5.0, check=0.0)
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -222,7 +218,7 @@ async def worker(
     home: Path,
     provider: Processes,
     settings: Settings | Callable[[], Settings],
-    timing: Quick,
+    timing: Timing,
     limits: Limits | None = None,
     *,
     begin: bool = True,
@@ -251,7 +247,7 @@ async def _serve(options: argparse.Namespace) -> None:
     endpoint = Endpoint(options.url, prefix=options.prefix)
     home = Path(options.home)
     settings = Settings(idle_seconds=options.idle)
-    async with worker(endpoint, home, Processes(home), settings, Quick(), begin=False):
+    async with worker(endpoint, home, Processes(home), settings, quick(), begin=False):
         print("serving", flush=True)
         await anyio.sleep_forever()
 

@@ -28,7 +28,7 @@ from core.sandbox.facts import CommandEnded, CommandRead, CommandStarted, Sandbo
 from core.sandbox.state import KIND, key_of
 from core.tools import Tool
 from tests.adapters.sandboxes.conftest import running, settings
-from tests.support.machines import Processes, Quick, alive, cut, worker
+from tests.support.machines import Processes, alive, cut, quick, worker
 from tests.support.nats import read
 from tests.support.workers import wait_for
 
@@ -66,6 +66,17 @@ class Agent:
                     return answer
                 await anyio.sleep(0.05)
 
+    async def rest(self, name: str) -> tuple[str, str]:
+        """Returns how a command has ended, and its output since the last look."""
+        texts = ""
+        with anyio.fail_after(60):
+            while True:
+                head, _, text = (await self.use(bash_output, id=name)).partition("\n")
+                texts += "" if text == "(no new output)" else f"{text}\n"
+                if "has ended" in head:
+                    return head, texts
+                await anyio.sleep(0.05)
+
 
 @asynccontextmanager
 async def local(endpoint: Endpoint, home: Path, limits: Limits | None = None) -> AsyncIterator[Agent]:
@@ -100,7 +111,7 @@ async def test_only_new_output_is_shown_and_a_repeated_call_shows_the_same(agent
     assert await agent.use(bash_output, repeated, id=name) == f"{name} is running.\none"
     assert await agent.use(bash_output, "c900", id=name) == f"{name} is running.\n(no new output)"
     assert await agent.use(bash, "c901", command="touch go") == "(no output)"
-    assert await agent.reads(name, "two") == f"{name} has ended: exit code 3.\ntwo"
+    assert await agent.rest(name) == (f"{name} has ended: exit code 3.", "two\n")
     kinds = {type(fact) for fact in await facts(agent.system)}
     assert kinds == {CommandStarted, CommandRead, CommandEnded}
 
@@ -139,7 +150,7 @@ async def test_another_worker_answers_for_a_command(endpoint: Endpoint, home: Pa
         await agent.reads(name, "one")
     async with local(endpoint, home) as agent:
         await agent.use(bash, "c500", command="touch go")
-        assert (await agent.reads(name, "two")) == f"{name} has ended: exit code 0.\ntwo"
+        assert await agent.rest(name) == (f"{name} has ended: exit code 0.", "two\n")
 
 
 async def test_its_facts_go_with_the_thread(agent: Agent) -> None:
@@ -157,7 +168,7 @@ async def test_its_facts_go_with_the_thread(agent: Agent) -> None:
 async def test_a_machine_stays_for_its_commands_and_they_end_with_it(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(replicas=1), Quick(use=0.5)) as system:
+    async with worker(endpoint, home, processes, Settings(replicas=1), quick(use=0.5)) as system:
         agent = Agent(system)
         name = await agent.begin("echo one; sleep 987683")
         await agent.reads(name, "one")
@@ -173,13 +184,15 @@ async def test_a_machine_stays_for_its_commands_and_they_end_with_it(
         assert alive(machine), "it was evicted although a command runs on it"
         await cut(machine)
         assert "it was interrupted" not in await agent.use(bash, command="true")
-        assert await agent.use(bash_output, id=name) == f"{name} has ended: it ended with its sandbox."
+        assert (
+            await agent.use(bash_output, id=name) == f"{name} has ended: it ended with its sandbox. Its output is gone."
+        )
 
 
 async def test_a_machine_may_end_when_its_commands_have_ended(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(replicas=1), Quick(use=0.5)) as system:
+    async with worker(endpoint, home, processes, Settings(replicas=1), quick(use=0.5)) as system:
         agent = Agent(system)
         name = await agent.begin("sleep 987684")
         await agent.use(bash_kill, id=name)

@@ -25,7 +25,7 @@ from core.runtime import system
 from core.runtime.system import System
 from core.sandbox.facts import SandboxAcquired, SandboxClaimed, SandboxFailed, SandboxReleased, SandboxUsed
 from core.sandbox.state import KIND, key_of
-from tests.support.machines import Processes, Quick, alive, cut, process, worker
+from tests.support.machines import Processes, alive, cut, process, quick, worker
 from tests.support.nats import read
 from tests.support.workers import wait_for
 
@@ -76,8 +76,8 @@ async def test_two_workers_share_the_machine_that_one_of_them_starts(
 ) -> None:
     settings = Settings()
     async with (
-        worker(endpoint, home, processes, settings, Quick()) as one,
-        worker(endpoint, home, processes, settings, Quick()),
+        worker(endpoint, home, processes, settings, quick()) as one,
+        worker(endpoint, home, processes, settings, quick()),
         asyncio.TaskGroup() as tasks,
     ):
         results = [tasks.create_task(run(one, f"echo {number}", number)) for number in range(12)]
@@ -89,7 +89,7 @@ async def test_two_workers_share_the_machine_that_one_of_them_starts(
 async def test_facts_say_who_uses_the_machine_and_not_how_often(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(), Quick(use=120)) as system:
+    async with worker(endpoint, home, processes, Settings(), quick(use=120)) as system:
         for number in range(5):
             await run(system, "true", number)
         claimed, acquired = await facts(system)
@@ -103,7 +103,7 @@ async def test_a_machine_is_in_use_for_as_long_as_a_call_and_idle_afterwards(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
     settings = Settings(idle_seconds=1)
-    async with worker(endpoint, home, processes, settings, Quick(use=2)) as system, asyncio.TaskGroup() as tasks:
+    async with worker(endpoint, home, processes, settings, quick(use=2)) as system, asyncio.TaskGroup() as tasks:
         long = tasks.create_task(run(system, "touch begun; while [ ! -e go ]; do sleep 0.05; done; echo done"))
         await exists(workspace(home) / "begun")
 
@@ -127,7 +127,7 @@ async def test_a_machine_is_in_use_for_as_long_as_a_call_and_idle_afterwards(
 async def test_a_lost_machine_is_replaced_and_its_command_not_repeated(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(), Quick()) as system, asyncio.TaskGroup() as tasks:
+    async with worker(endpoint, home, processes, Settings(), quick()) as system, asyncio.TaskGroup() as tasks:
         call = tasks.create_task(run(system, "echo x >> count; touch begun; sleep 600"))
         await exists(workspace(home) / "begun")
         [machine] = processes.notes("start")
@@ -144,7 +144,7 @@ async def test_a_lost_machine_is_replaced_and_its_command_not_repeated(
 async def test_a_machine_that_died_between_calls_is_noticed_at_the_next(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+    async with worker(endpoint, home, processes, Settings(), quick()) as system:
         await run(system, "true")
         await cut(processes.notes("start")[0])
         result = await ask(system, "list", path="/mnt/user-data/workspace")
@@ -156,7 +156,7 @@ async def test_a_full_house_ends_the_machine_that_was_not_used_for_longest_and_n
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
     settings = Settings(replicas=2)
-    async with worker(endpoint, home, processes, settings, Quick(use=2)) as system, asyncio.TaskGroup() as tasks:
+    async with worker(endpoint, home, processes, settings, quick(use=2)) as system, asyncio.TaskGroup() as tasks:
         await run(system, "true", thread_id="old")
         busy = tasks.create_task(run(system, "touch begun; while [ ! -e go ]; do sleep 0.05; done", thread_id="busy"))
         await exists(workspace(home, "busy") / "begun")
@@ -178,7 +178,7 @@ async def test_a_full_house_ends_the_machine_that_was_not_used_for_longest_and_n
 async def test_an_erased_thread_loses_its_machine_and_its_facts(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+    async with worker(endpoint, home, processes, Settings(), quick()) as system:
         await system.log.append(thread(THREAD), [ThreadCreated(user=USER)], expected=0, actor="t")
         await run(system, "true")
         tip = await system.log.tip(thread(THREAD))
@@ -198,11 +198,11 @@ async def test_an_erased_thread_loses_its_machine_and_its_facts(
 async def test_machines_that_nobody_holds_are_swept_at_the_start(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(), Quick(), begin=False) as system:
+    async with worker(endpoint, home, processes, Settings(), quick(), begin=False) as system:
         await run(system, "true")
     [held] = processes.notes("start")
     stray = await processes.start(USER, "nobody")
-    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+    async with worker(endpoint, home, processes, Settings(), quick()) as system:
 
         async def swept() -> bool:
             return not alive(int(stray.id))
@@ -216,11 +216,11 @@ async def test_machines_that_nobody_holds_are_swept_at_the_start(
 async def test_machines_stay_when_a_server_stops_unless_they_are_to_end_with_it(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+    async with worker(endpoint, home, processes, Settings(), quick()) as system:
         await run(system, "true")
     [machine] = processes.notes("start")
     assert alive(machine)
-    async with worker(endpoint, home, processes, Settings(stop_on_exit=True), Quick(use=1)) as system:
+    async with worker(endpoint, home, processes, Settings(stop_on_exit=True), quick(use=1)) as system:
 
         async def unused() -> bool:  # the first worker's use has run out
             facts_ = [fact for fact in await facts(system) if isinstance(fact, SandboxUsed)]
@@ -237,8 +237,8 @@ async def test_parallel_changes_of_one_file_all_have_effect(
 ) -> None:
     path = "/mnt/user-data/workspace/f"
     async with (
-        worker(endpoint, home, processes, Settings(), Quick()) as one,
-        worker(endpoint, home, processes, Settings(), Quick()),
+        worker(endpoint, home, processes, Settings(), quick()) as one,
+        worker(endpoint, home, processes, Settings(), quick()),
     ):
         await ask(one, "write", 0, path=path, content=" ".join(f"w{number}." for number in range(8)))
         async with asyncio.TaskGroup() as tasks:
@@ -259,7 +259,7 @@ async def test_a_killed_worker_leaks_nothing_and_its_command_is_recovered(
         await exists(workspace(home) / "begun")
         first.send_signal(signal.SIGKILL)
         await first.wait()
-        async with worker(endpoint, home, processes, lambda: settings, Quick(use=1)) as second:
+        async with worker(endpoint, home, processes, lambda: settings, quick(use=1)) as second:
             (workspace(home) / "go").touch()
             assert await call == "done"
             assert (workspace(home) / "count").read_text() == "x\n"
@@ -284,7 +284,7 @@ async def test_a_worker_that_dies_while_it_starts_a_machine_holds_up_nobody_for_
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
     """Its claim runs out, and the next one starts the machine."""
-    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+    async with worker(endpoint, home, processes, Settings(), quick()) as system:
         dead = SandboxClaimed(
             claim="c", worker="dead", until=stamp(datetime.now(UTC) + timedelta(seconds=2)), user=USER, thread=THREAD
         )
@@ -303,7 +303,7 @@ async def test_a_machine_that_cannot_be_started_is_an_error_with_the_reason(
         raise Unavailable("no image sika-sandbox")
 
     monkeypatch.setattr(processes, "start", broken)
-    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+    async with worker(endpoint, home, processes, Settings(), quick()) as system:
         with pytest.raises(Unavailable, match="no image sika-sandbox"):
             await run(system, "true")
         assert [type(fact) for fact in await facts(system)] == [SandboxClaimed, SandboxFailed]
@@ -319,9 +319,7 @@ async def test_a_machine_that_starts_without_end_is_given_up(
         raise AssertionError
 
     monkeypatch.setattr(processes, "start", endless)
-    quick = Quick()
-    quick.start = 0.2
-    async with worker(endpoint, home, processes, Settings(), quick) as system:
+    async with worker(endpoint, home, processes, Settings(), quick(start=0.2)) as system:
         with pytest.raises(Unavailable, match=r"not ready within 0\.2 s"):
             await run(system, "true")
 
@@ -329,6 +327,6 @@ async def test_a_machine_that_starts_without_end_is_given_up(
 async def test_output_that_is_no_text_and_longer_than_shown_is_an_answer(
     endpoint: Endpoint, home: Path, processes: Processes
 ) -> None:
-    async with worker(endpoint, home, processes, Settings(), Quick()) as system:
+    async with worker(endpoint, home, processes, Settings(), quick()) as system:
         assert await run(system, "printf 'a\\377\\000b'", 1) == "a\ufffd\0b"
         assert len(await run(system, "head -c 9000000 /dev/zero", 2)) <= 20_000
