@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+import anyio
+
 from actors.sandbox.requests import End, Limits, Output, Start
 from actors.sandbox.words import MOST_OUTPUT, cut_middle
 from core.errors import Invalid, NotFound
@@ -23,6 +25,10 @@ from core.sandbox.facts import CommandEnded, CommandRead, CommandStarted
 from core.sandbox.state import Command, Lease, key_of
 
 ACTOR = "sandbox"
+MOST_WAIT = 300.0
+"""Limit of seconds that a request waits for the end of a command."""
+PAUSE = 0.25
+"""Seconds between two looks at a command whose end is awaited."""
 ENDS = {
     "timeout": "it was stopped after its time limit",
     "interrupted": "it was ended",
@@ -62,7 +68,7 @@ class Background:
         key, command = await self._known(request)
         after = command.after if command.call == request.key else command.place
         try:
-            chunk = await _runner(sandbox).output(request.id, after)
+            chunk = await _awaited(_runner(sandbox), request, after)
         except NotFound:
             await self._append(key, request.id, [CommandEnded(command=request.id, ended="lost")])
             return ended(request.id, "lost", None)
@@ -76,8 +82,8 @@ class Background:
         """Ends a command, and returns its last output."""
         await self._known(request)
         await sandbox.kill(request.id)
-        about = {"user": request.user, "thread": request.thread, "run": request.run, "call_id": request.call_id}
-        return await self.output(Output(**about, id=request.id), sandbox)
+        user, thread, run, call_id = request.user, request.thread, request.run, request.call_id
+        return await self.output(Output(user=user, thread=thread, run=run, call_id=call_id, id=request.id), sandbox)
 
     async def gone(self, request: Output | End) -> str | None:
         """Returns the words for a command whose machine has ended; None if it may be there."""
@@ -137,6 +143,17 @@ class Background:
         result = chunk.result
         head = f"{name} is running." if result is None else ended(name, result.ended, result.exit_code)
         return f"{head}\n{text}"
+
+
+async def _awaited(runner: RunsInBackground, request: Output, after: int) -> Chunk:
+    """Returns the output of a command when it has ended, or when the request has waited for long enough."""
+    until = anyio.current_time() + min(request.wait_seconds, MOST_WAIT)
+    while True:
+        chunk = await runner.output(request.id, after)
+        left = until - anyio.current_time()
+        if chunk.result is not None or left <= 0:
+            return chunk
+        await anyio.sleep(min(left, PAUSE))
 
 
 def command_id(key: str) -> str:

@@ -51,6 +51,8 @@ class Output(Call, frozen=True, kw_only=True, tag="output"):
     """Requests the new output of a command in the background, and how it stands. `id`: the command's."""
 
     id: str
+    wait_seconds: float = 0
+    """Time to wait for its end."""
 
 
 class End(Call, frozen=True, kw_only=True, tag="end"):

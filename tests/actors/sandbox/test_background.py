@@ -116,6 +116,15 @@ async def test_only_new_output_is_shown_and_a_repeated_call_shows_the_same(agent
     assert kinds == {CommandStarted, CommandRead, CommandEnded}
 
 
+async def test_the_end_of_a_command_can_be_awaited(agent: Agent) -> None:
+    name = await agent.begin("echo one; sleep 1; echo two")
+    answer = await agent.use(bash_output, id=name, wait_seconds=60)
+    assert answer == f"{name} has ended: exit code 0.\none\ntwo"
+    other = await agent.begin("sleep 987685")
+    assert await agent.use(bash_output, id=other, wait_seconds=1) == f"{other} is running.\n(no new output)"
+    await agent.use(bash_kill, id=other)
+
+
 async def test_a_repeated_start_is_one_command(agent: Agent) -> None:
     command = "echo x >> count; sleep 987681"
     name = await agent.begin(command, "c5")
