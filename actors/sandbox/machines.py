@@ -91,6 +91,7 @@ class Held:
     def __init__(self, machine: Machine, sandbox: Sandbox, until: datetime) -> None:
         self.machine, self.sandbox, self.until = machine, sandbox, until
         self.checked = time.monotonic()
+        self.renewal = anyio.Lock()
         self.news = ""
         """The words for the agent about what it lost, until they are shown."""
 
@@ -157,8 +158,12 @@ class Machines:
                     raise Unavailable("the sandbox is being started or ended by another worker for too long")
                 await anyio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
-            self._held[key] = held
+            self._keep(key, held)
             return held
+
+    def _keep(self, key: str, held: Held) -> None:
+        """Remembers a machine in use; those that are not in use any more are forgotten."""
+        self._held = {name: other for name, other in self._held.items() if self._left(other) > 0} | {key: held}
 
     def _valid(self, held: Held) -> bool:
         """Tells whether the machine may be used without a look at the log, or at the machine."""
@@ -194,10 +199,10 @@ class Machines:
             return None
         except TimeoutError:
             raise Unavailable(f"the sandbox does not answer within {self.timing.open:g} s") from None
-        held = Held(machine, sandbox, until)
-        if before is not None and before.machine == machine:
-            held.news = before.news
-        return held
+        if before is None or before.machine != machine:
+            return Held(machine, sandbox, until)
+        before.sandbox, before.until, before.checked = sandbox, max(until, before.until), time.monotonic()
+        return before
 
     async def used(self, key: str, machine: Machine) -> datetime | None:
         """Appends that this worker uses the machine. Returns until when; None if that is not possible now."""
@@ -209,15 +214,16 @@ class Machines:
         """Keeps a machine in use. Ends when it is not the thread's any more: the calls notice it themselves."""
         while True:
             await anyio.sleep(max(self.timing.use / 20, self._left(held) - self.timing.use / 2))
-            if self._left(held) > self.timing.use / 2:
-                continue  # renewed by another call
-            try:
-                if until := await self.used(key, held.machine):
-                    held.until = until
-                elif (await self.leases.load(key)).machine != held.machine:
-                    return
-            except Unavailable as error:
-                log.warning("use of a sandbox not renewed", machine=held.machine.id, error=str(error))
+            async with held.renewal:
+                if self._left(held) > self.timing.use / 2:
+                    continue  # renewed by another call
+                try:
+                    if until := await self.used(key, held.machine):
+                        held.until = until
+                    elif (await self.leases.load(key)).machine != held.machine:
+                        return
+                except Unavailable as error:
+                    log.warning("use of a sandbox not renewed", machine=held.machine.id, error=str(error))
 
     # ── start and end ───────────────────────────────────────────────────────────────────────────────────────────────
 
