@@ -47,11 +47,13 @@ class Background:
     ) -> str:
         """Starts a command once, and returns its id with words for the agent. Raises `Invalid`."""
         runner, key, command = _runner(sandbox), key_of(request.user, request.thread), command_id(request.key)
-        lease = await self._leases.load(key)
-        if command not in lease.commands:
+        lease, there = await self._leases.load(key), machine.id if machine else ""
+        if (known := lease.commands.get(command)) and (known.ended or known.machine != there):
+            return ended(command, known.ended or "lost", None)  # a repeated call
+        if known is None:
             await self._within_limit(key, lease, runner)
             until = stamp(datetime.now(UTC) + timedelta(seconds=self._limits.background_seconds))
-            await self._begin(key, CommandStarted(command=command, until=until, machine=machine.id if machine else ""))
+            await self._begin(key, CommandStarted(command=command, until=until, machine=there))
         seconds = self._limits.background_seconds
         try:
             await runner.start(command, request.command, timeout=seconds, environment=environment)

@@ -42,6 +42,8 @@ class Agent:
 
     def __init__(self, running: System) -> None:
         self.system, self.call_id = running, "c0"
+        self.call_id_of: dict[str, str] = {}
+        """The calls that started commands."""
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
         return await self.system.call(actor, request)
@@ -55,6 +57,7 @@ class Agent:
         """Returns the id of a command that was started."""
         words = await self.use(bash, call_id, command=command, background=True)
         assert "runs in the background" in words
+        self.call_id_of[words.split()[0]] = self.call_id
         return words.split()[0]
 
     async def reads(self, name: str, text: str) -> str:
@@ -191,8 +194,13 @@ async def test_a_machine_stays_for_its_commands_and_they_end_with_it(
         request = {"op": "exec", "user": USER, "run": "r1", "command": "true"}
         await system.call("sandbox", request | {"thread": "t2", "call_id": "d1"})
         assert alive(machine), "it was evicted although a command runs on it"
+        started = agent.call_id_of[name]
         await cut(machine)
         assert "it was interrupted" not in await agent.use(bash, command="true")
+        repeated = await agent.use(bash, started, command="echo one; sleep 987683", background=True)
+        assert repeated == f"{name} has ended: it ended with its sandbox."
+        assert len(running("987683")) == 1, "it was started again"
+        await (await processes.host.acquire(USER, THREAD)).kill(f"{machine}-{name}")  # what no machine takes along here
         assert (
             await agent.use(bash_output, id=name) == f"{name} has ended: it ended with its sandbox. Its output is gone."
         )
