@@ -63,8 +63,9 @@ from anyio import to_thread
 
 from adapters.sandboxes import supervisor
 from adapters.sandboxes.quota import Quota
+from adapters.sandboxes.rolling import rolled
 from adapters.sandboxes.supervisor import publish
-from adapters.sandboxes.tail import Tail, rolled
+from adapters.sandboxes.tail import Tail
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Unavailable
 from core.ports.sandbox import ExecResult, Output
@@ -169,6 +170,7 @@ class Record:
 
     def launched(self, command: str, job: Job) -> bool:
         """Starts a command that was never started. Returns whether its supervisor is at work, or has been."""
+        self.path.mkdir(parents=True, exist_ok=True)
         return self.advance(command, job) is not None or (self.path / "pid").exists()
 
     def output(self, after: int) -> Output:
@@ -276,7 +278,10 @@ class Calls:
         return Record(self._root / (call_id if plain else hashlib.sha256(call_id.encode()).hexdigest()))
 
     async def exec(self, call_id: str, command: str, job: Job, on_output: Callable[[str], None]) -> ExecResult:
-        record = await self._begun(call_id, command)
+        if "\0" in command or len(command.encode()) > MAX_COMMAND:
+            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
+        record = self.record(call_id)
+        await to_thread.run_sync(lambda: record.path.mkdir(parents=True, exist_ok=True))
         tail = Tail(record.path / "stdout", record.path / "stderr")
         pause, reaped = FIRST_PAUSE, False
         while True:
@@ -293,7 +298,9 @@ class Calls:
 
     async def start(self, call_id: str, command: str, job: Job) -> None:
         """Starts a command that runs on by itself; of a call id that was started before, nothing happens."""
-        record = await self._begun(call_id, command)
+        if "\0" in command or len(command.encode()) > MAX_COMMAND:
+            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
+        record = self.record(call_id)
         job = msgspec.structs.replace(job, rolling=True)
         while True:
             if await to_thread.run_sync(record.launched, command, job):
@@ -317,14 +324,6 @@ class Calls:
             await anyio.sleep(LAST_PAUSE)
             if time.monotonic() > patience:
                 number = signal.SIGKILL
-
-    async def _begun(self, call_id: str, command: str) -> Record:
-        """Returns the record of a call. Raises `Invalid` for a command that cannot be run."""
-        if "\0" in command or len(command.encode()) > MAX_COMMAND:
-            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
-        record = self.record(call_id)
-        await to_thread.run_sync(lambda: record.path.mkdir(parents=True, exist_ok=True))
-        return record
 
     def sweep(self) -> None:
         """Deletes the old records of calls that do not run."""

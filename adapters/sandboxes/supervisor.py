@@ -96,36 +96,6 @@ class Spool:
             del self._tail[:-TAIL]
 
 
-class Rolling(Spool):
-    """The output of a command in the background: a row of files of `SEGMENT` bytes, of which the last two stay."""
-
-    def __init__(self, path: str) -> None:
-        self._path, self._number = path, 0
-        super().__init__(f"{path}.0")
-        self._space = SEGMENT
-
-    def put(self, data: bytes) -> None:
-        while data:
-            part, data = data[: self._space], data[self._space :]
-            os.write(self._file, part)
-            self._space -= len(part)
-            if not self._space:
-                self._roll()
-
-    def finish(self) -> None:
-        while self.pump():
-            pass
-        os.close(self._file)
-
-    def _roll(self) -> None:
-        os.close(self._file)
-        if self._number:
-            os.unlink(f"{self._path}.{self._number - 1}")
-        self._number, self._space = self._number + 1, SEGMENT
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._file = os.open(f"{self._path}.{self._number}", flags, 0o600)
-
-
 def main(record: str, lock: int) -> None:
     os.set_inheritable(lock, False)  # the command must not keep the record locked
     orders: Orders = marshal.load(sys.stdin.buffer)  # raises if the server died before it had written all
@@ -134,11 +104,11 @@ def main(record: str, lock: int) -> None:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     stop = _signal_pipe()
     publish("pid", b"%d" % os.getpid())
-    rolling = orders["rolling"]
-    out, err = (Rolling if rolling else Spool)("stdout"), Spool("stderr")
-    child, forks = start(orders, out.write_end, (out if rolling else err).write_end)
+    out, err = Spool("stdout"), Spool("stderr")
+    child, forks = start(orders, out.write_end, err.write_end)
     os.close(out.write_end)
     os.close(err.write_end)
+    out = Rolling(out) if orders["rolling"] else out
     disk = Disk(orders, lock)
     ended, code = watch(child, orders, (out, err), stop, forks, disk)
     end_tree(child)
@@ -159,6 +129,35 @@ def publish(path: str | os.PathLike[str], content: bytes) -> None:
     directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
+
+
+class Rolling(Spool):
+    """The output of a command in the background: a row of files of `SEGMENT` bytes, of which the last two stay."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.read_end, self._file, self._number = spool.read_end, spool._file, -1
+        self._roll()
+
+    def put(self, data: bytes) -> None:
+        while data:
+            part, data = data[: self._space], data[self._space :]
+            os.write(self._file, part)
+            self._space -= len(part)
+            if not self._space:
+                self._roll()
+
+    def finish(self) -> None:
+        while self.pump():
+            pass
+        os.close(self._file)
+
+    def _roll(self) -> None:
+        os.close(self._file)
+        if self._number > 0:
+            os.unlink(f"stdout.{self._number - 1}")
+        self._number, self._space = self._number + 1, SEGMENT
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._file = os.open(f"stdout.{self._number}", flags, 0o600)
 
 
 def _signal_pipe() -> int:
@@ -205,7 +204,7 @@ def start(orders: Orders, stdout: int, stderr: int) -> tuple[int, Forks | None]:
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
+        os.dup2(stdout if orders["rolling"] else stderr, 2)
         _open_files(orders["files"])
         limit(orders["limits"])
         os.chdir(orders["cwd"])
