@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import anyio
 import msgspec
@@ -22,8 +22,7 @@ from actors import discovery
 from actors.account_processes import Supervisor
 from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
-from actors.sandbox import machines as sandboxes
-from actors.sandbox.machines import Machines
+from actors.sandbox.machines import Machines, machines_of
 from actors.sandbox.reaping import Reaper
 from adapters import toolbox
 from core import plugins
@@ -40,7 +39,7 @@ from core.mcp.login import Logins
 from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
-from core.ports.sandbox import SandboxProvider, SandboxSetup, StartsMachines
+from core.ports.sandbox import SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
@@ -166,7 +165,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         AsyncExitStack() as opened,
     ):
         provider = await sandbox_provider(options.home, config, source.project)
-        machines = machines_of(running, provider, source)
+        machines = machines_of(running, provider, lambda: source.current().sandbox)
         sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
         skills = library(running.log, source, options.home)
         load = partial(_load, running, source, options, provider, machines, sessions, skills)
@@ -319,13 +318,6 @@ def _limits(config: Config) -> Limits:
         background_seconds=sandbox.background_seconds,
         max_background=sandbox.max_background,
     )
-
-
-def machines_of(running: System, provider: SandboxProvider, source: ConfigSource) -> Machines | None:
-    """Returns the machines of sandboxes; None if the provider starts none."""
-    if not isinstance(provider, StartsMachines):
-        return None
-    return Machines(running, cast("sandboxes.Provider", provider), lambda: source.current().sandbox)
 
 
 def problems(config: Config) -> list[str]:

@@ -200,7 +200,9 @@ class Sandbox(Actor[ThreadErased]):
         text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         if len(text) > limit:
             text = cut_middle(text, limit, await self._saved(request, sandbox, text))
-        return text if result.ended == "exited" else {"error": text}
+        if result.ended != "exited":
+            return {"error": text}
+        return {"text": text, "exit_code": result.exit_code} if request.detailed else text
 
     async def _secrets(self, request: Exec | Start) -> Mapping[str, str]:
         """Returns the variables that the command gets because it runs a script of a skill that declares them."""
@@ -239,6 +241,6 @@ def _is_for_model(request: AnyRequest) -> bool:
 def _with_news(answer: Answer, news: str) -> Answer:
     if news and isinstance(answer, str):
         return f"Note: {news}\n{answer}"
-    if news and isinstance(answer, Mapping) and "error" in answer:
-        return {**answer, "error": f"{answer['error']}\nNote: {news}"}
+    if news and isinstance(answer, Mapping):
+        return {**answer, **{key: f"Note: {news}\n{answer[key]}" for key in ("error", "text") if key in answer}}
     return answer

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Protocol, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -363,6 +363,11 @@ class Machines:
 
     def _after(self, seconds: float) -> datetime:
         return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def machines_of(running: System, provider: object, settings: Callable[[], Settings]) -> Machines | None:
+    """Returns the machines of sandboxes; None if the provider starts none."""
+    return Machines(running, cast(Provider, provider), settings) if isinstance(provider, StartsMachines) else None
 
 
 REASONS = {

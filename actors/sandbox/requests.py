@@ -37,14 +37,20 @@ class Call(Request, frozen=True, kw_only=True):
         return f"{self.run}-{self.call_id}"
 
 
-class Exec(Call, frozen=True, kw_only=True, tag="exec"):
+class Run(Call, frozen=True, kw_only=True):
+    """A request that runs a command."""
+
     command: str
+    detailed: bool = False
+    """True if the answer to `exec` has the exit code beside the text: `text`, `exit_code`."""
 
 
-class Start(Call, frozen=True, kw_only=True, tag="start"):
+class Exec(Run, frozen=True, kw_only=True, tag="exec"):
+    """Runs a command to its end."""
+
+
+class Start(Run, frozen=True, kw_only=True, tag="start"):
     """Starts a command in the background."""
-
-    command: str
 
 
 class Output(Call, frozen=True, kw_only=True, tag="output"):
