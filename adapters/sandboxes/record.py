@@ -168,6 +168,19 @@ class Record:
             self._start(command, job, lock)
             return None
 
+    def stop(self, number: signal.Signals) -> bool:
+        """Ends the call for ever. Returns False if it was only signalled so far: call again."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.locked() as lock:
+            if lock is None:
+                with contextlib.suppress(OSError, ValueError):
+                    # The lock is held, so the supervisor lives and the pid is its own.
+                    os.kill(int((self.path / "pid").read_text()), number)
+                return False
+            if self.outcome() is None:
+                self._settle()
+            return True
+
     def launched(self, command: str, job: Job) -> bool:
         """Starts a command that was never started. Returns whether its supervisor is at work, or has been."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -187,18 +200,10 @@ class Record:
         with self.locked() as lock:
             return None if lock is None else self.outcome() or self._settle()
 
-    def stop(self, number: signal.Signals) -> bool:
-        """Ends the call for ever. Returns False if it was only signalled so far: call again."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with self.locked() as lock:
-            if lock is None:
-                with contextlib.suppress(OSError, ValueError):
-                    # The lock is held, so the supervisor lives and the pid is its own.
-                    os.kill(int((self.path / "pid").read_text()), number)
-                return False
-            if self.outcome() is None:
-                self._settle()
-            return True
+    def close(self) -> None:
+        """Leaves the supervisor to itself; it is reaped when it ends."""
+        if self.supervisor is not None:
+            reap_later(self.supervisor)
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[int | None]:
@@ -306,8 +311,7 @@ class Calls:
             if await to_thread.run_sync(record.launched, command, job):
                 break
             await anyio.sleep(FIRST_PAUSE)
-        if record.supervisor is not None:
-            reap_later(record.supervisor)
+        record.close()
 
     async def output(self, call_id: str, after: int) -> Output:
         """Returns the output of a command that was started, at most `SHOWN` bytes of it: the newest. Raises `NotFound`
