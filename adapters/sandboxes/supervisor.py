@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HEAD, TAIL = 4 << 20, 256 << 10
 """Bytes stored of each stream: the first and the last. The bytes between are counted and dropped."""
+SEGMENT = 4 << 20
+"""Bytes of a file of the output of a command in the background."""
 TICK = 0.25
 """Seconds between two checks of the command's usage."""
 NEWS = 2.0
@@ -165,6 +167,7 @@ def main(record: str, lock: int, orders: Orders, news: News) -> None:
     child, forks = start(orders, out.write_end, err.write_end, groups)
     os.close(out.write_end)
     os.close(err.write_end)
+    out = Rolling(out) if orders["rolling"] else out
     disk = Disk(orders, lock)
     ended, code = watch(child, orders, (out, err), stop, forks, disk, news, Greed(orders, groups))
     cgroups.kill(groups)
@@ -188,6 +191,35 @@ def publish(path: str | os.PathLike[str], content: bytes) -> None:
     directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
+
+
+class Rolling(Spool):
+    """The output of a command in the background: a row of files of `SEGMENT` bytes, of which the last two stay."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.read_end, self._file, self._number = spool.read_end, spool._file, -1
+        self._roll()
+
+    def put(self, data: bytes) -> None:
+        while data:
+            part, data = data[: self._space], data[self._space :]
+            os.write(self._file, part)
+            self._space -= len(part)
+            if not self._space:
+                self._roll()
+
+    def finish(self) -> None:
+        while self.pump():
+            pass
+        os.close(self._file)
+
+    def _roll(self) -> None:
+        os.close(self._file)
+        if self._number > 0:
+            os.unlink(f"stdout.{self._number - 1}")
+        self._number, self._space = self._number + 1, SEGMENT
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._file = os.open(f"stdout.{self._number}", flags, 0o600)
 
 
 def _signal_pipe() -> int:
@@ -234,7 +266,7 @@ def start(orders: Orders, stdout: int, stderr: int, groups: list[str]) -> tuple[
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
+        os.dup2(stdout if orders["rolling"] else stderr, 2)
         _open_files(orders["files"])
         limit(orders["limits"])
         cgroups.enter(groups)
@@ -373,6 +405,8 @@ def watch(
             return "exited", code
         if time.monotonic() - looked > TICK and _linux:
             looked = time.monotonic()
+            if not os.path.exists("pid"):  # the record was deleted, with its thread
+                return "interrupted", None
             if (reason := greed.look() or disk.look()) is not None:
                 spools[1].put(_stopped(reason))
                 return "exited", 128 + signal.SIGKILL
