@@ -103,6 +103,28 @@ class Sandbox(Protocol):
     ) -> tuple[Names, bool]: ...
 
 
+class Access(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Connections of a command to one host. `reason`: why they were refused, empty if they were not."""
+
+    host: str
+    port: int
+    reason: str = ""
+    connections: int = 0
+    sent: int = 0
+    """Bytes to the host."""
+    received: int = 0
+    """Bytes from the host."""
+
+
+@runtime_checkable
+class RecordsNetwork(Protocol):
+    """A sandbox that records where its commands connect to."""
+
+    async def accesses(self, call_id: str) -> Sequence[Access]:
+        """Returns the connections of a command, one entry for each host."""
+        ...
+
+
 @runtime_checkable
 class RunsInBackground(Protocol):
     """A sandbox whose commands can run on while the agent does something else."""
