@@ -24,6 +24,7 @@ class Credential(Section, frozen=True, kw_only=True):
     host: str
     """As in `allow`."""
     header: str = "Authorization"
+    """Name of the header."""
     value: Secret
     """Such as `Bearer $TOKEN`."""
 
