@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import ipaddress
 import os
 import ssl
 import tempfile
@@ -55,7 +56,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
             _builder(_name(host[:64]), self._certificate.subject, key.public_key(), now, dt.timedelta(days=LEAF_DAYS))
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_general(host)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
@@ -113,6 +114,13 @@ def _builder(
         .not_valid_before(now - hour)
         .not_valid_after(now + life)
     )
+
+
+def _general(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _name(text: str) -> x509.Name:

@@ -1,7 +1,8 @@
-"""Program in the sandbox that gives a command its proxy: `python -I -S forwarder.py SOCKET PORT COMMAND…`.
+"""Program in the sandbox that gives a command its proxy: `python -I -S forwarder.py SOCKET COMMAND…`.
 
 It listens on the sandbox's own loopback, passes each connection on to the unix socket of the proxy outside, and becomes
-the command. Only the standard library, and little of it: it starts with every command that may use the network.
+the command, whose variables name the proxy. Only the standard library, and little of it: it starts with every command
+that may use the network.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import socket
 import sys
 
 CHUNK = 1 << 16
+LOCAL = "localhost,127.0.0.1,::1"
+"""Hosts inside the sandbox, which need no proxy."""
 MOST = 256
 """Connections at a time; further ones wait in the listener's queue."""
 
@@ -115,15 +118,18 @@ class Forwarder:
                 self._ends.pop(end).close()
 
 
-def main(path: str, port: str, command: list[str]) -> None:
-    listener = socket.create_server(("127.0.0.1", int(port)), backlog=MOST)
+def main(path: str, command: list[str]) -> None:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=MOST)
     if os.fork() == 0:
         for fd in range(3):
             os.dup2(os.open(os.devnull, os.O_RDWR), fd)  # the command's output ends with the command
         Forwarder(listener, path).serve()
+    proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
-    os.execvp(command[0], command)
+    variables = {name: proxy for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
+    local = {"no_proxy": LOCAL, "NO_PROXY": LOCAL, "NODE_USE_ENV_PROXY": "1"}  # node's own fetch, from 24 on
+    os.execvpe(command[0], command, {**os.environ, **variables, **local})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2:])
