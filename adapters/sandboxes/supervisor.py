@@ -1,21 +1,24 @@
 """Program that runs the command of a call, ends its whole tree and records the outcome: see `record.py`.
 
-It starts with `python -I -S` in milliseconds: it imports only small modules of the standard library, and the two
-modules beside it.
+Supervisors are forked from a *template* (`serve`), a process of the server that has imported everything: starting
+Python takes 25 ms, a fork takes one. It imports only small modules of the standard library, and those beside it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
+import gc
 import marshal
 import os
 import resource
 import select
 import signal
+import socket
 import sys
 import time
 
-from adapters.sandboxes import processes, quota
+from adapters.sandboxes import cgroups, processes, quota
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ LAST_WAIT = 10.0
 """Timeout for killed processes in seconds; a process that hangs in the kernel must not keep the record open."""
 FIRST_FD = 100
 """The first descriptor of the command's files (`Job.files`)."""
+FDS = 4
+"""Descriptors of a request to the template: the record's lock and log, the orders, and the pipe for news."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38  # linux/prctl.h
 KEYCTL_JOIN_SESSION_KEYRING = 1
 SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
@@ -51,6 +56,25 @@ EAGAIN = 11
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _linux = sys.platform == "linux"
+
+
+class News:
+    """Tells the server that there is output, or the outcome. A server that is gone, or that is slow, loses nothing by
+    a byte that is dropped: it reads the record.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        os.set_blocking(fd, False)
+
+    def tell(self) -> None:
+        try:
+            os.write(self._fd, b".")
+        except OSError:
+            return
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 class Spool:
@@ -94,24 +118,62 @@ class Spool:
             del self._tail[:-TAIL]
 
 
-def main(record: str, lock: int) -> None:
-    os.set_inheritable(lock, False)  # the command must not keep the record locked
-    orders: Orders = marshal.load(sys.stdin.buffer)  # raises if the server died before it had written all
+def serve(connection: socket.socket) -> None:
+    """Forks a supervisor for each byte with descriptors that comes, until the server is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps supervisors
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    gc.freeze()
+    while True:
+        data, fds, *_ = socket.recv_fds(connection, 1, FDS)
+        if not data:
+            return
+        for fd in fds:
+            os.set_inheritable(fd, False)  # the command must not keep the record locked
+        if len(fds) == FDS and os.fork() == 0:
+            connection.close()
+            _become(*fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def _become(lock: int, log: int, orders: int, news: int) -> None:
+    """Turns the forked process into the supervisor of a call."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(log, 2)
+        os.close(log)
+        with open(orders, "rb") as file:
+            record, job = marshal.load(file)  # raises if the server died before it had written all
+        main(record, lock, job, News(news))
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def main(record: str, lock: int, orders: Orders, news: News) -> None:
     os.chdir(record)
     if _linux:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     stop = _signal_pipe()
     publish("pid", b"%d" % os.getpid())
     out, err = Spool("stdout"), Spool("stderr")
-    child, forks = start(orders, out.write_end, err.write_end)
+    groups = cgroups.make(orders["groups"])
+    child, forks = start(orders, out.write_end, err.write_end, groups)
     os.close(out.write_end)
     os.close(err.write_end)
     disk = Disk(orders, lock)
-    ended, code = watch(child, orders, (out, err), stop, forks, disk)
+    ended, code = watch(child, orders, (out, err), stop, forks, disk, news, Greed(orders, groups))
+    cgroups.kill(groups)
     end_tree(child)
     out.finish()
     err.finish()
     publish("exit", f'{{"ended":"{ended}","exit_code":{"null" if code is None else code}}}'.encode())
+    news.close()
+    cgroups.remove(groups)
     os.close(lock)
     disk.finish()
 
@@ -144,7 +206,7 @@ def _signal_pipe() -> int:
 # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def start(orders: Orders, stdout: int, stderr: int) -> tuple[int, Forks | None]:
+def start(orders: Orders, stdout: int, stderr: int, groups: list[str]) -> tuple[int, Forks | None]:
     """Starts the command. Returns its process, and the listener for new processes if the kernel does not limit them."""
     supervisor = os.getpid()
     listener_read, listener_write = os.pipe()
@@ -175,6 +237,7 @@ def start(orders: Orders, stdout: int, stderr: int) -> tuple[int, Forks | None]:
         os.dup2(stderr, 2)
         _open_files(orders["files"])
         limit(orders["limits"])
+        cgroups.enter(groups)
         os.chdir(orders["cwd"])
         if orders["forks"]:
             number, program = orders["forks"]
@@ -248,8 +311,6 @@ class Forks:
         self.fd, self._limit, self._space = listener, limit, 0
 
     def answer(self) -> None:
-        import fcntl
-
         notification = bytearray(80)
         try:
             fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_RECV, notification)
@@ -272,7 +333,14 @@ class Forks:
 
 
 def watch(
-    child: int, orders: Orders, spools: tuple[Spool, ...], stop: int, forks: Forks | None, disk: Disk
+    child: int,
+    orders: Orders,
+    spools: tuple[Spool, ...],
+    stop: int,
+    forks: Forks | None,
+    disk: Disk,
+    news: News,
+    greed: Greed,
 ) -> tuple[str, int | None]:
     """Waits for the end of the command, its timeout, an exceeded limit or SIGTERM; returns the outcome and the code."""
     deadline = time.monotonic() + orders["timeout"]
@@ -283,7 +351,7 @@ def watch(
         poll.register(fd, select.POLLIN)
     if forks is not None:
         poll.register(forks.fd, select.POLLIN)
-    greed, looked = Greed(orders), time.monotonic()
+    looked = time.monotonic()
     while (now := time.monotonic()) < deadline:
         for fd, event in poll.poll(min(deadline - now, TICK) * 1000):
             if fd == stop:
@@ -294,27 +362,42 @@ def watch(
                     forks.answer()
                 else:
                     poll.unregister(fd)
-            elif not streams[fd].pump() and event & select.POLLHUP:
+            elif streams[fd].pump():
+                news.tell()
+            elif event & select.POLLHUP:
                 poll.unregister(fd)
         if (code := reap(child)) is not None:
+            if (reason := greed.killed()) is not None:
+                spools[1].put(_stopped(reason))
+                code = 128 + signal.SIGKILL
             return "exited", code
         if time.monotonic() - looked > TICK and _linux:
             looked = time.monotonic()
             if (reason := greed.look() or disk.look()) is not None:
-                spools[1].put(b"\nstopped: %s\n" % reason.encode())
+                spools[1].put(_stopped(reason))
                 return "exited", 128 + signal.SIGKILL
     return "timeout", None
 
 
-class Greed:
-    """Processes and memory of the command."""
+def _stopped(reason: str) -> bytes:
+    return f"\nstopped: {reason}\n".encode()
 
-    def __init__(self, orders: Orders) -> None:
+
+class Greed:
+    """Processes and memory of the command. Samples what the kernel does not limit by a control group."""
+
+    def __init__(self, orders: Orders, groups: list[str]) -> None:
         self._most_processes, self._most_bytes = orders["max_processes"], orders["max_bytes"]
+        self._groups = groups
+        self._memory_is_limited, self._processes_are_limited = cgroups.limited(groups)
         self._summed, self._bytes, self._machine = time.monotonic(), 0, processes.machine()
 
     def look(self) -> str | None:
         """Returns the exceeded limit. Lists the command's own processes only if a limit may be exceeded."""
+        if (reason := self.killed()) is not None:
+            return reason
+        if self._memory_is_limited and self._processes_are_limited:
+            return None
         crowded = os.stat("/proc").st_nlink > self._most_processes  # all of the machine's processes, and some more
         grown = self._bytes + processes.machine() - self._machine > self._most_bytes
         if not crowded and not grown and time.monotonic() - self._summed < NEWS:
@@ -324,9 +407,14 @@ class Greed:
             return f"more than {self._most_processes} processes"
         self._summed, self._machine = time.monotonic(), processes.machine()
         self._bytes = processes.memory(pids, self._most_bytes)
-        if self._bytes > self._most_bytes:
-            return f"more than {self._most_bytes >> 20} MB of memory in all (sandbox.memory_mb)"
-        return None
+        return self._too_much() if self._bytes > self._most_bytes else None
+
+    def killed(self) -> str | None:
+        """Returns the reason if the kernel has killed a process of the command for its memory."""
+        return f"out of memory: {self._too_much()}" if cgroups.out_of_memory(self._groups) else None
+
+    def _too_much(self) -> str:
+        return f"more than {self._most_bytes >> 20} MB of memory in all (sandbox.memory_mb)"
 
 
 class Disk:
@@ -427,17 +515,22 @@ def reap(child: int) -> int | None:
 
 def end_tree(child: int) -> None:
     """Kills until there are no children: with a subreaper that means no descendants, either."""
-    deadline = time.monotonic() + LAST_WAIT
-    while time.monotonic() < deadline:
+    deadline, pause = time.monotonic() + LAST_WAIT, 0.0002
+    while _has_children() and time.monotonic() < deadline:
         # Without a subreaper and /proc, the command's process group must do.
         for pid in processes.descendants() if _linux else [-child]:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 continue
-        reap(0)
-        try:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return
-        time.sleep(0.002)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.01)
+
+
+def _has_children() -> bool:
+    reap(0)
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

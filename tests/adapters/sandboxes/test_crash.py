@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
+from anyio import to_thread
 
-from adapters.sandboxes import record
+from adapters.sandboxes.template import template
+from core.ports.sandbox import ExecResult
 from tests.adapters.sandboxes.conftest import provider_of, run, running, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", ["bubblewrap", "host"])]
@@ -97,10 +100,50 @@ async def test_an_orphan_is_stopped_in_time(kind: str, tmp_path: Path, workspace
 
 
 def test_orders_that_were_cut_start_nothing(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "record").mkdir()
-    lock = os.open(tmp_path / "record" / "lock", os.O_CREAT | os.O_RDWR)
-    words, orders = record.supervising(tmp_path / "record", lock), marshal.dumps({"argv": ["/bin/true"]})
-    done = subprocess.run(words, input=orders[:-1], pass_fds=[lock], capture_output=True, check=False)
-    os.close(lock)
-    assert done.returncode != 0
-    assert not (tmp_path / "record" / "pid").exists()
+    place = tmp_path / "record"
+    place.mkdir()
+    lock = os.open(place / "lock", os.O_CREAT | os.O_RDWR)
+    orders_read, orders_write = os.pipe()
+    news_read, news_write = os.pipe()
+    with open(place / "log", "ab") as log:
+        template.fork(lock, log.fileno(), orders_read, news_write)
+    for fd in (orders_read, news_write, lock):
+        os.close(fd)
+    os.write(orders_write, marshal.dumps((str(place), {"argv": ["/bin/true"]}))[:-1])
+    os.close(orders_write)
+    assert os.read(news_read, 1) == b""  # the supervisor has ended
+    os.close(news_read)
+    assert not (place / "pid").exists()
+    assert "EOFError" in (place / "log").read_text()
+
+
+async def test_without_the_template_another_one_starts(kind: str, tmp_path: Path, workspace: Path) -> None:
+    sandbox = await provider_of(kind, tmp_path).acquire("ada", "t1")
+    assert (await run(sandbox, "true", "before")).exit_code == 0
+    first = template.pid
+    async with anyio.create_task_group() as tasks:
+        results: list[ExecResult] = []
+
+        async def call() -> None:
+            results.append(await run(sandbox, COMMAND))
+
+        tasks.start_soon(call)
+        await to_thread.run_sync(wait_for, (workspace / "started").exists)
+        os.kill(first, signal.SIGKILL)
+        assert (await run(sandbox, "echo again", "after")).stdout == "again\n"
+        assert template.pid != first
+        (workspace / "go").touch()
+    assert (results[0].stdout, results[0].exit_code) == ("end\n", 0)  # its supervisor lived on
+
+
+async def test_the_template_ends_with_the_server(kind: str, tmp_path: Path, workspace: Path) -> None:
+    first = server(kind, tmp_path, COMMAND)
+    wait_for((workspace / "started").exists)
+    pid = int((tmp_path / "home/users/ada/threads/t1/calls/c1/pid").read_text())
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    first.kill()
+    first.wait()
+    wait_for(lambda: not Path(f"/proc/{parent}").exists())
+    assert Path(f"/proc/{pid}").exists()
+    (workspace / "go").touch()
+    assert (await run(await provider_of(kind, tmp_path).acquire("ada", "t1"), COMMAND)).stdout == "end\n"
