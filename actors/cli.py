@@ -6,7 +6,7 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -574,29 +574,33 @@ async def _plugged(config: Config) -> list[Finding]:
 
 async def _sandbox(options: Options, config: Config) -> list[Finding]:
     """Checks the sandbox provider that a server would use."""
-    import msgspec
-
     from actors import compose
     from channels.terminal.doctor import Finding
     from core.errors import Invalid, Unavailable
 
     settings = config.sandbox
-    if settings.provider == "auto":
-        settings = msgspec.structs.replace(settings, provider="bubblewrap")
+    stronger: Mapping[str, str] = {}
     try:
-        provider = await compose.sandbox_provider(options.home, msgspec.structs.replace(config, sandbox=settings))
+        if settings.provider == "auto":
+            provider, stronger = await compose.strongest_sandbox(options.home, config)
+        else:
+            provider = await compose.sandbox_provider(options.home, config)
         problem = await provider.check()
     except (Unavailable, Invalid) as error:
-        if config.sandbox.provider == "auto":
-            text = "bubblewrap does not work here: the agent has file tools, but cannot run commands"
-            return [Finding("sandbox", "warn", text, str(error))]
         return [Finding("sandbox", "fail", str(error))]
+    if stronger and provider.name == "host" and not settings.allow_host_bash:
+        text = f"{', '.join(stronger)} does not work here: the agent has file tools, but cannot run commands"
+        return [Finding("sandbox", "warn", text, " ".join(stronger.values()))]
     if problem:
         return [Finding("sandbox", "fail", f"{provider.name} does not work", problem)]
     if provider.name == "host" and settings.allow_host_bash:
         text = "host: commands run unconfined as this user"
         return [Finding("sandbox", "warn", text, "choose sandbox.provider: bubblewrap unless you trust every prompt")]
-    return [Finding("sandbox", "ok", provider.name if settings.provider != "host" else "host, file tools only")]
+    if provider.name == "host":
+        return [Finding("sandbox", "ok", "host, file tools only")]
+    because = f", as {', '.join(stronger)} does not work here" if stronger else ""
+    chosen = ", the strongest that works here" if settings.provider == "auto" else ""
+    return [Finding("sandbox", "ok", provider.name + chosen + because, " ".join(stronger.values()))]
 
 
 def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Check]]:

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 import anyio
 import msgspec
@@ -22,6 +22,9 @@ from actors import discovery
 from actors.account_processes import Supervisor
 from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
+from actors.sandbox import machines as sandboxes
+from actors.sandbox.machines import Machines
+from actors.sandbox.reaping import Reaper
 from adapters import toolbox
 from core import plugins
 from core.actor import Actor
@@ -37,7 +40,7 @@ from core.mcp.login import Logins
 from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
-from core.ports.sandbox import SandboxProvider, SandboxSetup
+from core.ports.sandbox import SandboxProvider, SandboxSetup, StartsMachines
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
@@ -69,6 +72,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("sika.compose")
 
+BY_STRENGTH = ("bubblewrap", "docker")
+"""The sandbox providers that `auto` tries, in this order."""
 CLOSE_SECONDS = 5.0
 GC_THRESHOLDS = (20_000, 20, 20)
 """A run makes some 10 000 objects, hardly any in cycles: looking for cycles at every 700 took a tenth of its CPU."""
@@ -107,6 +112,8 @@ class Parts(TypedDict):
     workspace: LocalWorkspace
     provider: SandboxProvider
     limits: Limits
+    machines: Machines | None
+    """The machines of sandboxes, if the provider starts any."""
     uploads: LocalUploads
     images: LocalImages
     batches: LocalBatchFiles
@@ -159,9 +166,10 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         AsyncExitStack() as opened,
     ):
         provider = await sandbox_provider(options.home, config, source.project)
+        machines = machines_of(running, provider, source)
         sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
         skills = library(running.log, source, options.home)
-        load = partial(_load, running, source, options, provider, sessions, skills)
+        load = partial(_load, running, source, options, provider, machines, sessions, skills)
         loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
         listed = [plugin.listed() for plugin in loaded.plugins]
@@ -178,6 +186,9 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             await tasks.start(partial(running.serve, loaded.actors, alone=alone))
             log.info("actors", names=[actor.name for actor in loaded.actors])
             ready.working = True
+            if machines is not None and any(actor.name == "sandbox" for actor in loaded.actors):
+                opened.push_async_callback(Reaper(machines).stop)
+                await Reaper(machines).begin()
             if options.actors is None or "chat" in options.actors:
                 accounts = Accounts(running.log, source.current, Seal(options.home))
                 tasks.start_soon(Supervisor(accounts, source, options.home, options.config, place, alone).run)
@@ -305,7 +316,16 @@ def _limits(config: Config) -> Limits:
         bash_output_max_chars=sandbox.bash_output_max_chars,
         read_file_output_max_chars=sandbox.read_file_output_max_chars,
         ls_output_max_chars=sandbox.ls_output_max_chars,
+        background_seconds=sandbox.background_seconds,
+        max_background=sandbox.max_background,
     )
+
+
+def machines_of(running: System, provider: SandboxProvider, source: ConfigSource) -> Machines | None:
+    """Returns the machines of sandboxes; None if the provider starts none."""
+    if not isinstance(provider, StartsMachines):
+        return None
+    return Machines(running, cast("sandboxes.Provider", provider), lambda: source.current().sandbox)
 
 
 def problems(config: Config) -> list[str]:
@@ -390,6 +410,7 @@ def _load(
     source: ConfigSource,
     options: Options,
     provider: SandboxProvider,
+    machines: Machines | None,
     sessions: McpSessions,
     skills: Library,
 ) -> Loaded:
@@ -421,6 +442,7 @@ def _load(
         "workspace": LocalWorkspace(options.home),
         "provider": provider,
         "limits": _limits(source.current()),
+        "machines": machines,
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
@@ -504,10 +526,14 @@ class Toolset:
 
 
 async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -> SandboxProvider:
-    """Returns the configured sandbox provider; `auto` is bubblewrap if it works, else file tools without commands."""
+    """Returns the configured sandbox provider; for `auto`, the strongest that works here. Raises `Unavailable`."""
     from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
 
+    if config.sandbox.provider == "auto":
+        provider, weaker = await strongest_sandbox(home, config, project)
+        (log.warning if weaker else log.info)("sandbox", provider=provider.name, because=weaker or "the strongest")
+        return provider
     name, setup = config.sandbox.provider, _sandbox_setup(home, config, project)
     if name == "host":
         return Host(setup)
@@ -515,10 +541,23 @@ async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -
     problem = await provider.check()
     if problem is None:
         return provider
-    if name != "auto":
-        raise Unavailable(f"sandbox.provider: {name} does not work here: {problem}")
-    log.warning("no isolated commands: bubblewrap does not work here", reason=problem, see="sika doctor")
-    return Host(setup)
+    raise Unavailable(f"sandbox.provider: {name} does not work here: {problem}")
+
+
+async def strongest_sandbox(
+    home: Path, config: Config, project: Path = Path()
+) -> tuple[SandboxProvider, Mapping[str, str]]:
+    """Returns the strongest sandbox provider that works here, and why each stronger one does not, by its name. The
+    last is the host's, which has file tools, and commands only with `sandbox.allow_host_bash`.
+    """
+    problems: dict[str, str] = {}
+    for name in (*(name for name in BY_STRENGTH if name in discovery.BUILT_IN_SANDBOXES), "host"):
+        sandbox = msgspec.structs.replace(config.sandbox, provider=name)
+        try:
+            return await sandbox_provider(home, msgspec.structs.replace(config, sandbox=sandbox), project), problems
+        except Unavailable as error:
+            problems[name] = str(error)
+    raise AssertionError("the host has no check that fails here")
 
 
 def test_sandbox(config: Config) -> Callable[[Path, Path], SandboxProvider]:

@@ -31,6 +31,8 @@ _WEB = {
     "image_search": {"image_search": "duckduckgo", "serper": "serper"},
 }  # fmt: skip
 """DeerFlow's packages by tool, with the names of their providers here."""
+COMPANIONS = {"bash_kill": "bash", "bash_output": "bash"}
+"""The tools that are there, and in the same group, if another one is."""
 _FILES = ("bash", "glob", "grep", "ls", "read_file", "str_replace", "write_file")
 _DEER_FLOW: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     f"deerflow.community.{package}.tools:{name}_tool": (f"adapters.tools.{name}:{name}", {"provider": provider})
@@ -64,8 +66,12 @@ def declared(built_in: Sequence[Tool], entries: Sequence[ToolEntry], exclusive: 
         tools[tool.name], places[tool.name] = tool, place
     exclusive_list = is_exclusive(entries, exclusive)
     for tool in built_in:
-        if exclusive_list and tool.group is not None:
+        leader = tools.get(COMPANIONS.get(tool.name, ""))
+        leader = leader if leader is not None and home(leader) == f"adapters.tools.{leader.name}" else None
+        if exclusive_list and tool.group is not None and leader is None:
             continue
+        if leader is not None and tool.name not in tools:
+            tool = dataclasses.replace(tool, group=leader.group)
         declared_tool = tools.setdefault(tool.name, tool)
         if declared_tool is not tool and home(declared_tool) != home(tool):
             advice = "" if tool.group is None else ", or say `tools_exclusive: true` and list all that there are to be"

@@ -28,7 +28,7 @@ from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
 from core.errors import Invalid
 from core.paths import WORKSPACE, Mount, Tree
-from core.ports.sandbox import Enclosed, ExecResult, SandboxSetup
+from core.ports.sandbox import Enclosed, ExecResult, Output, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -65,6 +65,13 @@ class BubblewrapSandbox(Files):
     ) -> ExecResult:
         job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
         return await self.calls.exec(call_id, command, job, on_output)
+
+    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
+        await self.calls.start(call_id, command, job)
+
+    async def output(self, call_id: str, after: int = 0) -> Output:
+        return await self.calls.output(call_id, after)
 
     async def kill(self, call_id: str) -> None:
         await self.calls.kill(call_id)

@@ -19,7 +19,7 @@ from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.record import Job
 from core.errors import Invalid
 from core.paths import SKILLS, WORKSPACE, Tree
-from core.ports.sandbox import ExecResult, SandboxSetup
+from core.ports.sandbox import ExecResult, Output, SandboxSetup
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
 _LONGEST_LINE = 8192
@@ -49,6 +49,14 @@ class HostSandbox(Files):
         lines.flush()
         stdout, stderr = self.tree.to_virtual(result.stdout), self.tree.to_virtual(result.stderr)
         return msgspec.structs.replace(result, stdout=stdout, stderr=stderr)
+
+    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+        job = self._provider.job(command, timeout, self.tree, self.root, environment)
+        await self.calls.start(call_id, command, job)
+
+    async def output(self, call_id: str, after: int = 0) -> Output:
+        output = await self.calls.output(call_id, after)
+        return output._replace(text=self.tree.to_virtual(output.text))
 
     async def kill(self, call_id: str) -> None:
         await self.calls.kill(call_id)

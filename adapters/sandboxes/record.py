@@ -65,11 +65,11 @@ from anyio import to_thread
 from adapters.sandboxes import cgroups
 from adapters.sandboxes.quota import Quota
 from adapters.sandboxes.supervisor import publish
-from adapters.sandboxes.tail import Tail
+from adapters.sandboxes.tail import Tail, rolled
 from adapters.sandboxes.template import template
 from core.config.redaction import redactor
-from core.errors import Invalid, Unavailable
-from core.ports.sandbox import ExecResult
+from core.errors import Invalid, NotFound, Unavailable
+from core.ports.sandbox import ExecResult, Output
 
 MAX_COMMAND = 100_000
 """Limit of bytes of a command: below MAX_ARG_STRLEN (128 KiB on Linux), with space for the words around it."""
@@ -102,6 +102,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     thread: str
     """The thread's directory, to which the quota applies."""
     quota: Quota
+    rolling: bool = False
+    """True for a command in the background: its output, of both streams, can be read while it runs."""
     files: list[bytes] = []
     """Contents of the command's descriptors from `supervisor.FIRST_FD` on."""
     keyctl: int | None = None
@@ -160,6 +162,25 @@ class Record:
             self.close()
             self._start(command, job, lock)
             return None
+
+    def launched(self, command: str, job: Job) -> bool:
+        """Starts a command that was never started. Returns whether its supervisor is at work, or has been."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return self.advance(command, job) is not None or (self.path / "pid").exists()
+
+    def output(self, after: int) -> Output:
+        """Returns the output of a command in the background. Raises `NotFound` if it was never started."""
+        if not (self.path / "pid").exists() and self.outcome() is None:
+            raise NotFound(f"there is no command {self.path.name}")
+        result = self._over()  # before its output is read, which is complete then
+        return rolled(self.path / "stdout", after, result)
+
+    def _over(self) -> ExecResult | None:
+        """Returns the outcome; settles a command whose supervisor has died."""
+        if (result := self.outcome()) is not None:
+            return result
+        with self.locked() as lock:
+            return None if lock is None else self.outcome() or self._settle()
 
     def stop(self, number: signal.Signals) -> bool:
         """Ends the call for ever. Returns False if it was only signalled so far: call again."""
@@ -271,9 +292,7 @@ class Calls:
         return Record(self._root / (call_id if plain else hashlib.sha256(call_id.encode()).hexdigest()))
 
     async def exec(self, call_id: str, command: str, job: Job, on_output: Callable[[str], None]) -> ExecResult:
-        if "\0" in command or len(command.encode()) > MAX_COMMAND:
-            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
-        record = self.record(call_id)
+        record = self._named(call_id, command)
         tail = Tail(record.path / "stdout", record.path / "stderr")
 
         def look() -> tuple[ExecResult | None, str]:
@@ -293,6 +312,23 @@ class Calls:
         finally:
             record.close()
 
+    async def start(self, call_id: str, command: str, job: Job) -> None:
+        """Starts a command that runs on by itself; of a call id that was started before, nothing happens."""
+        record, job = self._named(call_id, command), msgspec.structs.replace(job, rolling=True)
+        try:
+            while True:
+                if await to_thread.run_sync(record.launched, command, job):
+                    return
+                await anyio.sleep(FIRST_PAUSE)
+        finally:
+            record.close()
+
+    async def output(self, call_id: str, after: int) -> Output:
+        """Returns the output of a command that was started, at most `SHOWN` bytes of it: the newest. Raises `NotFound`
+        for an unknown call id.
+        """
+        return await to_thread.run_sync(self.record(call_id).output, after)
+
     async def kill(self, call_id: str) -> None:
         """Ends a call. If it was not requested yet, its outcome will be `interrupted`."""
         record = self.record(call_id)
@@ -302,6 +338,12 @@ class Calls:
             await anyio.sleep(LAST_PAUSE)
             if time.monotonic() > patience:
                 number = signal.SIGKILL
+
+    def _named(self, call_id: str, command: str) -> Record:
+        """Returns the record of a call. Raises `Invalid` for a command that cannot be run."""
+        if "\0" in command or len(command.encode()) > MAX_COMMAND:
+            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
+        return self.record(call_id)
 
     def sweep(self) -> None:
         """Deletes the old records of calls that do not run."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HEAD, TAIL = 4 << 20, 256 << 10
 """Bytes stored of each stream: the first and the last. The bytes between are counted and dropped."""
+SEGMENT = 4 << 20
+"""Bytes of a file of the output of a command in the background."""
 TICK = 0.25
 """Seconds between two checks of the command's usage."""
 NEWS = 2.0
@@ -154,15 +156,46 @@ def _become(lock: int, log: int, orders: int, news: int) -> None:
         os._exit(code)
 
 
+class Rolling(Spool):
+    """The output of a command in the background: a row of files of `SEGMENT` bytes, of which the last two stay."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._number = path, 0
+        super().__init__(f"{path}.0")
+        self._space = SEGMENT
+
+    def put(self, data: bytes) -> None:
+        while data:
+            part, data = data[: self._space], data[self._space :]
+            os.write(self._file, part)
+            self._space -= len(part)
+            if not self._space:
+                self._roll()
+
+    def finish(self) -> None:
+        while self.pump():
+            pass
+        os.close(self._file)
+
+    def _roll(self) -> None:
+        os.close(self._file)
+        if self._number:
+            os.unlink(f"{self._path}.{self._number - 1}")
+        self._number, self._space = self._number + 1, SEGMENT
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._file = os.open(f"{self._path}.{self._number}", flags, 0o600)
+
+
 def main(record: str, lock: int, orders: Orders, news: News) -> None:
     os.chdir(record)
     if _linux:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     stop = _signal_pipe()
     publish("pid", b"%d" % os.getpid())
-    out, err = Spool("stdout"), Spool("stderr")
+    rolling = orders["rolling"]
+    out, err = (Rolling if rolling else Spool)("stdout"), Spool("stderr")
     groups = cgroups.make(orders["groups"])
-    child, forks = start(orders, out.write_end, err.write_end, groups)
+    child, forks = start(orders, out.write_end, (out if rolling else err).write_end, groups)
     os.close(out.write_end)
     os.close(err.write_end)
     disk = Disk(orders, lock)
@@ -373,6 +406,8 @@ def watch(
             return "exited", code
         if time.monotonic() - looked > TICK and _linux:
             looked = time.monotonic()
+            if not os.path.exists("pid"):  # the record was deleted, with its thread
+                return "interrupted", None
             if (reason := greed.look() or disk.look()) is not None:
                 spools[1].put(_stopped(reason))
                 return "exited", 128 + signal.SIGKILL

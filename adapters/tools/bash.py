@@ -10,18 +10,27 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="idempotent", group="bash")
-async def bash(ctx: ToolContext, description: str, command: str) -> Any:
+async def bash(ctx: ToolContext, description: str, command: str, background: bool = False) -> Any:
     """Run a bash command in the sandbox; it starts in /mnt/user-data/workspace.
 
     - Use `python3` to run Python code. Prefer absolute paths under /mnt/user-data.
     - Put finished results into /mnt/user-data/outputs.
     - The command and everything it started is ended when it returns or after ten minutes.
+    - With `background` it runs on, an hour at most, and you get an id at once: for servers and long work. Read its
+      output with bash_output, end it with bash_kill.
 
     Args:
         description: In short words, why you run this command. ALWAYS PROVIDE THIS PARAMETER FIRST.
         command: The bash command to run.
+        background: Run it in the background.
     """
-    request = {"op": "exec", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
+    request = {
+        "op": "start" if background else "exec",
+        "user": ctx.user,
+        "thread": ctx.thread,
+        "run": ctx.run,
+        "call_id": ctx.call_id,
+    }
     response = await ctx.call("sandbox", request | {"command": command})
     if isinstance(response, Mapping):
         raise Invalid(response["error"])

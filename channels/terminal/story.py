@@ -74,6 +74,7 @@ from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
 from core.mcp import grants
 from core.mcp import servers as mcp
 from core.memory import facts as memories
+from core.sandbox import facts as sandboxes
 from core.skills import facts as skills
 from core.thread.ledger import TokensSpent
 from core.thread.previews import text_of
@@ -323,6 +324,14 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     WebhookDelivered: lambda e: f"{e.status} at try {e.attempt}",
     WebhookFailed: lambda e: f"try {e.attempt}: {e.reason}; {f'again at {e.again_at}' if e.again_at else 'given up'}",
     RunFailed: lambda e: f"{e.error}: {e.text}",
+    sandboxes.SandboxClaimed: lambda e: f"by {e.worker} until {e.until}, for thread {e.thread}",
+    sandboxes.SandboxAcquired: lambda e: f"{e.provider} {e.machine}" + (f" at {e.address}" if e.address else ""),
+    sandboxes.SandboxFailed: lambda e: e.reason,
+    sandboxes.SandboxUsed: lambda e: f"by {e.worker} until {e.until}",
+    sandboxes.SandboxReleased: lambda e: f"{e.machine}: {e.reason}",
+    sandboxes.CommandStarted: lambda e: f"{e.command} in the background, until {e.until} at the longest",
+    sandboxes.CommandRead: lambda e: f"{e.command}: bytes {e.after} to {e.place}",
+    sandboxes.CommandEnded: lambda e: f"{e.command}: {e.ended if e.exit_code is None else f'exit code {e.exit_code}'}",
     ContextCompacted: _compacted,
     ApprovalRequested: _approval_requested,
     ApprovalResolved: _approval_resolved,

@@ -49,14 +49,26 @@ class Sandbox(Section, frozen=True, kw_only=True):
 
     provider: str = "auto"
     """`bubblewrap` confines commands (Linux). `host` runs them on this machine without confinement. `auto` takes
-    bubblewrap where it works. Or the name of a provider of an installed package."""
+    the strongest that works here: bubblewrap, a container engine, else `host`. Or the name of a provider of an
+    installed package."""
     allow_host_bash: bool = False
-    """With the provider `host`: whether the agent gets a shell."""
+    """With the provider `host`: whether the agent gets a shell. Else it has file tools only."""
     network: bool = False
     """True if commands can reach the network, as far as `egress` allows."""
     egress: Egress = Egress()
     timeout_seconds: Seconds = 600
     """Time for one command."""
+    background_seconds: Seconds = 3600
+    """Time for one command in the background."""
+    max_background: Positive = 8
+    """Commands of one thread that run in the background at the same time."""
+    idle_seconds: Count = 600
+    """Time that a machine stays after its last use, where each thread has one (a container, a pod). 0: it stays."""
+    replicas: Count = 3
+    """Number of machines above which the least recently used one is ended when another is started. One in use is never
+    ended, so there may be more. 0: no limit."""
+    stop_on_exit: bool = False
+    """True if machines end with the server, but for those that another worker uses."""
     memory_mb: Positive = 2048
     """Memory of one command, all its processes together."""
     max_processes: Positive = 256

@@ -10,6 +10,7 @@ import pytest
 import structlog.testing
 
 from actors import compose, discovery
+from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.actor import Actor
 from core.config.load import parse
 from core.errors import Invalid, Unavailable
@@ -121,3 +122,36 @@ async def test_a_server_waits_for_its_nats(tmp_path: Path, monkeypatch: pytest.M
                 tasks.start_soon(heal)
                 async with compose.serve(options) as url:
                     assert url.startswith("http://127.0.0.1:")
+
+
+# ── the sandbox ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_auto_takes_the_strongest_sandbox_that_works_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Bubblewrap) -> str:
+        return "no user namespaces"
+
+    monkeypatch.setattr(compose, "BY_STRENGTH", ("bubblewrap",))
+    monkeypatch.setattr(Bubblewrap, "check", broken)
+    with structlog.testing.capture_logs() as logs:
+        provider = await compose.sandbox_provider(tmp_path, parse(""))
+    assert provider.name == "host"
+    [line] = logs
+    assert (line["log_level"], line["provider"]) == ("warning", "host")
+    assert "no user namespaces" in line["because"]["bubblewrap"]
+    sandbox = await provider.acquire("ada", "t1")
+    with pytest.raises(Invalid, match=r"bash: is off"):
+        await sandbox.exec("c1", "true", timeout=5, on_output=print)
+
+
+async def test_a_named_sandbox_that_does_not_work_is_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Bubblewrap) -> str:
+        return "no user namespaces"
+
+    monkeypatch.setattr(Bubblewrap, "check", broken)
+    with pytest.raises(Unavailable, match="bubblewrap does not work here: no user namespaces"):
+        await compose.sandbox_provider(tmp_path, parse("sandbox: {provider: bubblewrap}"))

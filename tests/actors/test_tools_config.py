@@ -28,7 +28,7 @@ from tests.support.workers import site
 pytestmark = pytest.mark.anyio
 
 HERE = __name__
-FILES = ["bash", "glob", "grep", "ls", "read_file", "str_replace", "write_file"]
+FILES = ["bash", "bash_kill", "bash_output", "glob", "grep", "ls", "read_file", "str_replace", "write_file"]
 MEMORY = {"recall", "remember"}
 ALWAYS = {"ask_clarification", "present_files", "send_message", "setup_agent", "task", "tasks", "update_agent"}
 ALWAYS |= {"view_image", *MEMORY}
@@ -119,6 +119,13 @@ def test_tools_are_added_unless_the_list_is_exclusive(
     [line] = logs
     assert line["meaning"] == ("added to the built-in ones" if "bash" in groups else "only these")
     assert (line["because"], line["left_out"]) == (because, sorted({*FILES} - {*groups}))
+
+
+def test_a_listed_shell_brings_the_tools_for_its_commands_in_the_background() -> None:
+    listed = tools('- {name: bash, group: shell, use: "deerflow.sandbox.tools:bash_tool"}')
+    assert {name: tool.group for name, tool in listed.items()} == dict.fromkeys(
+        ("bash", "bash_kill", "bash_output"), "shell"
+    )
 
 
 def test_tools_without_a_group_are_always_there() -> None:

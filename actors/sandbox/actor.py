@@ -1,0 +1,244 @@
+"""Serves the sandbox tools: executes requests in the thread's sandbox, and formats results for the model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+
+from actors.sandbox import reaping
+from actors.sandbox.background import Background
+from actors.sandbox.machines import Machines
+from actors.sandbox.requests import (
+    Answer,
+    AnyRequest,
+    End,
+    Exec,
+    Find,
+    Glob,
+    Grep,
+    Kill,
+    Limits,
+    List,
+    Output,
+    Read,
+    Replace,
+    Start,
+    Version,
+    View,
+    Write,
+)
+from actors.sandbox.streaming import streamed
+from actors.sandbox.words import MOST_OUTPUT, clamp, cut_middle, cut_tail, matches, numbered, outcome
+from core.actor import Actor, Context, Progress
+from core.config.load import ConfigSource
+from core.errors import Invalid, Unavailable
+from core.events import Aggregate, Event, ThreadErased
+from core.log.store import EventLog
+from core.ports.images import image_of, place_of
+from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxProvider, result_path
+from core.ports.sandbox import Sandbox as Port
+from core.sandbox.state import leases
+from core.skills.commands import environment, script_of
+from core.skills.library import Library
+
+GLOB_CAP, GREP_CAP = 1000, 500
+"""Upper limits of the results of one search (contract §6)."""
+MAX_ERROR = 2000
+"""Limit of an error's text, in characters (contract §6, write_file)."""
+REPLACEMENTS = 3
+"""Limit of machines that are tried for one request."""
+
+FIRST_ONLY = (
+    "OK, but the text was in {} places and only the first was replaced. If another was meant, undo it and give more "
+    "of the text around it; for all of them set replace_all."
+)
+NO_ANSWER = "the sandbox could not be started again yet: {}"
+INTERRUPTED = ExecResult(stdout="", stderr="", exit_code=None, ended="interrupted")
+
+
+class Sandbox(Actor[ThreadErased]):
+    """The requests of a thread go to its sandbox; `machines` has them where a provider starts machines."""
+
+    name = "sandbox"
+
+    def __init__(
+        self,
+        provider: SandboxProvider,
+        limits: Limits,
+        config: ConfigSource | None = None,
+        skills: Library | None = None,
+        log: EventLog | None = None,
+        machines: Machines | None = None,
+    ) -> None:
+        self._provider, self._limits, self._config, self._skills = provider, limits, config, skills
+        self._machines = machines
+        self._leases = machines.leases if machines else leases(log) if log else None
+        self._background = Background(self._leases, limits) if self._leases else None
+
+    # ── events and timers ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def handle(self, event: ThreadErased, ctx: Context) -> None:
+        if self._leases is not None:
+            await reaping.forget(self._leases, self._machines, event.by, ctx.record.aggregate.id)
+
+    async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
+        if self._machines is not None:
+            await reaping.Reaper(self._machines).wake(aggregate, ctx)
+
+    def ignored(self) -> Collection[type[Event]]:
+        return () if self._leases is not None else (ThreadErased,)
+
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def answer(self, request: Mapping[str, Any], progress: Progress) -> Answer:
+        parsed: AnyRequest = self.parse(request, AnyRequest)
+        try:
+            if self._machines is not None:
+                return await self._on_machine(self._machines, parsed, progress)
+            return await self._do(parsed, await self._provider.acquire(parsed.user, parsed.thread), None, progress)
+        except Invalid as error:
+            raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
+
+    async def _on_machine(self, machines: Machines, request: AnyRequest, progress: Progress) -> Answer:
+        """Does a request on the thread's machine, and on another one if that is lost and it may be repeated."""
+        if isinstance(request, Kill) and not await machines.there(request.user, request.thread):
+            return "OK"  # what ran there has ended with the machine
+        if isinstance(request, Output | End) and (words := await self._commands.gone(request)):
+            return words
+        for _ in range(REPLACEMENTS):
+            async with machines.borrowed(request.user, request.thread) as held:
+                try:
+                    answer = await self._do(request, held.sandbox, held.machine, progress)
+                    return _with_news(answer, held.take_news()) if _is_for_model(request) else answer
+                except MachineLost:
+                    await machines.lost(request.user, request.thread, held.machine)
+            if isinstance(request, Kill | Output | End):
+                return "OK" if isinstance(request, Kill) else await self._commands.gone(request)
+            if _has_begun(request):
+                return await self._interrupted(machines, request)
+        raise Unavailable("the machine of the sandbox is lost each time that it was started")
+
+    async def _interrupted(self, machines: Machines, request: AnyRequest) -> Answer:
+        """Returns the result of a request that was under way when its machine was lost, which is not done again."""
+        try:
+            async with machines.borrowed(request.user, request.thread) as held:
+                news = held.take_news()
+        except Unavailable as error:
+            news = NO_ANSWER.format(error)
+        text = outcome(INTERRUPTED, 0)
+        if isinstance(request, Exec):
+            return {"error": f"{text}\n{news}".strip()}
+        raise Invalid(f"{text}\n{news}".strip())
+
+    @property
+    def _commands(self) -> Background:
+        if self._background is None:
+            raise Invalid("background: this server runs no commands in the background")
+        return self._background
+
+    async def _do(self, request: AnyRequest, sandbox: Port, machine: Machine | None, progress: Progress) -> Answer:
+        match request:
+            case Exec():
+                return await self._exec(request, sandbox, progress)
+            case Start():
+                return await self._commands.start(request, sandbox, machine, await self._secrets(request))
+            case Output():
+                return await self._commands.output(request, sandbox)
+            case End():
+                return await self._commands.end(request, sandbox)
+            case Kill():
+                await sandbox.kill(request.key)
+            case Write(path=path, content=content, append=append):
+                await sandbox.write(path, content, append=append, call_id=request.key)
+            case Replace(path=path, old=old, new=new, every=every):
+                places = await sandbox.replace(path, old, new, every=every, call_id=request.key)
+                return "OK" if every or places < 2 else FIRST_ONLY.format(places)
+            case List(path=path):
+                return cut_tail("\n".join(await sandbox.list(path)) or "(empty)", self._limits.ls_output_max_chars)
+            case Read(path=path):
+                return self._read(request, await sandbox.read(path))
+            case Glob(path=path, pattern=pattern):
+                limit = clamp(request.max_results, self._limits.glob_max_results, GLOB_CAP)
+                paths, more = await sandbox.glob(path, pattern, dirs=request.include_dirs, limit=limit)
+                return numbered(paths, more, f"paths under {path}")
+            case Grep(path=path):
+                return await self._grep(request, sandbox)
+            case View(path=path):
+                place = place_of(path)
+                image = await to_thread.run_sync(image_of, place, await sandbox.read(place))
+                return msgspec.structs.asdict(image)
+            case Find(paths=paths):
+                for path in paths:
+                    hits, _ = await sandbox.glob(path, "*", dirs=False, limit=1)
+                    if hits != [path]:
+                        raise Invalid(f"{path}: is not a file")
+            case Version(path=path):
+                return await sandbox.version(path)
+        return "OK"
+
+    async def _grep(self, request: Grep, sandbox: Port) -> str:
+        lines, more = await sandbox.grep(
+            request.path,
+            request.pattern,
+            glob=request.glob,
+            literal=request.literal,
+            case_sensitive=request.case_sensitive,
+            limit=clamp(request.max_results, self._limits.grep_max_results, GREP_CAP),
+        )
+        return matches(lines, more, request.path)
+
+    async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
+        timeout = self._limits.bash_timeout
+        secrets = await self._secrets(request)
+        more: dict[str, Any] = {"environment": secrets} if secrets else {}
+        result = await streamed(
+            progress, lambda show: sandbox.exec(request.key, request.command, timeout=timeout, on_output=show, **more)
+        )
+        text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
+        if len(text) > limit:
+            text = cut_middle(text, limit, await self._saved(request, sandbox, text))
+        return text if result.ended == "exited" else {"error": text}
+
+    async def _secrets(self, request: Exec | Start) -> Mapping[str, str]:
+        """Returns the variables that the command gets because it runs a script of a skill that declares them."""
+        if self._config is None or self._skills is None or script_of(request.command) is None:
+            return {}
+        skills = (await self._skills.of(request.user)).skills.values()
+        return environment(request.command, skills, self._config.current().skills)
+
+    async def _saved(self, request: Exec, sandbox: Port, text: str) -> str:
+        """Writes a whole output to a file for the model. Returns a note about it."""
+        path = result_path("bash", request.call_id)
+        try:
+            await sandbox.write(path, text)
+        except Invalid as error:
+            return f"; the whole output could not be kept: {cut_middle(str(error), MAX_ERROR // 4)}"
+        return f"; the whole output is in {path}"
+
+    def _read(self, request: Read, content: bytes) -> str:
+        text = content.decode("utf-8", "replace")
+        if text and request.start_line is not None and request.end_line is not None:
+            text = "\n".join(text.splitlines()[max(request.start_line, 1) - 1 : max(request.end_line, 0)])
+        hint = "use start_line and end_line to read a part"
+        return cut_tail(text, self._limits.read_file_output_max_chars, hint) or "(empty)"
+
+
+def _has_begun(request: AnyRequest) -> bool:
+    """True for a request that may have taken effect when its machine was lost, and would take effect twice."""
+    return isinstance(request, Exec | Start | Replace) or (isinstance(request, Write) and request.append)
+
+
+def _is_for_model(request: AnyRequest) -> bool:
+    """True if the model reads the answer: the server itself writes files and asks for versions."""
+    return isinstance(request, Exec | Start | Replace | List | Read | Glob | Grep)
+
+
+def _with_news(answer: Answer, news: str) -> Answer:
+    if news and isinstance(answer, str):
+        return f"Note: {news}\n{answer}"
+    if news and isinstance(answer, Mapping) and "error" in answer:
+        return {**answer, "error": f"{answer['error']}\nNote: {news}"}
+    return answer

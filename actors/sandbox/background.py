@@ -1,0 +1,163 @@
+"""Commands that run on while the agent does something else.
+
+That a command runs, and how much of its output the agent has seen, are facts (`core.sandbox`), so every worker can
+answer for it, also after a restart. A call that is repeated after a crash starts nothing again, and shows the same
+output again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from actors.sandbox.requests import End, Limits, Output, Start
+from actors.sandbox.words import MOST_OUTPUT, cut_middle
+from core.errors import Invalid, NotFound
+from core.events import Event
+from core.ids import now, stamp
+from core.log.repository import Repository
+from core.ports.sandbox import ExecResult, Machine, RunsInBackground, Sandbox
+from core.ports.sandbox import Output as Chunk
+from core.sandbox.facts import CommandEnded, CommandRead, CommandStarted
+from core.sandbox.state import Command, Lease, key_of
+
+ACTOR = "sandbox"
+ENDS = {
+    "timeout": "it was stopped after its time limit",
+    "interrupted": "it was ended",
+    "lost": "it ended with its sandbox",
+}
+
+
+class Background:
+    """The commands in the background of all threads."""
+
+    def __init__(self, leases: Repository[Lease], limits: Limits) -> None:
+        self._leases, self._limits = leases, limits
+
+    async def start(
+        self, request: Start, sandbox: Sandbox, machine: Machine | None, environment: Mapping[str, str]
+    ) -> str:
+        """Starts a command once, and returns its id with words for the agent. Raises `Invalid`."""
+        runner, key, command = _runner(sandbox), key_of(request.user, request.thread), command_id(request.key)
+        lease = await self._leases.load(key)
+        if command not in lease.commands:
+            await self._within_limit(key, lease, runner)
+            until = stamp(datetime.now(UTC) + timedelta(seconds=self._limits.background_seconds))
+            await self._begin(key, CommandStarted(command=command, until=until, machine=machine.id if machine else ""))
+        seconds = self._limits.background_seconds
+        try:
+            await runner.start(command, request.command, timeout=seconds, environment=environment)
+        except Invalid:
+            await self._append(key, command, [CommandEnded(command=command, ended="interrupted")])
+            raise
+        return (
+            f"{command} runs in the background, for {seconds:g} seconds at most. "
+            f'Its output: bash_output(id="{command}"). To end it: bash_kill(id="{command}").'
+        )
+
+    async def output(self, request: Output, sandbox: Sandbox) -> str:
+        """Returns the output that the agent has not seen, and how the command stands."""
+        key, command = await self._known(request)
+        after = command.after if command.call == request.key else command.place
+        try:
+            chunk = await _runner(sandbox).output(request.id, after)
+        except NotFound:
+            await self._append(key, request.id, [CommandEnded(command=request.id, ended="lost")])
+            return ended(request.id, "lost", None)
+        read = CommandRead(command=request.id, call=request.key, after=after, place=chunk.place)
+        seen = command.call == request.key and command.place == chunk.place
+        events: list[Event] = [] if seen else [read]
+        await self._append(key, request.id, [*events, *_end(request.id, command, chunk)])
+        return self._shown(request.id, chunk)
+
+    async def end(self, request: End, sandbox: Sandbox) -> str:
+        """Ends a command, and returns its last output."""
+        await self._known(request)
+        await sandbox.kill(request.id)
+        about = {"user": request.user, "thread": request.thread, "run": request.run, "call_id": request.call_id}
+        return await self.output(Output(**about, id=request.id), sandbox)
+
+    async def gone(self, request: Output | End) -> str | None:
+        """Returns the words for a command whose machine has ended; None if it may be there."""
+        key, command = await self._known(request)
+        machine = (await self._leases.load(key)).machine
+        there = machine is not None and machine.id == command.machine
+        return None if there else f"{ended(request.id, command.ended or 'lost', None)} Its output is gone."
+
+    async def _known(self, request: Output | End) -> tuple[str, Command]:
+        key = key_of(request.user, request.thread)
+        commands = (await self._leases.load(key)).commands
+        if request.id not in commands:
+            there = ", ".join(commands) or "none"
+            raise Invalid(f"id: there is no command {request.id[:80]!r} in the background; there are: {there}")
+        return key, commands[request.id]
+
+    async def _within_limit(self, key: str, lease: Lease, runner: RunsInBackground) -> None:
+        """Raises `Invalid` if too many commands run. Looks at each before, as it may have ended."""
+        if len(running := lease.running(now())) < self._limits.max_background:
+            return
+        for name in running:
+            try:
+                chunk = await runner.output(name, lease.commands[name].place)
+            except NotFound:
+                await self._append(key, name, [CommandEnded(command=name, ended="lost")])
+            else:
+                await self._append(key, name, _end(name, lease.commands[name], chunk))
+
+    async def _begin(self, key: str, started: CommandStarted) -> None:
+        def decide(lease: Lease) -> Sequence[Event]:
+            if started.command in lease.commands:
+                return []
+            running = lease.running(now())
+            if len(running) >= self._limits.max_background:
+                raise Invalid(
+                    f"background: {len(running)} commands run already, which is the limit: {', '.join(running)}. "
+                    "End one with bash_kill."
+                )
+            return [started]
+
+        await self._leases.decide(key, decide, actor=ACTOR)
+
+    async def _append(self, key: str, command: str, events: Sequence[Event]) -> None:
+        """Appends events about a command, unless it is known to have ended."""
+
+        def decide(lease: Lease) -> Sequence[Event]:
+            known = lease.commands.get(command)
+            over = known is None or bool(known.ended)
+            return [event for event in events if not (over and isinstance(event, CommandEnded))]
+
+        if events:
+            await self._leases.decide(key, decide, actor=ACTOR)
+
+    def _shown(self, name: str, chunk: Chunk) -> str:
+        limit = min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
+        text = cut_middle(chunk.text.rstrip("\n"), limit) or "(no new output)"
+        result = chunk.result
+        head = f"{name} is running." if result is None else ended(name, result.ended, result.exit_code)
+        return f"{head}\n{text}"
+
+
+def command_id(key: str) -> str:
+    """Returns the id of the command that a call starts."""
+    return f"bg-{hashlib.blake2b(key.encode(), digest_size=5).hexdigest()}"
+
+
+def ended(name: str, how: str, exit_code: int | None) -> str:
+    """Returns the words for a command that has ended."""
+    how = ENDS.get(how, "by itself" if exit_code is None else f"exit code {exit_code}")
+    return f"{name} has ended: {how}."
+
+
+def _end(name: str, command: Command, chunk: Chunk) -> Sequence[Event]:
+    result: ExecResult | None = chunk.result
+    if result is None or command.ended:
+        return []
+    return [CommandEnded(command=name, ended=result.ended, exit_code=result.exit_code)]
+
+
+def _runner(sandbox: Sandbox) -> RunsInBackground:
+    if not isinstance(sandbox, RunsInBackground):
+        raise Invalid("background: this sandbox runs no commands in the background")
+    return sandbox

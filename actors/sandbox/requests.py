@@ -1,0 +1,122 @@
+"""The requests to the sandbox actor, and the limits of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The configurable limits, with the names and defaults of the contract. 0 characters means no limit."""
+
+    bash_timeout: float = 600
+    bash_output_max_chars: int = 20_000
+    read_file_output_max_chars: int = 50_000
+    ls_output_max_chars: int = 20_000
+    glob_max_results: int = 200
+    grep_max_results: int = 100
+    background_seconds: float = 3600
+    max_background: int = 8
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
+    user: str
+    thread: str
+
+
+class Call(Request, frozen=True, kw_only=True):
+    """A request with a record in the sandbox. Call ids are unique only within a run."""
+
+    run: str
+    call_id: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.run}-{self.call_id}"
+
+
+class Exec(Call, frozen=True, kw_only=True, tag="exec"):
+    command: str
+
+
+class Start(Call, frozen=True, kw_only=True, tag="start"):
+    """Starts a command in the background."""
+
+    command: str
+
+
+class Output(Call, frozen=True, kw_only=True, tag="output"):
+    """Requests the new output of a command in the background, and how it stands. `id`: the command's."""
+
+    id: str
+
+
+class End(Call, frozen=True, kw_only=True, tag="end"):
+    """Ends a command in the background."""
+
+    id: str
+
+
+class Kill(Call, frozen=True, kw_only=True, tag="kill"):
+    """Kills the command of a cancelled run. Cancelling the request itself leaves the command running."""
+
+
+class Write(Call, frozen=True, kw_only=True, tag="write"):
+    path: str
+    content: str
+    append: bool = False
+
+
+class Replace(Call, frozen=True, kw_only=True, tag="replace"):
+    path: str
+    old: str
+    new: str
+    every: bool = False
+
+
+class List(Request, frozen=True, kw_only=True, tag="list"):
+    path: str
+
+
+class Read(Request, frozen=True, kw_only=True, tag="read"):
+    path: str
+    start_line: int | None = None
+    end_line: int | None = None
+
+
+class Glob(Request, frozen=True, kw_only=True, tag="glob"):
+    path: str
+    pattern: str
+    include_dirs: bool = False
+    max_results: int = 200
+
+
+class Grep(Request, frozen=True, kw_only=True, tag="grep"):
+    path: str
+    pattern: str
+    glob: str | None = None
+    literal: bool = False
+    case_sensitive: bool = False
+    max_results: int = 100
+
+
+class View(Request, frozen=True, kw_only=True, tag="image"):
+    path: str
+
+
+class Find(Request, frozen=True, kw_only=True, tag="files"):
+    """Checks that the paths are regular files, not links."""
+
+    paths: list[str]
+
+
+class Version(Request, frozen=True, kw_only=True, tag="version"):
+    """Requests the SHA-256 of a file, None if there is none."""
+
+    path: str
+
+
+AnyRequest = Exec | Start | Output | End | Kill | Write | Replace | List | Read | Glob | Grep | View | Find | Version
+Answer = str | Mapping[str, Any] | None
