@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -22,13 +24,14 @@ from adapters.sandboxes.confinement import (
     sealed,
     weaknesses,
 )
+from adapters.sandboxes.egress.wayout import WayOut
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
 from core.errors import Invalid
 from core.paths import WORKSPACE, Mount, Tree
-from core.ports.sandbox import Enclosed, ExecResult, Output, SandboxSetup
+from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -63,15 +66,31 @@ class BubblewrapSandbox(Files):
         on_output: Callable[[str], None],
         environment: Mapping[str, str] = {},
     ) -> ExecResult:
-        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
-        return await self.calls.exec(call_id, command, job, on_output)
+        provider, record = self._provider, self.calls.record(call_id).path
+        job = provider.job(command, timeout, self.tree.mounts.values(), self.root, environment, record)
+        async with provider.way_out.open(record) if provider.way_out else nullcontext():
+            return await self.calls.exec(call_id, command, job, on_output)
+
+    async def accesses(self, call_id: str) -> Sequence[Access]:
+        way_out = self._provider.way_out
+        return await way_out.accesses(self.calls.record(call_id).path) if way_out else ()
 
     async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
-        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
+        record = self.calls.record(call_id).path
+        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment, record)
+        await self._hold(call_id)
         await self.calls.start(call_id, command, job)
 
     async def output(self, call_id: str, after: int = 0) -> Output:
-        return await self.calls.output(call_id, after)
+        output = await self.calls.output(call_id, after)
+        if output.result is None:
+            await self._hold(call_id)  # the server that started it may be gone
+        return output
+
+    async def _hold(self, call_id: str) -> None:
+        if self._provider.way_out is not None:
+            record = self.calls.record(call_id).path
+            await self._provider.way_out.hold(record, partial(self.calls.until_ended, call_id))
 
     async def kill(self, call_id: str) -> None:
         await self.calls.kill(call_id)
@@ -86,7 +105,9 @@ class Bubblewrap:
     included. It cannot create further namespaces. Memory is limited per process at once, and in sum: by a control group
     with /tmp and /dev/shm included, else within `supervisor.NEWS` seconds, and these come on top, up to their sizes.
     The disk is limited by `quota`.
-    Non-guarantees: the kernel is shared. With `network` it reaches the same hosts as this machine, localhost included.
+    With `network` a command reaches the hosts that `egress` allows, by a proxy, and nothing else.
+    Non-guarantees: the kernel is shared. Programs that run for long (`enclosed`, `confined`) and commands with
+    `egress.direct` have, with a network, that of this machine, localhost included.
     `confinement.weaknesses` names gaps of this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old
     bwrap.
     """
@@ -97,6 +118,7 @@ class Bubblewrap:
         self.max_file_mb, self.quota = setup.max_file_mb, dict(setup.quota)
         self._home, self._environment, self._network = setup.home, setup.environment, setup.network
         self._memory_mb, self._max_processes = setup.memory_mb, setup.max_processes
+        self.way_out = WayOut.of(setup)
         self._threads = Threads(setup, self._create)
 
     async def check(self) -> str | None:
@@ -115,16 +137,30 @@ class Bubblewrap:
     async def acquire(self, user: str, thread: str) -> BubblewrapSandbox:
         return await self._threads.acquire(user, thread)
 
-    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path, extra: Mapping[str, str]) -> Job:
+    async def run(self) -> None:
+        if self.way_out is not None:
+            await self.way_out.run()
+
+    def job(
+        self,
+        command: str,
+        timeout: float,
+        mounts: Iterable[Mount],
+        root: Path,
+        extra: Mapping[str, str],
+        record: Path,
+    ) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
         counted = "pids" in cgroups.controllers()
         watched = os.geteuid() == 0 and seccomp.available() and not counted
         if not watched and not counted and _counts_per_sandbox():
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
+        if self.way_out is not None:
+            inner = self.way_out.command(f"{toolkit.ROOT}/bin/python3", inner)
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
-        words = "\0".join([*self._bwrap(mounts, extra), *filter_words, "--chdir", WORKSPACE])
+        words = "\0".join([*self._bwrap(mounts, extra, record=record), *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
             argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
@@ -200,16 +236,25 @@ class Bubblewrap:
         return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
     def _bwrap(
-        self, mounts: Iterable[Mount], extra: Mapping[str, str], env: Mapping[str, str] | None = None
+        self,
+        mounts: Iterable[Mount],
+        extra: Mapping[str, str],
+        env: Mapping[str, str] | None = None,
+        record: Path | None = None,
     ) -> list[str]:
-        words = namespaces(network=self._network)
-        variables = {**toolkit.ENVIRONMENT, **(self._environment if env is None else env), **extra}
+        """Returns the arguments of a sandbox; with the record of a call, that has its network by the way out."""
+        way_out = self.way_out if record is not None else None
+        words = namespaces(network=self._network and way_out is None)
+        trust = way_out.variables() if way_out else {}
+        variables = {**toolkit.ENVIRONMENT, **trust, **(self._environment if env is None else env), **extra}
         for name, value in environment(WORKSPACE, toolkit.path(_PATH), variables).items():
             words += ["--setenv", name, value]
         words += [*_system(), *toolkit.binds(self._home / "sandbox" / "pyvenv.cfg"), *self._etc(network=self._network)]
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", WORKSPACE]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
+        for place, inside in way_out.mounts(record) if way_out and record else ():
+            words += ["--ro-bind", str(place), inside]
         return [*words, *sealed()]
 
     def _etc(self, *, network: bool) -> list[str]:

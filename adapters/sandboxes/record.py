@@ -71,6 +71,10 @@ from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Unavailable
 from core.ports.sandbox import ExecResult, Output
 
+NEVER_STARTED = 60.0
+"""Seconds after which a command that was not started is not waited for."""
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at a command in the background that somebody waits for."""
 MAX_COMMAND = 100_000
 """Limit of bytes of a command: below MAX_ARG_STRLEN (128 KiB on Linux), with space for the words around it."""
 KEEP = 7 * 24 * 3600
@@ -174,6 +178,11 @@ class Record:
             raise NotFound(f"there is no command {self.path.name}")
         result = self._over()  # before its output is read, which is complete then
         return rolled(self.path / "stdout", after, result)
+
+    def state(self) -> tuple[bool, bool]:
+        """Returns whether the command was started, and whether it is over."""
+        started = (self.path / "pid").exists()
+        return started, self.outcome() is not None or (started and self._over() is not None)
 
     def _over(self) -> ExecResult | None:
         """Returns the outcome; settles a command whose supervisor has died."""
@@ -328,6 +337,15 @@ class Calls:
         for an unknown call id.
         """
         return await to_thread.run_sync(self.record(call_id).output, after)
+
+    async def until_ended(self, call_id: str) -> None:
+        """Waits until a command in the background has ended, or was not started for `NEVER_STARTED` seconds."""
+        record, since = self.record(call_id), time.monotonic()
+        while True:
+            started, over = await to_thread.run_sync(record.state)
+            if over or (not started and time.monotonic() - since > NEVER_STARTED):
+                return
+            await anyio.sleep(LOOK_AGAIN)
 
     async def kill(self, call_id: str) -> None:
         """Ends a call. If it was not requested yet, its outcome will be `interrupted`."""

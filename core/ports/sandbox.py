@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from core.config.sandbox import Egress
 from core.errors import Unavailable
 from core.paths import WORKSPACE, Mount
 
@@ -114,6 +115,13 @@ class Access(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Bytes to the host."""
     received: int = 0
     """Bytes from the host."""
+
+
+@runtime_checkable
+class Runs(Protocol):
+    """A provider with tasks of its own, which run as long as the server."""
+
+    async def run(self) -> None: ...
 
 
 @runtime_checkable
@@ -238,6 +246,7 @@ class SandboxSetup:
     mounts: Sequence[Mount] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
+    egress: Egress = field(default_factory=Egress)
     memory_mb: int = 2048
     max_processes: int = 256
     max_file_mb: int = 1024

@@ -92,9 +92,9 @@ class Proxy:
         self._trust: ssl.SSLContext | None = None
 
     @asynccontextmanager
-    async def serving(self, folder: Path) -> AsyncIterator[None]:
-        """Listens on the socket in a folder, and records there what was connected to."""
-        accesses = await to_thread.run_sync(Accesses, folder, self._most_bytes)
+    async def serving(self, folder: Path, record: Path | None = None) -> AsyncIterator[None]:
+        """Listens on the socket in a folder, and records in another one (default: the same) what was connected to."""
+        accesses = await to_thread.run_sync(Accesses, record or folder, self._most_bytes)
         slots = anyio.CapacityLimiter(MOST_CONNECTIONS)
 
         async def handle(stream: ByteStream) -> None:
