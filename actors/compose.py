@@ -39,7 +39,7 @@ from core.mcp.login import Logins
 from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
-from core.ports.sandbox import SandboxProvider, SandboxSetup
+from core.ports.sandbox import Runs, SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
@@ -181,6 +181,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
                 from adapters.tracing.otlp import Exporter
 
                 tasks.start_soon(Exporter(running.log, running.name, config.tracing, services.version).run)
+            if isinstance(provider, Runs):
+                tasks.start_soon(provider.run)
             alone = options.nats is None and config.nats.url is None
             await tasks.start(partial(running.serve, loaded.actors, alone=alone))
             log.info("actors", names=[actor.name for actor in loaded.actors])
@@ -578,6 +580,7 @@ def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
         mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
         environment={name: secret.reveal() for name, secret in section.environment.items()},
         network=section.network,
+        egress=section.egress,
         memory_mb=section.memory_mb,
         max_processes=section.max_processes,
         max_file_mb=section.max_file_mb,

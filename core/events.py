@@ -439,6 +439,25 @@ class ToolCompleted(Event, frozen=True):
     decisions: list[Decision] = []
 
 
+class NetworkAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Connections of a command to one host. `sent` and `received` are bytes."""
+
+    host: str
+    port: int
+    connections: int
+    sent: int = 0
+    received: int = 0
+    refused: str = ""
+    """Why they were refused, empty if they were not."""
+
+
+class NetworkAccessed(Event, frozen=True):
+    """A command in the sandbox has connected to hosts, or was refused to: one entry for each."""
+
+    call_id: str
+    hosts: list[NetworkAccess]
+
+
 # ── subagents ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
-from actors.sandbox import reaping
+from actors.sandbox import network, reaping
 from actors.sandbox.background import Background
 from actors.sandbox.machines import Machines
 from actors.sandbox.requests import (
     Answer,
     AnyRequest,
+    Call,
     End,
     Exec,
     Find,
@@ -43,6 +44,7 @@ from core.ports.sandbox import Sandbox as Port
 from core.sandbox.state import leases
 from core.skills.commands import environment, script_of
 from core.skills.library import Library
+from core.thread.threads import Threads
 
 GLOB_CAP, GREP_CAP = 1000, 500
 """Upper limits of the results of one search (contract §6)."""
@@ -71,10 +73,11 @@ class Sandbox(Actor[ThreadErased]):
         config: ConfigSource | None = None,
         skills: Library | None = None,
         log: EventLog | None = None,
+        threads: Threads | None = None,
         machines: Machines | None = None,
     ) -> None:
         self._provider, self._limits, self._config, self._skills = provider, limits, config, skills
-        self._machines = machines
+        self._machines, self._threads = machines, threads
         self._leases = machines.leases if machines else leases(log) if log else None
         self._background = Background(self._leases, limits) if self._leases else None
 
@@ -145,10 +148,8 @@ class Sandbox(Actor[ThreadErased]):
                 return await self._exec(request, sandbox, progress)
             case Start():
                 return await self._commands.start(request, sandbox, machine, await self._secrets(request))
-            case Output():
-                return await self._commands.output(request, sandbox)
-            case End():
-                return await self._commands.end(request, sandbox)
+            case Output() | End():
+                return await self._of_background(request, sandbox)
             case Kill():
                 await sandbox.kill(request.key)
             case Write(path=path, content=content, append=append):
@@ -179,6 +180,19 @@ class Sandbox(Actor[ThreadErased]):
                 return await sandbox.version(path)
         return "OK"
 
+    async def _of_background(self, request: Output | End, sandbox: Port) -> str:
+        if isinstance(request, Output):
+            answer = await self._commands.output(request, sandbox)
+        else:
+            answer = await self._commands.end(request, sandbox)
+        await self._accessed(request, request.id, request.id, sandbox)
+        return answer
+
+    async def _accessed(self, request: Call, call_id: str, key: str, sandbox: Port) -> None:
+        """Records where a command connected to: it has ended, or somebody looks at it."""
+        if self._threads is not None:
+            await network.record(self._threads, request.thread, request.run, call_id, key, sandbox)
+
     async def _grep(self, request: Grep, sandbox: Port) -> str:
         lines, more = await sandbox.grep(
             request.path,
@@ -197,6 +211,7 @@ class Sandbox(Actor[ThreadErased]):
         result = await streamed(
             progress, lambda show: sandbox.exec(request.key, request.command, timeout=timeout, on_output=show, **more)
         )
+        await self._accessed(request, request.call_id, request.key, sandbox)
         text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         if len(text) > limit:
             text = cut_middle(text, limit, await self._saved(request, sandbox, text))

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -23,13 +25,14 @@ from adapters.sandboxes.confinement import (
     sealed,
     weaknesses,
 )
+from adapters.sandboxes.egress.wayout import WayOut
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.record import Job
 from adapters.sandboxes.supervisor import FIRST_FD
 from core.errors import Invalid
 from core.paths import WORKSPACE, Mount, Tree
-from core.ports.sandbox import Enclosed, ExecResult, Output, SandboxSetup
+from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -68,15 +71,31 @@ class BubblewrapSandbox(Files):
         on_output: Callable[[str], None],
         environment: Mapping[str, str] = {},
     ) -> ExecResult:
-        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
-        return await self.calls.exec(call_id, command, job, on_output)
+        provider, record = self._provider, self.calls.record(call_id).path
+        job = provider.job(command, timeout, self.tree.mounts.values(), self.root, environment, record)
+        async with provider.way_out.open(record) if provider.way_out else nullcontext():
+            return await self.calls.exec(call_id, command, job, on_output)
+
+    async def accesses(self, call_id: str) -> Sequence[Access]:
+        way_out = self._provider.way_out
+        return await way_out.accesses(self.calls.record(call_id).path) if way_out else ()
 
     async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
-        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment)
+        record = self.calls.record(call_id).path
+        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment, record)
+        await self._hold(call_id)
         await self.calls.start(call_id, command, job)
 
     async def output(self, call_id: str, after: int = 0) -> Output:
-        return await self.calls.output(call_id, after)
+        output = await self.calls.output(call_id, after)
+        if output.result is None:
+            await self._hold(call_id)  # the server that started it may be gone
+        return output
+
+    async def _hold(self, call_id: str) -> None:
+        if self._provider.way_out is not None:
+            record = self.calls.record(call_id).path
+            await self._provider.way_out.hold(record, partial(self.calls.until_ended, call_id))
 
     async def kill(self, call_id: str) -> None:
         await self.calls.kill(call_id)
@@ -91,7 +110,9 @@ class Bubblewrap:
     included. It cannot create further namespaces. Memory is limited per process at once, and in sum: by a control group
     with /tmp and /dev/shm included, else within `supervisor.NEWS` seconds, and these come on top, up to their sizes.
     The disk is limited by `quota`.
-    Non-guarantees: the kernel is shared. With `network` it reaches the same hosts as this machine, localhost included.
+    With `network` a command reaches the hosts that `egress` allows, by a proxy, and nothing else.
+    Non-guarantees: the kernel is shared. Programs that run for long (`enclosed`, `confined`) and commands with
+    `egress.direct` have, with a network, that of this machine, localhost included.
     `confinement.weaknesses` names gaps of this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old
     bwrap.
     """
@@ -102,6 +123,7 @@ class Bubblewrap:
         self.max_file_mb, self.quota = setup.max_file_mb, dict(setup.quota)
         self._home, self._environment, self._network = setup.home, setup.environment, setup.network
         self._memory_mb, self._max_processes = setup.memory_mb, setup.max_processes
+        self.way_out = WayOut.of(setup)
         self._threads = Threads(setup, self._create)
 
     async def check(self) -> str | None:
@@ -120,16 +142,31 @@ class Bubblewrap:
     async def acquire(self, user: str, thread: str) -> BubblewrapSandbox:
         return await self._threads.acquire(user, thread)
 
-    def job(self, command: str, timeout: float, mounts: Iterable[Mount], root: Path, extra: Mapping[str, str]) -> Job:
+    async def run(self) -> None:
+        if self.way_out is not None:
+            await self.way_out.run()
+
+    def job(
+        self,
+        command: str,
+        timeout: float,
+        mounts: Iterable[Mount],
+        root: Path,
+        extra: Mapping[str, str],
+        record: Path,
+    ) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
         inner = [shell, "-c", command]
         counted = "pids" in cgroups.controllers()
         watched = os.geteuid() == 0 and seccomp.available() and not counted
         if not watched and not counted and _counts_per_sandbox():
             inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
+        if self.way_out is not None:
+            inner = self.way_out.command(f"{toolkit.ROOT}/bin/python3", inner)
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
-        words = "\0".join([*self._bwrap(mounts, {**self._environment, **extra}), *filter_words, "--chdir", WORKSPACE])
+        inside = self._bwrap(mounts, {**self._environment, **extra}, record=record)
+        words = "\0".join([*inside, *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
             argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
@@ -208,17 +245,24 @@ class Bubblewrap:
         directory: str = WORKSPACE,
         network: bool = False,
         folder: Path | None = None,
+        record: Path | None = None,
     ) -> list[str]:
-        """Returns the arguments for a sandbox. `folder` has the prepared files, by default in the data directory."""
-        network, folder = network or self._network, folder or self._home / "sandbox"
+        """Returns the arguments for a sandbox. `folder` has the prepared files, by default in the data directory. With
+        the record of a call, its network is the way out.
+        """
+        way_out = self.way_out if record is not None else None
+        network, folder = (network or self._network) and way_out is None, folder or self._home / "sandbox"
         words = namespaces(network=network)
-        for name, value in environment(directory, toolkit.path(_PATH), {**toolkit.ENVIRONMENT, **variables}).items():
+        variables = {**toolkit.ENVIRONMENT, **(way_out.variables() if way_out else {}), **variables}
+        for name, value in environment(directory, toolkit.path(_PATH), variables).items():
             words += ["--setenv", name, value]
         words += [*_system(), *toolkit.binds(folder / "pyvenv.cfg")]
         words += ["--ro-bind", str(etc.folder(folder, network=network)), "/etc"]
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", directory]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
+        for place, inside in way_out.mounts(record) if way_out and record else ():
+            words += ["--ro-bind", str(place), inside]
         return [*words, *sealed()]
 
 

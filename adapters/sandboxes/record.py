@@ -72,6 +72,10 @@ from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Unavailable
 from core.ports.sandbox import ExecResult, Output
 
+NEVER_STARTED = 60.0
+"""Seconds after which a command that was not started is not waited for."""
+LOOK_AGAIN = 1.0
+"""Seconds between two looks at a command in the background that somebody waits for."""
 MAX_COMMAND = 100_000
 """Limit of bytes of a command: below MAX_ARG_STRLEN (128 KiB on Linux), with space for the words around it."""
 KEEP = 7 * 24 * 3600
@@ -201,17 +205,17 @@ class Record:
         result = self._over()  # before its output is read, which is complete then
         return rolled(self.path / "stdout", after, result)
 
+    def state(self) -> tuple[bool, bool]:
+        """Returns whether the command was started, and whether it is over."""
+        started = (self.path / "pid").exists()
+        return started, self.outcome() is not None or (started and self._over() is not None)
+
     def _over(self) -> ExecResult | None:
         """Returns the outcome; settles a command whose supervisor has died."""
         if (result := self.outcome()) is not None:
             return result
         with self.locked() as lock:
             return None if lock is None else self.outcome() or self._settle()
-
-    def close(self) -> None:
-        """Leaves the supervisor to itself; it is reaped when it ends."""
-        if self.supervisor is not None:
-            reap_later(self.supervisor)
 
     @contextlib.contextmanager
     def locked(self, *, wait: bool = False) -> Iterator[int | None]:
@@ -314,9 +318,7 @@ class Calls:
         return Record(self._root / (call_id if plain else hashlib.sha256(call_id.encode()).hexdigest()))
 
     async def exec(self, call_id: str, command: str, job: Job, on_output: Callable[[str], None]) -> ExecResult:
-        if "\0" in command or len(command.encode()) > MAX_COMMAND:
-            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
-        record = self.record(call_id)
+        record = self._named(call_id, command)
         tail = Tail(record.path / "stdout", record.path / "stderr")
 
         def look() -> tuple[ExecResult | None, str]:
@@ -338,21 +340,29 @@ class Calls:
 
     async def start(self, call_id: str, command: str, job: Job) -> None:
         """Starts a command that runs on by itself; of a call id that was started before, nothing happens."""
-        if "\0" in command or len(command.encode()) > MAX_COMMAND:
-            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
-        record = self.record(call_id)
-        job = msgspec.structs.replace(job, rolling=True)
-        while True:
-            if await to_thread.run_sync(record.launched, command, job):
-                break
-            await anyio.sleep(FIRST_PAUSE)
-        record.close()
+        record, job = self._named(call_id, command), msgspec.structs.replace(job, rolling=True)
+        try:
+            while True:
+                if await to_thread.run_sync(record.launched, command, job):
+                    return
+                await anyio.sleep(FIRST_PAUSE)
+        finally:
+            record.close()
 
     async def output(self, call_id: str, after: int) -> Output:
         """Returns the output of a command that was started, at most `SHOWN` bytes of it: the newest. Raises `NotFound`
         for an unknown call id.
         """
         return await to_thread.run_sync(self.record(call_id).output, after)
+
+    async def until_ended(self, call_id: str) -> None:
+        """Waits until a command in the background has ended, or was not started for `NEVER_STARTED` seconds."""
+        record, since = self.record(call_id), time.monotonic()
+        while True:
+            started, over = await to_thread.run_sync(record.state)
+            if over or (not started and time.monotonic() - since > NEVER_STARTED):
+                return
+            await anyio.sleep(LOOK_AGAIN)
 
     async def kill(self, call_id: str) -> None:
         """Ends a call. If it was not requested yet, its outcome will be `interrupted`."""
@@ -363,6 +373,12 @@ class Calls:
             await anyio.sleep(LAST_PAUSE)
             if time.monotonic() > patience:
                 number = signal.SIGKILL
+
+    def _named(self, call_id: str, command: str) -> Record:
+        """Returns the record of a call. Raises `Invalid` for a command that cannot be run."""
+        if "\0" in command or len(command.encode()) > MAX_COMMAND:
+            raise Invalid(f"command: contains a NUL byte or is longer than {MAX_COMMAND} bytes")
+        return self.record(call_id)
 
     def sweep(self) -> None:
         """Deletes the old records of calls that do not run."""

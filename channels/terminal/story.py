@@ -36,6 +36,8 @@ from core.events import (
     MessageAdded,
     ModelCompleted,
     ModelFailed,
+    NetworkAccess,
+    NetworkAccessed,
     Opaque,
     QuestionsSuggested,
     Record,
@@ -224,6 +226,11 @@ def _compacted(event: ContextCompacted) -> str:
     return f"{event.reason} [{sizes}], {len(event.kept)} messages kept: {quote(event.summary)}"
 
 
+def _host(access: NetworkAccess) -> str:
+    what = f"refused: {access.refused}" if access.refused else f"{access.sent} bytes out, {access.received} in"
+    return f"{access.host}:{access.port} ×{access.connections} ({what})"
+
+
 def _approval_requested(event: ApprovalRequested) -> str:
     until = f", until {event.deadline}" if event.deadline else ""
     args = {name: value for name, value in event.args.items() if name != "description"}
@@ -306,6 +313,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     FeedbackGiven: lambda e: f"{e.rating:+d} by {e.user}" + (f" “{one_line(e.comment, WORDS)}”" if e.comment else ""),
     FeedbackRemoved: lambda e: e.feedback_id,
     FileUploaded: lambda e: f"{e.name}, {e.size} bytes",
+    NetworkAccessed: lambda e: ", ".join(map(_host, e.hosts)),
     FileConverted: lambda e: f"{e.name} → {e.markdown}" + (f", {e.pages} pages" if e.pages else ""),
     FileRejected: lambda e: f"{e.name}: {e.reason}",
     FileRemoved: lambda e: e.name,

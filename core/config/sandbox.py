@@ -18,6 +18,32 @@ class Mount(Section, frozen=True, kw_only=True):
     """True if commands may only read it."""
 
 
+class Credential(Section, frozen=True, kw_only=True):
+    """A header that the proxy adds to requests to a host over TLS, and that commands never see."""
+
+    host: str
+    """As in `allow`."""
+    header: str = "Authorization"
+    """Name of the header."""
+    value: Secret
+    """Such as `Bearer $TOKEN`."""
+
+
+class Egress(Section, frozen=True, kw_only=True):
+    """Where commands may connect to, if `network` is on: HTTP and HTTPS through a proxy, and nothing else."""
+
+    allow: tuple[str, ...] = ("*",)
+    """Hosts: `example.com`, `*.example.com`, with a port as in `example.com:8443` or `example.com:*` (default: 80 and
+    443). `*` is every host that has a public address."""
+    allow_private: tuple[str, ...] = ()
+    """Hosts that may have a private address, such as `git.internal:443`."""
+    credentials: tuple[Credential, ...] = ()
+    max_mb: Count = 4096
+    """Bytes that one command transfers, in both directions. 0: no limit."""
+    direct: bool = False
+    """True: commands have this machine's network as it is, its own ports included, without a proxy or a record."""
+
+
 class Sandbox(Section, frozen=True, kw_only=True):
     """The sandbox: where the agent's commands run, and their limits."""
 
@@ -28,7 +54,8 @@ class Sandbox(Section, frozen=True, kw_only=True):
     allow_host_bash: bool = False
     """With the provider `host`: whether the agent gets a shell. Else it has file tools only."""
     network: bool = False
-    """True if commands can reach the network."""
+    """True if commands can reach the network, as far as `egress` allows."""
+    egress: Egress = Egress()
     timeout_seconds: Seconds = 600
     """Time for one command."""
     background_seconds: Seconds = 3600

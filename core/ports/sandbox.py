@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from core.config.sandbox import Egress
 from core.errors import Unavailable
 from core.paths import WORKSPACE, Mount
 
@@ -101,6 +102,35 @@ class Sandbox(Protocol):
     async def grep(
         self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
     ) -> tuple[Names, bool]: ...
+
+
+class Access(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Connections of a command to one host. `reason`: why they were refused, empty if they were not."""
+
+    host: str
+    port: int
+    reason: str = ""
+    connections: int = 0
+    sent: int = 0
+    """Bytes to the host."""
+    received: int = 0
+    """Bytes from the host."""
+
+
+@runtime_checkable
+class Runs(Protocol):
+    """A provider with tasks of its own, which run as long as the server."""
+
+    async def run(self) -> None: ...
+
+
+@runtime_checkable
+class RecordsNetwork(Protocol):
+    """A sandbox that records where its commands connect to."""
+
+    async def accesses(self, call_id: str) -> Sequence[Access]:
+        """Returns the connections of a command, one entry for each host."""
+        ...
 
 
 @runtime_checkable
@@ -229,6 +259,7 @@ class SandboxSetup:
     mounts: Sequence[Mount] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
+    egress: Egress = field(default_factory=Egress)
     memory_mb: int = 2048
     max_processes: int = 256
     max_file_mb: int = 1024

@@ -1,0 +1,147 @@
+"""Commands in bubblewrap whose only network is the proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
+from core.config.sandbox import Egress
+from core.ports.sandbox import ExecResult, SandboxSetup
+from tests.adapters.sandboxes.conftest import settings
+from tests.adapters.sandboxes.egress.test_proxy import BIG, site
+
+HOST = "127.0.0.2"
+TOUCH = """
+import socket, sys
+def tcp(host, port):
+    with socket.create_connection((host, port), timeout=5) as s:
+        return s.recv(1)
+def udp(host, port):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.sendto(b"x", (host, port))
+for kind, host, port in (entry.split() for entry in sys.argv[1:]):
+    try:
+        {"tcp": tcp, "udp": udp}[kind](host, int(port))
+        print(kind, host, "reached")
+    except OSError as error:
+        print(kind, host, "refused")
+"""
+
+
+def provider(tmp_path: Path, **egress: Any) -> Bubblewrap:
+    return Bubblewrap(SandboxSetup(**{**settings(tmp_path), "network": True, "egress": Egress(**egress)}))
+
+
+@pytest.fixture
+async def usable(tmp_path: Path) -> None:
+    if (problem := await provider(tmp_path).check()) is not None:
+        pytest.skip(problem)
+
+
+async def run(sandbox: BubblewrapSandbox, call: str, command: str) -> ExecResult:
+    with anyio.fail_after(60):
+        return await sandbox.exec(call, command, timeout=50, on_output=lambda _: None)
+
+
+@pytest.mark.usefixtures("usable")
+async def test_a_command_reaches_what_is_allowed(tmp_path: Path) -> None:
+    async with site() as port:
+        made = provider(tmp_path, allow=(), allow_private=(f"{HOST}:{port}",))
+        sandbox = await made.acquire("ada", "t1")
+        fetch = "python3 -c 'import urllib.request as u; print(u.urlopen(\"{}\").read().decode())'"
+        result = await run(sandbox, "1", fetch.format(f"http://{HOST}:{port}/hello"))
+        assert json.loads(result.stdout)["path"] == "/hello", result
+        big = await run(sandbox, "2", f"curl -sp http://{HOST}:{port}/big | wc -c")
+        assert big.stdout.strip() == str(BIG)
+        refused = await run(sandbox, "3", "curl -s http://example.com/")
+        assert "example.com:80 is not in the sandbox's list of allowed hosts" in refused.stdout
+        [entry] = await sandbox.accesses("2")
+        assert (entry.host, entry.port, entry.connections) == (HOST, port, 1)
+        assert entry.received > BIG
+        [entry] = await sandbox.accesses("3")
+        assert (entry.host, entry.received) == ("example.com", 0)
+        assert await sandbox.accesses("none") == []
+
+
+@pytest.mark.usefixtures("usable")
+async def test_a_program_that_ignores_the_proxy_reaches_nothing(tmp_path: Path) -> None:
+    async with site() as port:
+        made = provider(tmp_path, allow=("*",))
+        sandbox = await made.acquire("ada", "t1")
+        places = [f"tcp 127.0.0.1 {port}", f"tcp {HOST} {port}", "tcp 169.254.169.254 80", "tcp 192.0.2.1 80"]
+        places += ["udp 192.0.2.1 53", "udp 8.8.8.8 53", "tcp ::1 80"]
+        quoted = " ".join(f"'{place}'" for place in places)
+        await sandbox.write("/mnt/user-data/workspace/touch.py", TOUCH)
+        result = await run(sandbox, "1", f"python3 touch.py {quoted}; getent hosts example.com || echo no names")
+        assert "reached" not in result.stdout, result
+        assert result.stdout.count("refused") == len(places)
+        assert "no names" in result.stdout
+        assert await sandbox.accesses("1") == []
+
+
+@pytest.mark.usefixtures("usable")
+async def test_the_host_s_own_ports_are_refused_by_the_proxy_too(tmp_path: Path) -> None:
+    async with site() as port:
+        sandbox = await provider(tmp_path, allow=("*:*",)).acquire("ada", "t1")
+        command = f"curl -s --noproxy '' http://{HOST}:{port}/; curl -s --noproxy '' http://localhost:{port}/"
+        result = await run(sandbox, "1", command)
+        assert result.stdout.count("has no public address") == 2, result
+
+
+@pytest.mark.usefixtures("usable")
+async def test_commands_at_the_same_time_are_told_apart(tmp_path: Path) -> None:
+    async with site() as port:
+        sandbox = await provider(tmp_path, allow_private=(f"{HOST}:{port}",)).acquire("ada", "t1")
+        command = f"curl -s http://{HOST}:{port}/ > /dev/null"
+        await asyncio.gather(run(sandbox, "1", command), run(sandbox, "2", f"{command}; {command}"))
+        assert [entry.connections for entry in await sandbox.accesses("1")] == [1]
+        assert [entry.connections for entry in await sandbox.accesses("2")] == [2]
+
+
+@asynccontextmanager
+async def running(made: Bubblewrap) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.run)
+        await anyio.wait_all_tasks_blocked()
+        yield
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("usable")
+async def test_a_command_in_the_background_has_its_network_also_from_the_next_server(tmp_path: Path) -> None:
+    async with site() as port:
+        egress: dict[str, Any] = {"allow_private": (f"{HOST}:{port}",)}
+        fetch = f"curl -s --retry 20 --retry-all-errors --retry-delay 1 http://{HOST}:{port}/ > /dev/null"
+        script = f"{fetch} && echo one; while [ ! -e go ]; do sleep 0.1; done; {fetch} && echo two"
+        first = provider(tmp_path, **egress)
+        async with running(first):
+            sandbox = await first.acquire("ada", "t1")
+            await sandbox.start("1", script, timeout=100)
+            assert "one" in await said(sandbox, "one")
+        second = provider(tmp_path, **egress)
+        async with running(second):
+            sandbox = await second.acquire("ada", "t1")
+            await sandbox.output("1")
+            await sandbox.write("/mnt/user-data/workspace/go", "")
+            assert "two" in await said(sandbox, "two")
+            [entry] = await sandbox.accesses("1")
+            assert entry.connections >= 2
+
+
+async def said(sandbox: BubblewrapSandbox, word: str) -> str:
+    text, place = "", 0
+    with anyio.fail_after(60):
+        while word not in text:
+            output = await sandbox.output("1", place)
+            text, place = text + output.text, output.place
+            assert word in text or output.result is None, text
+            await anyio.sleep(0.05)
+    return text
