@@ -12,9 +12,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import docker
 import pytest
+
+if TYPE_CHECKING:  # every process of tests imports this file
+    import docker
 
 IMAGE, GNU_IMAGE = "sika-test-busybox", "sika-test-gnu"
 ATTEMPTS = 4
@@ -22,7 +25,7 @@ ATTEMPTS = 4
 START_SECONDS = 30.0
 _GNU = (
     *("bash", "dash", "env", "kill", "mkdir", "mkfifo", "sleep", "tail", "tee", "wc", "cat", "seq", "setsid", "ls"),
-    *("head", "tr", "rm", "touch", "id", "grep"),
+    *("head", "tr", "rm", "touch", "id", "grep", "ln", "yes"),
 )
 
 
@@ -56,13 +59,16 @@ class TestEngine:
         self._process = None
         (self._folder / "pid").unlink(missing_ok=True)
 
-    def client(self) -> docker.APIClient:
-        return docker.APIClient(base_url=self.host, version="auto", timeout=60)
+    @contextlib.contextmanager
+    def client(self) -> Iterator[docker.APIClient]:
+        import docker
+
+        with contextlib.closing(docker.APIClient(base_url=self.host, timeout=60)) as client:
+            yield client
 
     def close(self) -> None:
         """Ends the containers, the engine and its containerd, and deletes the folders."""
-        with contextlib.suppress(Exception):
-            client = self.client()
+        with contextlib.suppress(Exception), self.client() as client:
             for container in client.containers(all=True):
                 client.remove_container(container["Id"], force=True)
         self.stop()
@@ -83,16 +89,16 @@ class TestEngine:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
-            with contextlib.suppress(Exception):
-                self.client().ping()
+            with contextlib.suppress(Exception), self.client() as client:
+                client.ping()
                 return True
             time.sleep(0.1)
         return False
 
 
-@contextlib.contextmanager
-def engine() -> Iterator[TestEngine]:
-    """An engine with both images. Skips where none can be started."""
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[TestEngine]:
+    """An engine with both images, one per session. Skips where none can be started."""
     missing = [name for name in ("dockerd", "containerd", "runc", "busybox") if shutil.which(name) is None]
     if os.geteuid() != 0 or missing:
         pytest.skip(f"a Docker engine needs root and {', '.join(missing) or 'nothing else'} here")
@@ -107,12 +113,12 @@ def engine() -> Iterator[TestEngine]:
 
 
 def import_images(running: TestEngine) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, running.client() as client:
         for name, write in ((IMAGE, _busybox), (GNU_IMAGE, _gnu)):
             tar = Path(folder) / f"{name}.tar"
             with tarfile.open(tar, "w", dereference=True) as archive:
                 write(archive)
-            running.client().import_image_from_file(str(tar), repository=name, tag="latest")
+            client.import_image_from_file(str(tar), repository=name, tag="latest")
 
 
 def _busybox(archive: tarfile.TarFile) -> None:

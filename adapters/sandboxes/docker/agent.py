@@ -13,20 +13,24 @@ import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import anyio
 from anyio import to_thread
 
 from adapters.sandboxes.docker.calls import Box
-from adapters.sandboxes.docker.engine import Engine, EngineAway, Stream
+from adapters.sandboxes.docker.engine import RUNNING, Engine, EngineAway, Stream
 from adapters.sandboxes.supervisor import HEAD, TAIL
 from core.errors import Unavailable
 from core.paths import WORKSPACE
+from core.ports.sandbox import MachineLost
 
 RECORDS = "/run/sika"
 """Where the container sees its machine's records."""
 READY_SECONDS = 20.0
 SEND_SECONDS = 10.0
+DYING_SECONDS = 1.0
+"""Time in which a container that ends is still called running."""
 BLOCK = 512
 """Bytes of a unit of `ulimit -f` (POSIX)."""
 _SCRIPT = Path(__file__).with_name("agent.sh")
@@ -99,18 +103,26 @@ class Agent:
             raise
 
     async def _ready(self, token: str) -> None:
-        deadline = time.monotonic() + READY_SECONDS
-        pause = 0.002
+        deadline, pause = time.monotonic() + READY_SECONDS, 0.002
         while not (text := await to_thread.run_sync(self._take, token)):
             if self.lost() or time.monotonic() > deadline:
-                raise Unavailable(
-                    "docker: the container does not see the thread's records; is the engine on this machine? If the "
-                    "server runs in a container itself, set sandbox.docker.host_base_dir"
-                )
+                await self._explain()
             await anyio.sleep(pause)
             pause = min(pause * 1.5, 0.1)
         if missing := text.decode(errors="replace").removeprefix("missing:").strip():
             raise Unavailable(f"docker: the image lacks programs that a sandbox needs: {missing}")
+
+    async def _explain(self) -> NoReturn:
+        """Raises `MachineLost` if the container ends, else what keeps the agent from its work."""
+        for _ in range(10):
+            state = await self._engine.inspect(self._container)
+            if state is None or state["State"]["Status"] != RUNNING:
+                raise MachineLost("the sandbox's container ended")
+            await anyio.sleep(DYING_SECONDS / 10)
+        raise Unavailable(
+            "docker: the agent in the container ended at once, or does not see the thread's records; is the engine on "
+            "this machine? If the server runs in a container itself, set sandbox.docker.host_base_dir"
+        )
 
     def _take(self, token: str) -> bytes:
         text = Box(self._records.parent, self._records.name).read(f"ready.{token}", 1000)

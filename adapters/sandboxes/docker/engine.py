@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -27,6 +28,8 @@ CALL_SECONDS = 30.0
 THREADS = 8
 """Calls at once; the engine serialises much of its work."""
 LOG_LINES = 20
+RUNNING = "running"
+"""Status of a container whose processes run: it is neither paused nor about to end."""
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 T = TypeVar("T")
@@ -43,9 +46,9 @@ class NameTaken(Unavailable):
 class Stream:
     """The standard input of a process in a container. What the process writes is not read."""
 
-    def __init__(self, response: Any) -> None:
-        self._response = response  # closing it closes the connection
-        self.socket = socket.socket(fileno=os.dup(response.fileno()))
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.socket = socket.socket(fileno=os.dup(file.fileno()))
         self.socket.setblocking(False)
 
     def closed(self) -> bool:
@@ -57,12 +60,17 @@ class Stream:
         except OSError:
             return True
 
+    def __del__(self) -> None:
+        self.close()  # the shell ends with its input
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
-        with contextlib.suppress(OSError):
-            self._response.close()
+        parts: tuple[Any, ...] = (getattr(self._file, "_response", None), self._file)
+        for part in parts:  # the package keeps the connection in both
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                part.close()
 
 
 class Engine:
@@ -112,9 +120,6 @@ class Engine:
     async def start(self, container: str) -> None:
         await self._call(lambda client: client.start(container))
 
-    async def pause(self, container: str) -> None:
-        await self._call(lambda client: client.pause(container))
-
     async def remove(self, container: str) -> None:
         """Ends a container and removes it; of one that is gone, nothing happens."""
         await self._call(lambda client: client.remove_container(container, force=True, v=True))
@@ -131,8 +136,8 @@ class Engine:
             try:
                 made = client.exec_create(container, ["/bin/sh"], stdin=True, environment=dict(environment))
                 return Stream(client.exec_start(made["Id"], socket=True))
-            except errors.APIError as error:
-                if error.status_code == 409:  # it does not run
+            except errors.APIError as error:  # 409, or 500 if it ends meanwhile
+                if client.inspect_container(container)["State"]["Status"] != RUNNING:
                     raise MachineLost("the sandbox's container does not run any more") from error
                 raise
 
@@ -162,6 +167,7 @@ class Engine:
         with self._lock:
             if self._client is None:
                 self._client = docker.APIClient(base_url=self.host, version="auto", timeout=CALL_SECONDS)
+                weakref.finalize(self, self._client.close)
             return self._client
 
 

@@ -20,7 +20,7 @@ from docker.types import Mount as Bind
 
 from adapters.sandboxes.docker.agent import RECORDS, Agent
 from adapters.sandboxes.docker.calls import sweep
-from adapters.sandboxes.docker.engine import Engine, EngineAway, NameTaken
+from adapters.sandboxes.docker.engine import RUNNING, Engine, EngineAway, NameTaken
 from adapters.sandboxes.docker.sandbox import DockerSandbox
 from adapters.sandboxes.provider import MAX_OPEN_FILES, MAX_SANDBOXES, environment
 from core.config.sandbox import Docker as Settings
@@ -44,11 +44,11 @@ OWN_PROCESSES = 64
 """Processes of the agent and of the commands' supervision, beside those of the commands."""
 TMP_BYTES, SHARED_BYTES = 512 << 20, 64 << 20
 """Limits of /tmp and /dev/shm, which are memory and count as such."""
-ATTEMPTS = 3
+ATTEMPTS, ATTEMPT_PAUSE = 50, 0.1
+"""For a container that another worker is creating: its name is taken before it can be seen."""
 START_SECONDS = 30.0
 """Time for an engine that was stopped to come back, before a machine is refused."""
 KEEPER = ("/bin/sh", "-c", "while :; do sleep 3600; done")
-_RUNNING = "running"
 
 
 class Docker:
@@ -105,7 +105,7 @@ class Docker:
 
     async def open(self, machine: Machine, user: str, thread: str) -> DockerSandbox:
         state = await self._engine.inspect(machine.id)
-        if state is None or state["State"]["Status"] != _RUNNING:
+        if state is None or state["State"]["Status"] != RUNNING:
             raise MachineLost("the sandbox's container does not run any more")
         root = thread_root(self._setup.home, user, thread)
         records = root / "machines" / state["Config"]["Labels"][RECORD]
@@ -132,7 +132,7 @@ class Docker:
             setup = _digest(*sorted(map(repr, [*binds, *host.items(), *config.items()])))
             state = await self._engine.inspect(name)
             if state is not None and state["Config"]["Labels"].get(SETUP) == setup:
-                if state["State"]["Status"] == _RUNNING:
+                if state["State"]["Status"] == RUNNING:
                     return Machine(id=state["Id"])
                 if state["State"]["Status"] == "created":  # by another worker, a moment ago
                     return await self._run(state["Id"])
@@ -145,15 +145,16 @@ class Docker:
                 container = await self._engine.create(name, host, labels=labels, **config)
             except NameTaken:
                 await to_thread.run_sync(records.rmdir)
+                await anyio.sleep(ATTEMPT_PAUSE)
                 continue
             return await self._run(container)
-        raise Unavailable(f"docker: the container {name} could not be created: others create and remove it")
+        raise Unavailable(f"docker: the container {name} could not be created: its name is taken")
 
     async def _run(self, container: str) -> Machine:
         """Starts a container. Raises `Unavailable` with its last words if it ends at once."""
         await self._engine.start(container)
         state = await self._engine.inspect(container)
-        if state is None or state["State"]["Status"] != _RUNNING:
+        if state is None or state["State"]["Status"] != RUNNING:
             words = await self._engine.last_lines(container)
             reason = words or (state or {}).get("State", {}).get("Error") or "it was removed"
             raise Unavailable(f"docker: the sandbox's container does not run: {reason}")
@@ -229,14 +230,8 @@ class Docker:
 
     def _abandoning(self, machine: Machine) -> Callable[[], Awaitable[None]]:
         async def abandon() -> None:
-            """Freezes a machine first, so that nothing in it can go on while it is removed."""
+            """Ends a machine: with its first process the kernel ends all."""
             log.warning("a sandbox is ended: a command in it cannot be stopped", container=machine.id[:12])
-            try:
-                await self._engine.pause(machine.id)
-            except EngineAway:
-                raise
-            except Unavailable as error:  # it has ended, or the engine cannot freeze
-                log.info("the container was not frozen", reason=str(error))
             await self.end(machine)
 
         return abandon

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import anyio
+import structlog
 from anyio import to_thread
 
 from adapters.sandboxes import quota
@@ -20,6 +21,8 @@ from adapters.sandboxes.supervisor import COUNT_EVERY, COUNTING_SHARE, MUCH_BYTE
 from core.errors import Unavailable
 from core.paths import Tree
 from core.ports.sandbox import ExecResult, MachineLost, Output
+
+log = structlog.get_logger("sika.sandbox")
 
 ENGINE_SECONDS = 60.0
 """Time for an engine that was stopped to come back. Commands run on meanwhile."""
@@ -84,11 +87,11 @@ class DockerSandbox(Files):
         if part.result is None and not part.text:  # it may have lost its supervising shell, or its machine
             try:
                 await self._agent.probe(call.name)
-            except EngineAway:
-                return part
             except MachineLost:
                 await to_thread.run_sync(call.settle)
                 return await to_thread.run_sync(call.output, after)
+            except Unavailable as error:
+                log.info("a command in the background was not looked after", call=call_id, reason=str(error))
         return part
 
     async def kill(self, call_id: str) -> None:
@@ -105,7 +108,7 @@ class DockerSandbox(Files):
                 await self._agent.end(call.name, "interrupted")
             except MachineLost:
                 break
-            except EngineAway:
+            except Unavailable:
                 if waited > ENGINE_SECONDS:
                     raise
             await anyio.sleep(pause)
@@ -158,13 +161,14 @@ class _Order:
                 self._probed = now
                 await self._sandbox._agent.probe(self._call.name)
             self._away = 0.0
-        except EngineAway:
-            self._away = self._away or now
-            if now - self._away > ENGINE_SECONDS:
-                raise
         except MachineLost:
             # Its last outcome may have come after we looked.
             if not isinstance(await to_thread.run_sync(self._call.advance), ExecResult):
+                raise
+        except Unavailable as error:
+            self._away = self._away or now
+            cannot_start = state == "unsent" and not isinstance(error, EngineAway)
+            if cannot_start or now - self._away > ENGINE_SECONDS:
                 raise
 
     async def _send(self, now: float) -> None:
