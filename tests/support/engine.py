@@ -99,9 +99,22 @@ class TestEngine:
 @pytest.fixture(scope="session")
 def docker_engine() -> Iterator[TestEngine]:
     """An engine with both images, one per session. Skips where none can be started."""
+    if reason := problem():
+        pytest.skip(reason)
+    with engine() as running:
+        yield running
+
+
+def problem() -> str | None:
+    """Returns why no engine can be started here."""
     missing = [name for name in ("dockerd", "containerd", "runc", "busybox") if shutil.which(name) is None]
-    if os.geteuid() != 0 or missing:
-        pytest.skip(f"a Docker engine needs root and {', '.join(missing) or 'nothing else'} here")
+    if missing:
+        return f"a Docker engine of the tests' own needs {', '.join(missing)}"
+    return None if os.geteuid() == 0 else "a Docker engine of the tests' own needs root"
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[TestEngine]:
     # Not in memory, where folders of tests are: overlay file systems need a disk. Socket paths are short.
     running = TestEngine(Path(tempfile.mkdtemp(prefix="sika-engine-", dir="/tmp")))
     try:
