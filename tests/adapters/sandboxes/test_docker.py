@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
+from actors import compose
 from adapters.sandboxes import toolkit
 from adapters.sandboxes.docker import sandbox as docker_sandbox
 from adapters.sandboxes.docker.calls import Box
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.docker.sandbox import DockerSandbox
+from core.config.settings import Config
 from core.errors import Unavailable
 from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxSetup
 from tests.adapters.sandboxes.conftest import SECRET, running, settings
@@ -160,11 +163,14 @@ async def test_only_the_mounts_are_writable_and_secrets_are_out_of_sight(
     assert result.stdout == "fine\n"
 
 
-async def test_memory_is_limited_and_the_model_is_told(sandbox: DockerSandbox) -> None:
-    """The limit of the settings is 1024 MB."""
-    result = await run(sandbox, "head -c 1100000000 /dev/zero | tail -c 1090000000 | wc -c")
+async def test_memory_is_limited_and_the_model_is_told(tmp_path: Path, docker_engine: TestEngine) -> None:
+    provider = docker(tmp_path, docker_engine, memory_mb=64)
+    sandbox = await provider.acquire("ada", "t1")
+    result = await run(sandbox, "head -c 100000000 /dev/zero | tail -c 90000000 | wc -c")
     assert "no memory left (sandbox.memory_mb)" in result.stderr
     assert (await run(sandbox, "echo on", "c2")).stdout == "on\n"
+    for resident in await provider.residents():
+        await provider.end(resident.machine)
 
 
 async def test_a_crowd_of_processes_ends_at_the_limit_and_with_its_command(sandbox: DockerSandbox) -> None:
@@ -341,3 +347,13 @@ def test_the_image_has_the_packages_of_skills() -> None:
     text = (Path(docker_sandbox.__file__).parent / "Dockerfile").read_text()
     missing = [name for name in toolkit.PACKAGES if f" {name}" not in text]
     assert missing == []
+
+
+async def test_the_configuration_chooses_it(tmp_path: Path, docker_engine: TestEngine) -> None:
+    options = {"host": docker_engine.host, "image": IMAGE}
+    config = msgspec.convert({"sandbox": {"provider": "docker", "docker": options}}, Config)
+    provider = await compose.sandbox_provider(tmp_path, config)
+    assert provider.name == "docker"
+    missing = msgspec.convert({"sandbox": {"provider": "docker", "docker": {**options, "image": "none"}}}, Config)
+    with pytest.raises(Unavailable, match=r"sandbox.provider: docker does not work here: .*sandbox.docker.image"):
+        await compose.sandbox_provider(tmp_path, missing)
