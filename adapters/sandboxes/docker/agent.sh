@@ -121,10 +121,15 @@ sweep() {
 kind() {
   kind=gone
   read -r stat <"$1/stat" || return
-  case $stat in
-  *') Z '* | *') X '*) return ;;
-  esac
+  stat=${stat##*) }
   kind=stray
+  case $stat in
+  'Z '* | 'X '*)
+    kind=gone
+    return
+    ;;
+  ?' 0 '*) kind=entering ;; # its parent is outside: the engine is about to start a shell of ours
+  esac
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in
     *"SIKA_CALL=$2."*) kind=mine ;;
