@@ -39,7 +39,7 @@ from core.mcp.login import Logins
 from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
-from core.ports.sandbox import Runs, SandboxProvider, SandboxSetup
+from core.ports.sandbox import MakeProvider, Runs, SandboxProvider, SandboxSetup
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
@@ -519,9 +519,18 @@ class Toolset:
         return tools
 
 
+def _built_in(name: str) -> MakeProvider:
+    if name == "docker":
+        from adapters.sandboxes.docker.provider import Docker
+
+        return Docker
+    from adapters.sandboxes.bubblewrap import Bubblewrap
+
+    return Bubblewrap
+
+
 async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -> SandboxProvider:
     """Returns the configured sandbox provider; for `auto`, the strongest that works here. Raises `Unavailable`."""
-    from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
 
     if config.sandbox.provider == "auto":
@@ -531,7 +540,7 @@ async def sandbox_provider(home: Path, config: Config, project: Path = Path()) -
     name, setup = config.sandbox.provider, _sandbox_setup(home, config, project)
     if name == "host":
         return Host(setup)
-    provider = (provider_of(config) or Bubblewrap)(setup)
+    provider = (provider_of(config) or _built_in(name))(setup)
     problem = await provider.check()
     if problem is None:
         return provider
@@ -556,13 +565,13 @@ async def strongest_sandbox(
 
 def test_sandbox(config: Config) -> Callable[[Path, Path], SandboxProvider]:
     """Returns what makes the configured sandbox for a data directory and a folder of skills of their own."""
-    from adapters.sandboxes.bubblewrap import Bubblewrap
     from adapters.sandboxes.host import Host
     from core.skills.folders import folders_in
 
     def make(home: Path, skills: Path) -> SandboxProvider:
         setup = replace(_sandbox_setup(home, config, Path()), skills=folders_in(skills))
-        return Host(setup) if config.sandbox.provider == "host" else (provider_of(config) or Bubblewrap)(setup)
+        name = config.sandbox.provider
+        return Host(setup) if name == "host" else (provider_of(config) or _built_in(name))(setup)
 
     return make
 
@@ -591,7 +600,9 @@ def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
             "user_files": section.max_user_files,
         },
         allow_host_bash=section.allow_host_bash,
-        settings=reveal(config.installed.get(section.provider, {})),
+        settings=msgspec.structs.asdict(section.docker)
+        if section.provider == "docker"
+        else reveal(config.installed.get(section.provider, {})),
     )
 
 

@@ -123,6 +123,16 @@ def _skills(own: Path, shared: Mapping[str, Path]) -> Iterator[Mount]:
             yield Mount(folder, f"{SKILLS}/{name}")
 
 
+def owner_within(directory: int | None) -> tuple[int, int] | None:
+    """Returns the owner that a new entry of an open directory gets from a server that is root, if that is another: in
+    a folder that a container's user works in, files of root would be closed to it.
+    """
+    if directory is None or os.geteuid() != 0:
+        return None
+    info = os.fstat(directory)
+    return (info.st_uid, info.st_gid) if info.st_uid else None
+
+
 def parse(path: str) -> Parts:
     """Returns the parts of a virtual path; relative paths start in the workspace. Refuses `..`, NUL and too long
     names."""
@@ -322,6 +332,8 @@ class _Walk:
                 raise
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o755, dir_fd=parent)
+                if (owner := owner_within(parent)) is not None:
+                    os.chown(name, *owner, dir_fd=parent, follow_symlinks=False)
             self._again(name)
         except OSError as error:
             # A link was swapped in after we looked: Linux says ENOTDIR for it, others ELOOP.

@@ -14,7 +14,7 @@ from tests.support import certificates, laws, memory
 certificates.leave_out()
 laws.use()
 memory.use()
-pytest_plugins = ["tests.support.budget"]
+pytest_plugins = ["tests.support.budget", "tests.support.engine"]
 
 
 @pytest.fixture

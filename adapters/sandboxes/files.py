@@ -23,7 +23,7 @@ from adapters.sandboxes import quota, search
 from adapters.sandboxes.changes import once
 from adapters.sandboxes.record import Calls
 from core.errors import Invalid
-from core.paths import Parts, Place, Tree, join
+from core.paths import Parts, Place, Tree, join, owner_within
 
 MAX_READ = 100 * 1024 * 1024
 """Limit of bytes of a file that is read as a whole (contract §7, download_file)."""
@@ -282,6 +282,8 @@ def _replace_file(place: Place, fd: int, content: bytes) -> None:
         with open(new, "wb") as file:
             file.write(content)
             file.flush()
+            if (owner := owner_within(fd)) is not None:
+                os.fchown(new, *owner)
             if old is not None:
                 os.fchmod(new, stat.S_IMODE(old.st_mode))
             os.fsync(new)

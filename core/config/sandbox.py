@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
 
 from core.config.sections import Count, Positive, Seconds, Secret, Section
 
@@ -44,6 +47,23 @@ class Egress(Section, frozen=True, kw_only=True):
     """True: commands have this machine's network as it is, its own ports included, without a proxy or a record."""
 
 
+class Docker(Section, frozen=True, kw_only=True):
+    """The provider `docker`."""
+
+    host: str = ""
+    """The engine, as `unix:///run/docker.sock` or `tcp://…` of a socket proxy. Empty: `DOCKER_HOST`, else the usual
+    socket. The engine must be on this machine, because it mounts the folders of threads."""
+    image: str = "sika-sandbox"
+    """Image of the containers: any with a POSIX shell. The default is built from `adapters/sandboxes/docker`."""
+    runtime: str = ""
+    """Runtime of the engine with a stronger boundary, as `runsc` (gVisor) or `kata`. Empty: the engine's default."""
+    cpus: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+    """Processors for the commands of one thread together."""
+    host_base_dir: str = ""
+    """Where the data directory lies on the engine's machine, if the server itself runs in a container (DeerFlow's
+    `DEER_FLOW_HOST_BASE_DIR`). Empty: where the server sees it."""
+
+
 class Sandbox(Section, frozen=True, kw_only=True):
     """The sandbox: where the agent's commands run, and their limits."""
 
@@ -51,6 +71,7 @@ class Sandbox(Section, frozen=True, kw_only=True):
     """`bubblewrap` confines commands (Linux). `host` runs them on this machine without confinement. `auto` takes
     the strongest that works here: bubblewrap, a container engine, else `host`. Or the name of a provider of an
     installed package."""
+    docker: Docker = Docker()
     allow_host_bash: bool = False
     """With the provider `host`: whether the agent gets a shell. Else it has file tools only."""
     network: bool = False

@@ -35,6 +35,7 @@ from tests.bench.sections import (
     memory,
     recall,
     runs,
+    sandboxes,
     streams,
     subagents,
     threads,
@@ -62,6 +63,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "subagents": ("A subagent beside a nested agent", subagents.subagents),
     "fanout": ("A batch of prompts beside a bare loop", fanout.fanout),
     "title": ("A title's effect on the first run", titles.titles),
+    "sandboxes": ("Commands in sandboxes", sandboxes.sandboxes),
     "fold": ("The log, folded and replayed", long.fold_speed),
 }
 _HEAD = ("", "value", "target", "", "ours", "bare", "sqlite", "")

@@ -1,0 +1,178 @@
+"""The Docker engine: its API in threads, with a deadline for each call and one error for each way of healing.
+
+The package `docker` blocks, and its own timeout does not bound a stream that is silent (research sandboxes §4). So each
+call runs in a thread that is left behind at the deadline, and a stream is read and written without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import docker
+import requests
+from anyio import CapacityLimiter, to_thread
+from docker import errors
+
+from core.errors import Unavailable
+from core.ports.sandbox import MachineLost
+
+CALL_SECONDS = 30.0
+"""Deadline of one call. Creating and starting a container takes 0.2 s (research sandboxes §4)."""
+THREADS = 8
+"""Calls at once; the engine serialises much of its work."""
+LOG_LINES = 20
+RUNNING = "running"
+"""Status of a container whose processes run: it is neither paused nor about to end."""
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+
+T = TypeVar("T")
+
+
+class EngineAway(Unavailable):
+    """The engine does not answer. Its containers may still run."""
+
+
+class NameTaken(Unavailable):
+    """Another worker has created the container at the same moment."""
+
+
+class Stream:
+    """The standard input of a process in a container. What the process writes is not read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.socket = socket.socket(fileno=os.dup(file.fileno()))
+        self.socket.setblocking(False)
+
+    def closed(self) -> bool:
+        """True if the process or the engine has ended the connection."""
+        try:
+            return self.socket.recv(1 << 16) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def __del__(self) -> None:
+        self.close()  # the shell ends with its input
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        parts: tuple[Any, ...] = (getattr(self._file, "_response", None), self._file)
+        for part in parts:  # the package keeps the connection in both
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                part.close()
+
+
+class Engine:
+    """Guarantees: every method returns or raises within `CALL_SECONDS`. Raises `EngineAway` if the engine does not
+    answer, and `Unavailable` with its reason if it refuses.
+    """
+
+    def __init__(self, host: str) -> None:
+        self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self._limiter: CapacityLimiter | None = None
+
+    async def info(self) -> Mapping[str, Any]:
+        """Returns what the engine says of itself, and the version of its API."""
+        info = await self._call(lambda client: {**client.info(), "ApiVersion": client.version()["ApiVersion"]})
+        return info or {}
+
+    async def has_image(self, name: str) -> bool:
+        return await self._call(lambda client: bool(client.inspect_image(name))) or False
+
+    async def inspect(self, container: str) -> Mapping[str, Any] | None:
+        """Returns a container's description by its id or name, None if there is none."""
+        return await self._call(lambda client: client.inspect_container(container))
+
+    async def listed(self, label: str) -> Sequence[Mapping[str, Any]]:
+        """Returns the running containers with a label."""
+        return await self._call(lambda client: client.containers(filters={"label": label})) or ()
+
+    async def create(self, name: str, host: Mapping[str, Any], **config: Any) -> str:
+        """Creates a container and returns its id. Raises `NameTaken`."""
+
+        def create(client: Any) -> str:
+            try:
+                made = client.create_container(name=name, host_config=client.create_host_config(**host), **config)
+            except errors.APIError as error:
+                if error.status_code == 409:
+                    raise NameTaken(f"docker: {error.explanation}") from error
+                raise
+            return str(made["Id"])
+
+        container = await self._call(create)
+        if container is None:
+            raise Unavailable(f"docker: the image {config.get('image')} is not there; see `sika doctor`")
+        return container
+
+    async def start(self, container: str) -> None:
+        await self._call(lambda client: client.start(container))
+
+    async def remove(self, container: str) -> None:
+        """Ends a container and removes it; of one that is gone, nothing happens."""
+        await self._call(lambda client: client.remove_container(container, force=True, v=True))
+
+    async def last_lines(self, container: str) -> str:
+        """Returns the end of what the container's main process has said."""
+        text = await self._call(lambda client: client.logs(container, tail=LOG_LINES))
+        return (text or b"").decode(errors="replace").strip()
+
+    async def shell(self, container: str, environment: Mapping[str, str]) -> Stream:
+        """Starts a shell that reads its commands from the stream. Raises `MachineLost`."""
+
+        def start(client: Any) -> Stream:
+            try:
+                made = client.exec_create(container, ["/bin/sh"], stdin=True, environment=dict(environment))
+                return Stream(client.exec_start(made["Id"], socket=True))
+            except errors.APIError as error:  # 409, or 500 if it ends meanwhile
+                if client.inspect_container(container)["State"]["Status"] != RUNNING:
+                    raise MachineLost("the sandbox's container does not run any more") from error
+                raise
+
+        stream = await self._call(start)
+        if stream is None:
+            raise MachineLost("the sandbox's container was removed")
+        return stream
+
+    async def _call(self, work: Callable[[Any], T]) -> T | None:
+        """Returns the result of a call, None if the engine answers that there is no such thing."""
+        self._limiter = self._limiter or CapacityLimiter(THREADS)
+        try:
+            with anyio.fail_after(CALL_SECONDS):
+                return await to_thread.run_sync(
+                    lambda: work(self._connected()), limiter=self._limiter, abandon_on_cancel=True
+                )
+        except errors.NotFound:
+            return None
+        except TimeoutError as error:
+            raise EngineAway(f"docker: {self.host} did not answer within {CALL_SECONDS:.0f} s") from error
+        except errors.APIError as error:
+            raise Unavailable(f"docker: {error.explanation or error}") from error
+        except (errors.DockerException, requests.RequestException, OSError) as error:
+            raise EngineAway(f"docker: {self.host} does not answer: {_root(error)}") from error
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._client = docker.APIClient(base_url=self.host, version="auto", timeout=CALL_SECONDS)
+                weakref.finalize(self, self._client.close)
+            return self._client
+
+
+def _root(error: BaseException) -> str:
+    """Returns the text of the error at the bottom of a chain of HTTP errors."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

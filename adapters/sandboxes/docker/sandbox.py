@@ -1,0 +1,232 @@
+"""A thread's sandbox in a container: commands by the agent in it, files by the server on the mounted folders."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from adapters.sandboxes import quota
+from adapters.sandboxes.docker.agent import Agent
+from adapters.sandboxes.docker.calls import Call
+from adapters.sandboxes.docker.engine import EngineAway
+from adapters.sandboxes.files import Files
+from adapters.sandboxes.record import FIRST_PAUSE, LAST_PAUSE, PATIENCE
+from adapters.sandboxes.supervisor import COUNT_EVERY, COUNTING_SHARE, MUCH_BYTES, MUCH_FILES
+from core.errors import Unavailable
+from core.paths import Tree
+from core.ports.sandbox import ExecResult, MachineLost, Output
+
+log = structlog.get_logger("sika.sandbox")
+
+ENGINE_SECONDS = 60.0
+"""Time for an engine that was stopped to come back. Commands run on meanwhile."""
+RESEND_SECONDS = 5.0
+"""Seconds after which an order that shows no effect is sent again."""
+PROBE_SECONDS = 2.0
+"""Seconds between two questions whether a command's supervising shell lives."""
+START_SECONDS = 60.0
+"""Time for a command to begin: the engine is slow when a machine is full."""
+GRACE = 30.0
+"""Seconds after a command's timeout until its machine is ended, because the agent in it could not end the command."""
+
+
+class DockerSandbox(Files):
+    """Guarantees: those of the port. A command runs on when the server or the engine ends, and stops at its timeout.
+    Non-guarantees: the quota is enforced while a caller waits for the command (`exec`), not in the background. A
+    process that clears its environment may run on until no other command runs.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        tree: Tree,
+        machine: Path,
+        agent: Agent,
+        max_file_mb: int,
+        limits: quota.Quota,
+        environment: Mapping[str, str],
+        abandon: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(root, tree, max_file_mb, limits)
+        self._machine, self._agent, self._abandon = machine, agent, abandon
+        self._max_file_mb, self._limits, self._environment = max_file_mb, limits, environment
+
+    async def exec(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        on_output: Callable[[str], None],
+        environment: Mapping[str, str] = {},
+    ) -> ExecResult:
+        call = self._call(call_id)
+        try:
+            return await self._follow(call, _Order(self, call, command, timeout, environment), on_output)
+        finally:
+            call.close()
+
+    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+        call = self._call(call_id)
+        await to_thread.run_sync(call.admit, command)
+        order, pause = _Order(self, call, command, timeout, environment), FIRST_PAUSE
+        while (state := await to_thread.run_sync(call.advance, command)) == "unsent":
+            await order.pursue(state)
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, LAST_PAUSE)
+
+    async def output(self, call_id: str, after: int = 0) -> Output:
+        call = self._call(call_id)
+        part = await to_thread.run_sync(call.output, after)
+        if part.result is None and not part.text:  # it may have lost its supervising shell, or its machine
+            try:
+                await self._agent.probe(call.name)
+            except MachineLost:
+                await to_thread.run_sync(call.settle)
+                return await to_thread.run_sync(call.output, after)
+            except Unavailable as error:
+                log.info("a command in the background was not looked after", call=call_id, reason=str(error))
+        return part
+
+    async def kill(self, call_id: str) -> None:
+        call = self._call(call_id)
+        begun, pause = time.monotonic(), FIRST_PAUSE
+        while await to_thread.run_sync(call.is_sent):
+            if isinstance(await to_thread.run_sync(call.advance), ExecResult):
+                return
+            waited = time.monotonic() - begun
+            try:
+                if waited > PATIENCE:
+                    await self._abandon()
+                    break
+                await self._agent.end(call.name, "interrupted")
+            except MachineLost:
+                break
+            except Unavailable:
+                if waited > ENGINE_SECONDS:
+                    raise
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, LAST_PAUSE)
+        await to_thread.run_sync(call.settle)
+
+    async def _follow(self, call: Call, order: _Order, on_output: Callable[[str], None]) -> ExecResult:
+        await to_thread.run_sync(call.admit, order.command)
+        usage, pause = _Usage(self.root, self._limits), FIRST_PAUSE
+        while True:
+            state, text = await to_thread.run_sync(_look, call, order.command)
+            if text:
+                on_output(text)
+            if isinstance(state, ExecResult):
+                await to_thread.run_sync(usage.finish)
+                return state
+            await order.pursue(state)
+            if state == "running" and (reason := await to_thread.run_sync(usage.excess)):
+                await self._agent.end(call.name, "stopped", reason)
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, LAST_PAUSE)
+
+    def _call(self, call_id: str) -> Call:
+        return Call(self.calls.record(call_id), self._machine)
+
+
+class _Order:
+    """A command on its way to the agent, and the watch over what becomes of it."""
+
+    def __init__(
+        self, sandbox: DockerSandbox, call: Call, command: str, timeout: float, environment: Mapping[str, str]
+    ) -> None:
+        self._sandbox, self._call, self.command, self._timeout = sandbox, call, command, timeout
+        self._environment = {**sandbox._environment, **environment}
+        self._begun = self._probed = time.monotonic()
+        self._sent = self._away = 0.0
+
+    async def pursue(self, state: str) -> None:
+        """Sends the order, or asks for the command, where it is time for that. Raises `MachineLost`, unless the outcome
+        is known, and `Unavailable` when the engine or the agent was away for too long.
+        """
+        now = time.monotonic()
+        try:
+            if state == "unsent":
+                await self._send(now)
+            elif now - self._begun > self._timeout + GRACE:
+                await self._sandbox._abandon()
+                raise MachineLost("the sandbox was ended, because a command in it could not be stopped")
+            elif now - self._probed > PROBE_SECONDS or self._sandbox._agent.lost():
+                self._probed = now
+                await self._sandbox._agent.probe(self._call.name)
+            self._away = 0.0
+        except MachineLost:
+            # Its last outcome may have come after we looked.
+            if not isinstance(await to_thread.run_sync(self._call.advance), ExecResult):
+                raise
+        except Unavailable as error:
+            self._away = self._away or now
+            cannot_start = state == "unsent" and not isinstance(error, EngineAway)
+            if cannot_start or now - self._away > ENGINE_SECONDS:
+                raise
+
+    async def _send(self, now: float) -> None:
+        if now - self._begun > START_SECONDS + ENGINE_SECONDS:
+            raise Unavailable("docker: the command was not started in time; the sandbox may have too many processes")
+        if now - self._sent > RESEND_SECONDS or self._sandbox._agent.lost():
+            await self._sandbox._agent.run(
+                self._call.name, self._timeout, self._sandbox._max_file_mb, self.command, self._environment
+            )
+            self._sent = self._probed = time.monotonic()
+
+
+class _Usage:
+    """The files of a thread while a command runs: counted when the disk has changed, and now and then."""
+
+    def __init__(self, root: Path, limits: quota.Quota) -> None:
+        self._root, self._limits = str(root), dict(limits)
+        last = quota.recorded(self._root)
+        size, number = last[0] if last else (0, 0)
+        # Above the limit already: it may run, to delete files, but not grow.
+        for key, usage in (("thread_bytes", size), ("thread_files", number)):
+            self._limits[key] = self._limits[key] and max(self._limits[key], usage)
+        self._free, self._next, self._stopped = self._space(), time.monotonic() + COUNT_EVERY, False
+
+    def excess(self) -> str | None:
+        """Returns the exceeded limit, once."""
+        if self._stopped or not any(self._limits.values()):
+            return None
+        if time.monotonic() < self._next and not self._changed(1):
+            return None
+        usage = self._count()
+        reason = quota.excess(usage, quota.others(self._root), self._limits)
+        self._stopped = reason is not None
+        return reason
+
+    def finish(self) -> None:
+        if any(self._limits.values()) and (self._changed(8) or quota.stale(self._root)):
+            self._count()
+
+    def _count(self) -> quota.Usage:
+        begun = time.monotonic()
+        self._free, usage = self._space(), quota.count(self._root)
+        quota.record(self._root, usage)
+        now = time.monotonic()
+        self._next = now + max(COUNT_EVERY, COUNTING_SHARE * (now - begun))
+        return usage
+
+    def _changed(self, part: int) -> bool:
+        now = self._space()
+        return abs(now[0] - self._free[0]) * part >= MUCH_BYTES or abs(now[1] - self._free[1]) * part >= MUCH_FILES
+
+    def _space(self) -> tuple[int, int]:
+        info = os.statvfs(self._root)
+        return info.f_bfree * info.f_frsize, info.f_ffree
+
+
+def _look(call: Call, command: str) -> tuple[ExecResult | str, str]:
+    """Returns the state of a call, and what it said since the last look."""
+    text = call.more()
+    state = call.advance(command)
+    return state, text + (call.more() if isinstance(state, ExecResult) else "")

@@ -1,0 +1,89 @@
+"""The sandboxes that the contract suite runs against: one entry of `KINDS` each.
+
+A kind makes a provider on a place (a folder of the test) as often as it is asked: a second one stands for a server that
+was started again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+import pytest
+
+from adapters.sandboxes.bubblewrap import Bubblewrap
+from adapters.sandboxes.docker.provider import Docker
+from adapters.sandboxes.host import Host
+from core.ports.sandbox import SandboxProvider, SandboxSetup
+from tests.adapters.sandboxes.conftest import settings
+from tests.support.engine import GNU_IMAGE, IMAGE
+
+
+class Kind(ABC):
+    """A way to have sandboxes. `name` is that of the test's parameter."""
+
+    name: str
+    confined = True
+    """False if commands are refused that name paths outside."""
+
+    @abstractmethod
+    def provider(self, place: Path) -> SandboxProvider:
+        """Returns a new provider."""
+
+    def prepare(self, request: pytest.FixtureRequest) -> Path:
+        """Returns the test's place, and starts what its providers need. Skips the test where that cannot be started."""
+        place: Path = request.getfixturevalue("tmp_path")
+        return place
+
+
+class OnHost(Kind):
+    name = "host"
+    confined = False
+
+    def provider(self, place: Path) -> SandboxProvider:
+        return Host(SandboxSetup(**settings(place), allow_host_bash=True))
+
+
+class InBubblewrap(Kind):
+    name = "bubblewrap"
+
+    def provider(self, place: Path) -> SandboxProvider:
+        return Bubblewrap(SandboxSetup(**settings(place)))
+
+
+class InDocker(Kind):
+    """One engine per session and one place per file of tests, so that the tests of a file share containers."""
+
+    def __init__(self, name: str, image: str) -> None:
+        self.name, self._image = name, image
+        self._host = ""
+
+    def prepare(self, request: pytest.FixtureRequest) -> Path:
+        self._host = request.getfixturevalue("docker_engine").host
+        place: Path = request.getfixturevalue("shared_place") / self.name
+        empty(place)
+        return place
+
+    def provider(self, place: Path) -> Docker:
+        options = {"host": self._host, "image": self._image}
+        return Docker(SandboxSetup(**settings(place), settings=options))
+
+
+KINDS: tuple[Kind, ...] = (
+    OnHost(),
+    InBubblewrap(),
+    InDocker("docker-busybox", IMAGE),
+    InDocker("docker-gnu", GNU_IMAGE),
+)
+
+
+def empty(place: Path) -> None:
+    """Deletes what a test left, but not the folders that containers have mounted."""
+    kept = ("shared", "home/users/*/threads/*/user-data/*", "home/users/*/threads/*/machines/*")
+    for folder in (folder for pattern in kept for folder in place.glob(pattern)):
+        for entry in folder.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    for thread in place.glob("home/users/*/threads/*"):
+        shutil.rmtree(thread / "calls", ignore_errors=True)
+        (thread / "usage").unlink(missing_ok=True)

@@ -1,0 +1,515 @@
+"""What every sandbox promises (`core.ports.sandbox`): only the port and plain POSIX commands are used.
+
+A new provider is an entry of `contract.KINDS`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from adapters.sandboxes import supervisor, tail
+from core.errors import Invalid, NotFound
+from core.ports.sandbox import ExecResult, RunsInBackground, Sandbox, SandboxProvider
+from tests.adapters.sandboxes.conftest import SECRET, running, wait_for
+from tests.adapters.sandboxes.contract import KINDS, Kind
+from tests.support.nats import eventually
+
+pytestmark = pytest.mark.anyio
+W = "/mnt/user-data/workspace"
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture
+def place(kind: Kind, request: pytest.FixtureRequest) -> Path:
+    return kind.prepare(request)
+
+
+@pytest.fixture(scope="module")
+def shared_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture
+def provider(kind: Kind, place: Path) -> SandboxProvider:
+    return kind.provider(place)
+
+
+@pytest.fixture
+async def sandbox(provider: SandboxProvider) -> Sandbox:
+    return await provider.acquire("ada", "t1")
+
+
+async def run(sandbox: Sandbox, command: str, call_id: str = "c1", timeout: float = 60) -> ExecResult:
+    return await sandbox.exec(call_id, command, timeout=timeout, on_output=lambda text: None)
+
+
+async def cat(sandbox: Sandbox, path: str) -> str:
+    """Returns a file's text, empty if there is none."""
+    return (await sandbox.read(path)).decode() if await sandbox.version(path) else ""
+
+
+# ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_check_says_yes_here(provider: SandboxProvider) -> None:
+    assert await provider.check() is None
+
+
+async def test_output_exit_code_and_place(sandbox: Sandbox) -> None:
+    result = await run(sandbox, "echo out; echo err >&2; pwd; exit 3")
+    assert result.stdout == f"out\n{W}\n"
+    assert (result.stderr, result.exit_code, result.ended) == ("err\n", 3, "exited")
+
+
+async def test_a_signal_is_an_exit_code_as_in_shells(sandbox: Sandbox) -> None:
+    assert (await run(sandbox, "kill -9 $$")).exit_code == 137
+
+
+async def test_any_text_of_a_command_reaches_the_shell(sandbox: Sandbox) -> None:
+    command = "cat <<'END'\n'quoted' \"twice\" $HOME `id` \\n ü €\n\tend \nEND\necho \"last; line\""
+    assert (await run(sandbox, command)).stdout == "'quoted' \"twice\" $HOME `id` \\n ü €\n\tend \nlast; line\n"
+
+
+async def test_a_long_command(sandbox: Sandbox) -> None:
+    result = await run(sandbox, "cat <<END | wc -c\n" + "0123456789 line\n" * 6000 + "END")
+    assert result.stdout.strip() == str(16 * 6000)
+
+
+@pytest.mark.parametrize("command", ["echo \0", "x" * 200_000])
+async def test_impossible_commands_are_refused(sandbox: Sandbox, command: str) -> None:
+    with pytest.raises(Invalid):
+        await run(sandbox, command)
+
+
+async def test_the_environment_is_the_configured_one_only(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", SECRET)
+    result = await run(sandbox, "env")
+    assert "CONFIGURED=yes" in result.stdout.splitlines()
+    assert SECRET not in result.stdout
+
+
+async def test_variables_of_a_command_are_for_that_command(sandbox: Sandbox) -> None:
+    extra = {"ONE": "two words\nand 'lines'", "CONFIGURED": "no"}
+    command = 'echo "$ONE $CONFIGURED"'
+    result = await sandbox.exec("c1", command, timeout=60, on_output=lambda _: None, environment=extra)
+    assert result.stdout == "two words\nand 'lines' no\n"
+    assert (await run(sandbox, command, "c2")).stdout == " yes\n"
+
+
+async def test_binary_output(sandbox: Sandbox) -> None:
+    shown: list[str] = []
+    result = await sandbox.exec("c1", "printf 'a\\377\\000\\033[1mb'", timeout=60, on_output=shown.append)
+    assert result.stdout == "".join(shown) == "a\ufffd\0\x1b[1mb"
+
+
+async def test_output_is_shown_while_it_grows(sandbox: Sandbox) -> None:
+    shown: list[str] = []
+    began = anyio.Event()
+
+    def on_output(text: str) -> None:
+        shown.append(text)
+        began.set()
+
+    async def go_on() -> None:
+        await began.wait()
+        await sandbox.write("go", "")
+
+    command = "echo first ü; while [ ! -e go ]; do sleep 0.01; done; echo second"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(go_on)
+        result = await sandbox.exec("c1", command, timeout=60, on_output=on_output)
+    assert shown[0] == "first ü\n"
+    assert "".join(shown) == result.stdout == "first ü\nsecond\n"
+
+
+async def test_a_lot_of_output_keeps_head_and_tail(sandbox: Sandbox) -> None:
+    lines: list[str] = []
+    command = "echo start; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo end"
+    result = await sandbox.exec("c1", command, timeout=60, on_output=lines.append)
+    assert 0 < len("".join(lines)) <= tail.LIMIT
+    assert result.stdout.startswith("start\nxxx")
+    assert result.stdout.endswith("xxx\nend\n")
+    assert " bytes skipped " in result.stdout
+    assert len(result.stdout) < supervisor.HEAD + supervisor.TAIL + 100
+
+
+async def test_a_bit_more_output_than_the_head_is_whole(sandbox: Sandbox) -> None:
+    result = await run(sandbox, f"head -c {supervisor.HEAD + 1000} /dev/zero | tr '\\0' x")
+    assert result.stdout == "x" * (supervisor.HEAD + 1000)
+
+
+async def test_commands_at_once(sandbox: Sandbox) -> None:
+    async def meet(own: str, other: str) -> None:
+        command = f"touch {own}; while [ ! -e {other} ]; do sleep 0.01; done; echo {own}"
+        assert (await run(sandbox, command, own)).stdout == f"{own}\n"
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(meet, "a", "b")
+        tasks.start_soon(meet, "b", "a")
+
+
+async def test_a_file_does_not_outgrow_its_limit(sandbox: Sandbox) -> None:
+    """The limit of the settings is 8 MB."""
+    assert (await run(sandbox, "head -c 50000000 /dev/zero > big")).exit_code != 0
+    assert len(await sandbox.read("big")) <= 8 << 20
+
+
+# ── once, whatever happens ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_same_call_runs_once(sandbox: Sandbox) -> None:
+    for _ in range(2):
+        assert (await run(sandbox, "echo x >> count; cat count")).stdout == "x\n"
+    assert await cat(sandbox, "count") == "x\n"
+
+
+async def test_concurrent_calls_with_one_id_run_once(sandbox: Sandbox) -> None:
+    results = []
+
+    async def call() -> None:
+        results.append(await run(sandbox, "echo x >> count; cat count"))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(call)
+    assert {result.stdout for result in results} == {"x\n"}
+    assert await cat(sandbox, "count") == "x\n"
+
+
+async def test_a_call_id_belongs_to_one_command(sandbox: Sandbox) -> None:
+    await run(sandbox, "true")
+    with pytest.raises(Invalid, match="call_id"):
+        await run(sandbox, "false")
+
+
+@pytest.mark.parametrize("call_id", ["../../escape", "a/b", "", "x" * 200, "ünï", "..", "-rf", "$(id)", "a\nb"])
+async def test_any_call_id(sandbox: Sandbox, call_id: str) -> None:
+    assert (await run(sandbox, "echo ok; ls", call_id)).stdout == "ok\n"
+
+
+async def test_another_server_goes_on_with_a_call(kind: Kind, place: Path, sandbox: Sandbox) -> None:
+    command = "echo x >> count; touch began; while [ ! -e go ]; do sleep 0.01; done; echo end"
+
+    async def began() -> bool:
+        return await sandbox.version("began") is not None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, sandbox, command)
+        await eventually(began)
+        tasks.cancel_scope.cancel()
+    successor = await kind.provider(place).acquire("ada", "t1")
+    await successor.write("go", "")
+    result = await run(successor, command)
+    assert (result.stdout, result.exit_code, result.ended) == ("end\n", 0, "exited")
+    assert await cat(sandbox, "count") == "x\n"
+    assert await run(await kind.provider(place).acquire("ada", "t1"), command) == result
+
+
+# ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_timeout_ends_the_whole_tree(sandbox: Sandbox) -> None:
+    # Forked twice, with a session of its own: nobody's child any more.
+    command = "(setsid sleep 987654 &) ; (setsid setsid sleep 987654 &); echo on; sleep 987654"
+    result = await run(sandbox, command, timeout=1)
+    assert (result.ended, result.exit_code, result.stdout) == ("timeout", None, "on\n")
+    assert running("987654") == []
+    assert await run(sandbox, command) == result
+
+
+async def test_background_processes_end_with_their_command(sandbox: Sandbox) -> None:
+    result = await run(sandbox, "(setsid sleep 987655 &); echo started")
+    assert (result.stdout, result.exit_code) == ("started\n", 0)
+    assert running("987655") == []
+
+
+async def test_cancelling_leaves_the_command_and_kill_ends_it(sandbox: Sandbox) -> None:
+    command = "setsid sleep 987656; sleep 987656"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, sandbox, command)
+        await to_thread.run_sync(wait_for, lambda: running("987656") != [])
+        tasks.cancel_scope.cancel()
+    assert running("987656") != []
+    await sandbox.kill("c1")
+    assert running("987656") == []
+    assert (await run(sandbox, command)).ended == "interrupted"
+
+
+async def test_a_kill_leaves_other_commands_alone(sandbox: Sandbox) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run, sandbox, "sleep 987646", "c1")
+        tasks.start_soon(run, sandbox, "sleep 987647", "c10")
+        await to_thread.run_sync(wait_for, lambda: running("987646") != [] and running("987647") != [])
+        await sandbox.kill("c1")
+        assert running("987646") == []
+        assert running("987647") != []
+        await sandbox.kill("c10")
+
+
+async def test_a_call_killed_before_it_came_never_runs(sandbox: Sandbox) -> None:
+    await sandbox.kill("c1")
+    assert (await run(sandbox, "touch ran")).ended == "interrupted"
+    assert await sandbox.version("ran") is None
+
+
+# ── in the background ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def background(sandbox: Sandbox) -> RunsInBackground:
+    if not isinstance(sandbox, RunsInBackground):
+        pytest.skip("this provider has no commands in the background")
+    return sandbox
+
+
+async def test_a_background_command_is_read_in_parts(sandbox: Sandbox, background: RunsInBackground) -> None:
+    command = "echo x >> count; echo first ü; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4"
+    for _ in range(2):
+        await background.start("c1", command, timeout=60)
+    text, place, result = "", 0, None
+
+    async def more() -> bool:
+        nonlocal text, place, result
+        part, place, result = await background.output("c1", place)
+        text += part
+        return bool(part) or result is not None
+
+    await eventually(more)
+    assert (text, result) == ("first ü\n", None)
+    await sandbox.write("go", "")
+
+    async def ended() -> bool:
+        await more()
+        return result is not None
+
+    await eventually(ended)
+    assert text == "first ü\nsecond\n"
+    assert result == await run(sandbox, command)
+    assert await cat(sandbox, "count") == "x\n"
+
+
+async def test_a_background_command_ends_by_kill_and_by_its_timeout(
+    kind: Kind, place: Path, sandbox: Sandbox, background: RunsInBackground
+) -> None:
+    await background.start("c1", "sleep 987648", timeout=60)
+    await background.start("c2", "sleep 987649", timeout=1)
+    await to_thread.run_sync(wait_for, lambda: running("987648") != [])
+    successor = await kind.provider(place).acquire("ada", "t1")
+    assert isinstance(successor, RunsInBackground)
+    await successor.kill("c1")
+    assert running("987648") == []
+    results: list[str] = []
+
+    async def ended() -> bool:
+        outputs = [await successor.output(call) for call in ("c1", "c2")]
+        results[:] = [output.result.ended for output in outputs if output.result is not None]
+        return len(results) == 2
+
+    await eventually(ended)
+    assert results == ["interrupted", "timeout"]
+    assert running("987649") == []
+
+
+async def test_an_unknown_background_command(background: RunsInBackground) -> None:
+    with pytest.raises(NotFound):
+        await background.output("never")
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_files_are_shared_with_commands(sandbox: Sandbox) -> None:
+    await sandbox.write("/mnt/user-data/outputs/new/in.txt", "hello")
+    await sandbox.write("kept.txt", "a")
+    result = await run(
+        sandbox,
+        "echo b >> kept.txt; cd /mnt/user-data/outputs/new && cat in.txt && echo more >> in.txt && touch beside",
+    )
+    assert (result.stdout, result.stderr) == ("hello", "")
+    assert await sandbox.read("/mnt/user-data/outputs/new/in.txt") == b"hellomore\n"
+    assert await sandbox.read("kept.txt") == b"ab\n"
+
+
+async def test_what_a_command_writes_is_read_as_it_is(sandbox: Sandbox) -> None:
+    await run(sandbox, "printf '\\377\\0raw' > a")
+    assert await sandbox.read("a") == b"\xff\0raw"
+
+
+async def test_write_read_append_replace(sandbox: Sandbox) -> None:
+    await sandbox.write("a/b/c.txt", "one one")
+    await sandbox.write(f"{W}/a/b/c.txt", "\ntwo", append=True)
+    assert await sandbox.read("a/b/c.txt") == b"one one\ntwo"
+    assert await sandbox.replace("a/b/c.txt", "one", "1") == 2
+    assert await sandbox.read("a/b/c.txt") == b"1 one\ntwo"
+    await sandbox.replace("a/b/c.txt", "o", "0", every=True)
+    assert await sandbox.read("a/b/c.txt") == b"1 0ne\ntw0"
+
+
+async def test_replace_refuses_what_is_missing_but_not_empty_files(sandbox: Sandbox) -> None:
+    await sandbox.write("a", "text")
+    await sandbox.write("empty", "")
+    with pytest.raises(Invalid, match="not found"):
+        await sandbox.replace("a", "other", "x")
+    with pytest.raises(Invalid, match="not found"):
+        await sandbox.replace("nothing", "other", "x")
+    await sandbox.replace("empty", "other", "x")
+    assert await sandbox.read("empty") == b""
+
+
+async def test_changes_happen_once_per_call(sandbox: Sandbox) -> None:
+    await sandbox.write("a", "x")
+    for _ in range(2):
+        await sandbox.write("a", "x", append=True, call_id="c1")
+        await sandbox.replace("a", "x", "xy", call_id="c2")
+    assert await sandbox.read("a") == b"xyx"
+
+
+async def test_concurrent_appends_are_all_there(sandbox: Sandbox) -> None:
+    async def append(number: int) -> None:
+        await sandbox.write("log.txt", f"{number}\n", append=True, call_id=f"c{number}")
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(30):
+            tasks.start_soon(append, number)
+    assert sorted((await sandbox.read("log.txt")).split(), key=int) == [str(n).encode() for n in range(30)]
+
+
+async def test_versions_tell_contents_apart(sandbox: Sandbox) -> None:
+    assert await sandbox.version("a") is None
+    await sandbox.write("a", "x")
+    first = await sandbox.version("a")
+    await run(sandbox, "echo y > a")
+    assert first not in (None, await sandbox.version("a"))
+
+
+async def test_a_write_has_a_size_limit(sandbox: Sandbox) -> None:
+    with pytest.raises(Invalid, match="MB"):
+        await sandbox.write("a", "x" * (9 << 20))
+
+
+@pytest.mark.parametrize(
+    "path", ["../../../x", f"{W}/../../x", "a\0b", "", "x" * 5000, "x" * 300, "/etc/passwd", "/", "/mnt"]
+)
+async def test_impossible_paths(sandbox: Sandbox, path: str) -> None:
+    with pytest.raises(Invalid):
+        await sandbox.read(path)
+    with pytest.raises(Invalid):
+        await sandbox.write(path, "x")
+
+
+@pytest.mark.parametrize("path", ["/mnt/skills/demo/SKILL.md", "/mnt/readonly/fixed.txt", "/mnt/skills/new/file"])
+async def test_read_only_mounts(sandbox: Sandbox, path: str) -> None:
+    with pytest.raises(Invalid):
+        await sandbox.write(path, "x")
+    with pytest.raises(Invalid):
+        await sandbox.replace(path, "a", "b")
+
+
+async def test_mounts_are_there(sandbox: Sandbox) -> None:
+    assert await sandbox.read("/mnt/skills/demo/SKILL.md") == b"a skill"
+    assert (await run(sandbox, "cat /mnt/skills/demo/SKILL.md /mnt/readonly/fixed.txt")).stdout == "a skillfixed"
+
+
+@pytest.fixture
+def links(kind: Kind) -> None:
+    if not kind.confined:
+        pytest.skip("this provider refuses commands that make such links; see test_files.py")
+
+
+@pytest.mark.usefixtures("links")
+async def test_links_that_lead_outside(sandbox: Sandbox) -> None:
+    await run(sandbox, f"ln -s /etc/passwd file; ln -s {'../' * 30}etc dir; ln -s loop loop")
+    for path in ("file", "dir/passwd", "loop"):
+        with pytest.raises(Invalid):
+            await sandbox.read(path)
+        with pytest.raises(Invalid):
+            await sandbox.write(path, "overwritten")
+    assert await sandbox.list(W) == []
+    with pytest.raises(Invalid):
+        await sandbox.list("dir")
+    with pytest.raises(Invalid):
+        await sandbox.grep("dir", "root", glob=None, literal=True, case_sensitive=True, limit=10)
+    assert await sandbox.grep(W, "root", glob=None, literal=True, case_sensitive=True, limit=10) == ([], False)
+
+
+@pytest.mark.usefixtures("links")
+async def test_links_within_mean_what_the_agent_means(sandbox: Sandbox) -> None:
+    await sandbox.write("/mnt/user-data/outputs/real", "text")
+    await run(sandbox, "ln -s ../outputs/real relative; ln -s ../outputs outputs")
+    for path in ("relative", "outputs/real"):
+        assert await sandbox.read(path) == b"text"
+    await sandbox.write("relative", "new")
+    assert await sandbox.read("/mnt/user-data/outputs/real") == b"new"
+
+
+async def test_only_plain_files_are_read(sandbox: Sandbox) -> None:
+    await run(sandbox, "mkfifo pipe")
+    for path in ("pipe", W):
+        with pytest.raises(Invalid):
+            await sandbox.read(path)
+    with pytest.raises(Invalid, match="directory"):
+        await sandbox.write(W, "x")
+
+
+async def test_list_goes_two_levels_and_leaves_out_the_noise(sandbox: Sandbox) -> None:
+    for path in ("a/b/c/d", "node_modules/x", "a/__pycache__/y", "z.log", "top"):
+        await sandbox.write(path, "")
+    assert await sandbox.list(W) == [f"{W}/a/", f"{W}/a/b/", f"{W}/top"]
+    for missing in (f"{W}/nothing", f"{W}/nothing/below", "/mnt/user-data/nothing"):
+        with pytest.raises(Invalid, match=f"{missing}: not found"):
+            await sandbox.list(missing)
+
+
+async def test_names_that_are_no_text(sandbox: Sandbox) -> None:
+    await run(sandbox, "printf needle > \"$(printf '\\377\\376.txt')\"")
+    assert await sandbox.list(W) == [f"{W}/\ufffd\ufffd.txt"]
+    assert (await sandbox.grep(W, "needle", glob=None, literal=True, case_sensitive=True, limit=9))[0] == [
+        f"{W}/\ufffd\ufffd.txt:1: needle"
+    ]
+
+
+async def test_glob(sandbox: Sandbox) -> None:
+    for path in ("a.py", "src/b.py", "src/deep/c.py", "src/d.txt", "build/e.py"):
+        await sandbox.write(path, "")
+
+    async def glob(pattern: str, limit: int = 10, dirs: bool = False) -> tuple[list[str], bool]:
+        paths, more = await sandbox.glob(W, pattern, dirs=dirs, limit=limit)
+        return [path.removeprefix(f"{W}/") for path in paths], more
+
+    assert await glob("*.py") == (["a.py", "src/b.py", "src/deep/c.py"], False)
+    assert await glob("src/*.py") == (["src/b.py"], False)
+    assert await glob("src/**/*.py") == (["src/b.py", "src/deep/c.py"], False)
+    assert await glob("[ab].p?") == (["a.py", "src/b.py"], False)
+    assert await glob("**", dirs=True, limit=2) == (["a.py", "src/"], True)
+    for bad in ("../*", "/etc/*"):
+        with pytest.raises(Invalid):
+            await glob(bad)
+
+
+async def test_grep(sandbox: Sandbox) -> None:
+    await sandbox.write("a.txt", "one\nTwo two\n" + "x" * 300 + "two\n" + "y" * 2001 + "two\n")
+    await sandbox.write("b.py", "two = 2\n")
+    await run(sandbox, "printf 'two\\0' > binary; yes two | head -n 300000 > large; ln -s b.py link")
+
+    async def grep(pattern: str, **options: object) -> tuple[list[str], bool]:
+        chosen = {"glob": None, "literal": False, "case_sensitive": False, "limit": 10} | options
+        return await sandbox.grep(W, pattern, **chosen)  # type: ignore[arg-type]
+
+    assert await grep("tw.") == ([f"{W}/a.txt:2: Two two", f"{W}/a.txt:3: {'x' * 200}", f"{W}/b.py:1: two = 2"], False)
+    assert await grep("Two", case_sensitive=True) == ([f"{W}/a.txt:2: Two two"], False)
+    assert await grep("two", glob="*.py") == ([f"{W}/b.py:1: two = 2"], False)
+    assert await grep("tw.", literal=True) == ([], False)
+    assert await grep("two", limit=1) == ([f"{W}/a.txt:2: Two two"], True)
+    with pytest.raises(Invalid, match="pattern"):
+        await grep("(unclosed")
+    with pytest.raises(Invalid, match="not found"):
+        await sandbox.grep("nowhere", "x", glob=None, literal=True, case_sensitive=True, limit=1)

@@ -1,0 +1,161 @@
+"""A Docker engine of the tests' own, and images that need no registry. Both need root, `dockerd` and `busybox`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:  # every process of tests imports this file
+    import docker
+
+IMAGE, GNU_IMAGE = "sika-test-busybox", "sika-test-gnu"
+ATTEMPTS = 4
+"""An engine that follows a killed one fails at first (research sandboxes §4)."""
+START_SECONDS = 30.0
+_GNU = (
+    *("bash", "dash", "env", "kill", "mkdir", "mkfifo", "sleep", "tail", "tee", "wc", "cat", "seq", "setsid", "ls"),
+    *("head", "tr", "rm", "touch", "id", "grep", "ln", "yes"),
+)
+
+
+class TestEngine:
+    """An engine with folders and a socket of its own: no bridge, no firewall rules."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.host = f"unix://{folder}/sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        for _ in range(ATTEMPTS):
+            self._launch()
+            if self._answers():
+                return
+            self.stop()
+        log = (self._folder / "log").read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"no Docker engine can be started here: {log}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._process = None
+        (self._folder / "pid").unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[docker.APIClient]:
+        import docker
+
+        with contextlib.closing(docker.APIClient(base_url=self.host, timeout=60)) as client:
+            yield client
+
+    def close(self) -> None:
+        """Ends the containers, the engine and its containerd, and deletes the folders."""
+        with contextlib.suppress(Exception), self.client() as client:
+            for container in client.containers(all=True):
+                client.remove_container(container["Id"], force=True)
+        self.stop()
+        for mount in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+            place = mount.split()[1]
+            if place.startswith(f"{self._folder}/"):
+                subprocess.run(["umount", "--lazy", place], check=False)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _launch(self) -> None:
+        folder = self._folder
+        words = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-H", self.host]
+        words += ["--pidfile", f"{folder}/pid", "--iptables=false", "--bridge=none", "--group", str(os.getgid())]
+        with open(folder / "log", "ab") as log:
+            self._process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with contextlib.suppress(Exception), self.client() as client:
+                client.ping()
+                return True
+            time.sleep(0.1)
+        return False
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[TestEngine]:
+    """An engine with both images, one per session. Skips where none can be started."""
+    if reason := problem():
+        pytest.skip(reason)
+    with engine() as running:
+        yield running
+
+
+def problem() -> str | None:
+    """Returns why no engine can be started here."""
+    missing = [name for name in ("dockerd", "containerd", "runc", "busybox") if shutil.which(name) is None]
+    if missing:
+        return f"a Docker engine of the tests' own needs {', '.join(missing)}"
+    return None if os.geteuid() == 0 else "a Docker engine of the tests' own needs root"
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[TestEngine]:
+    # Not in memory, where folders of tests are: overlay file systems need a disk. Socket paths are short.
+    running = TestEngine(Path(tempfile.mkdtemp(prefix="sika-engine-", dir="/tmp")))
+    try:
+        running.start()
+        import_images(running)
+        yield running
+    finally:
+        running.close()
+
+
+def import_images(running: TestEngine) -> None:
+    with tempfile.TemporaryDirectory() as folder, running.client() as client:
+        for name, write in ((IMAGE, _busybox), (GNU_IMAGE, _gnu)):
+            tar = Path(folder) / f"{name}.tar"
+            with tarfile.open(tar, "w", dereference=True) as archive:
+                write(archive)
+            client.import_image_from_file(str(tar), repository=name, tag="latest")
+
+
+def _busybox(archive: tarfile.TarFile) -> None:
+    binary = str(shutil.which("busybox"))
+    archive.add(binary, "bin/busybox")
+    for applet in subprocess.check_output([binary, "--list"], text=True).split():
+        if applet != "busybox":
+            _link(archive, f"bin/{applet}", "busybox")
+
+
+def _gnu(archive: tarfile.TarFile) -> None:
+    """This system's shells and tools, with their libraries."""
+    libraries = set()
+    for name in _GNU:
+        path = str(shutil.which(name, path="/usr/bin:/bin"))
+        archive.add(path, f"bin/{name}")
+        words = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout.split()
+        libraries |= {word for word in words if word.startswith("/")}
+    for library in libraries:
+        archive.add(library, library.lstrip("/"))
+    _link(archive, "bin/sh", "dash")
+
+
+def _link(archive: tarfile.TarFile, name: str, target: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = tarfile.SYMTYPE, target
+    archive.addfile(entry)
