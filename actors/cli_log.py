@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from actors.cli_common import FAILED, OK, Add, count, digest, options_of, story
+
+if TYPE_CHECKING:
+    from core.replay.source import Source
 
 
 def log_commands(add: Add) -> None:
@@ -17,7 +23,7 @@ def log_commands(add: Add) -> None:
         ("state", _log_state, "the state they fold to"),
         ("why", _log_why, "the causes of an event or a call, from the person's message on"),
         ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
-        ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@17)"),
+        ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@EVENT)"),
         ("verify", _log_verify, "check that the log is sound"),
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
@@ -29,9 +35,9 @@ def log_commands(add: Add) -> None:
             subparser.add_argument("other")
             subparser.add_argument("--whole", action="store_true", help="the steps before the first difference, too")
         if name == "why":
-            subparser.add_argument("place", metavar="SEQ|CALL|ID", help="a sequence, a call's id, an event's id")
+            subparser.add_argument("place", metavar="EVENT|CALL", help="its number, a call's id, an event's id")
         if name == "state":
-            subparser.add_argument("--at", type=count, metavar="SEQ", help="after this event (default: the last)")
+            subparser.add_argument("--at", metavar="EVENT", help="after this event (default: the last)")
             subparser.add_argument("--path", metavar="PATH", help="a part of it, such as messages[-1].content")
         if name in ("show", "tail", "state", "why", "tree", "diff"):
             subparser.add_argument("--json", action="store_true")
@@ -43,13 +49,22 @@ def log_commands(add: Add) -> None:
             subparser.add_argument("--until", type=count, metavar="SEQ", help="only events up to this one")
 
 
-async def _log_show(arguments: argparse.Namespace) -> int:
+@asynccontextmanager
+async def _source(arguments: argparse.Namespace) -> AsyncIterator[Source]:
+    """Yields what recorded events are read from: the log of the data directory's server."""
     from actors import compose
-    from channels.terminal import log
+    from core.replay.source import LogSource
 
     async with compose.attach(options_of(arguments)) as system:
+        yield LogSource(system.log)
+
+
+async def _log_show(arguments: argparse.Namespace) -> int:
+    from channels.terminal import log
+
+    async with _source(arguments) as source:
         lines, after = digest() if arguments.brief else story(), arguments.after
-        await log.show(system.log, arguments.thread, print, after=after, raw=arguments.json, story=lines)
+        await log.show(source, arguments.thread, print, after=after, raw=arguments.json, story=lines)
     return OK
 
 
@@ -67,46 +82,42 @@ async def _log_tail(arguments: argparse.Namespace) -> int:
 
 
 async def _log_state(arguments: argparse.Namespace) -> int:
-    from actors import compose
     from channels.terminal import log
     from channels.terminal.text import style_of
 
-    async with compose.attach(options_of(arguments)) as system:
+    async with _source(arguments) as source:
         style, at, path = style_of(sys.stdout), arguments.at, arguments.path
-        await log.state(system.log, arguments.thread, print, raw=arguments.json, style=style, at=at, path=path)
+        await log.state(source, arguments.thread, print, raw=arguments.json, style=style, at=at, path=path)
     return OK
 
 
 async def _log_why(arguments: argparse.Namespace) -> int:
-    from actors import compose
     from channels.terminal import log
     from channels.terminal.text import style_of
 
-    async with compose.attach(options_of(arguments)) as system:
+    async with _source(arguments) as source:
         style, place = style_of(sys.stdout), arguments.place
-        await log.why(system.log, arguments.thread, place, print, raw=arguments.json, style=style)
+        await log.why(source, arguments.thread, place, print, raw=arguments.json, style=style)
     return OK
 
 
 async def _log_tree(arguments: argparse.Namespace) -> int:
-    from actors import compose
     from channels.terminal import log
     from channels.terminal.text import style_of
 
-    async with compose.attach(options_of(arguments)) as system:
-        await log.tree(system.log, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
+    async with _source(arguments) as source:
+        await log.tree(source, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
     return OK
 
 
 async def _log_diff(arguments: argparse.Namespace) -> int:
-    from actors import compose
     from channels.terminal import log
     from channels.terminal.text import style_of
 
-    async with compose.attach(options_of(arguments)) as system:
+    async with _source(arguments) as source:
         sides, style = (arguments.thread, arguments.other), style_of(sys.stdout)
         raw, whole = arguments.json, arguments.whole
-        different = await log.diff(system.log, *sides, print, raw=raw, whole=whole, style=style)
+        different = await log.diff(source, *sides, print, raw=raw, whole=whole, style=style)
     return FAILED if different else OK
 
 

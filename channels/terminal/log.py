@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -14,14 +14,14 @@ from channels.terminal.text import Style, about, one_line, todo_line
 from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Record, RunRequested, thread
-from core.ids import safe_id
+from core.events import Aggregate, Record, RunRequested
 from core.log.store import EventLog
 from core.replay import causes, moment
 from core.replay import diff as diffs
+from core.replay import source as sources
 from core.replay import tree as spans
+from core.replay.source import LogSource, Source, aggregate_of
 from core.thread.state import Run, ThreadState, next_nodes
-from core.thread.threads import SUBAGENT
 
 Write = Callable[[str], None]
 _ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "duration_ms"))
@@ -48,30 +48,22 @@ class Report(Protocol):
     changed: list[str]
 
 
-def aggregate_of(name: str) -> Aggregate:
-    """Returns the log that a thread's id names, or a subagent's with `subagent/` before it. Raises `Invalid`."""
-    kind, slash, identity = name.rpartition("/")
-    return (
-        Aggregate(SUBAGENT, safe_id(identity, "subagent"))
-        if slash and kind == SUBAGENT
-        else thread(safe_id(name, "thread"))
-    )
+async def records_of(source: Source, name: str) -> Sequence[Record]:
+    """Returns the events of a log by its name (see `aggregate_of`). Raises `NotFound` if there are none."""
+    return await sources.records_of(source, await aggregate_of(source, name))
 
 
-async def records_of(log: EventLog, thread_id: str) -> list[Record]:
-    """Returns the events of a thread, or of a subagent (`subagent/<id>`). Raises `NotFound` if there are none."""
-    records = [record async for record in log.read(aggregate_of(thread_id))]
-    if not records:
-        raise NotFound(f"thread {thread_id}: nothing in the log")
-    return records
+def sequence_of(records: Sequence[Record], place: str | None) -> int | None:
+    """Returns the sequence of the event at a place (`causes.find`); None for none. Raises `NotFound`."""
+    return None if place is None else causes.find(records, place, records[0].aggregate).seq
 
 
 async def show(
-    log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
+    source: Source, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
 ) -> int:
     """Writes the events as lines; returns the sequence of the last one."""
     last = after
-    for record in await records_of(log, thread_id):
+    for record in await records_of(source, thread_id):
         if record.seq > after:
             _write_record(record, write, raw, story)
             last = record.seq
@@ -84,24 +76,25 @@ async def tail(
     log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
 ) -> None:
     """Calls `show`, and then writes every event as it comes, until cancelled."""
-    last = await show(log, thread_id, write, after=after, raw=raw, story=story)
-    async for record in log.follow(aggregate_of(thread_id), after=last):
+    source = LogSource(log)
+    last = await show(source, thread_id, write, after=after, raw=raw, story=story)
+    async for record in log.follow(await aggregate_of(source, thread_id), after=last):
         _write_record(record, write, raw, story)
 
 
 async def state(
-    log: EventLog,
+    source: Source,
     thread_id: str,
     write: Write,
     *,
     raw: bool = False,
     style: Style | None = None,
-    at: int | None = None,
+    at: str | None = None,
     path: str | None = None,
 ) -> None:
-    """Writes the folded state: after the event `at`, or after all; with `path`, that part of it (JMESPath)."""
-    records = await records_of(log, thread_id)
-    folded = moment.at(records, at)
+    """Writes the folded state after the event `at` (`causes.find`), or after all; or its part at `path` (JMESPath)."""
+    records = await records_of(source, thread_id)
+    folded = moment.at(records, sequence_of(records, at))
     if path is not None:
         value = moment.part(msgspec.to_builtins(_plain(thread_id, folded)["values"]), path)
         write(value if isinstance(value, str) and not raw else _json(value))
@@ -118,10 +111,10 @@ async def state(
 
 
 async def why(
-    log: EventLog, thread_id: str, place: str, write: Write, *, raw: bool = False, style: Style | None = None
+    source: Source, thread_id: str, place: str, write: Write, *, raw: bool = False, style: Style | None = None
 ) -> None:
     """Writes the chain of causes of an event or a call, the first cause first."""
-    links = await causes.why(reader(log), aggregate_of(thread_id), place)
+    links = await causes.why(source.read, await aggregate_of(source, thread_id), place)
     if raw:
         for link in links:
             others = [record.seq for record in link.beside]
@@ -139,9 +132,9 @@ async def why(
         write(f"  → {story.line(link.record)}")
 
 
-async def tree(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
+async def tree(source: Source, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
     """Writes the runs as trees of what took time."""
-    runs = await spans.tree(reader(log), aggregate_of(thread_id))
+    runs = await spans.tree(source.read, await aggregate_of(source, thread_id))
     if raw:
         write(_json(runs))
         return
@@ -151,17 +144,18 @@ async def tree(log: EventLog, thread_id: str, write: Write, *, raw: bool = False
 
 
 async def diff(
-    log: EventLog, left: str, right: str, write: Write, *, raw: bool = False, whole: bool = False, style: Style
+    source: Source, left: str, right: str, write: Write, *, raw: bool = False, whole: bool = False, style: Style
 ) -> bool:
     """Writes how two threads, runs (`THREAD#2`) or moments of a thread (`THREAD@17`) differ; returns whether they do.
 
     Two moments are compared as states, everything else step by step. Raises `Invalid` and `NotFound`.
     """
     sides = [Side.of(name) for name in (left, right)]
-    of_sides = [await records_of(log, side.thread) for side in sides]
+    of_sides = [await records_of(source, side.thread) for side in sides]
     if sides[0].thread == sides[1].thread and all(side.run is None for side in sides):
         states = [
-            _plain(side.thread, moment.at(records, side.at)) for side, records in zip(sides, of_sides, strict=True)
+            _plain(side.thread, moment.at(records, sequence_of(records, side.at)))
+            for side, records in zip(sides, of_sides, strict=True)
         ]
         plain = [msgspec.to_builtins(state["values"] | {"status": state["status"]}) for state in states]
         changes = list(diffs.changes(*plain))
@@ -182,34 +176,26 @@ class Side(NamedTuple):
 
     thread: str
     run: int | None = None
-    at: int | None = None
+    at: str | None = None
 
     @classmethod
     def of(cls, name: str) -> Side:
         """Reads `THREAD`, `THREAD#2` or `THREAD@17`. Raises `Invalid`."""
-        match = re.fullmatch(r"([^#@]+)(?:#(\d{1,9})|@(\d{1,18}))?", name)
+        match = re.fullmatch(r"(@?[^#@]+)(?:#(\d{1,9})|@([\w:-]{1,64}))?", name)
         if match is None:
-            raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@SEQ is expected")
-        return cls(match[1], int(match[2]) if match[2] else None, int(match[3]) if match[3] else None)
+            raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@EVENT is expected")
+        return cls(match[1], int(match[2]) if match[2] else None, match[3])
 
     def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
         """Returns the steps to compare. Raises `NotFound`."""
-        upto = [record for record in records if self.at is None or record.seq <= self.at]
+        last = sequence_of(records, self.at)
+        upto = [record for record in records if last is None or record.seq <= last]
         if self.run is None:
             return diffs.steps(upto)
         runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
         if not 1 <= self.run <= len(runs):
             raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
         return diffs.steps(upto, runs[self.run - 1])
-
-
-def reader(log: EventLog) -> Callable[[Aggregate], Awaitable[Sequence[Record]]]:
-    """Returns a function that reads all records of a log."""
-
-    async def read(aggregate: Aggregate) -> Sequence[Record]:
-        return [record async for record in log.read(aggregate)]
-
-    return read
 
 
 def replayed(report: Report) -> tuple[str, int]:

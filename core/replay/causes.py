@@ -28,6 +28,8 @@ from core.events import (
 )
 from core.thread.threads import SUBAGENT
 
+SEQUENCE = "seq:"
+"""Begins a place that is a sequence of the stream."""
 Read = Callable[[Aggregate], Awaitable[Sequence[Record]]]
 """Reads all records of a log."""
 
@@ -42,7 +44,7 @@ class Link(NamedTuple):
 async def why(read: Read, aggregate: Aggregate, place: str) -> list[Link]:
     """Returns the chain of causes of a fact, the first cause first.
 
-    `place` is a sequence, the id of a tool call (its outcome, else its request), or the beginning of an event's id.
+    `place`: see `find`.
     Raises `NotFound` for a log that is empty, and for a place that is not in it.
     """
     log = _Log(await read(aggregate))
@@ -61,17 +63,24 @@ async def why(read: Read, aggregate: Aggregate, place: str) -> list[Link]:
 
 
 def find(records: Sequence[Record], place: str, aggregate: Aggregate) -> Record:
-    """Returns the record at a place (see `why`). Raises `NotFound`."""
+    """Returns the record at a place: the number of an event in this log (from 1), `seq:` with its sequence in the
+    stream, the id of a tool call (its outcome, else its request), or the beginning of an event's id.
+
+    Raises `NotFound`.
+    """
     if not records:
         raise NotFound(f"{aggregate.kind} {aggregate.id}: nothing in the log")
+    sequence = place.removeprefix(SEQUENCE)
     if place.isdecimal():
-        hits = [record for record in records if record.seq == int(place)]
+        hits = list(records[int(place) - 1 : int(place)]) if int(place) else []
+    elif sequence != place and sequence.isdecimal():
+        hits = [record for record in records if record.seq == int(sequence)]
     else:
         hits = [record for record in records if getattr(record.event, "call_id", None) == place]
         hits = [record for record in hits if isinstance(record.event, ToolCompleted)] or hits
         hits = hits or [record for record in records if record.id.startswith(place)]
     if not hits:
-        extent = f"its events are {records[0].seq} to {records[-1].seq}"
+        extent = f"its events are 1 to {len(records)} (`{SEQUENCE}{records[0].seq}` to `{SEQUENCE}{records[-1].seq}`)"
         raise NotFound(f"{aggregate.kind} {aggregate.id}: no event and no call {place!r}; {extent}")
     return hits[-1]
 

@@ -9,6 +9,7 @@ import pytest
 
 from channels.terminal import log as logs
 from core.events import SubagentStarted
+from core.replay.source import LogSource
 from tests.actors.subagents.test_task import ON, OWN, events, ls, task
 from tests.support.model_server import Failure, ToolCall, Turn
 from tests.support.workers import site
@@ -27,13 +28,13 @@ async def test_over_a_subagent(tmp_path: Path) -> None:
         [started] = await events(client, SubagentStarted)
         await client.idle()
         log, subagent = client.system.log, f"subagent/{started.subagent}"
-        [*_, last] = await logs.records_of(log, subagent)
+        [*_, last] = await logs.records_of(LogSource(log), subagent)
         chain: list[str] = []
-        await logs.why(log, subagent, str(last.seq), chain.append)
+        await logs.why(LogSource(log), subagent, f"seq:{last.seq}", chain.append)
         plain: list[str] = []
-        await logs.why(log, subagent, str(last.seq), plain.append, raw=True)
+        await logs.why(LogSource(log), subagent, f"seq:{last.seq}", plain.append, raw=True)
         tree: list[str] = []
-        await logs.tree(log, "t1", tree.append)
+        await logs.tree(LogSource(log), "t1", tree.append)
     kinds = [json.loads(link)["event"]["type"] for link in plain]
     assert kinds == [
         *("run.requested", "run.started", "model.completed", "tool.requested", "subagent.started"),
