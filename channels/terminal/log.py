@@ -15,9 +15,9 @@ from channels.terminal.text import Style, about, clean, one_line, todo_line
 from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Record, RunRequested
+from core.events import Aggregate, Record, RunRequested, RunStarted
 from core.log.store import EventLog
-from core.replay import causes, moment
+from core.replay import causes, moment, prompts
 from core.replay import diff as diffs
 from core.replay import source as sources
 from core.replay import tree as spans
@@ -269,8 +269,11 @@ async def diff(
         different = bool(changes)
     else:
         rows = diffs.aligned(*(side.steps(records) for side, records in zip(sides, of_sides, strict=True)))
+        begins = [side.start(records) for side, records in zip(sides, of_sides, strict=True)]
+        setups = await prompts.differences(source.read, *begins)
         plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
-        lines = [_json(plain_rows)] if raw else diff_text.run_lines(rows, style, whole=whole)
+        sent = diff_text.setup_lines(setups, style)
+        lines = [_json(plain_rows)] if raw else [*diff_text.run_lines(rows, style, whole=whole), *sent]
         different = any(not row.same for row in rows)
     for line in lines:
         write(line)
@@ -292,16 +295,25 @@ class Side(NamedTuple):
             raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@EVENT is expected")
         return cls(match[1], int(match[2]) if match[2] else None, match[3])
 
+    def start(self, records: Sequence[Record]) -> RunStarted | None:
+        """Returns the last start of the run, or of the last run."""
+        run = self._run_of(records)
+        starts = [r.event for r in records if isinstance(r.event, RunStarted) and run in (None, r.run)]
+        return starts[-1] if starts else None
+
     def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
         """Returns the steps to compare. Raises `NotFound`."""
         last = sequence_of(records, self.at)
         upto = [record for record in records if last is None or record.seq <= last]
+        return diffs.steps(upto, self._run_of(records))
+
+    def _run_of(self, records: Sequence[Record]) -> str | None:
         if self.run is None:
-            return diffs.steps(upto)
+            return None
         runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
         if not 1 <= self.run <= len(runs):
             raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
-        return diffs.steps(upto, runs[self.run - 1])
+        return runs[self.run - 1]
 
 
 def replayed(report: Report) -> tuple[str, int]:
