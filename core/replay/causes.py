@@ -156,7 +156,7 @@ class _Log:
         return main, tuple(record for record in reversed(since) if record is not main)
 
     def _pause_before(self, record: Record) -> Record | None:
-        earlier = reversed(self.records[: self._index(record)])
+        earlier = (self.records[index] for index in range(self._index(record) - 1, -1, -1))
         return next((before for before in earlier if isinstance(before.event, RunPaused)), None)
 
     def _cause(self, record: Record) -> Record | None:
