@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from channels.terminal import diff as diff_text
-from channels.terminal.story import Story, quote
-from channels.terminal.text import Style, about, one_line, todo_line
+from channels.terminal.steps import lines as step_lines
+from channels.terminal.story import WIDTH, Numbers, Story, quote
+from channels.terminal.text import Style, about, clean, one_line, todo_line
 from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Record, RunRequested, thread
-from core.ids import safe_id
+from core.events import Aggregate, Record, RunRequested, RunStarted
 from core.log.store import EventLog
-from core.replay import causes, moment
+from core.replay import causes, moment, prompts
 from core.replay import diff as diffs
+from core.replay import source as sources
 from core.replay import tree as spans
-from core.thread.state import Run, ThreadState, next_nodes
-from core.thread.threads import SUBAGENT
+from core.replay.find import Query, picked
+from core.replay.source import LogSource, Source, aggregate_of
+from core.thread.state import Run, ThreadState, fold, next_nodes
 
 Write = Callable[[str], None]
 _ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "duration_ms"))
@@ -29,7 +31,9 @@ _ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "r
 
 
 class Formatter(Protocol):
-    """Formats events as lines; `rest` returns those held back."""
+    """Formats events as lines, with their `numbers`; `rest` returns those held back."""
+
+    numbers: Numbers
 
     def lines(self, record: Record) -> list[str]: ...
 
@@ -48,60 +52,147 @@ class Report(Protocol):
     changed: list[str]
 
 
-def aggregate_of(name: str) -> Aggregate:
-    """Returns the log that a thread's id names, or a subagent's with `subagent/` before it. Raises `Invalid`."""
-    kind, slash, identity = name.rpartition("/")
-    return (
-        Aggregate(SUBAGENT, safe_id(identity, "subagent"))
-        if slash and kind == SUBAGENT
-        else thread(safe_id(name, "thread"))
-    )
+async def records_of(source: Source, name: str) -> Sequence[Record]:
+    """Returns the events of a log by its name (see `aggregate_of`). Raises `NotFound` if there are none."""
+    return await sources.records_of(source, await aggregate_of(source, name))
 
 
-async def records_of(log: EventLog, thread_id: str) -> list[Record]:
-    """Returns the events of a thread, or of a subagent (`subagent/<id>`). Raises `NotFound` if there are none."""
-    records = [record async for record in log.read(aggregate_of(thread_id))]
-    if not records:
-        raise NotFound(f"thread {thread_id}: nothing in the log")
-    return records
+def sequence_of(records: Sequence[Record], place: str | None) -> int | None:
+    """Returns the sequence of the event at a place (`causes.find`); None for none. Raises `NotFound`."""
+    return None if place is None else causes.find(records, place, records[0].aggregate).seq
 
 
 async def show(
-    log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
+    source: Source,
+    thread_id: str,
+    write: Write,
+    *,
+    extent: Extent | None = None,
+    raw: bool = False,
+    story: Formatter,
+    query: Query | None = None,
 ) -> int:
-    """Writes the events as lines; returns the sequence of the last one."""
-    last = after
-    for record in await records_of(log, thread_id):
-        if record.seq > after:
-            _write_record(record, write, raw, story)
-            last = record.seq
+    """Writes the events of a part that meet a query as lines; returns the sequence of the log's last event."""
+    records = await records_of(source, thread_id)
+    story.numbers = Numbers(records)
+    part = extent.of(records) if extent else records
+    for record in picked(part, query) if query else part:
+        _write_record(record, write, raw, story)
     for line in story.rest():
         write(line)
-    return last
+    return records[-1].seq
+
+
+async def steps(
+    source: Source, thread_id: str, write: Write, *, extent: Extent, style: Style | None = None, width: int = WIDTH
+) -> None:
+    """Writes a line for each step, and the totals."""
+    records = await records_of(source, thread_id)
+    for line in step_lines(extent.of(records), style or Style(), width, records):
+        write(line)
+
+
+class Extent(NamedTuple):
+    """A part of a thread: one run (a number from 1, or the beginning of its id), after and until an event."""
+
+    run: str | None = None
+    after: str | None = None
+    until: str | None = None
+
+    def of(self, records: Sequence[Record]) -> list[Record]:
+        """Returns the events of the part. Raises `NotFound`."""
+        after = sequence_of(records, self.after) if self.after != "0" else None
+        until = sequence_of(records, self.until)
+        run = run_of(records, self.run) if self.run is not None else None
+        return [
+            record
+            for record in records
+            if (after is None or record.seq > after)
+            and (until is None or record.seq <= until)
+            and run in (None, record.run)
+        ]
+
+
+def run_of(records: Sequence[Record], name: str) -> str:
+    """Returns the id of a run by its number (from 1) or the beginning of its id. Raises `NotFound` and `Invalid`."""
+    runs = list(dict.fromkeys(record.run for record in records if record.run))
+    if name.isdecimal() and 1 <= int(name) <= len(runs):
+        return runs[int(name) - 1]
+    hits = [run for run in runs if run.startswith(name)]
+    if len(hits) > 1:
+        raise Invalid(f"run {name}: {len(hits)} ids begin so: {', '.join(hits[:5])}")
+    if not hits:
+        raise NotFound(f"there is no run {name}; the thread has {len(runs)}")
+    return hits[0]
+
+
+async def event(
+    source: Source, thread_id: str, place: str, write: Write, *, raw: bool = False, style: Style | None = None
+) -> None:
+    """Writes one event in full: its fields, what it changes of the state, its causes and what it caused."""
+    style, records = style or Style(), await records_of(source, thread_id)
+    record = causes.find(records, place, records[0].aggregate)
+    earlier = records[: records.index(record)]
+    before, after = fold(earlier), fold([*earlier, record])
+    changes = list(diffs.changes(_values(before), _values(after)))
+    chain = await causes.why(source.read, record.aggregate, f"{causes.SEQUENCE}{record.seq}")
+    effects = [other for other in records if other.head.cause == record.id]
+    if raw:
+        links = {"causes": [link.record.id for link in chain[:-1]], "effects": [other.id for other in effects]}
+        changed = [change._asdict() for change in changes]
+        write(_json({"event": msgspec.Raw(record.raw), "seq": record.seq, "changes": changed, **links}))
+        return
+    story = Story(style)
+    story.numbers = Numbers(records)
+    write(style.bold(f"{story.numbers.of(record)} {record.type}  {record.at}  seq:{record.seq}"))
+    for line in _fields(msgspec.json.decode(record.raw)):
+        write(f"  {line}")
+    for line in _section(style, "changes of the state", diff_text.state_lines(changes, style)):
+        write(line)
+    near = [story.line(link.record) for link in chain[-4:-1]] + [f"  and {story.line(one)}" for one in chain[-1].beside]
+    for line in _section(style, "causes (log why has all)", near) + _section(
+        style, "effects", [story.line(other) for other in effects]
+    ):
+        write(line)
+
+
+def _fields(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the fields of an event in full, texts on lines of their own."""
+    for name, value in fields.items():
+        text = value if isinstance(value, str) else _json(value)
+        lines = [clean(line) for line in text.splitlines()] or [""]
+        yield from [f"{name}: {lines[0]}"] if len(lines) == 1 else [f"{name}:", *(f"  {line}" for line in lines)]
+
+
+def _values(state: ThreadState) -> Any:
+    runs = {run.id: {"status": run.status, "attempt": run.attempt} for run in state.runs.values()}
+    return msgspec.to_builtins({**state.values, "status": state.status, "runs": runs})
 
 
 async def tail(
     log: EventLog, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
 ) -> None:
     """Calls `show`, and then writes every event as it comes, until cancelled."""
-    last = await show(log, thread_id, write, after=after, raw=raw, story=story)
-    async for record in log.follow(aggregate_of(thread_id), after=last):
+    source = LogSource(log)
+    last = await show(source, thread_id, write, extent=Extent(after=str(after)), raw=raw, story=story)
+    async for record in log.follow(await aggregate_of(source, thread_id), after=last):
+        story.numbers.count(record)
         _write_record(record, write, raw, story)
 
 
 async def state(
-    log: EventLog,
+    source: Source,
     thread_id: str,
     write: Write,
     *,
     raw: bool = False,
     style: Style | None = None,
-    at: int | None = None,
+    at: str | None = None,
     path: str | None = None,
 ) -> None:
-    """Writes the folded state: after the event `at`, or after all; with `path`, that part of it (JMESPath)."""
-    records = await records_of(log, thread_id)
-    folded = moment.at(records, at)
+    """Writes the folded state after the event `at` (`causes.find`), or after all; or its part at `path` (JMESPath)."""
+    records = await records_of(source, thread_id)
+    folded = moment.at(records, sequence_of(records, at))
     if path is not None:
         value = moment.part(msgspec.to_builtins(_plain(thread_id, folded)["values"]), path)
         write(value if isinstance(value, str) and not raw else _json(value))
@@ -118,30 +209,38 @@ async def state(
 
 
 async def why(
-    log: EventLog, thread_id: str, place: str, write: Write, *, raw: bool = False, style: Style | None = None
+    source: Source,
+    thread_id: str,
+    place: str,
+    write: Write,
+    *,
+    raw: bool = False,
+    style: Style | None = None,
+    width: int = WIDTH,
 ) -> None:
     """Writes the chain of causes of an event or a call, the first cause first."""
-    links = await causes.why(reader(log), aggregate_of(thread_id), place)
+    links = await causes.why(source.read, await aggregate_of(source, thread_id), place)
     if raw:
         for link in links:
             others = [record.seq for record in link.beside]
             line = {"seq": link.record.seq, "beside": others, "event": msgspec.Raw(link.record.raw)}
             write(msgspec.json.encode(line).decode())
         return
-    story, style = Story(style), style or Style()
+    story, style = Story(style, width), style or Style()
     previous: Aggregate | None = None
     for link in links:
         if link.record.aggregate != previous:
             previous = link.record.aggregate
+            story.numbers = Numbers(await source.read(previous))
             write(style.bold(f"{previous.kind} {previous.id}"))
         for record in link.beside:
             write(style.dim(f"  and {story.line(record)}"))
         write(f"  → {story.line(link.record)}")
 
 
-async def tree(log: EventLog, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
+async def tree(source: Source, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
     """Writes the runs as trees of what took time."""
-    runs = await spans.tree(reader(log), aggregate_of(thread_id))
+    runs = await spans.tree(source.read, await aggregate_of(source, thread_id))
     if raw:
         write(_json(runs))
         return
@@ -151,17 +250,18 @@ async def tree(log: EventLog, thread_id: str, write: Write, *, raw: bool = False
 
 
 async def diff(
-    log: EventLog, left: str, right: str, write: Write, *, raw: bool = False, whole: bool = False, style: Style
+    source: Source, left: str, right: str, write: Write, *, raw: bool = False, whole: bool = False, style: Style
 ) -> bool:
     """Writes how two threads, runs (`THREAD#2`) or moments of a thread (`THREAD@17`) differ; returns whether they do.
 
     Two moments are compared as states, everything else step by step. Raises `Invalid` and `NotFound`.
     """
     sides = [Side.of(name) for name in (left, right)]
-    of_sides = [await records_of(log, side.thread) for side in sides]
+    of_sides = [await records_of(source, side.thread) for side in sides]
     if sides[0].thread == sides[1].thread and all(side.run is None for side in sides):
         states = [
-            _plain(side.thread, moment.at(records, side.at)) for side, records in zip(sides, of_sides, strict=True)
+            _plain(side.thread, moment.at(records, sequence_of(records, side.at)))
+            for side, records in zip(sides, of_sides, strict=True)
         ]
         plain = [msgspec.to_builtins(state["values"] | {"status": state["status"]}) for state in states]
         changes = list(diffs.changes(*plain))
@@ -169,8 +269,11 @@ async def diff(
         different = bool(changes)
     else:
         rows = diffs.aligned(*(side.steps(records) for side, records in zip(sides, of_sides, strict=True)))
+        begins = [side.start(records) for side, records in zip(sides, of_sides, strict=True)]
+        setups = await prompts.differences(source.read, *begins)
         plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
-        lines = [_json(plain_rows)] if raw else diff_text.run_lines(rows, style, whole=whole)
+        sent = diff_text.setup_lines(setups, style)
+        lines = [_json(plain_rows)] if raw else [*diff_text.run_lines(rows, style, whole=whole), *sent]
         different = any(not row.same for row in rows)
     for line in lines:
         write(line)
@@ -182,34 +285,35 @@ class Side(NamedTuple):
 
     thread: str
     run: int | None = None
-    at: int | None = None
+    at: str | None = None
 
     @classmethod
     def of(cls, name: str) -> Side:
         """Reads `THREAD`, `THREAD#2` or `THREAD@17`. Raises `Invalid`."""
-        match = re.fullmatch(r"([^#@]+)(?:#(\d{1,9})|@(\d{1,18}))?", name)
+        match = re.fullmatch(r"(@?[^#@]+)(?:#(\d{1,9})|@([\w:-]{1,64}))?", name)
         if match is None:
-            raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@SEQ is expected")
-        return cls(match[1], int(match[2]) if match[2] else None, int(match[3]) if match[3] else None)
+            raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@EVENT is expected")
+        return cls(match[1], int(match[2]) if match[2] else None, match[3])
+
+    def start(self, records: Sequence[Record]) -> RunStarted | None:
+        """Returns the last start of the run, or of the last run."""
+        run = self._run_of(records)
+        starts = [r.event for r in records if isinstance(r.event, RunStarted) and run in (None, r.run)]
+        return starts[-1] if starts else None
 
     def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
         """Returns the steps to compare. Raises `NotFound`."""
-        upto = [record for record in records if self.at is None or record.seq <= self.at]
+        last = sequence_of(records, self.at)
+        upto = [record for record in records if last is None or record.seq <= last]
+        return diffs.steps(upto, self._run_of(records))
+
+    def _run_of(self, records: Sequence[Record]) -> str | None:
         if self.run is None:
-            return diffs.steps(upto)
+            return None
         runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
         if not 1 <= self.run <= len(runs):
             raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
-        return diffs.steps(upto, runs[self.run - 1])
-
-
-def reader(log: EventLog) -> Callable[[Aggregate], Awaitable[Sequence[Record]]]:
-    """Returns a function that reads all records of a log."""
-
-    async def read(aggregate: Aggregate) -> Sequence[Record]:
-        return [record async for record in log.read(aggregate)]
-
-    return read
+        return runs[self.run - 1]
 
 
 def replayed(report: Report) -> tuple[str, int]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from core.bus.streams import counts
-from core.errors import NotFound
-from core.events import Aggregate, Record
+from core.bus.streams import counts, find
+from core.errors import Invalid, NotFound
+from core.events import Aggregate, Record, thread
+from core.ids import safe_id
 from core.log.store import EventLog
-from core.thread.threads import KIND
+from core.thread.threads import KIND, SUBAGENT
+
+LAST = "@last"
+"""Names the thread with the newest event."""
+WHOLE_ID = 36
+"""Length of a UUID: an id of that length is no prefix of another one."""
+MOST_NAMED = 5
+"""Limit of the threads that an ambiguous prefix names."""
 
 
 class Source(Protocol):
@@ -21,6 +29,14 @@ class Source(Protocol):
 
     def threads(self) -> AsyncIterator[Aggregate]:
         """Yields every thread."""
+        ...
+
+    def events(self) -> AsyncIterator[Record]:
+        """Yields the events of all aggregates, one at a time; those of one aggregate oldest first."""
+        ...
+
+    async def last(self) -> Aggregate | None:
+        """Returns the thread with the newest event; None without threads."""
         ...
 
 
@@ -37,6 +53,37 @@ class LogSource:
         names = self._log.bus.names
         for subject in await counts(self._log.bus, "log", names.log(Aggregate(KIND, "*"))):
             yield names.aggregate(subject)
+
+    async def events(self) -> AsyncIterator[Record]:
+        async for record in self._log.between(0, await self._log.last()):
+            yield record
+
+    async def last(self) -> Aggregate | None:
+        newest = await find(self._log.bus, "log", {"last_by_subj": self._log.bus.names.log(Aggregate(KIND, "*"))})
+        return self._log.bus.names.aggregate(newest.subject) if newest else None
+
+
+async def aggregate_of(source: Source, name: str) -> Aggregate:
+    """Returns the log that a name stands for: a thread's id or the only one that begins so, `subagent/<id>`, `@last`.
+
+    Raises `Invalid` for what is no name and for an ambiguous prefix, and `NotFound`.
+    """
+    kind, slash, identity = name.rpartition("/")
+    if slash and kind == SUBAGENT:
+        return Aggregate(SUBAGENT, safe_id(identity, "subagent"))
+    if name == LAST:
+        if newest := await source.last():
+            return newest
+        raise NotFound(f"{name}: there is no thread")
+    if len(safe_id(name, "thread")) >= WHOLE_ID:
+        return thread(name)
+    hits = sorted([one.id async for one in source.threads() if one.id.startswith(name)])
+    if name in hits or len(hits) == 1:
+        return thread(name if name in hits else hits[0])
+    if not hits:
+        raise NotFound(f"thread {name}: nothing in the log")
+    more = f" and {len(hits) - MOST_NAMED} more" if len(hits) > MOST_NAMED else ""
+    raise Invalid(f"thread {name}: {len(hits)} ids begin so: {', '.join(hits[:MOST_NAMED])}{more}")
 
 
 async def records_of(source: Source, aggregate: Aggregate) -> Sequence[Record]:

@@ -34,6 +34,7 @@ from tests.bench.sections import (
     long,
     memory,
     recall,
+    replay,
     runs,
     sandboxes,
     streams,
@@ -64,6 +65,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "fanout": ("A batch of prompts beside a bare loop", fanout.fanout),
     "title": ("A title's effect on the first run", titles.titles),
     "sandboxes": ("Commands in sandboxes", sandboxes.sandboxes),
+    "replay": ("Debugging a thread of 100 000 events", replay.replay),
     "fold": ("The log, folded and replayed", long.fold_speed),
 }
 _HEAD = ("", "value", "target", "", "ours", "bare", "sqlite", "")

@@ -11,6 +11,7 @@ from actors.subagents.delegation import Call
 from channels.terminal.log import records_of
 from core.errors import Invalid, Unavailable
 from core.events import SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.replay.source import LogSource
 from core.thread.usage import of_run
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import Client, site
@@ -44,9 +45,9 @@ async def test_a_subagent_does_the_work(tmp_path: Path) -> None:
         subagent = await client.system.subagents.threads.load(started.subagent)
         await client.idle()
         log = client.system.log
-        assert len(await records_of(log, f"subagent/{started.subagent}")) == 8
+        assert len(await records_of(LogSource(log), f"subagent/{started.subagent}")) == 8
         with pytest.raises(Invalid):
-            await records_of(log, "subagent/../t1")
+            await records_of(LogSource(log), "subagent/../t1")
     assert [m["content"] for m in messages if m["type"] != "tool"] == ["Go on.", "I delegate.", "It says one."]
     [result] = [m for m in messages if m["type"] == "tool"]
     assert result["content"] == "Task Succeeded. Result: One."

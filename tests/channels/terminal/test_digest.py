@@ -31,6 +31,7 @@ from core.events import (
     written,
 )
 from core.log.store import EventLog
+from core.replay.source import LogSource
 
 RESULT = {"type": "tool", "name": "bash", "content": "a"}
 SAID = Decision(policy="loop_detection", action="warned", text="again?")
@@ -162,7 +163,7 @@ async def test_a_log_in_brief_ends_with_what_was_held_back(log: EventLog) -> Non
     steps = [RunRequested(), *step("ls"), *step("ls")]
     [*_, last] = await log.append(thread("t"), steps, expected=first.seq, actor="lead", run="r")
     lines: list[str] = []
-    assert await show(log, "t", lines.append, story=Digest(Story())) == last.seq
+    assert await show(LogSource(log), "t", lines.append, story=Digest(Story())) == last.seq
     assert kinds(lines) == ["thread.created", "──", "run.requested", "…"]
 
 

@@ -37,6 +37,7 @@ from core.events import (
 )
 from core.ids import now, uuid7
 from core.log.store import EventLog
+from core.replay.source import LogSource
 from core.thread.prune import prune
 from core.thread.replay import Report
 from core.thread.threads import Threads
@@ -94,19 +95,19 @@ async def force(
 async def test_show_tells_the_story(log: EventLog) -> None:
     last = await fill(log)
     lines: list[str] = []
-    assert await logs.show(log, T, lines.append, story=Story()) == last
+    assert await logs.show(LogSource(log), T, lines.append, story=Story()) == last
     assert len(lines) == 9  # 8 events, 1 heading
     assert "thread.created" in lines[0]
     assert "ls [pure] /mnt" in lines[5]
     later: list[str] = []
-    await logs.show(log, T, later.append, after=last - 1, story=Story())
+    await logs.show(LogSource(log), T, later.append, extent=logs.Extent(after=str(last - 1)), story=Story())
     assert len(later) == 2
 
 
 async def test_show_as_json_is_the_log(log: EventLog) -> None:
     await fill(log)
     lines: list[str] = []
-    await logs.show(log, T, lines.append, raw=True, story=Story())
+    await logs.show(LogSource(log), T, lines.append, raw=True, story=Story())
     found = [json.loads(line) for line in lines]
     assert [event["type"] for event in found][:2] == ["thread.created", "run.requested"]
     assert [event["seq"] for event in found] == list(range(1, 9))
@@ -115,23 +116,23 @@ async def test_show_as_json_is_the_log(log: EventLog) -> None:
 async def test_two_moments_of_a_thread(log: EventLog) -> None:
     last = await fill(log)
     lines: list[str] = []
-    assert await logs.diff(log, f"{T}@5", T, lines.append, style=Style())
+    assert await logs.diff(LogSource(log), f"{T}@5", T, lines.append, style=Style())
     assert lines[0] == "messages[tool-c]"
     assert lines[1].startswith('  + {"type":"tool"')
     assert lines[1].endswith("xxx…")
     assert "todos" in lines
-    assert not await logs.diff(log, T, f"{T}@{last}", print, style=Style())
+    assert not await logs.diff(LogSource(log), T, f"{T}@{last}", print, style=Style())
     with pytest.raises(Invalid, match="THREAD#RUN"):
-        await logs.diff(log, T, "t1#", print, style=Style())
+        await logs.diff(LogSource(log), T, "t1#", print, style=Style())
     with pytest.raises(NotFound, match="no run 2; it has 1"):
-        await logs.diff(log, "t1#1", "t1#2", print, style=Style())
+        await logs.diff(LogSource(log), "t1#1", "t1#2", print, style=Style())
 
 
 async def test_two_threads(log: EventLog) -> None:
     await fill(log)
     await fill(log, "t2")
     lines: list[str] = []
-    assert not await logs.diff(log, T, "t2", lines.append, style=Style())
+    assert not await logs.diff(LogSource(log), T, "t2", lines.append, style=Style())
     assert lines[0] == "the same: 4 steps"
     await log.append(
         thread("t2"),
@@ -141,17 +142,17 @@ async def test_two_threads(log: EventLog) -> None:
         run="r2",
     )
     lines.clear()
-    assert await logs.diff(log, T, "t2", lines.append, style=Style())
+    assert await logs.diff(LogSource(log), T, "t2", lines.append, style=Style())
     assert lines[0] == "first difference after 4 steps: only the right one has this step"
 
 
 async def test_an_unknown_thread_is_named(log: EventLog) -> None:
     with pytest.raises(NotFound, match="nope"):
-        await logs.show(log, "nope", print, story=Story())
+        await logs.show(LogSource(log), "nope", print, story=Story())
     with pytest.raises(NotFound, match="nope"):
         await verify(log, "nope")
     with pytest.raises(Invalid):
-        await logs.show(log, "a.b", print, story=Story())
+        await logs.show(LogSource(log), "a.b", print, story=Story())
 
 
 async def test_tail_goes_on_with_what_comes(log: EventLog) -> None:
@@ -179,7 +180,7 @@ async def test_tail_goes_on_with_what_comes(log: EventLog) -> None:
 async def test_state_for_people_and_for_programs(log: EventLog) -> None:
     await fill(log)
     lines: list[str] = []
-    await logs.state(log, T, lines.append)
+    await logs.state(LogSource(log), T, lines.append)
     text = "\n".join(lines)
     for part in (
         "user me, idle",
@@ -191,7 +192,7 @@ async def test_state_for_people_and_for_programs(log: EventLog) -> None:
     ):
         assert part in text
     raw: list[str] = []
-    await logs.state(log, T, raw.append, raw=True)
+    await logs.state(LogSource(log), T, raw.append, raw=True)
     found = json.loads(raw[0])
     assert found["values"]["messages"][-1]["content"] == "done"
     assert found["runs"][0]["status"] == "success"
@@ -261,17 +262,17 @@ async def test_an_event_that_does_not_decode_stops_nobody(log: EventLog) -> None
     await forge(log, "run.started", last, "bad", run="r1", attempt="one", worker="w", lease=1)
     await forge(log, "thread.annotated", last + 1, "good", metadata={"after": "it"}, cause="bad")
     lines: list[str] = []
-    assert await logs.show(log, T, lines.append, story=Story()) == last + 2
+    assert await logs.show(LogSource(log), T, lines.append, story=Story()) == last + 2
     assert "does not decode: " in lines[-2]
     assert "Expected `int`, got `str`" in lines[-2]
     assert lines[-1].endswith('{"after":"it"}')
     lines.clear()
-    await logs.state(log, T, lines.append)
+    await logs.state(LogSource(log), T, lines.append)
     assert any("not in the state" in line for line in lines)
     assert any("$.attempt" in line for line in lines)
     assert any('metadata: {"after":"it"}' in line for line in lines)
     raw: list[str] = []
-    await logs.state(log, T, raw.append, raw=True)
+    await logs.state(LogSource(log), T, raw.append, raw=True)
     [problem] = json.loads(raw[0])["undecoded"]
     assert (await verify(log, T)).problems == [problem]
     assert problem.startswith(f"{last + 1}: ")

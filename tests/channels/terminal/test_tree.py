@@ -9,6 +9,7 @@ import pytest
 
 from channels.terminal import log as logs
 from core.events import SubagentStarted
+from core.replay.source import LogSource
 from tests.actors.subagents.test_task import ON, OWN, events, ls, task
 from tests.support.model_server import Failure, ToolCall, Turn
 from tests.support.workers import site
@@ -27,13 +28,13 @@ async def test_over_a_subagent(tmp_path: Path) -> None:
         [started] = await events(client, SubagentStarted)
         await client.idle()
         log, subagent = client.system.log, f"subagent/{started.subagent}"
-        [*_, last] = await logs.records_of(log, subagent)
+        [*_, last] = await logs.records_of(LogSource(log), subagent)
         chain: list[str] = []
-        await logs.why(log, subagent, str(last.seq), chain.append)
+        await logs.why(LogSource(log), subagent, f"seq:{last.seq}", chain.append)
         plain: list[str] = []
-        await logs.why(log, subagent, str(last.seq), plain.append, raw=True)
+        await logs.why(LogSource(log), subagent, f"seq:{last.seq}", plain.append, raw=True)
         tree: list[str] = []
-        await logs.tree(log, "t1", tree.append)
+        await logs.tree(LogSource(log), "t1", tree.append)
     kinds = [json.loads(link)["event"]["type"] for link in plain]
     assert kinds == [
         *("run.requested", "run.started", "model.completed", "tool.requested", "subagent.started"),
@@ -45,10 +46,14 @@ async def test_over_a_subagent(tmp_path: Path) -> None:
     assert any(line.startswith("  and ") and "model.failed" in line for line in chain)
     assert "1 failed attempts" in tree[0]
     assert tree[0].endswith("success")
-    steps = [line[19:].strip() for line in tree[1:]]
+    assert tree[1].startswith("  waited for: ")
+    assert any("task" not in line and "waited for: " in line for line in tree[2:]), "the subagent's run has its own"
+    steps = [line[19:].strip() for line in tree[2:]]
     assert steps[0].startswith("! ")
     assert steps[1] == "◆ “I delegate.”"
-    assert steps[2].startswith("task count “general-purpose: Task Succeeded. Result: One.”")
-    assert any("ls look" in step for step in steps[3:6]), "the subagent's call lies below the call of the lead"
+    assert steps[2].startswith(
+        f"task count [general-purpose {started.subagent[:8]}] “general-purpose: Task Succeeded. Result: One.”"
+    )
+    assert any("ls look" in step for step in steps[3:7]), "the subagent's call lies below the call of the lead"
     assert any(step.startswith("✗ read_file look") for step in steps)
     assert steps[-1] == "◆ “It says one.”"
