@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,13 +15,15 @@ from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Record, RunRequested
-from core.log.store import EventLog
 from core.replay import causes, moment
 from core.replay import diff as diffs
 from core.replay import source as sources
 from core.replay import tree as spans
 from core.replay.source import LogSource, Source, aggregate_of
 from core.thread.state import Run, ThreadState, next_nodes
+
+if TYPE_CHECKING:
+    from core.log.store import EventLog
 
 Write = Callable[[str], None]
 _ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "duration_ms"))

@@ -26,7 +26,7 @@ from core.events import (
     ToolCompleted,
     thread,
 )
-from core.thread.threads import SUBAGENT
+from core.thread.kinds import SUBAGENT
 
 SEQUENCE = "seq:"
 """Begins a place that is a sequence of the stream."""
