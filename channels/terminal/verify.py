@@ -25,9 +25,11 @@ from core.events import (
     thread,
 )
 from core.ids import safe_id
+from core.log.chain import CHAIN, START, link
 from core.log.store import EventLog
 from core.thread.state import fold
 
+GUARD = "Nats-Expected-Last-Subject-Sequence"
 _FORGET = (ThreadErased, ThreadPruned)
 """Events before which a log has none, or whose earlier events are being erased."""
 _EVERY_CUT = 200
@@ -97,7 +99,14 @@ async def _verdict(log: EventLog, subject: str, stored: Sequence[Stored]) -> Ver
             problems.append(f"{message.seq}: {problem}")
         records.append(record)
         problems += _envelope(message, record, subject)
-    problems += _chain(stored, records) + _causes(records) + _lives(records) + _calls(records) + _folds(records)
+    problems += (
+        _chain(stored, records)
+        + _hashes(stored)
+        + _causes(records)
+        + _lives(records)
+        + _calls(records)
+        + _folds(records)
+    )
     opaque = sorted({record.type for record in records if isinstance(record.event, Opaque) and not problem_of(record)})
     notes = [f"passed over, of other versions or extensions: {', '.join(opaque)}"] if opaque else []
     runs = sum(isinstance(record.event, RunRequested) for record in records)
@@ -114,13 +123,27 @@ def _chain(stored: Sequence[Stored], records: Sequence[Record]) -> list[str]:
     problems = []
     before = None if _purged(records) else 0
     for message in stored:
-        expected = message.header("Nats-Expected-Last-Subject-Sequence")
+        expected = message.header(GUARD)
         batched = message.header("Nats-Batch-Sequence") not in (None, "1")
         if expected is None and not batched:
             problems.append(f"{message.seq}: appended without a guard")
         elif expected is not None and before is not None and int(expected) != before:
             problems.append(f"{message.seq}: follows {expected} by its guard, but {before} in the log")
         before = message.seq
+    return problems
+
+
+def _hashes(stored: Sequence[Stored]) -> list[str]:
+    """Checks the chain of hashes (`core.log.chain`). Events of older versions have none; what is before the first event
+    that is left of a pruned log is unknown.
+    """
+    problems = []
+    before: str | None = None if stored and stored[0].header(GUARD) != "0" else START
+    for message in stored:
+        own = message.header(CHAIN)
+        if own is not None and before is not None and own != link(before, message.data):
+            problems.append(f"{message.seq}: does not fit the chain of hashes: it, or an event before it, was changed")
+        before = own or START
     return problems
 
 
