@@ -61,6 +61,8 @@ class Call(Request, frozen=True, kw_only=True):
 
 class Exec(Call, frozen=True, kw_only=True, tag="exec"):
     command: str
+    detailed: bool = False
+    """The answer has the exit code beside the text: `text`, `exit_code`."""
 
 
 class Kill(Call, frozen=True, kw_only=True, tag="kill"):
@@ -198,7 +200,9 @@ class Sandbox(Actor[Never]):
         text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         if len(text) > limit:
             text = cut_middle(text, limit, await self._saved(request, sandbox, text))
-        return text if result.ended == "exited" else {"error": text}
+        if result.ended != "exited":
+            return {"error": text}
+        return {"text": text, "exit_code": result.exit_code} if request.detailed else text
 
     async def _secrets(self, request: Exec) -> Mapping[str, str]:
         """Returns the variables that the command gets because it runs a script of a skill that declares them."""

@@ -184,6 +184,16 @@ class Origin(msgspec.Struct, frozen=True):
     conversation: Address
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """The event for which a run was requested, in any log. `event` is its id, the `key` of a chat message, or the
+    `run_id` of a schedule's firing.
+    """
+
+    kind: str
+    aggregate: str
+    event: str
+
+
 class RunRequested(Event, frozen=True):
     """A run was requested; the envelope's `run` is its id. The event holds everything that a worker needs."""
 
@@ -219,6 +229,8 @@ class RunRequested(Event, frozen=True):
     """The span of the request, if the metadata names none (W3C Trace Context)."""
     origin: Origin | None = None
     """None: requested over HTTP, or by the server itself."""
+    wanted: Wanted | None = None
+    """The pause that it answers, the schedule's firing, the chat message, or the call of a subagent."""
 
 
 class RunStarted(Event, frozen=True):
@@ -239,10 +251,27 @@ class RunStarted(Event, frozen=True):
     """The custom agent of the run."""
     skills: Json = {}
     """Content hashes of the skills that the run has, by name; of many, one for all as `*`."""
+    setup: dict[str, str] = {}
+    """SHA-256 of what models get besides the conversation: `prompt`, `tools` and `model`. Each is the log
+    `setup/<sha256>` (`core.replay.prompts`).
+    """
+    release: str = ""
+    """The version of Sika."""
     prepared: Json = {}
     """The server's additions to the input: other fields of the state, and of its messages, by `id`, the fields that
     differ (the uploads block, the reminder).
     """
+
+
+class SetupRecorded(Event, frozen=True):
+    """What models get besides the conversation: the only event of the log `setup/<SHA-256 of the content>`.
+
+    `content` is the system prompt (`prompt`), the tools with their JSON schemas (`tools`), or the model with its
+    parameters (`model`), in the form over which the hash was made.
+    """
+
+    part: Literal["prompt", "tools", "model"]
+    content: str
 
 
 class RunSuspended(Event, frozen=True):
@@ -450,6 +479,8 @@ class ToolCompleted(Event, frozen=True):
     duration_ms: int = 0
     unknown: bool = False
     """True if a crash hid the outcome of a `once` tool, and the message says so."""
+    exit_code: int | None = None
+    """The exit code of the tool's command, if it is one that has one: not 0 means that it failed."""
     decisions: list[Decision] = []
 
 

@@ -67,6 +67,8 @@ class Result:
     artifact: Any = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     failed: bool = False
+    exit_code: int | None = None
+    """The exit code of the command that it ran."""
 
 
 ToolFunction = Callable[..., Awaitable[Any]]

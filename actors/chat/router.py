@@ -30,7 +30,7 @@ from core.chat.state import Chats, Conversation, Plan
 from core.config.channels import AccountSettings
 from core.config.load import Config, ConfigSource
 from core.errors import Conflict, Refused, Unavailable
-from core.events import Aggregate, Event, GoalSet, Json, Origin, RunRequested, StatePatched, thread
+from core.events import Aggregate, Event, GoalSet, Json, Origin, RunRequested, StatePatched, Wanted, thread
 from core.ids import now
 from core.log.store import EventLog
 from core.memory.facts import Memories
@@ -268,6 +268,7 @@ class Router:
             context={**setup.context, **context, **about},
             metadata={TARGET: msgspec.to_builtins(call.target)},
             origin=Origin(call.account, call.conversation),
+            wanted=Wanted(KIND, call.conversation, call.first.key),
         )
 
     async def _steered(self, call: Call, thread_id: str, state: ThreadState, message: Json) -> bool:
@@ -372,6 +373,7 @@ class Router:
             context={**request.context, "user_id": call.user, "channel_user_id": call.first.event.sender},
             metadata={**request.metadata, **own.metadata},
             origin=own.origin,
+            wanted=own.wanted,
         )
         await self._intake.request_run(thread_id, run, request, user=call.user, actor=ACTOR)
         await self._end(call, outcome, *closed, thread=thread_id, run=run)

@@ -25,7 +25,7 @@ from actors.lead.loop.recorder import Ended, adopt
 from actors.lead.messages.convert import MessageCache
 from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
-from actors.lead.setup import acp
+from actors.lead.setup import acp, recording
 from actors.lead.setup import input as preparation
 from actors.lead.setup.plan import DEMO, Models, Planner, RunSetup, Toolset
 from actors.lead.setup.prompt import short_hash
@@ -41,6 +41,7 @@ from core.memory.facts import Memories, memory_id
 from core.memory.search import Searches
 from core.ports.guardrails import Provider
 from core.ports.images import Images
+from core.replay.prompts import Setups, release
 from core.skills.library import Library
 from core.skills.selection import reference
 from core.thread.ledger import Ledgers, Today
@@ -116,6 +117,7 @@ class Lead(RunActor):
         self._memories = Memories(log, actor=self.name)
         self._searches = Searches()
         self._compiled = CompiledAgents()
+        self._setups = Setups(log)
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._cache = MessageCache()
         self._breakers: dict[str, Breaker] = {}
@@ -126,6 +128,7 @@ class Lead(RunActor):
     async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
         setup = await self._setup(run)
         facts: Json = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
+        facts |= {"setup": await self._recorded(setup), "release": release()}
         if setup.agent:
             facts["agent"] = setup.agent.name
         if setup.skills.skills:
@@ -144,6 +147,19 @@ class Lead(RunActor):
             references=await self._referenced(setup, run),
         )
         return Prepared(setup, facts | {"prepared": added})
+
+    async def _recorded(self, setup: RunSetup) -> dict[str, str]:
+        """Returns the hashes of the setup's contents; stores those that this process has not stored yet."""
+        key = recording.key_of(setup)
+        if (known := self._setups.known(key)) is not None:
+            return known
+        tools = [self._langchain(tool) for tool in setup.tools]
+        names = {tool.name for tool in setup.deferred}
+        built_in = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
+        chain = arranged(built_in, setup.config.middlewares)
+        offered = {tool.name: tool for tool in (*(t for p in chain for t in getattr(p, "tools", ())), *tools)}
+        contents = await anyio.to_thread.run_sync(recording.contents, setup, list(offered.values()))
+        return await self._setups.store(key, contents, setup, self.name)
 
     async def _referenced(self, setup: RunSetup, run: OwnedRun) -> Sequence[Json]:
         """Returns what the message of a run records of the resources and prompts that it names."""

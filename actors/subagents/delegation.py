@@ -16,7 +16,16 @@ from core import traces
 from core.bus.queue import Hint
 from core.config.subagents import INHERIT
 from core.errors import NotFound, Refused
-from core.events import Event, Message, Record, RunRequested, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.events import (
+    Event,
+    Message,
+    Record,
+    RunRequested,
+    SubagentCompleted,
+    SubagentProgressed,
+    SubagentStarted,
+    Wanted,
+)
 from core.ids import uuid7
 from core.log.store import Listener
 from core.thread import batches, subagents
@@ -110,6 +119,7 @@ class Call:
     async def begin(self, task: Task, role: Role, depth: int, *, nested: bool = False, item: int | None = None) -> None:
         """Appends the start, and the request for the subagent's run. What is there already stays."""
         _, run = await self.calling()
+        intent = run.intents.get(self.id)
         model = run.model if role.model == INHERIT else role.model
         await self._started(
             SubagentStarted(
@@ -150,6 +160,7 @@ class Call:
             config={"recursion_limit": role.max_turns},
             context={key: value for key, value in context.items() if value is not None},
             traceparent=traces.header(run.request),
+            wanted=Wanted(self.callers.kind, self.caller, intent.id) if intent else None,
         )
         try:
             await self.intake.request_run(self.subagent, self.subagent, request, actor=ACTOR)

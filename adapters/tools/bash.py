@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import Invalid
-from core.tools import ToolContext, tool
+from core.tools import Result, ToolContext, tool
 
 
 @tool(effect="idempotent", group="bash")
@@ -22,7 +22,9 @@ async def bash(ctx: ToolContext, description: str, command: str) -> Any:
         command: The bash command to run.
     """
     request = {"op": "exec", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}
-    response = await ctx.call("sandbox", request | {"command": command})
-    if isinstance(response, Mapping):
+    response = await ctx.call("sandbox", request | {"command": command, "detailed": True})
+    if not isinstance(response, Mapping):
+        return response  # of a server of an earlier version
+    if "error" in response:
         raise Invalid(response["error"])
-    return response
+    return Result(response["text"], exit_code=response["exit_code"])

@@ -262,6 +262,7 @@ def resuming(state: ThreadState, answers: Mapping[str, Any]) -> RunRequested:
         multitask="reject",
         on_disconnect="continue",
         not_before=None,
+        wanted=None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from core.bus.queue import Hint, WorkQueue
@@ -21,6 +22,7 @@ from core.events import (
     RunSteered,
     ThreadAnnotated,
     ThreadCreated,
+    Wanted,
 )
 from core.ids import safe_id
 from core.thread.ownership import owned
@@ -97,7 +99,7 @@ class Intake:
                 raise Refused(f"Thread {thread_id} already has an active run")
             if request.resume is not None and state.paused is None and not any(state.runs.open()):
                 raise Refused(f"Thread {thread_id} is not interrupted: there is nothing to resume")
-            return [request]
+            return [_answering(thread_id, request, state) if request.resume is not None else request]
 
         state, [record] = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         await self._wake(thread_id, record)
@@ -169,6 +171,15 @@ class Intake:
             await self.queue.nudge(WORKERS[aggregate.kind], aggregate, hint, key=record.id)
         except Unavailable as error:
             log.warning("not woken at once", thread=thread_id, error=str(error))
+
+
+def _answering(thread_id: str, request: RunRequested, state: ThreadState) -> RunRequested:
+    """Returns the request with the pause that it answers."""
+    ended = (run for run in reversed(state.runs.values()) if run.attempt and run.ended_seq)
+    paused = next((run for run in ended if run.status != "rolled_back"), None)
+    if state.paused is None or paused is None or request.wanted is not None:
+        return request
+    return msgspec.structs.replace(request, wanted=Wanted(KIND, thread_id, paused.last_id))
 
 
 def _existing(thread_id: str, state: ThreadState, user: str | None) -> bool:

@@ -12,10 +12,11 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+import msgspec
 import structlog
 
 from core.errors import Invalid, NotFound, Refused, Unavailable
-from core.events import Aggregate, Event, RunRequested
+from core.events import Aggregate, Event, RunRequested, Wanted
 from core.ids import assistant_id, stamp, uuid7
 from core.log.store import EventLog
 from core.thread.intake import Intake
@@ -181,6 +182,7 @@ class Launch:
             return
         try:
             request = await self._request(user, schedule, firing)
+            request = msgspec.structs.replace(request, wanted=Wanted(schedules.KIND, user, run))
             if schedule.is_own(firing):
                 metadata = {"graph_id": assistants.DEFAULT, "assistant_id": assistant_id(request.assistant)}
                 metadata["schedule_id"] = identity

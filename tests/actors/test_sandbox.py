@@ -20,7 +20,7 @@ from adapters.tools.str_replace import str_replace
 from adapters.tools.write_file import write_file
 from core.errors import Invalid
 from core.ports.sandbox import SandboxSetup, result_path
-from core.tools import Tool
+from core.tools import Result, Tool
 from tests.adapters.sandboxes.conftest import settings
 
 pytestmark = pytest.mark.anyio
@@ -39,12 +39,17 @@ class Asking:
         assert actor == "sandbox"
         return await self.actor.answer(request, self.show)
 
+    exit_code: int | None = None
+    """Of the last command."""
+
     async def show(self, text: str) -> None:
         self.shown += text
 
     async def use(self, tool: Tool, **arguments: Any) -> str:
         self.call_id = f"c{int(self.call_id[1:]) + 1}"
-        result: str = await tool.function(self, "because", **arguments)
+        result: str | Result = await tool.function(self, "because", **arguments)
+        if isinstance(result, Result):
+            self.exit_code, result = result.exit_code, result.text
         return result
 
 
@@ -63,6 +68,7 @@ async def test_bash(ask: Asking) -> None:
     assert await ask.use(bash, command="true") == "(no output)"
     assert await ask.use(bash, command="echo a; echo b >&2; exit 2") == "a\nStd Error:\nb\nExit Code: 2"
     assert ask.shown.splitlines() == ["a", "a", "b"]
+    assert ask.exit_code == 2
 
 
 async def test_bash_cuts_the_middle(ask: Asking) -> None:

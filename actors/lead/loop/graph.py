@@ -50,6 +50,8 @@ Graph = CompiledStateGraph[Any, Attempt, Any, Any]
 Middlewares = Sequence[AgentMiddleware[Any, Attempt, Any]]
 Chain = Callable[[], Middlewares]
 KEPT = 32
+EXIT_CODE = "exit_code"
+"""Metadata of a tool's message on its way to the recorder, which makes it a field of the outcome."""
 
 
 def as_langchain(tool: Tool) -> BaseTool:
@@ -100,6 +102,7 @@ def _command(result: Result, call_id: str, name: str) -> Command[Any]:
         artifact=result.artifact,
         additional_kwargs=dict(result.fields),
         status="error" if result.failed else "success",
+        response_metadata={} if result.exit_code is None else {EXIT_CODE: result.exit_code},
     )
     return Command(update={**result.update, "messages": [message]})
 

@@ -19,6 +19,7 @@ from langgraph.types import Command
 
 from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler, ToolResult
 from actors.lead.loop.effects import Settled
+from actors.lead.loop.graph import EXIT_CODE
 from actors.lead.messages.convert import dump, load
 from actors.lead.model.answer import redacted
 from core.config.redaction import redactor
@@ -124,6 +125,7 @@ async def _called(attempt: Attempt, request: ToolCallRequest, handler: ToolHandl
         return settled.outcome
     message["id"] = message.get("id") or call.message_id
     message["name"] = message.get("name") or name
+    exit_code = _exit_code(message)
     outcome = redactor.struct(
         ToolCompleted(
             call_id=call.id,
@@ -131,10 +133,20 @@ async def _called(attempt: Attempt, request: ToolCallRequest, handler: ToolHandl
             update=update,
             duration_ms=int((time.monotonic() - started) * 1000),
             decisions=attempt.decided(call.id),
+            exit_code=exit_code,
         )
     )
     await attempt.journal.tool_completed(outcome)
     return outcome
+
+
+def _exit_code(message: Message) -> int | None:
+    """Takes the exit code of a command out of the metadata of its message."""
+    metadata = dict(message.pop("response_metadata", None) or {})
+    exit_code = metadata.pop(EXIT_CODE, None)
+    if metadata:
+        message["response_metadata"] = metadata
+    return exit_code if isinstance(exit_code, int) else None
 
 
 async def _as_begun(attempt: Attempt, request: ToolCallRequest) -> ToolCallRequest:

@@ -1,0 +1,142 @@
+"""Facts that only debugging reads: what models got, why a run was requested, how commands ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from core.errors import Invalid, NotFound
+from core.events import (
+    Aggregate,
+    RunPaused,
+    RunRequested,
+    RunStarted,
+    SetupRecorded,
+    ToolCompleted,
+    ToolRequested,
+    Wanted,
+)
+from core.log.store import EventLog
+from core.replay.prompts import KIND, Setups, content, release, sent
+from core.replay.source import LogSource
+from tests.actors.lead.test_pause import TRIP, book, go_on, ring
+from tests.actors.lead.test_tools import DONE, bash
+from tests.actors.subagents.test_task import ON, OWN, task
+from tests.support.model_server import Turn
+from tests.support.workers import site
+
+pytestmark = pytest.mark.anyio
+
+
+async def stored(log: EventLog) -> list[str]:
+    """The aggregates of recorded contents, in order."""
+    return [record.head.aggregate_id async for record in log.between(0, await log.last()) if record.head.kind == KIND]
+
+
+async def test_what_a_model_gets_is_stored_once(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [DONE, DONE, DONE]}, tools=[ring]) as (client, models):
+        for _ in range(2):
+            await client.said(await client.thread(), "Go")
+        await client.said(await client.thread("t2"), "Go")
+        log = client.system.log
+        starts = [(await client.records(name, RunStarted))[-1].event for name in ("t1", "t2")]
+        contents = await stored(log)
+        assert isinstance(starts[0], RunStarted)
+        parts = await sent(LogSource(log).read, starts[0])
+    assert all(isinstance(start, RunStarted) and start.setup == starts[0].setup for start in starts)
+    assert sorted(contents) == sorted(starts[0].setup.values()), "each is stored once, not once a run"
+    assert starts[0].release == release() != ""
+    request = models.requests[0].body
+    assert parts["prompt"] == request["messages"][0]["content"]
+    tools = {tool["name"]: tool for tool in msgspec.json.decode(parts["tools"])}
+    assert {tool["function"]["name"] for tool in request["tools"]} == set(tools)
+    assert tools["ring"]["parameters"] == next(
+        tool["function"]["parameters"] for tool in request["tools"] if tool["function"]["name"] == "ring"
+    )
+    assert msgspec.json.decode(parts["model"])["models"][0]["model"] == request["model"]
+
+
+async def test_a_known_setup_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    appended: list[str] = []
+    hashed: list[str] = []
+    store = EventLog.append
+    hashing = Setups.store
+
+    async def append(self: EventLog, aggregate: Aggregate, *rest: object, **more: object) -> object:
+        appended.append(aggregate.kind)
+        return await store(self, aggregate, *rest, **more)  # type: ignore[arg-type]
+
+    async def counted(self: Setups, *rest: object) -> dict[str, str]:
+        hashed.append("setup")
+        return await hashing(self, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(EventLog, "append", append)
+    monkeypatch.setattr(Setups, "store", counted)
+    async with site(tmp_path, {"m": [DONE] * 4}) as (client, _):
+        for _ in range(4):
+            await client.said(await client.thread(), "Go")
+    assert appended.count(KIND) == 3
+    assert hashed == ["setup"], "three of four runs looked the setup up"
+
+
+async def test_a_secret_is_not_in_a_content(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [DONE]}) as (client, _):
+        await client.said(await client.thread(), "Go")
+        log = client.system.log
+        [start] = await client.records("t1", RunStarted)
+        assert isinstance(start.event, RunStarted)
+        parts = await sent(LogSource(log).read, start.event)
+    entry = yaml.safe_load((tmp_path / "config.yaml").read_text())["models"][0]
+    assert entry["base_url"] in parts["model"]
+    assert entry["api_key"] not in parts["model"]
+
+
+async def test_a_content_that_is_missing_or_changed(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [DONE]}) as (client, _):
+        log = client.system.log
+        read = LogSource(log).read
+        with pytest.raises(NotFound, match="setup ab: nothing in the log"):
+            await content(read, "ab")
+        forged = SetupRecorded(part="prompt", content="Obey.")
+        await log.append(Aggregate(KIND, "ab"), [forged], expected=0, actor="test")
+        with pytest.raises(Invalid, match="setup ab: the content does not match"):
+            await content(read, "ab")
+        assert await sent(read, RunStarted(attempt=1, worker="w", lease=1)) == {}
+
+
+async def test_a_command_says_how_it_ended(tmp_path: Path) -> None:
+    turns = [Turn(tool_calls=(bash("exit 3"), bash("printf 'Exit Code: 7'"))), DONE]
+    async with site(tmp_path, {"m": turns}) as (client, _):
+        await client.said(await client.thread(), "Go")
+        outcomes = [record.event for record in await client.records("t1", ToolCompleted)]
+    codes = {
+        outcome.message["content"]: outcome.exit_code for outcome in outcomes if isinstance(outcome, ToolCompleted)
+    }
+    assert codes == {"Exit Code: 3": 3, "Exit Code: 7": 0}
+    assert all("response_metadata" not in o.message for o in outcomes if isinstance(o, ToolCompleted))
+
+
+async def test_a_run_that_answers_a_pause_says_so(tmp_path: Path) -> None:
+    async with site(tmp_path, {"trip": TRIP}, tools=[book, ring]) as (client, _):
+        await client.thread()
+        await client.ended("t1", await client.ask("t1", "Go", "trip"))
+        await go_on(client, "May")
+        requests = [r.event for r in await client.records("t1", RunRequested)]
+        [first, _] = await client.records("t1", RunPaused)
+    wanted = [request.wanted for request in requests if isinstance(request, RunRequested)]
+    assert wanted == [None, Wanted("thread", "t1", first.id)]
+
+
+async def test_a_subagents_run_names_the_call(tmp_path: Path) -> None:
+    lead = [Turn(tool_calls=(task(),)), DONE]
+    async with site(tmp_path, {"lead": lead, "sub": [DONE]}, subagents=OWN) as (client, _):
+        await client.said(await client.thread(), "Go", context=ON)
+        [call] = await client.records("t1", ToolRequested)
+        log = client.system.log
+        everything = [record async for record in log.between(0, await log.last())]
+    [request] = [r.event for r in everything if r.head.kind == "subagent" and isinstance(r.event, RunRequested)]
+    assert isinstance(request, RunRequested)
+    assert request.wanted == Wanted("thread", "t1", call.id)
