@@ -17,6 +17,7 @@ places of events only. The events of an aggregate are then read from their place
 from __future__ import annotations
 
 import hashlib
+import re
 from array import array
 from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
@@ -36,10 +37,13 @@ from core.thread.kinds import KIND, SUBAGENT
 FORMAT = "sika-log/1"
 WORKSPACE = "workspace"
 """Kind of the aggregate of a thread's scans (`core.thread.workspace`)."""
-KINDS = (KIND, SUBAGENT, WORKSPACE)
+SETUP = "setup"
+"""Kind of the logs with what models get besides the conversation (`core.replay.prompts`)."""
+KINDS = (KIND, SUBAGENT, WORKSPACE, SETUP)
 """Kinds of the aggregates that a file may hold."""
 LINE_BYTES = 64 << 20
 """Limit of a line: the longest bodies are those of tools that return images."""
+_TYPE = re.compile(r"[a-z0-9_.]{1,80}")
 _SUM = b',"sum":"'
 _TAIL = len(_SUM) + 64 + len(b'"}\n')
 """Bytes of a line from its sum on."""
@@ -188,7 +192,10 @@ class _Checker:
     def _event(self, line: EventLine) -> None:
         try:
             record = Record(line.seq, bytes(line.event))
-            safe_id(record.aggregate.id, record.aggregate.kind)
+            for name, value in (("id", record.id), ("aggregate", record.aggregate.id), ("run", record.run or "-")):
+                safe_id(value, name)
+            if not _TYPE.fullmatch(record.type):
+                raise Invalid(f"type: {record.type[:40]!r}")
         except Invalid as error:
             raise self._invalid(str(error)) from error
         aggregate = record.aggregate
@@ -230,18 +237,25 @@ class Archive:
     @classmethod
     def _open(cls, path: Path, passphrase: str | None) -> Archive:
         archive = cls(path, opened(path, passphrase))
-        for offset, line in checked(path.name, archive._file):
+        try:
+            archive._index()
+        except BaseException:
+            archive.close()
+            raise
+        return archive
+
+    def _index(self) -> None:
+        for offset, line in checked(self.path.name, self._file):
             match line:
                 case Header():
-                    archive.header = line
+                    self.header = line
                 case EventLine():
                     aggregate = Record(line.seq, bytes(line.event)).aggregate
-                    archive._places.setdefault(aggregate, array("Q")).append(offset)
+                    self._places.setdefault(aggregate, array("Q")).append(offset)
                 case BlobLine():
-                    archive._blobs[line.sha256] = offset
+                    self._blobs[line.sha256] = offset
                 case End():
-                    archive.end = line
-        return archive
+                    self.end = line
 
     def close(self) -> None:
         self._file.close()
@@ -333,11 +347,15 @@ def opened(path: Path, passphrase: str | None = None) -> BinaryIO:
         file = path.open("rb")
     except OSError as error:
         raise NotFound(f"{path}: {error.strerror}") from error
-    if not sealed.is_sealed(file):
-        return file
-    if passphrase is None:
-        raise Invalid(f"{path.name}: is encrypted, and needs its passphrase (--passphrase, or SIKA_PASSPHRASE)")
-    return sealed.reader(path.name, file, passphrase)
+    try:
+        if not sealed.is_sealed(file):
+            return file
+        if passphrase is None:
+            raise Invalid(f"{path.name}: is encrypted, and needs its passphrase (--passphrase, or SIKA_PASSPHRASE)")
+        return sealed.reader(path.name, file, passphrase)
+    except BaseException:
+        file.close()
+        raise
 
 
 def checked(name: str, file: BinaryIO) -> Iterator[tuple[int, Line]]:

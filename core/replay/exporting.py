@@ -13,8 +13,8 @@ import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Blob, Record, SubagentStarted
-from core.replay.archive import WORKSPACE, FileLine, Header, Writer
+from core.events import Aggregate, Blob, Record, RunStarted, SubagentStarted
+from core.replay.archive import SETUP, WORKSPACE, FileLine, Header, Writer
 from core.replay.redact import Redaction
 from core.replay.sealed import Sealer
 from core.thread.kinds import KIND, SUBAGENT
@@ -135,10 +135,19 @@ async def _all(reader: Reader, root: Aggregate) -> AsyncIterator[Record]:
     while waiting:
         async for record in reader.stored(waiting.pop(0)):
             yield record
-            if isinstance(record.event, SubagentStarted):
-                called = Aggregate(SUBAGENT, record.event.subagent)
-                waiting += [called] if called not in seen else []
-                seen.add(called)
+            for needed in _needed(record):
+                waiting += [needed] if needed not in seen else []
+                seen.add(needed)
+
+
+def _needed(record: Record) -> list[Aggregate]:
+    """Returns the logs to which an event refers: a subagent, what the model got besides the conversation."""
+    match record.event:
+        case SubagentStarted(subagent=subagent):
+            return [Aggregate(SUBAGENT, subagent)]
+        case RunStarted(setup=setup):
+            return [Aggregate(SETUP, sha256) for sha256 in setup.values()]
+    return []
 
 
 async def _whole(reader: Reader, record: Record, scope: Scope) -> bytes:
@@ -155,7 +164,10 @@ async def _lines(reader: Reader, writer: Writer, record: Record, scope: Scope) -
             record = _claim(record, body)
         yield writer.blob(body)
     elif redaction is not None:
-        record = _with(record, redaction.event(record.raw))
+        raw = redaction.event(record.raw)
+        if record.aggregate.kind == SETUP and raw != record.raw:
+            return  # its name is the hash of what it says
+        record = _with(record, raw)
     yield writer.event(record)
 
 
@@ -208,8 +220,7 @@ def _files(folder: Path) -> Iterator[FileLine]:
                 while data := opened.read(PIECE_BYTES):
                     size += len(data)
                     if count > MOST_FILES or size > MOST_FILE_BYTES:
-                        raise Invalid(
-                            f"{path}: more than {MOST_FILES} files or {MOST_FILE_BYTES >> 20} MiB; export without --files"
-                        )
+                        most = f"{MOST_FILES} files or {MOST_FILE_BYTES >> 20} MiB"
+                        raise Invalid(f"{path}: with it there are more than {most}; export without --files")
                     yield FileLine(path=path, offset=offset, data=data)
                     offset += len(data)
