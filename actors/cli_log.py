@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from actors.cli_common import FAILED, OK, Add, count, digest, options_of, story
+from actors.cli_share import files_of, share_commands
 
 if TYPE_CHECKING:
     from core.replay.source import Source
@@ -47,16 +48,24 @@ def log_commands(add: Add) -> None:
             subparser.add_argument("--after", type=count, default=0, metavar="SEQ", help="only events after this one")
         if name == "replay":
             subparser.add_argument("--until", type=count, metavar="SEQ", help="only events up to this one")
+    share_commands(add, log)
 
 
 @asynccontextmanager
 async def _source(arguments: argparse.Namespace) -> AsyncIterator[Source]:
-    """Yields what recorded events are read from: the log of the data directory's server."""
-    from actors import compose
-    from core.replay.source import LogSource
+    """Yields what recorded events are read from: the files that the arguments name, or the log of the data directory's
+    server.
+    """
+    async with files_of(arguments) as files:
+        if files and files.complete:
+            yield files
+            return
+        from actors import compose
+        from core.replay.source import LogSource
 
-    async with compose.attach(options_of(arguments)) as system:
-        yield LogSource(system.log)
+        async with compose.attach(options_of(arguments)) as system:
+            files.beside = LogSource(system.log)
+            yield files if files else files.beside
 
 
 async def _log_show(arguments: argparse.Namespace) -> int:

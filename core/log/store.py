@@ -38,12 +38,10 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from core.bus.connection import WRONG_LAST_SEQUENCE, ApiError, Bus, checked
 from core.bus.streams import Stored, direct_get, find, purge
@@ -56,6 +54,10 @@ from core.log.blobs import Blobs, sha256_of
 from core.log.chain import CHAIN, START, link
 from core.log.erasure import Eraser
 from core.traces import TRACEPARENT
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 log = structlog.get_logger("sika.log")
 

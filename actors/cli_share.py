@@ -1,0 +1,122 @@
+"""The commands `sika log …` that write files of recorded events, and read them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actors.cli_common import OK, Add, Subparsers, options_of
+
+if TYPE_CHECKING:
+    from core.replay.archive import Archive, Archives
+
+PASSPHRASE = "SIKA_PASSPHRASE"
+"""Variable with the passphrase of encrypted files; without it, it is read from the terminal."""
+
+
+def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
+    """Adds the commands to the group `log`."""
+    export = add("export", _export, "write a thread, with all that it called, into a file", log)
+    export.add_argument("thread")
+    export.add_argument("--out", type=Path, metavar="FILE", help="default: THREAD.jsonl")
+    export.add_argument("--redact", action="store_true", help="replace secrets, users and addresses by placeholders")
+    export.add_argument("--blobs", action="store_true", help="the bodies that are too big for the log, too")
+    export.add_argument("--files", action="store_true", help="the files of the thread, too")
+    export.add_argument("--passphrase", action="store_true", help=f"encrypt it; from {PASSPHRASE}, or the terminal")
+    restore = add("import", _import, "append the events of an exported file to the log", log)
+    restore.add_argument("file", type=Path)
+    restore.add_argument("--as", dest="thread", metavar="ID", help="under another id (default: its own)")
+    restore.add_argument("--user", metavar="NAME", help="the owner (default: as recorded)")
+
+
+def file_of(name: str | None) -> tuple[Path, str] | None:
+    """Returns the file that an argument names, and the rest of it: `FILE`, `FILE#2`, `FILE@17`; None for a thread."""
+    for end in ("", "#", "@"):
+        path, mark, rest = name.rpartition(end) if name and end else (name or "", "", "")
+        if path and os.path.isfile(path):
+            return Path(path), mark + rest
+    return None
+
+
+@asynccontextmanager
+async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
+    """Yields the files that the arguments `thread` and `other` name; empty if they name none.
+
+    In place of a file's name, the arguments get the name under which its thread is read.
+    """
+    from core.replay.archive import Archives
+
+    archives = Archives()
+    async with AsyncExitStack() as opened:
+        for name in ("thread", "other"):
+            if file := file_of(getattr(arguments, name, None)):
+                archive = archives.opened(file[0]) or await _open(file[0], opened)
+                setattr(arguments, name, archives.name(archive) + file[1])
+            elif getattr(arguments, name, None):
+                archives.complete = False
+        yield archives
+
+
+async def _open(path: Path, opened: AsyncExitStack) -> Archive:
+    from core.replay import sealed
+    from core.replay.archive import Archive
+
+    with path.open("rb") as file:
+        passphrase = secret(f"passphrase of {path.name}: ") if sealed.is_sealed(file) else None
+    archive = await Archive.open(path, passphrase)
+    opened.callback(archive.close)
+    return archive
+
+
+def secret(prompt: str) -> str:
+    """Returns the passphrase, from the environment or the terminal. Raises `Invalid` if it is empty."""
+    from getpass import getpass
+
+    from core.errors import Invalid
+
+    text = os.environ.get(PASSPHRASE)
+    if text is None:
+        text = getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not text:
+        raise Invalid(f"the passphrase is empty; set {PASSPHRASE}, or enter it")
+    return text
+
+
+async def _export(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import share
+    from core.replay.exporting import LogReader
+    from core.replay.source import LogSource, aggregate_of
+
+    passphrase = secret("passphrase of the file: ") if arguments.passphrase else None
+    terms = share.Terms(arguments.redact, arguments.blobs, arguments.files)
+    options = options_of(arguments)
+    async with files_of(arguments) as files:
+        if files:
+            reader, aggregate = files.first, files.first.root
+            line = await share.export(reader, aggregate, arguments.out, terms, passphrase, files.first.header.log)
+        else:
+            async with compose.attach(options) as system:
+                aggregate = await aggregate_of(LogSource(system.log), arguments.thread)
+                identity = await system.log.identity()
+                home, out = options.home, arguments.out
+                line = await share.export(LogReader(system.log), aggregate, out, terms, passphrase, identity, home)
+    print(line)
+    return OK
+
+
+async def _import(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import share
+
+    options = options_of(arguments)
+    async with AsyncExitStack() as opened:
+        archive = await _open(arguments.file, opened)
+        async with compose.attach(options) as system:
+            print(await share.restore(system.log, archive, options.home, arguments.thread, arguments.user))
+    return OK
