@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from actors.cli_common import FAILED, OK, Add, count, digest, options_of, story
-from actors.cli_share import files_of, share_commands
+from actors.cli_share import file_of, files_of, share_commands, verify_file
 
 if TYPE_CHECKING:
     from core.replay.source import Source
@@ -25,13 +25,14 @@ def log_commands(add: Add) -> None:
         ("why", _log_why, "the causes of an event or a call, from the person's message on"),
         ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
         ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@EVENT)"),
-        ("verify", _log_verify, "check that the log is sound"),
+        ("verify", _log_verify, "check that the log, or an exported file, is sound"),
         ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
         subparser = add(name, command, text, log)
         subparser.add_argument("thread", nargs="?" if name == "verify" else None)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
+            subparser.add_argument("--against", metavar="FILE", help="compare it with an earlier export, too")
         if name == "diff":
             subparser.add_argument("other")
             subparser.add_argument("--whole", action="store_true", help="the steps before the first difference, too")
@@ -137,6 +138,8 @@ async def _log_verify(arguments: argparse.Namespace) -> int:
 
     if arguments.all == (arguments.thread is not None):
         raise Invalid("log verify: name a thread, or --all")
+    if arguments.against or file_of(arguments.thread):
+        return await verify_file(arguments)
     async with compose.attach(options_of(arguments)) as system:
         if not arguments.all:
             verdict = await verify(system.log, arguments.thread)

@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors.cli_common import OK, Add, Subparsers, options_of
+from actors.cli_common import FAILED, OK, Add, Subparsers, options_of
+from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from core.replay.archive import Archive, Archives
@@ -66,6 +67,8 @@ async def _open(path: Path, opened: AsyncExitStack) -> Archive:
     from core.replay import sealed
     from core.replay.archive import Archive
 
+    if not path.is_file():
+        raise NotFound(f"{path}: no such file")
     with path.open("rb") as file:
         passphrase = secret(f"passphrase of {path.name}: ") if sealed.is_sealed(file) else None
     archive = await Archive.open(path, passphrase)
@@ -76,8 +79,6 @@ async def _open(path: Path, opened: AsyncExitStack) -> Archive:
 def secret(prompt: str) -> str:
     """Returns the passphrase, from the environment or the terminal. Raises `Invalid` if it is empty."""
     from getpass import getpass
-
-    from core.errors import Invalid
 
     text = os.environ.get(PASSPHRASE)
     if text is None:
@@ -120,3 +121,23 @@ async def _import(arguments: argparse.Namespace) -> int:
         async with compose.attach(options) as system:
             print(await share.restore(system.log, archive, options.home, arguments.thread, arguments.user))
     return OK
+
+
+async def verify_file(arguments: argparse.Namespace) -> int:
+    """Checks a file, or a thread's log against a file."""
+    from channels.terminal import verify
+
+    async with AsyncExitStack() as opened:
+        if file := file_of(arguments.thread):
+            if arguments.against:
+                raise Invalid("--against: compares the log of a thread with a file; two files: sika log diff")
+            verdict = await verify.verify_file(await _open(file[0], opened))
+        else:
+            from actors import compose
+
+            archive = await _open(Path(arguments.against), opened)
+            system = await opened.enter_async_context(compose.attach(options_of(arguments)))
+            verdict = await verify.verify(system.log, arguments.thread)
+            verdict.problems.extend(await verify.compare(system.log, archive))
+    print("\n".join(verdict.lines()))
+    return FAILED if verdict.problems else OK

@@ -12,7 +12,7 @@ import msgspec
 
 from channels.terminal.undecoded import problem_of
 from core.bus.streams import Stored, counts, messages, page
-from core.errors import NotFound, SikaError
+from core.errors import Invalid, NotFound, SikaError
 from core.events import (
     Aggregate,
     Opaque,
@@ -27,6 +27,8 @@ from core.events import (
 from core.ids import safe_id
 from core.log.chain import CHAIN, START, link
 from core.log.store import EventLog
+from core.replay.archive import Archive
+from core.thread.kinds import KIND, SUBAGENT
 from core.thread.state import fold
 
 GUARD = "Nats-Expected-Last-Subject-Sequence"
@@ -111,6 +113,37 @@ async def _verdict(log: EventLog, subject: str, stored: Sequence[Stored]) -> Ver
     notes = [f"passed over, of other versions or extensions: {', '.join(opaque)}"] if opaque else []
     runs = sum(isinstance(record.event, RunRequested) for record in records)
     return Verdict(len(stored), runs, sorted(problems, key=_place), notes)
+
+
+async def verify_file(archive: Archive) -> Verdict:
+    """Checks the logs of a file. Its sums and hashes were checked when it was opened."""
+    problems: list[str] = []
+    records: list[Record] = []
+    for aggregate in archive.aggregates():
+        part = list(await archive.read(aggregate))
+        records += part
+        found = [f"{record.seq}: {problem}" for record in part if (problem := problem_of(record))]
+        if aggregate.kind in (KIND, SUBAGENT):
+            found += _causes(part) + _lives(part) + _calls(part) + _folds(part)
+        problems += [f"{problem} ({aggregate})" if aggregate != archive.root else problem for problem in found]
+    notes = [f"the hash of its last event is {archive.chain(archive.root)}"]
+    notes += ["it was redacted: its hashes are its own, not those of the log"] if archive.header.redacted else []
+    runs = sum(isinstance(record.event, RunRequested) for record in records)
+    return Verdict(len(records), runs, sorted(problems, key=_place), notes)
+
+
+async def compare(log: EventLog, archive: Archive) -> list[str]:
+    """Returns the events of the log that are not as they were when the file was exported. Raises `Invalid`."""
+    if archive.header.redacted:
+        raise Invalid(f"{archive.path.name}: was redacted, and holds no hashes of the log")
+    problems = []
+    for aggregate in archive.aggregates():
+        there = {record.id: record.raw async for record in log.read(aggregate, bodies=False)}
+        async for record in archive.stored(aggregate):
+            if there.get(record.id) != record.raw:
+                how = "was changed" if record.id in there else "is missing"
+                problems.append(f"{record.seq}: {how} since {archive.path.name} was exported ({aggregate})")
+    return problems
 
 
 def _purged(records: Sequence[Record]) -> bool:
