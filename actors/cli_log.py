@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from actors.cli_common import FAILED, OK, Add, count, digest, options_of, story
+from actors.cli_replay import replay_commands
 from actors.cli_share import file_of, files_of, share_commands, verify_file
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ def log_commands(add: Add) -> None:
         ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
         ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@EVENT)"),
         ("verify", _log_verify, "check that the log, or an exported file, is sound"),
-        ("replay", _log_replay, "execute the recorded runs again and compare"),
     ):
         subparser = add(name, command, text, log)
         subparser.add_argument("thread", nargs="?" if name == "verify" else None)
@@ -47,9 +47,8 @@ def log_commands(add: Add) -> None:
             subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
         if name in ("show", "tail"):
             subparser.add_argument("--after", type=count, default=0, metavar="SEQ", help="only events after this one")
-        if name == "replay":
-            subparser.add_argument("--until", type=count, metavar="SEQ", help="only events up to this one")
     share_commands(add, log)
+    replay_commands(add, log)
 
 
 @asynccontextmanager
@@ -155,13 +154,3 @@ async def _log_verify(arguments: argparse.Namespace) -> int:
     counted = f"{len(verdicts)} threads, {events} events, {runs} runs"
     print(f"{unsound} threads have problems, of {counted}" if unsound else f"ok: {counted}")
     return FAILED if unsound else OK
-
-
-async def _log_replay(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal.log import replayed
-
-    async with compose.attach(options_of(arguments)) as system:
-        text, code = replayed(await compose.replay(system, arguments.thread, arguments.until, options_of(arguments)))
-    print(text)
-    return code
