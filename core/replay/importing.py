@@ -214,8 +214,8 @@ def derived(thread: str, old: str) -> str:
         time = uuid.UUID(old)
     except ValueError:
         return str(uuid.uuid5(_SPACE, f"{thread}/{old}"))
-    rest = int.from_bytes(sha256(f"{thread}/{old}".encode()).digest()[:10])
-    return str(uuid.UUID(int=(time.int >> 80 << 80) | rest, version=time.version or 4))
+    rest = int.from_bytes(sha256(f"{thread}/{old}".encode()).digest()[:8]) >> 2
+    return str(uuid.UUID(int=(time.int >> 62 << 62) | rest))
 
 
 def _replaced(value: Any, names: Mapping[str, str]) -> Any:
