@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,10 @@ from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from core.replay.archive import Archive, Archives
+    from core.replay.exporting import Reader
+    from core.replay.pins import Difference
 
+PINNED = "tests/golden/pinned"
 PASSPHRASE = "SIKA_PASSPHRASE"
 """Variable with the passphrase of encrypted files; without it, it is read from the terminal."""
 
@@ -33,6 +37,15 @@ def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     restore.add_argument("file", type=Path)
     restore.add_argument("--as", dest="thread", metavar="ID", help="under another id (default: its own)")
     restore.add_argument("--user", metavar="NAME", help="the owner (default: as recorded)")
+    pin = add("pin", _pin, "write the last run as a test, which fails when it would be decided otherwise", log)
+    pin.add_argument("thread", help="a thread, or an exported file; with --update a pin")
+    pin.add_argument("--name", help="default: the thread's id")
+    pin.add_argument("--until", metavar="EVENT", help="only events up to this one")
+    pin.add_argument("--dir", type=Path, default=Path(PINNED), metavar="DIR", help=f"default: {PINNED}")
+    pin.add_argument("--big", action="store_true", help="even if it has more than 256 KiB")
+    pin.add_argument(
+        "--update", action="store_true", help="show what is decided otherwise, and ask whether to expect it"
+    )
 
 
 def file_of(name: str | None) -> tuple[Path, str] | None:
@@ -99,8 +112,8 @@ async def _export(arguments: argparse.Namespace) -> int:
     options = options_of(arguments)
     async with files_of(arguments) as files:
         if files:
-            reader, aggregate = files.first, files.first.root
-            line = await share.export(reader, aggregate, arguments.out, terms, passphrase, files.first.header.log)
+            file = files.first
+            line = await share.export(file, file.root, arguments.out, terms, passphrase, file.header.log)
         else:
             async with compose.attach(options) as system:
                 aggregate = await aggregate_of(LogSource(system.log), arguments.thread)
@@ -141,3 +154,78 @@ async def verify_file(arguments: argparse.Namespace) -> int:
             verdict.problems.extend(await verify.compare(system.log, archive))
     print("\n".join(verdict.lines()))
     return FAILED if verdict.problems else OK
+
+
+async def _pin(arguments: argparse.Namespace) -> int:
+    if arguments.update:
+        return await _update(arguments)
+    from channels.terminal.pins import TEST, lines
+    from core.replay import pins
+    from core.replay.causes import find
+    from core.replay.exporting import LogReader
+    from core.replay.source import LogSource, aggregate_of, records_of
+
+    if not arguments.dir.is_dir():
+        raise NotFound(f"{arguments.dir}: no such folder; name one with --dir")
+    reader: Reader
+    async with AsyncExitStack() as opened:
+        if file := file_of(arguments.thread):
+            archive = await _open(file[0], opened)
+            reader, aggregate, records = archive, archive.root, await archive.read(archive.root)
+        else:
+            from actors import compose
+
+            system = await opened.enter_async_context(compose.attach(options_of(arguments)))
+            source, reader = LogSource(system.log), LogReader(system.log)
+            aggregate = await aggregate_of(source, arguments.thread)
+            records = await records_of(source, aggregate)
+        until = find(records, arguments.until, aggregate).seq if arguments.until else None
+        path = arguments.dir / f"{arguments.name or aggregate.id}.jsonl"
+        most = None if arguments.big else pins.MOST_BYTES
+        size = await pins.pin(reader, aggregate, records, path, until=until, most=most)
+    if not (test := arguments.dir / "test_pinned.py").exists():
+        test.write_text(TEST)
+    difference = await _difference(path, arguments)
+    if difference is not None:
+        if (difference.now or {}).get("type") == "run.failed":
+            path.unlink()
+            raise Invalid(f"{path}: is not written: {difference.text}")
+        await pins.expect(path, difference)
+    shown = ["; it is decided otherwise today, which is pinned:", *lines(difference)] if difference else [""]
+    print(f"{path}: {size} bytes" + "\n".join(shown))
+    return OK
+
+
+async def _difference(path: Path, arguments: argparse.Namespace) -> Difference | None:
+    from actors.pins import CONFIG, difference
+
+    options = options_of(arguments)
+    if options.config is None and (beside := path.parent / CONFIG).exists():
+        options = replace(options, config=beside)
+    async with AsyncExitStack() as opened:
+        return await difference(await _open(path, opened), options)
+
+
+async def _update(arguments: argparse.Namespace) -> int:
+    """Shows how a pinned run is decided today, and asks whether that is expected from now on."""
+    from channels.terminal.pins import lines
+    from core.replay import pins
+
+    if not (file := file_of(arguments.thread)):
+        raise NotFound(f"{arguments.thread}: no such file")
+    path = file[0]
+    async with AsyncExitStack() as opened:
+        terms = pins.expected(await _open(path, opened))
+    difference = await _difference(path, arguments)
+    mismatch = pins.mismatch(terms, difference)
+    if not mismatch:
+        print(f"{path}: is decided as it was pinned")
+        return OK
+    print(mismatch, *(lines(difference)[1:] if difference else ()), sep="\n")
+    print("Expect this from now on? [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        print("left as it was")
+        return FAILED
+    await pins.expect(path, difference)
+    print(f"{path}: written")
+    return OK

@@ -1,6 +1,6 @@
 """Redaction of exported events: equal secrets become equal placeholders, so that the events fold and replay as before.
 
-What is replaced, by `⟨kind:number⟩`:
+What is replaced, by `⟨kind:number⟩` (users, whose names are ids, by `redacted-user-<number>`):
 1. fields that are annotated as private (`core.events.Private`): users, machines, addresses
 2. the secrets in force (`core.config.redaction`), in all forms in which text holds them
 3. what looks like a secret, or like an e-mail address; and the same text wherever else it stands
@@ -24,7 +24,7 @@ from core.errors import Invalid
 from core.events import ENVELOPE, ApprovalRequested, Event, Json, ModelCompleted, Private, Record, catalogue
 from core.thread.approvals import digest
 
-PLACEHOLDER = re.compile(r"⟨\w+:\d+⟩")
+PLACEHOLDER = re.compile(r"⟨\w+:\d+⟩|redacted-user-\d+")
 EVERYWHERE = 8
 """Length from which a text that looks like a secret is replaced wherever it stands, as of secrets in force."""
 _SECRETS = re.compile(
@@ -87,7 +87,8 @@ class Redaction:
             return text
         kind = self._texts.get(text, kind)
         numbers = self._numbers.setdefault(kind, {})
-        return f"⟨{kind}:{numbers.setdefault(text, len(numbers) + 1)}⟩"
+        number = numbers.setdefault(text, len(numbers) + 1)
+        return f"redacted-user-{number}" if kind == "user" else f"⟨{kind}:{number}⟩"
 
     def _replaced(self, raw: bytes, replace: Replace) -> Json:
         event: Json = msgspec.json.decode(raw)
