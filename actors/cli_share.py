@@ -15,7 +15,10 @@ from actors.cli_common import FAILED, OK, Add, Subparsers, options_of
 from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from core.replay.archive import Archive, Archives
+    from anyio.abc import TaskStatus
+    from anyio.streams.memory import MemoryObjectSendStream
+
+    from core.replay.archive import Archive, Archives, ExchangeLine
     from core.replay.exporting import Reader
     from core.replay.pins import Difference
 
@@ -46,6 +49,14 @@ def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     pin.add_argument(
         "--update", action="store_true", help="show what is decided otherwise, and ask whether to expect it"
     )
+    serve = add("serve-recorded", _serve_recorded, "serve a model that answers from a file (OpenAI's protocol)", log)
+    serve.add_argument("file", type=Path)
+    record = add("record", _record, "pass requests on to a model, and write them with their answers into a file", log)
+    record.add_argument("file", type=Path)
+    record.add_argument("--upstream", required=True, metavar="URL", help="of the model, before /chat/completions")
+    for command in (serve, record):
+        command.add_argument("--host", default="127.0.0.1")
+        command.add_argument("--port", type=int, default=0, help="default: a free one")
 
 
 def file_of(name: str | None) -> tuple[Path, str] | None:
@@ -229,3 +240,50 @@ async def _update(arguments: argparse.Namespace) -> int:
     await pins.expect(path, difference)
     print(f"{path}: written")
     return OK
+
+
+async def _serve_recorded(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from adapters.models.recorded import answering, serving
+    from core.replay.exchanges import Recording
+
+    async with AsyncExitStack() as opened:
+        recording = await Recording.of(await _open(arguments.file, opened))
+        url = await opened.enter_async_context(serving(answering(recording), arguments.host, arguments.port))
+        print(f"{url}  {len(recording.exchanges)} answers of {arguments.file}", flush=True)
+        await anyio.sleep_forever()
+    return OK
+
+
+async def _record(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from adapters.models.recorded import recording, serving
+    from channels.terminal.share import recorded
+    from core.replay.archive import ExchangeLine
+    from core.replay.exporting import write
+
+    send, receive = anyio.create_memory_object_stream[ExchangeLine](0)
+    async with (
+        receive,
+        serving(recording(arguments.upstream.rstrip("/"), send.send), arguments.host, arguments.port) as url,
+        anyio.create_task_group() as tasks,
+    ):
+        await tasks.start(_close_when_stopped, send)
+        print(f"{url}  recording into {arguments.file}; Ctrl-C ends it", flush=True)
+        size = await write(arguments.file, recorded(receive))
+    print(f"{arguments.file}: {size} bytes")
+    return OK
+
+
+async def _close_when_stopped(stream: MemoryObjectSendStream[ExchangeLine], *, task_status: TaskStatus[None]) -> None:
+    import signal
+
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            stream.close()
+            return

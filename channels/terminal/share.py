@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +11,7 @@ from core.errors import Invalid, NotFound
 from core.events import Aggregate, ThreadCreated, ThreadPruned
 from core.ids import now
 from core.paths import thread_root
-from core.replay.archive import FORMAT, Archive, Header
+from core.replay.archive import FORMAT, Archive, ExchangeLine, Header, Writer
 from core.replay.exporting import Reader, Scope, lines, write
 from core.replay.prompts import release
 from core.replay.redact import Redaction
@@ -83,3 +84,12 @@ async def restore(log: EventLog, archive: Archive, home: Path, thread: str | Non
     facts += [f"{written} files"] if written else []
     facts += [f"{kept} files were there and stay"] if kept else []
     return one_line(f"thread {result.thread}: {', '.join(facts)}", 300)
+
+
+async def recorded(exchanges: AsyncIterable[ExchangeLine]) -> AsyncIterator[bytes]:
+    """Yields the lines of a file of exchanges with a model, as they come."""
+    writer = Writer()
+    yield writer.line(Header(format=FORMAT, sika=release(), thread="recording", at=now()))
+    async for exchange in exchanges:
+        yield writer.line(exchange)
+    yield writer.end()

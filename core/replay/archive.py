@@ -95,6 +95,13 @@ class FileLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag=
     """The reason why there is no `data`."""
 
 
+class ExchangeLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="exchange"):
+    """A conversation that was sent to a model, and the answer (`core.replay.exchanges`)."""
+
+    conversation: list[Json]
+    answer: Json
+
+
 class Part(msgspec.Struct, frozen=True):
     """An aggregate of a file: the number of its events, and the hash of the last one."""
 
@@ -112,7 +119,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="end"
     """Numbers of distinct values that were replaced, by their kind."""
 
 
-Line = Header | EventLine | BlobLine | FileLine | End
+Line = Header | EventLine | BlobLine | FileLine | ExchangeLine | End
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 _encoder = msgspec.json.Encoder()
 
@@ -124,7 +131,7 @@ class Writer:
         self._sum = START
         self._parts: dict[Aggregate, tuple[int, str]] = {}
 
-    def line(self, line: Header | BlobLine | FileLine | EventLine | End) -> bytes:
+    def line(self, line: Line) -> bytes:
         body = _encoder.encode(line)[:-1]
         self._sum = _sum_of(self._sum, body)
         return body + _SUM + self._sum.encode() + b'"}\n'
@@ -231,6 +238,7 @@ class Archive:
         self._places: dict[Aggregate, array[int]] = {}
         """Offsets of the events in the file."""
         self._blobs: dict[str, int] = {}
+        self._has_exchanges = False
 
     @classmethod
     async def open(cls, path: Path, passphrase: str | None = None) -> Archive:
@@ -257,6 +265,8 @@ class Archive:
                     self._places.setdefault(aggregate, array("Q")).append(offset)
                 case BlobLine():
                     self._blobs[line.sha256] = offset
+                case ExchangeLine():
+                    self._has_exchanges = True
                 case End():
                     self.end = line
 
@@ -305,6 +315,10 @@ class Archive:
         if body := await anyio.to_thread.run_sync(self.body, record.head.blob.sha256):
             return body
         raise Invalid(f"{self.path.name}: event {record.seq}: its body is not in the file")
+
+    def exchanges(self) -> list[ExchangeLine]:
+        """Returns the exchanges with a model that the file holds besides its events."""
+        return [line for line in self.lines() if isinstance(line, ExchangeLine)] if self._has_exchanges else []
 
     def chain(self, aggregate: Aggregate) -> str | None:
         """Returns the last hash of an aggregate; None for one that the file does not hold."""
