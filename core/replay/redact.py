@@ -77,9 +77,10 @@ class Redaction:
         return self._text(text, self._placeholder)
 
     def _collect(self, kind: str, text: str) -> str:
-        if len(text) >= EVERYWHERE and text != HIDDEN and text not in self._texts:
-            self._texts[text] = kind
-            (self._found if kind == "secret" else self._names).add(text)
+        for value in {text, text.rpartition(":")[2]}:  # the password of `user:password`, too
+            if len(value) >= EVERYWHERE and value != HIDDEN and value not in self._texts:
+                self._texts[value] = kind
+                (self._found if kind == "secret" else self._names).add(value)
         return text
 
     def _placeholder(self, kind: str, text: str) -> str:
