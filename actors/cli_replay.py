@@ -39,6 +39,10 @@ def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     )
     replay.add_argument("--processes", type=int, metavar="N", help="with --all: processes (default: one per core)")
     _add_whatif(add, log)
+    fork = add("fork", _fork, "make a thread of its own of a thread as it was at a moment", log)
+    fork.add_argument("thread")
+    fork.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept")
+    fork.add_argument("--id", metavar="ID", help="the id of the new thread (default: a new one)")
 
 
 def _period(text: str) -> timedelta:
@@ -186,3 +190,22 @@ def _text(option: str, path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+async def _fork(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from actors.forks import fork_thread
+    from core.ids import uuid7
+    from core.replay.causes import find
+    from core.replay.source import LogSource, aggregate_of, records_of
+
+    options = options_of(arguments)
+    async with compose.attach(options) as system:
+        source = LogSource(system.log)
+        aggregate = await aggregate_of(source, arguments.thread)
+        at = find(await records_of(source, aggregate), arguments.at, aggregate).seq
+        forked = await fork_thread(system.threads, source, options.home, aggregate, at, arguments.id or uuid7())
+    print(f"thread {forked.thread}" if forked.new else f"thread {forked.thread} is there already")
+    for text in forked.not_restored:
+        print(f"  not restored  {text}")
+    return OK
