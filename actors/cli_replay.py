@@ -31,7 +31,7 @@ def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     replay.add_argument("--until", metavar="EVENT", help="only events up to this one")
     replay.add_argument(
         "--break", action="append", default=[], dest="breakpoints", metavar="'TYPE FIELD=VALUE …'",
-        help="stop at such steps, as 'tool.requested name=bash'; ''step'' stops at each",
+        help="stop at such steps, as 'tool.requested name=bash'; 'step' stops at each",
     )  # fmt: skip
     replay.add_argument("--all", action="store_true", help="every recorded thread")
     replay.add_argument(
