@@ -303,7 +303,7 @@ async def _reader(options: Options, config: Config, endpoint: Endpoint) -> Async
         yield running
 
 
-def _limits(config: Config) -> Limits:
+def sandbox_limits(config: Config) -> Limits:
     sandbox = config.sandbox
     return Limits(
         bash_timeout=sandbox.timeout_seconds,
@@ -425,7 +425,7 @@ def _load(
         "documents": LocalDocuments(options.home, unconfined=lambda: source.current().uploads.convert_unconfined),
         "workspace": LocalWorkspace(options.home),
         "provider": provider,
-        "limits": _limits(source.current()),
+        "limits": sandbox_limits(source.current()),
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from actors import compose, rehearsal, rehearsal_all
+from actors.whatif import WhatIf
+from channels.terminal.debugger import Prompt
 from channels.terminal.replay import summary
+from channels.terminal.text import Style
 from core.bus.connection import Endpoint
 from core.errors import Invalid
-from core.events import ToolCompleted, ToolRequested
+from core.events import Aggregate, Record, ToolCompleted, ToolRequested
 from core.replay.breakpoints import Breakpoint
 from core.replay.debugger import Debugger, Decision, Moment, edited
 from core.replay.source import LogSource
+from core.replay.whatif import Changes
 from tests.actors.lead.test_tools import bash
+from tests.golden import stories
 from tests.support.model_server import Turn
 from tests.support.workers import Client, site
 
@@ -101,13 +108,24 @@ async def test_an_edited_outcome_shows_whether_policies_decide_otherwise(tmp_pat
         edited(record, "id", "other")
 
 
+async def test_the_end_of_the_input_ends_the_replay(tmp_path: Path) -> None:
+    async with recorded(tmp_path) as client:
+        with anyio.CancelScope() as scope:
+            prompt = Prompt(scope, Style(), lambda line: None, lambda: "")
+            look = Debugger([], prompt.ask).look
+            await rehearsal.replay(LogSource(client.system.log), "t1", None, options(tmp_path), look=look)
+    assert scope.cancelled_caught
+
+
 async def test_all_threads_in_processes(tmp_path: Path) -> None:
     async with recorded(tmp_path) as client:
         for thread in ("t2", "t3"):
             await client.said(await client.thread(thread), "Go", "m")
         await client.thread("empty")
         token = (tmp_path / "secrets" / "nats_token").read_text().strip()
-        place = Endpoint(client.system.bus.nc.connected_url.geturl(), token=token)
+        url = client.system.bus.nc.connected_url
+        assert url is not None
+        place = Endpoint(url.geturl(), token=token)
         shown: list[tuple[int, int]] = []
         parts = await rehearsal_all.replay_all(options(tmp_path), place, None, 2, lambda *done: shown.append(done))
     lines, differing = summary(parts)
@@ -131,8 +149,6 @@ async def test_commands(tmp_path: Path) -> None:
         assert "Traceback" not in err
         return code, (out + err).splitlines()
 
-    code, lines = await run("t1")
-    assert (code, lines[0]) == (0, f"{UNDER}: 7 steps in 1 runs")
     code, lines = await run("t1", "--until", identity)
     assert (code, lines[0].partition(":")[0]) == (0, "same so far under another prompt, 1 of the runs unfinished")
     stop = ("--break", "tool.requested args.command~two")
@@ -140,12 +156,69 @@ async def test_commands(tmp_path: Path) -> None:
     assert lines[0].startswith("#")
     assert "Again." in lines
     assert lines[-2] == f"{UNDER}: 7 steps in 1 runs"
-    assert (await run("t1", *stop))[1][-1] == "the replay was ended at a breakpoint"
-    assert (await run("t1", "--all"))[0] == 2
+
+    live = ("--at", identity, "--set", "models=[]", "--model", "demo", "--samples", "2", "--json")
+    code, out, err = await sika(tmp_path, "log", "whatif", "t1", *live)
+    assert (code, len(json.loads(out)["samples"])) == (0, 2), err
+    assert err.startswith("0 model calls up to the fork point; then about ")
+    code, out, _ = await sika(tmp_path, "log", "fork", "t1", "--at", identity, "--id", "t9")
+    assert (code, out.splitlines()[0]) == (0, "thread t9")
 
     config = tmp_path / "config.yaml"
     config.write_text(config.read_text()[:-1] + ', "approvals": [{"tool": "bash", "match": "two", "text": "Two?"}]}')
     code, lines = await run("--all", "--since", "7d")
     assert code == 1
     assert any(line.startswith("  DIFFERENT at #") for line in lines), lines
-    assert lines[-1].startswith("1 threads: 1 different; 1 runs, ")
+    assert lines[-1].startswith("1 threads: 1 different, 1 left out; 1 runs, ")
+
+
+# ── without a server ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Recording:
+    """Events of a file: a source without a server."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+
+    async def read(self, aggregate: Aggregate) -> Sequence[Record]:
+        return [record for record in self._records if record.aggregate == aggregate]
+
+    async def threads(self) -> AsyncIterator[Aggregate]:
+        yield self._records[0].aggregate
+
+    async def events(self) -> AsyncIterator[Record]:
+        for record in self._records:
+            yield record
+
+    async def last(self) -> Aggregate:
+        return self._records[0].aggregate
+
+
+@pytest.mark.parametrize("name", sorted(stories.STORIES))
+async def test_recorded_threads_are_replayed_step_by_step_without_a_server(name: str, tmp_path: Path) -> None:
+    """Subagents, failed models with their retries, an approval, pauses and a question: each is a step to stop at."""
+    moments: list[Moment] = []
+
+    async def ask(moment: Moment) -> Decision:
+        moments.append(moment)
+        return Decision(moment.record, step=True)
+
+    records = stories.load(name)
+    source, configured = Recording(records), stories.configured(name, tmp_path / "config.yaml")
+    at_work = compose.Options(tmp_path, configured)
+    report = await rehearsal.replay(source, records[0].aggregate.id, None, at_work, look=Debugger([], ask).look)
+    assert report.divergence is None
+    assert len(moments) == report.steps > 0
+    sequences = [moment.record.seq for moment in moments]
+    assert len(set(sequences)) == len(sequences)
+
+
+async def test_a_recorded_thread_goes_on_without_a_server(tmp_path: Path) -> None:
+    records = stories.load("commands")
+    configured = stories.configured("commands", tmp_path / "config.yaml")
+    source, at_work = Recording(records), compose.Options(tmp_path, configured)
+    whatif = WhatIf(source, at_work, Changes(message="Thanks"))
+    result = await whatif.run(await whatif.point(records[0].aggregate.id, records[-1].seq))
+    assert result.samples[0].future.end == "run.completed"
+    assert result.not_restored == ["all files: the thread's directory is not here"]

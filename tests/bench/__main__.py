@@ -34,6 +34,7 @@ from tests.bench.sections import (
     long,
     memory,
     recall,
+    replay_runs,
     runs,
     streams,
     subagents,
@@ -62,6 +63,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "subagents": ("A subagent beside a nested agent", subagents.subagents),
     "fanout": ("A batch of prompts beside a bare loop", fanout.fanout),
     "title": ("A title's effect on the first run", titles.titles),
+    "replay-runs": ("Recorded runs replayed", replay_runs.replay_runs),
     "fold": ("The log, folded and replayed", long.fold_speed),
 }
 _HEAD = ("", "value", "target", "", "ours", "bare", "sqlite", "")

@@ -235,3 +235,24 @@ async def test_a_call_without_an_end_is_not_called_identical(tmp_path: Path) -> 
         [first, *_] = await client.records("t1", ToolRequested)
         report = await again(client, lambda event: event, until=first.seq)
     assert (report.divergence, report.runs, report.unfinished) == (None, 1, 1)
+
+
+async def test_a_run_that_was_steered(tmp_path: Path) -> None:
+    """The message came while a call was made, and is taken in at the same place again."""
+    clients: list[Client] = []
+
+    @tool(effect="once")
+    async def poke(ctx: ToolContext) -> str:
+        """Tell the agent something else meanwhile."""
+        message = {"type": "human", "id": "steer-1", "content": "Hurry."}
+        await clients[0].system.intake.steer(ctx.thread, ctx.run, message)
+        return "ok"
+
+    turns = [Turn(tool_calls=(ToolCall("poke", {}),)), Turn(text="Done.")]
+    async with site(tmp_path, {"m": turns}, tools=[poke]) as (client, _):
+        clients.append(client)
+        messages = await client.said(await client.thread(), "Go", "m")
+        lead = loop(client.system.log, [poke])
+        report = await replay(LogSource(client.system.log).read, "t1", None, lead.execute)
+    assert "Hurry." in [message["content"] for message in messages]
+    assert (report.divergence, report.runs, report.steps) == (None, 1, 4)
