@@ -41,14 +41,20 @@ def options_of(arguments: argparse.Namespace) -> Options:
     )
 
 
-def story() -> Story:
+def width() -> int:
+    """Returns the width of the terminal; in a pipe, that of lines that are not cut."""
     import shutil
 
-    from channels.terminal.story import WIDTH, Story
+    from channels.terminal.story import UNCUT
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
+
+
+def story() -> Story:
+    from channels.terminal.story import Story
     from channels.terminal.text import style_of
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-    return Story(style_of(sys.stdout), width)
+    return Story(style_of(sys.stdout), width())
 
 
 def digest() -> Digest:
@@ -61,4 +67,4 @@ def digest() -> Digest:
 def count(text: str) -> int:
     if text.isdecimal():
         return int(text)
-    raise argparse.ArgumentTypeError(f"a sequence is a number, got {text!r}")
+    raise argparse.ArgumentTypeError(f"a count is a number, got {text!r}")

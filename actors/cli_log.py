@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from actors.cli_common import FAILED, OK, Add, count, digest, options_of, story
+from actors.cli_common import FAILED, OK, Add, Subparsers, count, digest, options_of, story, width
 from actors.cli_replay import replay_commands
 from actors.cli_share import file_of, files_of, share_commands, verify_file
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from core.replay.source import Source
 
 
+THREAD = "a thread's id, the beginning of one, @last, or subagent/ID; or an exported file"
+
+
 def log_commands(add: Add) -> None:
-    """Adds the group `log`."""
+    """Adds the group `log`, and `sql`."""
     log = add("log", None, "look into a thread's log").add_subparsers(required=True, metavar="WHAT")
+    _overviews(add, log)
     for name, command, text in (
-        ("show", _log_show, "the events, one line each"),
+        ("show", _log_show, "the steps, one line each; or one event in full"),
         ("tail", _log_tail, "the events, and new ones as they come"),
         ("state", _log_state, "the state they fold to"),
         ("why", _log_why, "the causes of an event or a call, from the person's message on"),
@@ -29,7 +36,7 @@ def log_commands(add: Add) -> None:
         ("verify", _log_verify, "check that the log, or an exported file, is sound"),
     ):
         subparser = add(name, command, text, log)
-        subparser.add_argument("thread", nargs="?" if name == "verify" else None)
+        subparser.add_argument("thread", nargs="?" if name == "verify" else None, help=THREAD)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
             subparser.add_argument("--against", metavar="FILE", help="compare it with an earlier export, too")
@@ -44,11 +51,47 @@ def log_commands(add: Add) -> None:
         if name in ("show", "tail", "state", "why", "tree", "diff"):
             subparser.add_argument("--json", action="store_true")
         if name == "show":
-            subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
+            _of_show(subparser)
         if name in ("show", "tail"):
-            subparser.add_argument("--after", type=count, default=0, metavar="SEQ", help="only events after this one")
+            subparser.add_argument("--after", type=count, default=0, metavar="EVENT", help="only events after this one")
     share_commands(add, log)
     replay_commands(add, log)
+
+
+def _of_show(subparser: argparse.ArgumentParser) -> None:
+    subparser.add_argument("place", nargs="?", metavar="EVENT|CALL", help="this event in full")
+    subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
+    subparser.add_argument("--events", action="store_true", help="a line for each event")
+    subparser.add_argument("--errors", action="store_true", help="only what went wrong, also commands that failed")
+    subparser.add_argument("--type", action="append", default=[], metavar="TYPE", help="only this type: tool.*")
+    subparser.add_argument("--grep", metavar="REGEX", help="only events with this text")
+    subparser.add_argument("--run", metavar="RUN", help="only this run: a number from 1, or the beginning of its id")
+    subparser.add_argument("--until", metavar="EVENT", help="only events up to this one")
+
+
+def _overviews(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
+    """Adds the commands over all threads."""
+    lists, finds = add("list", _log_list, "the threads, newest first", log), add("find", _log_find, "events", log)
+    finds.add_argument("text", nargs="?", metavar="REGEX", help="text of the event")
+    finds.add_argument("--type", action="append", default=[], metavar="TYPE", help="a type, or a pattern: tool.*")
+    finds.add_argument("--tool", default="", help="calls of this tool")
+    finds.add_argument("--seconds", type=float, default=0.0, help="that took at least so long")
+    finds.add_argument("--cost", type=float, default=0.0, help="model calls that cost at least so much")
+    finds.add_argument("--until", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
+    lists.add_argument("--status", default="", help="of the last run: success, paused, error, interrupted, running …")
+    lists.add_argument("--text", default="", help="in the title or the first message")
+    for subparser in (lists, finds):
+        subparser.add_argument("--user", default="")
+        subparser.add_argument("--model", default="")
+        subparser.add_argument("--errors", action="store_true", help="where something failed")
+        subparser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
+        subparser.add_argument("--limit", type=count, default=100)
+        subparser.add_argument("--json", action="store_true")
+        subparser.add_argument("--in", dest="file", metavar="FILE", help="of an exported file, without a server")
+    sql = add("sql", _sql, "read-only SQL on the read models: threads, runs, usage, metadata, messages")
+    sql.add_argument("query")
+    sql.add_argument("--limit", type=count, default=1000)
+    sql.add_argument("--json", action="store_true", help="one object a row")
 
 
 @asynccontextmanager
@@ -70,11 +113,117 @@ async def _source(arguments: argparse.Namespace) -> AsyncIterator[Source]:
 
 async def _log_show(arguments: argparse.Namespace) -> int:
     from channels.terminal import log
+    from channels.terminal.text import style_of
+    from core.replay.find import Query
+
+    style, raw = style_of(sys.stdout), arguments.json
+    filters = arguments.errors or arguments.type or arguments.grep
+    extent = log.Extent(arguments.run, str(arguments.after), arguments.until)
+    async with _source(arguments) as source:
+        if arguments.place is not None:
+            await log.event(source, arguments.thread, arguments.place, print, raw=raw, style=style)
+        elif raw or arguments.brief or arguments.events or filters:
+            query = Query.of(arguments.grep, types=tuple(arguments.type), errors=arguments.errors)
+            lines = digest() if arguments.brief else story()
+            await log.show(source, arguments.thread, print, extent=extent, raw=raw, story=lines, query=query)
+        else:
+            await log.steps(source, arguments.thread, print, extent=extent, style=style, width=width())
+    return OK
+
+
+async def _log_list(arguments: argparse.Namespace) -> int:
+    from datetime import UTC, datetime
+
+    from channels.terminal import log_list
+    from channels.terminal.text import style_of
+    from core.replay.listing import Filter
+
+    now = datetime.now(UTC)
+    conditions = Filter(
+        user=arguments.user,
+        status=arguments.status,
+        since=_time(arguments.since, now),
+        text=arguments.text,
+        model=arguments.model,
+        errors=arguments.errors,
+    )
+    shape = {"style": style_of(sys.stdout), "width": width(), "limit": arguments.limit, "raw": arguments.json}
+    async with _source(arguments) as source:
+        await log_list.show(source, conditions, print, now=now, **shape)
+    return OK
+
+
+async def _log_find(arguments: argparse.Namespace) -> int:
+    from datetime import UTC, datetime
+
+    from channels.terminal import log_find
+    from channels.terminal.text import style_of
+    from core.config.load import ConfigSource
+    from core.replay.find import Query
+
+    now = datetime.now(UTC)
+    query = Query.of(
+        arguments.text,
+        types=tuple(arguments.type),
+        tool=arguments.tool,
+        errors=arguments.errors,
+        model=arguments.model,
+        user=arguments.user,
+        since=_time(arguments.since, now),
+        until=_time(arguments.until, now),
+        seconds=arguments.seconds,
+        cost=arguments.cost,
+    )
+    models = ConfigSource(arguments.config).current().models
+    prices = {model.name: model.pricing for model in models if model.pricing is not None}
+    shape = {"style": style_of(sys.stdout), "width": width(), "limit": arguments.limit, "raw": arguments.json}
+
+    def write(line: str) -> None:
+        print(line, flush=True)
 
     async with _source(arguments) as source:
-        lines, after = digest() if arguments.brief else story(), arguments.after
-        await log.show(source, arguments.thread, print, after=after, raw=arguments.json, story=lines)
+        hits = await log_find.show(source, query, write, prices=prices, **shape)
+    return OK if hits else FAILED
+
+
+async def _sql(arguments: argparse.Namespace) -> int:
+    import anyio.to_thread
+    import msgspec
+
+    from channels.terminal.text import clean
+    from core.config.load import home
+    from core.views.sql import query
+
+    path = home(arguments.home) / "views.db"
+    table = await anyio.to_thread.run_sync(lambda: query(path, arguments.query, limit=arguments.limit))
+    if not arguments.json:
+        print("\t".join(table.columns))
+    for row in table.rows:
+        if arguments.json:
+            print(msgspec.json.encode(dict(zip(table.columns, row, strict=True)), enc_hook=str).decode())
+        else:
+            print("\t".join("" if value is None else " ".join(clean(str(value)).split()) for value in row))
+    more = f"; there are more than {arguments.limit} rows (--limit)" if table.more else ""
+    print(f"{len(table.rows)} rows, as of event {table.position} of the log{more}", file=sys.stderr)
     return OK
+
+
+def _time(text: str, now: datetime) -> str:
+    """Returns a time as events have it, of an ISO time or an age. Raises `Invalid`."""
+    from datetime import UTC, datetime, timedelta
+
+    from core.errors import Invalid
+
+    if not text:
+        return ""
+    if age := re.fullmatch(r"(\d{1,6})(min|h|d)", text):
+        units = {"min": "minutes", "h": "hours", "d": "days"}
+        return (now - timedelta(**{units[age[2]]: int(age[1])})).isoformat()
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Invalid(f"{text!r}: a time is ISO 8601, or an age such as 90min, 12h, 7d") from error
+    return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC).isoformat()
 
 
 async def _log_tail(arguments: argparse.Namespace) -> int:
@@ -106,7 +255,7 @@ async def _log_why(arguments: argparse.Namespace) -> int:
 
     async with _source(arguments) as source:
         style, place = style_of(sys.stdout), arguments.place
-        await log.why(source, arguments.thread, place, print, raw=arguments.json, style=style)
+        await log.why(source, arguments.thread, place, print, raw=arguments.json, style=style, width=width())
     return OK
 
 
@@ -134,6 +283,7 @@ async def _log_verify(arguments: argparse.Namespace) -> int:
     from actors import compose
     from channels.terminal.verify import Verdict, verify, verify_all
     from core.errors import Invalid
+    from core.replay.source import LogSource, aggregate_of
 
     if arguments.all == (arguments.thread is not None):
         raise Invalid("log verify: name a thread, or --all")
@@ -141,7 +291,7 @@ async def _log_verify(arguments: argparse.Namespace) -> int:
         return await verify_file(arguments)
     async with compose.attach(options_of(arguments)) as system:
         if not arguments.all:
-            verdict = await verify(system.log, arguments.thread)
+            verdict = await verify(system.log, (await aggregate_of(LogSource(system.log), arguments.thread)).id)
             print("\n".join(verdict.lines()))
             return FAILED if verdict.problems else OK
         verdicts: list[Verdict] = []

@@ -78,6 +78,8 @@ async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
 
     archives = Archives()
     async with AsyncExitStack() as opened:
+        if path := getattr(arguments, "file", None):
+            archives.name(await _open(Path(path), opened))
         for name in ("thread", "other"):
             if file := file_of(getattr(arguments, name, None)):
                 archive = archives.opened(file[0]) or await _open(file[0], opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 import msgspec
@@ -32,6 +33,18 @@ def run_lines(rows: Sequence[Row], style: Style, *, whole: bool = False) -> list
     for row in rows if whole else rows[before:]:
         lines += [_row(row, style)]
     return [*lines, "", *_totals(rows)]
+
+
+def setup_lines(setups: Sequence[tuple[str, str, str]], style: Style) -> list[str]:
+    """Returns the lines of what models got besides the conversation: the lines that differ, word by word."""
+    lines: list[str] = []
+    for part, before, after in setups:
+        lines += ["", style.bold(f"{part}: what the models got differs")]
+        olds, news = before.splitlines(), after.splitlines()
+        for name, a0, a1, b0, b1 in SequenceMatcher(None, olds, news, autojunk=False).get_opcodes():
+            if name != "equal":
+                lines += [f"  {_marked(chr(10).join(olds[a0:a1]), chr(10).join(news[b0:b1]), style)}"]
+    return lines
 
 
 def state_lines(changes: Sequence[Change], style: Style) -> list[str]:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from channels.terminal.story import Story, is_error, seconds
+from channels.terminal.story import Numbers, Story, is_error, seconds
 from channels.terminal.text import Style, one_line
 from core.events import Event, ModelCompleted, ModelFailed, Opaque, Record, ToolCompleted, ToolRequested
 
@@ -26,6 +26,14 @@ class Digest:
         """The last failed attempt of a model call, and its lines."""
         self._at: str | None = None
         """Time of the last event."""
+
+    @property
+    def numbers(self) -> Numbers:
+        return self._story.numbers
+
+    @numbers.setter
+    def numbers(self, numbers: Numbers) -> None:
+        self._story.numbers = numbers
 
     def lines(self, record: Record) -> list[str]:
         """Returns the lines to print after this event."""

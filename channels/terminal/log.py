@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
 from channels.terminal import diff as diff_text
-from channels.terminal.story import Story, quote
-from channels.terminal.text import Style, about, one_line, todo_line
+from channels.terminal.steps import lines as step_lines
+from channels.terminal.story import WIDTH, Numbers, Story, quote
+from channels.terminal.text import Style, about, clean, one_line, todo_line
 from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Record, RunRequested
-from core.replay import causes, moment
+from core.events import Aggregate, Record, RunRequested, RunStarted
+from core.replay import causes, moment, prompts
 from core.replay import diff as diffs
 from core.replay import source as sources
 from core.replay import tree as spans
+from core.replay.find import Query, picked
 from core.replay.source import LogSource, Source, aggregate_of
-from core.thread.state import Run, ThreadState, next_nodes
+from core.thread.state import Run, ThreadState, fold, next_nodes
 
 if TYPE_CHECKING:
     from core.log.store import EventLog
@@ -29,7 +31,9 @@ Write = Callable[[str], None]
 
 
 class Formatter(Protocol):
-    """Formats events as lines; `rest` returns those held back."""
+    """Formats events as lines, with their `numbers`; `rest` returns those held back."""
+
+    numbers: Numbers
 
     def lines(self, record: Record) -> list[str]: ...
 
@@ -47,17 +51,110 @@ def sequence_of(records: Sequence[Record], place: str | None) -> int | None:
 
 
 async def show(
-    source: Source, thread_id: str, write: Write, *, after: int = 0, raw: bool = False, story: Formatter
+    source: Source,
+    thread_id: str,
+    write: Write,
+    *,
+    extent: Extent | None = None,
+    raw: bool = False,
+    story: Formatter,
+    query: Query | None = None,
 ) -> int:
-    """Writes the events as lines; returns the sequence of the last one."""
-    last = after
-    for record in await records_of(source, thread_id):
-        if record.seq > after:
-            _write_record(record, write, raw, story)
-            last = record.seq
+    """Writes the events of a part that meet a query as lines; returns the sequence of the log's last event."""
+    records = await records_of(source, thread_id)
+    story.numbers = Numbers(records)
+    part = extent.of(records) if extent else records
+    for record in picked(part, query) if query else part:
+        _write_record(record, write, raw, story)
     for line in story.rest():
         write(line)
-    return last
+    return records[-1].seq
+
+
+async def steps(
+    source: Source, thread_id: str, write: Write, *, extent: Extent, style: Style | None = None, width: int = WIDTH
+) -> None:
+    """Writes a line for each step, and the totals."""
+    records = await records_of(source, thread_id)
+    for line in step_lines(extent.of(records), style or Style(), width, records):
+        write(line)
+
+
+class Extent(NamedTuple):
+    """A part of a thread: one run (a number from 1, or the beginning of its id), after and until an event."""
+
+    run: str | None = None
+    after: str | None = None
+    until: str | None = None
+
+    def of(self, records: Sequence[Record]) -> list[Record]:
+        """Returns the events of the part. Raises `NotFound`."""
+        after = sequence_of(records, self.after) if self.after != "0" else None
+        until = sequence_of(records, self.until)
+        run = run_of(records, self.run) if self.run is not None else None
+        return [
+            record
+            for record in records
+            if (after is None or record.seq > after)
+            and (until is None or record.seq <= until)
+            and run in (None, record.run)
+        ]
+
+
+def run_of(records: Sequence[Record], name: str) -> str:
+    """Returns the id of a run by its number (from 1) or the beginning of its id. Raises `NotFound` and `Invalid`."""
+    runs = list(dict.fromkeys(record.run for record in records if record.run))
+    if name.isdecimal() and 1 <= int(name) <= len(runs):
+        return runs[int(name) - 1]
+    hits = [run for run in runs if run.startswith(name)]
+    if len(hits) > 1:
+        raise Invalid(f"run {name}: {len(hits)} ids begin so: {', '.join(hits[:5])}")
+    if not hits:
+        raise NotFound(f"there is no run {name}; the thread has {len(runs)}")
+    return hits[0]
+
+
+async def event(
+    source: Source, thread_id: str, place: str, write: Write, *, raw: bool = False, style: Style | None = None
+) -> None:
+    """Writes one event in full: its fields, what it changes of the state, its causes and what it caused."""
+    style, records = style or Style(), await records_of(source, thread_id)
+    record = causes.find(records, place, records[0].aggregate)
+    earlier = records[: records.index(record)]
+    before, after = fold(earlier), fold([*earlier, record])
+    changes = list(diffs.changes(_values(before), _values(after)))
+    chain = await causes.why(source.read, record.aggregate, f"{causes.SEQUENCE}{record.seq}")
+    effects = [other for other in records if other.head.cause == record.id]
+    if raw:
+        links = {"causes": [link.record.id for link in chain[:-1]], "effects": [other.id for other in effects]}
+        changed = [change._asdict() for change in changes]
+        write(_json({"event": msgspec.Raw(record.raw), "seq": record.seq, "changes": changed, **links}))
+        return
+    story = Story(style)
+    story.numbers = Numbers(records)
+    write(style.bold(f"{story.numbers.of(record)} {record.type}  {record.at}  seq:{record.seq}"))
+    for line in _fields(msgspec.json.decode(record.raw)):
+        write(f"  {line}")
+    for line in _section(style, "changes of the state", diff_text.state_lines(changes, style)):
+        write(line)
+    near = [story.line(link.record) for link in chain[-4:-1]] + [f"  and {story.line(one)}" for one in chain[-1].beside]
+    for line in _section(style, "causes (log why has all)", near) + _section(
+        style, "effects", [story.line(other) for other in effects]
+    ):
+        write(line)
+
+
+def _fields(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the fields of an event in full, texts on lines of their own."""
+    for name, value in fields.items():
+        text = value if isinstance(value, str) else _json(value)
+        lines = [clean(line) for line in text.splitlines()] or [""]
+        yield from [f"{name}: {lines[0]}"] if len(lines) == 1 else [f"{name}:", *(f"  {line}" for line in lines)]
+
+
+def _values(state: ThreadState) -> Any:
+    runs = {run.id: {"status": run.status, "attempt": run.attempt} for run in state.runs.values()}
+    return msgspec.to_builtins({**state.values, "status": state.status, "runs": runs})
 
 
 async def tail(
@@ -65,8 +162,9 @@ async def tail(
 ) -> None:
     """Calls `show`, and then writes every event as it comes, until cancelled."""
     source = LogSource(log)
-    last = await show(source, thread_id, write, after=after, raw=raw, story=story)
+    last = await show(source, thread_id, write, extent=Extent(after=str(after)), raw=raw, story=story)
     async for record in log.follow(await aggregate_of(source, thread_id), after=last):
+        story.numbers.count(record)
         _write_record(record, write, raw, story)
 
 
@@ -99,7 +197,14 @@ async def state(
 
 
 async def why(
-    source: Source, thread_id: str, place: str, write: Write, *, raw: bool = False, style: Style | None = None
+    source: Source,
+    thread_id: str,
+    place: str,
+    write: Write,
+    *,
+    raw: bool = False,
+    style: Style | None = None,
+    width: int = WIDTH,
 ) -> None:
     """Writes the chain of causes of an event or a call, the first cause first."""
     links = await causes.why(source.read, await aggregate_of(source, thread_id), place)
@@ -109,11 +214,12 @@ async def why(
             line = {"seq": link.record.seq, "beside": others, "event": msgspec.Raw(link.record.raw)}
             write(msgspec.json.encode(line).decode())
         return
-    story, style = Story(style), style or Style()
+    story, style = Story(style, width), style or Style()
     previous: Aggregate | None = None
     for link in links:
         if link.record.aggregate != previous:
             previous = link.record.aggregate
+            story.numbers = Numbers(await source.read(previous))
             write(style.bold(f"{previous.kind} {previous.id}"))
         for record in link.beside:
             write(style.dim(f"  and {story.line(record)}"))
@@ -151,8 +257,11 @@ async def diff(
         different = bool(changes)
     else:
         rows = diffs.aligned(*(side.steps(records) for side, records in zip(sides, of_sides, strict=True)))
+        begins = [side.start(records) for side, records in zip(sides, of_sides, strict=True)]
+        setups = await prompts.differences(source.read, *begins)
         plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
-        lines = [_json(plain_rows)] if raw else diff_text.run_lines(rows, style, whole=whole)
+        sent = diff_text.setup_lines(setups, style)
+        lines = [_json(plain_rows)] if raw else [*diff_text.run_lines(rows, style, whole=whole), *sent]
         different = any(not row.same for row in rows)
     for line in lines:
         write(line)
@@ -174,16 +283,25 @@ class Side(NamedTuple):
             raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@EVENT is expected")
         return cls(match[1], int(match[2]) if match[2] else None, match[3])
 
+    def start(self, records: Sequence[Record]) -> RunStarted | None:
+        """Returns the last start of the run, or of the last run."""
+        run = self._run_of(records)
+        starts = [r.event for r in records if isinstance(r.event, RunStarted) and run in (None, r.run)]
+        return starts[-1] if starts else None
+
     def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
         """Returns the steps to compare. Raises `NotFound`."""
         last = sequence_of(records, self.at)
         upto = [record for record in records if last is None or record.seq <= last]
+        return diffs.steps(upto, self._run_of(records))
+
+    def _run_of(self, records: Sequence[Record]) -> str | None:
         if self.run is None:
-            return diffs.steps(upto)
+            return None
         runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
         if not 1 <= self.run <= len(runs):
             raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
-        return diffs.steps(upto, runs[self.run - 1])
+        return runs[self.run - 1]
 
 
 def state_lines(thread_id: str, state: ThreadState, style: Style) -> list[str]:

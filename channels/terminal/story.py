@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -96,6 +97,19 @@ from core.user.store import ItemPut, ItemRemoved
 
 WIDTH = 160
 WORDS = 90
+UNCUT = 1 << 40
+"""Width of lines that are not cut: those in a pipe."""
+_cut: ContextVar[bool] = ContextVar("cut", default=True)
+"""Tells whether texts in a line are shortened."""
+
+
+def cut_for(width: int) -> None:
+    """Sets whether texts in lines are shortened: not for lines of the width `UNCUT`."""
+    _cut.set(width < UNCUT)
+
+
+def _words(limit: int = WORDS) -> int:
+    return limit if _cut.get() else UNCUT
 
 
 class Story:
@@ -106,6 +120,7 @@ class Story:
         self._width = width
         self._calls: dict[str, str] = {}
         self._run: str | None = None
+        self.numbers: Numbers = Numbers()
 
     def lines(self, record: Record) -> list[str]:
         """Returns the event's line, with a heading before it where another run begins."""
@@ -122,18 +137,33 @@ class Story:
     def line(self, record: Record) -> str:
         """Returns the event's line."""
         event = record.event
+        cut_for(self._width)
         if isinstance(event, ModelCompleted):
-            self._calls |= {str(c.get("id")): about(c.get("args") or {}, WORDS) for c in _calls(event.message)}
+            self._calls |= {str(c.get("id")): about(c.get("args") or {}, _words()) for c in _calls(event.message)}
         problem = problem_of(record)
         if problem:
             text = f"does not decode: {problem}"
         else:
             text = fields_of(record) if isinstance(event, Opaque) else tell(event, self._calls)
         actor, kind = one_line(record.head.actor, 12), one_line(record.type, 28)
-        head = f"{record.seq:>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
+        head = f"{self.numbers.of(record):>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
         line = head + one_line(text, max(20, self._width - len(head)))
         failed = bool(problem) or isinstance(event, RunFailed | ModelFailed) or is_error(event)
         return self._style.red(line) if failed else line
+
+
+class Numbers:
+    """Numbers of the events of a log, from 1. An event that was not counted has its sequence as its number."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._numbers = {record.seq: number for number, record in enumerate(records, 1)}
+
+    def of(self, record: Record) -> int:
+        return self._numbers.get(record.seq, record.seq)
+
+    def count(self, record: Record) -> None:
+        """Counts the next event of the log."""
+        self._numbers.setdefault(record.seq, len(self._numbers) + 1)
 
 
 def tell(event: Event, calls: Mapping[str, str] | None = None) -> str:
@@ -153,10 +183,10 @@ def seconds(milliseconds: int) -> str:
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
-def quote(message: Message, limit: int = WORDS) -> str:
-    """Returns the text of a message, shortened, in quotes."""
+def quote(message: Message, limit: int = 0) -> str:
+    """Returns the text of a message, shortened (default: as the line is), in quotes."""
     text = text_of(message.get("content", ""))
-    return f"“{one_line(text, limit)}”" if text.strip() else ""
+    return f"“{one_line(text, limit or _words())}”" if text.strip() else ""
 
 
 # ── one function per type that needs more than a phrase ─────────────────────────────────────────────────────────────
@@ -179,7 +209,7 @@ def _run_started(event: RunStarted) -> str:
 def _model_completed(event: ModelCompleted) -> str:
     usage = event.message.get("usage_metadata") or {}
     tokens = f", {usage.get('input_tokens', 0)}+{usage.get('output_tokens', 0)} tokens" if usage else ""
-    calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 50)})" for call in _calls(event.message)]
+    calls = [f"→ {call.get('name')}({about(call.get('args') or {}, _words(50))})" for call in _calls(event.message)]
     parts = [f"[{seconds(event.duration_ms)}{tokens}]", *_decisions(event.decisions)]
     return " ".join([*parts, *filter(None, [quote(event.message)]), *calls])
 
@@ -193,7 +223,9 @@ def _model_failed(event: ModelFailed) -> str:
 
 
 def _tool_completed(event: ToolCompleted) -> str:
-    marks = [mark for mark, holds in (("error", is_error(event)), ("outcome unknown", event.unknown)) if holds]
+    failed, code = event.message.get("status") == "error", event.exit_code
+    facts = (("error", failed), (f"exit {code}", bool(code)), ("outcome unknown", event.unknown))
+    marks = [mark for mark, holds in facts if holds]
     changed = f", sets {' '.join(event.update)}" if event.update else ""
     result = quote(event.message)
     head = f"{event.message.get('name', '')} [{', '.join([*marks, seconds(event.duration_ms)])}{changed}]"
@@ -202,7 +234,7 @@ def _tool_completed(event: ToolCompleted) -> str:
 
 def _decisions(decisions: Sequence[Decision]) -> list[str]:
     """Returns the decisions of policies with their reasons: they precede the text, which may be cut off."""
-    return [f"⟨{decision.policy} {decision.action}: {one_line(decision.text, WORDS)}⟩" for decision in decisions]
+    return [f"⟨{decision.policy} {decision.action}: {one_line(decision.text, _words())}⟩" for decision in decisions]
 
 
 def _subagent_completed(event: SubagentCompleted) -> str:
@@ -211,11 +243,11 @@ def _subagent_completed(event: SubagentCompleted) -> str:
     )
     limit = f" ({event.stop_reason})" if event.stop_reason else ""
     text = event.result if event.status == "completed" else event.error or ""
-    return f"{event.status}{limit}{used}" + (f" “{one_line(text, WORDS)}”" if text else "")
+    return f"{event.status}{limit}{used}" + (f" “{one_line(text, _words())}”" if text else "")
 
 
 def _subagent_progressed(event: SubagentProgressed) -> str:
-    calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 50)})" for call in _calls(event.message)]
+    calls = [f"→ {call.get('name')}({about(call.get('args') or {}, _words(50))})" for call in _calls(event.message)]
     return " ".join([f"answer {event.index}", *filter(None, [quote(event.message)]), *calls])
 
 
@@ -227,7 +259,7 @@ def _compacted(event: ContextCompacted) -> str:
 def _approval_requested(event: ApprovalRequested) -> str:
     until = f", until {event.deadline}" if event.deadline else ""
     args = {name: value for name, value in event.args.items() if name != "description"}
-    return f"{event.tool} {about(args, WORDS)} waits for a person{until}" + (f": {event.text}" if event.text else "")
+    return f"{event.tool} {about(args, _words())} waits for a person{until}" + (f": {event.text}" if event.text else "")
 
 
 def _approval_resolved(event: ApprovalResolved) -> str:
@@ -237,25 +269,25 @@ def _approval_resolved(event: ApprovalResolved) -> str:
 
 
 def _received(event: chats.ChatReceived) -> str:
-    parts = [f"“{one_line(event.text, WORDS)}”"] if event.text else []
+    parts = [f"“{one_line(event.text, _words())}”"] if event.text else []
     parts += [f"presses {event.choice.button}"] if event.choice else []
     return ", ".join([*parts, *(attachment.name for attachment in event.attachments)])
 
 
 def _said(event: chats.DeliveryPlanned) -> str:
     buttons = [f"[{button.label}]" for button in event.buttons]
-    return " ".join([f"“{one_line(event.text, WORDS)}”", *buttons, *(artifact.name for artifact in event.artifacts)])
+    return " ".join([f"“{one_line(event.text, _words())}”", *buttons, *(artifact.name for artifact in event.artifacts)])
 
 
 def _question(value: Any) -> str:
     """Returns a question that a paused run waits on."""
     match value:
         case {"type": "approval", "action_requests": [*calls]}:
-            described = [f"{call.get('name')} {about(call.get('args') or {}, WORDS)}".rstrip() for call in calls]
+            described = [f"{call.get('name')} {about(call.get('args') or {}, _words())}".rstrip() for call in calls]
             return f"for approval of {', '.join(described)}"
         case str():
-            return f"“{one_line(value, WORDS)}”"
-    return one_line(msgspec.json.encode(value).decode(), WORDS)
+            return f"“{one_line(value, _words())}”"
+    return one_line(msgspec.json.encode(value).decode(), _words())
 
 
 def _state_patched(event: StatePatched) -> str:
@@ -264,7 +296,7 @@ def _state_patched(event: StatePatched) -> str:
 
 
 def _fact(fact: memories.Fact) -> str:
-    return f"{fact.id} “{one_line(fact.content, WORDS)}”"
+    return f"{fact.id} “{one_line(fact.content, _words())}”"
 
 
 def _plan(plan: Plan) -> str:
@@ -276,8 +308,8 @@ def _plan(plan: Plan) -> str:
 _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ThreadCreated: lambda e: f"for {e.user}" + (f" {_keys(e.metadata)}" if e.metadata else ""),
     ThreadAnnotated: lambda e: msgspec.json.encode(e.metadata).decode(),
-    ThreadTitled: lambda e: f"“{one_line(e.title, WORDS)}”" + (f" by {e.model}" if e.model else f": {e.reason}"),
-    GoalSet: lambda e: f"“{one_line(e.objective, WORDS)}” by {e.by}, at most {e.max_continuations} continuations",
+    ThreadTitled: lambda e: f"“{one_line(e.title, _words())}”" + (f" by {e.model}" if e.model else f": {e.reason}"),
+    GoalSet: lambda e: f"“{one_line(e.objective, _words())}” by {e.by}, at most {e.max_continuations} continuations",
     QuestionsSuggested: lambda e: " · ".join(e.suggestions),
     GoalEvaluated: lambda e: f"{'reached' if e.satisfied else e.blocker}: {e.reason}",
     GoalContinued: lambda e: "in a new run",
@@ -295,7 +327,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunSuspended: lambda e: f"given back, taken up again after a pause: {e.reason}",
     RunCancelRequested: lambda e: "stop and keep" if e.action == "interrupt" else "stop and undo",
     RunCompleted: lambda e: "done",
-    SubagentStarted: lambda e: f"{e.name} for {e.call_id}: {one_line(e.description, 60)} “{one_line(e.prompt, WORDS)}”",
+    SubagentStarted: lambda e: (
+        f"{e.name} for {e.call_id}: {one_line(e.description, _words(60))} “{one_line(e.prompt, _words())}”"
+    ),
     SubagentProgressed: _subagent_progressed,
     SubagentCompleted: _subagent_completed,
     RunPaused: lambda e: f"before {', '.join(e.next)}" + "".join(f"; asks {_question(i.value)}" for i in e.interrupts),
@@ -304,16 +338,18 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunRemoved: lambda e: "its record is not shown any more",
     ConversationBegun: lambda e: f"its messages go to thread {e.thread}",
     ReplyDelivered: lambda e: "delivered to the conversation",
-    FeedbackGiven: lambda e: f"{e.rating:+d} by {e.user}" + (f" “{one_line(e.comment, WORDS)}”" if e.comment else ""),
+    FeedbackGiven: lambda e: (
+        f"{e.rating:+d} by {e.user}" + (f" “{one_line(e.comment, _words())}”" if e.comment else "")
+    ),
     FeedbackRemoved: lambda e: e.feedback_id,
     FileUploaded: lambda e: f"{e.name}, {e.size} bytes",
     FileConverted: lambda e: f"{e.name} → {e.markdown}" + (f", {e.pages} pages" if e.pages else ""),
     FileRejected: lambda e: f"{e.name}: {e.reason}",
     FileRemoved: lambda e: e.name,
     ArtifactReplaced: lambda e: f"{e.path}, {e.size} bytes",
-    AgentDefined: lambda e: f"{e.name}: {one_line(e.description, WORDS)}",
+    AgentDefined: lambda e: f"{e.name}: {one_line(e.description, _words())}",
     AgentRemoved: lambda e: e.name,
-    ProfileWritten: lambda e: f"“{one_line(e.content, WORDS)}”" if e.content else "",
+    ProfileWritten: lambda e: f"“{one_line(e.content, _words())}”" if e.content else "",
     WebhookDelivered: lambda e: f"{e.status} at try {e.attempt}",
     WebhookFailed: lambda e: f"try {e.attempt}: {e.reason}; {f'again at {e.again_at}' if e.again_at else 'given up'}",
     RunFailed: lambda e: f"{e.error}: {e.text}",
@@ -324,7 +360,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunRolledBack: lambda e: "undone",
     ModelCompleted: _model_completed,
     ModelFailed: _model_failed,
-    ToolRequested: lambda e: f"{e.name} [{e.effect}] {about(e.args or {}, WORDS)}",
+    ToolRequested: lambda e: f"{e.name} [{e.effect}] {about(e.args or {}, _words())}",
     ToolCompleted: _tool_completed,
     memories.FactRemembered: lambda e: _fact(e.fact),
     memories.FactReplaced: lambda e: f"{e.replaced} by {_fact(e.fact)}",
@@ -332,7 +368,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     memories.FactRevised: lambda e: _fact(e.fact),
     memories.FactRetired: lambda e: f"{e.fact}: {e.reason}",
     memories.FactForgotten: lambda e: e.fact,
-    memories.SummaryWritten: lambda e: f"{e.section}: “{one_line(e.text, WORDS)}”",
+    memories.SummaryWritten: lambda e: f"{e.section}: “{one_line(e.text, _words())}”",
     memories.MemoryExtracted: lambda e: f"thread {e.thread} up to {e.upto}" + (f", by {e.model}" if e.model else ""),
     memories.MemoryFailed: lambda e: f"thread {e.thread}, attempt {e.attempt}: {e.reason}",
     memories.MemoryCleared: lambda e: "",
@@ -427,8 +463,8 @@ def _keys(values: Mapping[str, Any]) -> str:
 
 
 def is_error(event: Event | Opaque) -> bool:
-    """True if a tool call failed."""
-    return isinstance(event, ToolCompleted) and event.message.get("status") == "error"
+    """True if a tool call failed, or the command that it ran."""
+    return isinstance(event, ToolCompleted) and (event.message.get("status") == "error" or bool(event.exit_code))
 
 
 def _clock(at: str) -> str:

@@ -28,6 +28,7 @@ from core.ids import safe_id
 from core.log.chain import CHAIN, START, link
 from core.log.store import EventLog
 from core.replay.archive import Archive
+from core.replay.causes import wanted_by
 from core.thread.kinds import KIND, SUBAGENT
 from core.thread.state import fold
 
@@ -200,6 +201,10 @@ def _causes(records: Sequence[Record]) -> list[str]:
             problems.append(f"{record.seq}: the id {record.id} occurs a second time")
         if record.head.cause is not None and record.head.cause not in ids and not purged:
             problems.append(f"{record.seq}: its cause {record.head.cause} is not an earlier event of this thread")
+        wanted = wanted_by(record)
+        of_this = wanted is not None and (wanted.kind, wanted.aggregate) == record.aggregate
+        if wanted is not None and of_this and wanted.event not in ids and not purged:
+            problems.append(f"{record.seq}: it was requested for {wanted.event}, which is not an earlier event")
         ids.add(record.id)
     return problems
 

@@ -2,7 +2,7 @@
 
 An event names one cause, in its envelope. Three kinds of facts have more, or another:
 - an answer of the model rests on all outcomes and messages since the answer before it. The last of them started it
-- a run that answers a pause rests on the pause
+- a run rests on what it was requested for (`RunRequested.wanted`): a pause, a schedule's firing, a chat message
 - a subagent's run rests on the call of its caller, which is in another log
 """
 
@@ -24,6 +24,7 @@ from core.events import (
     SubagentStarted,
     ThreadCreated,
     ToolCompleted,
+    Wanted,
     thread,
 )
 from core.thread.kinds import SUBAGENT
@@ -58,6 +59,10 @@ async def why(read: Read, aggregate: Aggregate, place: str) -> list[Link]:
             logs.add(caller[0])
             log = _Log(await read(caller[0]))
             before = log.started(caller[1])
+        elif before is None and (wanted := wanted_by(record)) and (other := _aggregate(wanted)) not in logs:
+            logs.add(other)
+            log = _Log(await read(other))
+            before = log.named(wanted.event)
         record = before
     return chain[::-1]
 
@@ -85,6 +90,15 @@ def find(records: Sequence[Record], place: str, aggregate: Aggregate) -> Record:
     return hits[-1]
 
 
+def wanted_by(record: Record) -> Wanted | None:
+    """Returns the event of another log, or of this one, for which a run was requested."""
+    return record.event.wanted if isinstance(record.event, RunRequested) else None
+
+
+def _aggregate(wanted: Wanted) -> Aggregate:
+    return Aggregate(wanted.kind, wanted.aggregate)
+
+
 class _Log:
     """Records of one log, with their places by id."""
 
@@ -97,7 +111,9 @@ class _Log:
         match record.event:
             case ModelCompleted() | ModelFailed():
                 return self._before_answer(record)
-            case RunRequested(input=None):
+            case RunRequested(wanted=Wanted() as wanted) if _aggregate(wanted) == record.aggregate:
+                return self.named(wanted.event), ()
+            case RunRequested(input=None, wanted=None):
                 return self._pause_before(record), ()
         return self._cause(record), ()
 
@@ -116,6 +132,13 @@ class _Log:
         starts = (r for r in self.records if isinstance(r.event, SubagentStarted) and r.event.subagent == subagent)
         return next(starts, None)
 
+    def named(self, name: str) -> Record | None:
+        """Returns the event with this id, message key or `run_id`."""
+        if (place := self._places.get(name)) is not None:
+            return self.records[place]
+        named = (r for r in self.records if name in (getattr(r.event, "key", ""), getattr(r.event, "run_id", "")))
+        return next(named, None)
+
     def _before_answer(self, answer: Record) -> tuple[Record | None, tuple[Record, ...]]:
         since: list[Record] = []
         for index in range(self._index(answer) - 1, -1, -1):
@@ -133,7 +156,7 @@ class _Log:
         return main, tuple(record for record in reversed(since) if record is not main)
 
     def _pause_before(self, record: Record) -> Record | None:
-        earlier = reversed(self.records[: self._index(record)])
+        earlier = (self.records[index] for index in range(self._index(record) - 1, -1, -1))
         return next((before for before in earlier if isinstance(before.event, RunPaused)), None)
 
     def _cause(self, record: Record) -> Record | None:

@@ -24,6 +24,11 @@ Kind = Literal["request", "answer", "call"]
 MOST_WORDS = 20_000
 """Limit of words that are aligned one by one; longer texts are shown as replaced."""
 
+MOST_PAIRS = 250_000
+"""Limit of the pairs of steps in a difference that are aligned exactly, in time that grows with their number."""
+WINDOW = 64
+"""Steps on each side among which longer differences look for the next equal ones."""
+
 
 class Step(NamedTuple):
     """A step of a run. `input` and `output` are JSON, with thread ids replaced."""
@@ -38,6 +43,16 @@ class Step(NamedTuple):
 
     def key(self) -> str:
         return msgspec.json.encode((self.kind, self.name, self.input), order="deterministic").decode()
+
+
+class Piece(NamedTuple):
+    """A range of both sequences that is equal, or replaced."""
+
+    equal: bool
+    a0: int
+    a1: int
+    b0: int
+    b1: int
 
 
 class Row(NamedTuple):
@@ -111,10 +126,9 @@ def steps(records: Sequence[Record], run: str | None = None) -> list[Step]:
 
 def aligned(left: Sequence[Step], right: Sequence[Step]) -> list[Row]:
     """Returns the steps beside each other: those with the same input, and between them those of the same kind."""
-    matcher = SequenceMatcher(None, [_place(step) for step in left], [_place(step) for step in right], autojunk=False)
     rows: list[Row] = []
-    for name, a0, a1, b0, b1 in matcher.get_opcodes():
-        if name == "equal":
+    for equal, a0, a1, b0, b1 in _pieces([_place(step) for step in left], [_place(step) for step in right]):
+        if equal:
             rows += [Row(a, b) for a, b in zip(left[a0:a1], right[b0:b1], strict=True)]
         else:
             rows += _gap(left[a0:a1], right[b0:b1])
@@ -129,12 +143,56 @@ def _place(step: Step) -> str:
 def _gap(left: Sequence[Step], right: Sequence[Step]) -> Iterator[Row]:
     """Yields steps that are nowhere on the other side; of the same kind and name they stand beside each other."""
     names = [[f"{step.kind} {step.name}" for step in side] for side in (left, right)]
-    for name, a0, a1, b0, b1 in SequenceMatcher(None, names[0], names[1], autojunk=False).get_opcodes():
-        if name == "equal":
+    for equal, a0, a1, b0, b1 in _pieces(names[0], names[1]):
+        if equal:
             yield from (Row(a, b) for a, b in zip(left[a0:a1], right[b0:b1], strict=True))
         else:
             yield from (Row(step, None) for step in left[a0:a1])
             yield from (Row(None, step) for step in right[b0:b1])
+
+
+def _pieces(left: Sequence[str], right: Sequence[str]) -> Iterator[Piece]:
+    """Yields the pieces of two sequences in order. What long ones begin and end with costs only a look."""
+    shorter = min(len(left), len(right)) if len(left) * len(right) > MOST_PAIRS else 0
+    head = next((n for n in range(shorter) if left[n] != right[n]), shorter)
+    tail = next((n for n in range(shorter - head) if left[-1 - n] != right[-1 - n]), shorter - head)
+    a, b = left[head : len(left) - tail], right[head : len(right) - tail]
+    if head:
+        yield Piece(True, 0, head, 0, head)
+    if len(a) * len(b) <= MOST_PAIRS:
+        for name, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+            yield Piece(name == "equal", a0 + head, a1 + head, b0 + head, b1 + head)
+    else:
+        yield from (Piece(p.equal, *(place + head for place in p[1:])) for p in _nearest(a, b))
+    if tail:
+        yield Piece(True, len(left) - tail, len(left), len(right) - tail, len(right))
+
+
+def _nearest(left: Sequence[str], right: Sequence[str]) -> Iterator[Piece]:
+    """Yields the pieces of long sequences: after a difference both go on at the nearest equal items. Linear."""
+    a = b = 0
+    while a < len(left) and b < len(right):
+        a1, b1 = a, b
+        while a1 < len(left) and b1 < len(right) and left[a1] == right[b1]:
+            a1, b1 = a1 + 1, b1 + 1
+        if a1 > a:
+            yield Piece(True, a, a1, b, b1)
+            a, b = a1, b1
+            continue
+        skipped = _skip(left[a : a + WINDOW], right[b : b + WINDOW])
+        yield Piece(False, a, a + skipped[0], b, b + skipped[1])
+        a, b = a + skipped[0], b + skipped[1]
+    if a < len(left) or b < len(right):
+        yield Piece(False, a, len(left), b, len(right))
+
+
+def _skip(left: Sequence[str], right: Sequence[str]) -> tuple[int, int]:
+    """Returns how many items of each side to skip to the nearest equal ones; all, if there are none."""
+    places: dict[str, int] = {}
+    for place, item in enumerate(right):
+        places.setdefault(item, place)
+    meets = [(place, places[item]) for place, item in enumerate(left) if item in places]
+    return min(meets, key=sum) if meets else (len(left), len(right))
 
 
 def _said(message: Message) -> Json:

@@ -88,6 +88,13 @@ async def sent(read: Read, started: RunStarted) -> dict[str, str]:
     return {part: await content(read, started.setup[part]) for part in PARTS if part in started.setup}
 
 
+async def differences(read: Read, left: RunStarted | None, right: RunStarted | None) -> list[tuple[str, str, str]]:
+    """Returns the contents that two runs do not share: the part, and both texts. Raises `NotFound` and `Invalid`."""
+    before, after = (started.setup if started else {} for started in (left, right))
+    parts = [part for part in PARTS if part in before and part in after and before[part] != after[part]]
+    return [(part, await content(read, before[part]), await content(read, after[part])) for part in parts]
+
+
 @lru_cache(maxsize=1)
 def release() -> str:
     """Returns the version of Sika; empty where it is not installed as a package."""

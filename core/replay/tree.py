@@ -75,6 +75,52 @@ class Span(msgspec.Struct):
         return max(0, round(took / timedelta(milliseconds=1)))
 
 
+def shares(run: Span) -> dict[str, int]:
+    """Returns the milliseconds of a run by what it waited for: the critical path, walked back from its end.
+
+    Where several children ran at once, only the one that ended last counts for the time they share. A call of a
+    subagent is divided among what its run waited for. `other` is time in which no child was open.
+    """
+    if run.end is None:
+        return {}
+    result: dict[str, int] = {}
+    end = _time(run.end)
+    for child in sorted((c for c in _parts(run) if c.end), key=lambda c: _time(c.end or ""), reverse=True):
+        begin, until = _time(child.begin), min(end, _time(child.end or ""))
+        if until <= begin:
+            continue
+        _count(result, "other", end - until)
+        inner = [grand for grand in child.children if grand.kind == "run" and grand.end]
+        if inner:
+            for name, milliseconds in shares(inner[0]).items():
+                _count(result, name, timedelta(milliseconds=milliseconds))
+        else:
+            _count(result, _waited_for(child), until - begin)
+        end = begin
+    _count(result, "other", max(timedelta(), end - _time(run.begin)))
+    return dict(sorted(result.items(), key=lambda item: -item[1]))
+
+
+def _parts(run: Span) -> Iterator[Span]:
+    """Yields answers, their calls, retries and waits of a run."""
+    for child in run.children:
+        yield child
+        yield from (call for call in child.children if call.kind == "call")
+
+
+def _waited_for(span: Span) -> str:
+    return {"answer": "model", "retry": "retries", "wait": "a person", "summary": "summaries"}.get(span.kind, span.name)
+
+
+def _count(result: dict[str, int], name: str, more: timedelta) -> None:
+    if milliseconds := round(more / timedelta(milliseconds=1)):
+        result[name] = result.get(name, 0) + milliseconds
+
+
+def _time(at: str) -> datetime:
+    return datetime.fromisoformat(at)
+
+
 async def tree(read: Read, aggregate: Aggregate, deepest: int = DEEPEST) -> list[Span]:
     """Returns the runs of a log, oldest first, with those of their subagents."""
     builder = _Builder()
@@ -150,7 +196,7 @@ class _Builder:
             span = Span("call", str(outcome.message.get("name", "?")), record.seq, record.at)
             self._answers.get(record.run or "", run).children.append(span)
         span.seq, span.end = record.seq, record.at
-        span.failed = outcome.message.get("status") == "error" or outcome.unknown
+        span.failed = outcome.message.get("status") == "error" or outcome.unknown or bool(outcome.exit_code)
         text = text_of(outcome.message.get("content", ""))
         span.text = f"{span.text}: {text}" if span.text else text
 

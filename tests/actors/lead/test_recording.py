@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 
+from channels.terminal import log as logs
+from channels.terminal.text import Style
+from channels.terminal.verify import verify
 from core.errors import Invalid, NotFound
 from core.events import (
     Aggregate,
+    Event,
+    Record,
     RunPaused,
     RunRequested,
     RunStarted,
     SetupRecorded,
+    ThreadCreated,
     ToolCompleted,
     ToolRequested,
     Wanted,
+    thread,
 )
 from core.log.store import EventLog
+from core.replay.causes import why
 from core.replay.prompts import KIND, Setups, content, release, sent
 from core.replay.source import LogSource
 from tests.actors.lead.test_pause import TRIP, book, go_on, ring
@@ -29,6 +38,11 @@ from tests.support.model_server import Turn
 from tests.support.workers import site
 
 pytestmark = pytest.mark.anyio
+
+
+def requests_seq(records: Sequence[Record]) -> str:
+    """The place of the last request for a run."""
+    return f"seq:{[record.seq for record in records if isinstance(record.event, RunRequested)][-1]}"
 
 
 async def stored(log: EventLog) -> list[str]:
@@ -126,6 +140,10 @@ async def test_a_run_that_answers_a_pause_says_so(tmp_path: Path) -> None:
         await go_on(client, "May")
         requests = [r.event for r in await client.records("t1", RunRequested)]
         [first, _] = await client.records("t1", RunPaused)
+        chain = await why(LogSource(client.system.log).read, thread("t1"), requests_seq(await client.records("t1")))
+        verdict = await verify(client.system.log, "t1")
+    assert [link.record.type for link in chain][-2:] == ["run.paused", "run.requested"]
+    assert verdict.problems == []
     wanted = [request.wanted for request in requests if isinstance(request, RunRequested)]
     assert wanted == [None, Wanted("thread", "t1", first.id)]
 
@@ -140,3 +158,30 @@ async def test_a_subagents_run_names_the_call(tmp_path: Path) -> None:
     [request] = [r.event for r in everything if r.head.kind == "subagent" and isinstance(r.event, RunRequested)]
     assert isinstance(request, RunRequested)
     assert request.wanted == Wanted("thread", "t1", call.id)
+
+
+async def test_prompts_of_two_runs_are_compared_word_by_word(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [DONE, DONE]}) as (client, _):
+        await client.said(await client.thread(), "Go")
+        log = client.system.log
+        source = LogSource(log)
+        [start] = await client.records("t1", RunStarted)
+        assert isinstance(start.event, RunStarted)
+        parts = await sent(source.read, start.event)
+        other = parts["prompt"].replace("Answer in the language", "Reply in the language")
+        setup = await Setups(log).store("key", {"prompt": other}, None, "test")
+        second = [
+            ThreadCreated(user="ada"),
+            *[r.event for r in await client.records("t1", RunRequested)],
+            msgspec.structs.replace(start.event, setup=setup),
+        ]
+        tip = 0
+        for event in second:
+            assert isinstance(event, Event)
+            [record] = await log.append(thread("t2"), [event], expected=tip, actor="test", run="r")
+            tip = record.seq
+        lines: list[str] = []
+        await logs.diff(source, "t1", "t2", lines.append, style=Style())
+    [line] = [line for line in lines if "[-Answer-]" in line]
+    assert "{+Reply+} in the language" in line
+    assert "prompt: what the models got differs" in lines

@@ -200,7 +200,23 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
     assert message in sika("log", "show", *home, "t2", "--json", cwd=tmp_path).stdout
 
     shown = sika("log", "show", *home, "t1", cwd=tmp_path).stdout
-    assert shown.count("run.completed") == 2
+    assert shown.count("■ done") == 2
+    assert sika("log", "show", *home, "t1", "--events", cwd=tmp_path).stdout.count("run.completed") == 2
+    assert sika("log", "show", *home, "@last", "--grep", "pipe", cwd=tmp_path).stdout.count("run.requested") == 1
+    full = sika("log", "show", *home, "t1", "2", cwd=tmp_path).stdout
+    assert "changes of the state" in full
+    assert "run.started" in full, "what the request led to"
+    every = sika("log", "list", *home, "--since", "1d", cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[0] for line in every] == ["t2", "t1", "2"]
+    assert (
+        json.loads(sika("log", "list", *home, "--text", "this pipe", "--json", cwd=tmp_path).stdout)["thread"] == "t2"
+    )
+    hits = sika("log", "find", *home, "--tool", "bash", "--type", "tool.*", cwd=tmp_path)
+    assert (hits.returncode, hits.stdout.splitlines()[-1]) == (0, "2 events")
+    assert sika("log", "find", *home, "no such text", cwd=tmp_path).returncode == 1
+    rows = sika("sql", *home, "select thread_id, count(*) n from runs group by 1 order by 1", cwd=tmp_path)
+    assert (rows.returncode, rows.stdout) == (0, "thread_id\tn\nt1\t2\nt2\t1\n")
+    assert sika("sql", *home, "delete from threads", cwd=tmp_path).returncode == 2
     assert sika("log", "verify", *home, "t1", cwd=tmp_path).stdout.startswith("ok: ")
     every = sika("log", "verify", "--all", *home, cwd=tmp_path)
     assert (every.returncode, every.stdout.split(",")[0]) == (0, "ok: 2 threads")

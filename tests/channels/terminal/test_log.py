@@ -99,7 +99,7 @@ async def test_show_tells_the_story(log: EventLog) -> None:
     assert "thread.created" in lines[0]
     assert "ls [pure] /mnt" in lines[5]
     later: list[str] = []
-    await logs.show(LogSource(log), T, later.append, after=last - 1, story=Story())
+    await logs.show(LogSource(log), T, later.append, extent=logs.Extent(after=str(last - 1)), story=Story())
     assert len(later) == 2
 
 

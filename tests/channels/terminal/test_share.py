@@ -71,7 +71,10 @@ def alone(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["show", "{}"], "run.requested"),
+        (["show", "{}"], "run: echo hi"),
+        (["show", "{}", "5"], "echo hi"),
+        (["list", "--in", "{}"], "golden-commands"),
+        (["find", "exit 3", "--in", "{}"], "exit 3"),
         (["show", "{}", "--json"], '"type":"run.completed"'),
         (["state", "{}"], "thread golden-commands"),
         (["why", "{}", "12"], "→"),

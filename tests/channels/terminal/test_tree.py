@@ -46,10 +46,14 @@ async def test_over_a_subagent(tmp_path: Path) -> None:
     assert any(line.startswith("  and ") and "model.failed" in line for line in chain)
     assert "1 failed attempts" in tree[0]
     assert tree[0].endswith("success")
-    steps = [line[19:].strip() for line in tree[1:]]
+    assert tree[1].startswith("  waited for: ")
+    assert any("task" not in line and "waited for: " in line for line in tree[2:]), "the subagent's run has its own"
+    steps = [line[19:].strip() for line in tree[2:]]
     assert steps[0].startswith("! ")
     assert steps[1] == "◆ “I delegate.”"
-    assert steps[2].startswith("task count “general-purpose: Task Succeeded. Result: One.”")
-    assert any("ls look" in step for step in steps[3:6]), "the subagent's call lies below the call of the lead"
+    assert steps[2].startswith(
+        f"task count [general-purpose {started.subagent[:8]}] “general-purpose: Task Succeeded. Result: One.”"
+    )
+    assert any("ls look" in step for step in steps[3:7]), "the subagent's call lies below the call of the lead"
     assert any(step.startswith("✗ read_file look") for step in steps)
     assert steps[-1] == "◆ “It says one.”"

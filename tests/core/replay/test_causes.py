@@ -20,10 +20,12 @@ from core.events import (
     ThreadCreated,
     ToolCompleted,
     ToolRequested,
+    Wanted,
     thread,
 )
 from core.replay import moment
 from core.replay.causes import why
+from core.user.schedules import ScheduleFired
 from tests.support.records import ai, human, record
 
 T = thread("t")
@@ -99,3 +101,30 @@ def test_a_part_of_a_state() -> None:
         moment.part(values, "artifacts")
     with pytest.raises(Invalid, match=r"path 'messages\['"):
         moment.part(values, "messages[")
+
+
+@pytest.mark.anyio
+async def test_a_run_leads_to_what_it_was_requested_for_in_another_log() -> None:
+    firing = ScheduleFired(schedule="s", due="d", run_id="r", thread_id="t")
+    logs = {
+        T: [record(7, RunRequested(input={}, wanted=Wanted("schedules", "ada", "r")), "r", None)],
+        Aggregate("schedules", "ada"): [record(3, firing, None, None)],
+    }
+
+    async def read_all(aggregate: Aggregate) -> Sequence[Record]:
+        return logs.get(aggregate, ())
+
+    assert [link.record.seq for link in await why(read_all, T, "1")] == [3, 7]
+    del logs[Aggregate("schedules", "ada")]
+    assert [link.record.seq for link in await why(read_all, T, "1")] == [7], "the other log may be gone"
+
+
+@pytest.mark.anyio
+async def test_a_sequence_of_the_stream_is_a_place_too() -> None:
+    later = [Record(100 + one.seq, one.raw) for one in records()]
+
+    async def read_later(_: Aggregate) -> Sequence[Record]:
+        return later
+
+    by_number, by_sequence = await why(read_later, T, "5"), await why(read_later, T, "seq:105")
+    assert [link.record.seq for link in by_number] == [link.record.seq for link in by_sequence] == [102, 103, 105]

@@ -94,3 +94,11 @@ def test_words_add_up_to_both_texts(before: str, after: str) -> None:
     pieces = words(before, after)
     assert "".join(text for kind, text in pieces if kind != "new") == before
     assert "".join(text for kind, text in pieces if kind != "gone") == after
+
+
+def test_long_runs_of_few_different_steps_are_aligned_piece_by_piece() -> None:
+    left = [Step("call", f"tool{n % 8}", n, {}, None) for n in range(6000)]
+    right = [step for n, step in enumerate(left) if n not in (1000, 2500, 5000)]
+    rows = aligned(left, right)
+    assert [row.left.seq for row in rows if row.difference == "only left" and row.left] == [1000, 2500, 5000]
+    assert sum(row.same for row in rows) == len(right)
