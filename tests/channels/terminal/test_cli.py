@@ -206,8 +206,8 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
     full = sika("log", "show", *home, "t1", "2", cwd=tmp_path).stdout
     assert "changes of the state" in full
     assert "run.started" in full, "what the request led to"
-    every = sika("log", "list", *home, "--since", "1d", cwd=tmp_path).stdout.splitlines()
-    assert [line.split()[0] for line in every] == ["t2", "t1", "2"]
+    threads = sika("log", "list", *home, "--since", "1d", cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[0] for line in threads] == ["t2", "t1", "2"]
     assert (
         json.loads(sika("log", "list", *home, "--text", "this pipe", "--json", cwd=tmp_path).stdout)["thread"] == "t2"
     )
