@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from actors.cli_common import FAILED, OK, Add, Subparsers, count, digest, options_of, story, width
+from actors.cli_replay import replay_commands
+from actors.cli_share import file_of, files_of, share_commands, verify_file
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from core.replay.source import Source
 
 
-THREAD = "a thread's id, the beginning of one, @last, or subagent/ID"
+THREAD = "a thread's id, the beginning of one, @last, or subagent/ID; or an exported file"
 
 
 def log_commands(add: Add) -> None:
@@ -31,13 +33,13 @@ def log_commands(add: Add) -> None:
         ("why", _log_why, "the causes of an event or a call, from the person's message on"),
         ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
         ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@EVENT)"),
-        ("verify", _log_verify, "check that the log is sound"),
-        ("replay", _log_replay, "execute the recorded runs again and compare"),
+        ("verify", _log_verify, "check that the log, or an exported file, is sound"),
     ):
         subparser = add(name, command, text, log)
         subparser.add_argument("thread", nargs="?" if name == "verify" else None, help=THREAD)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
+            subparser.add_argument("--against", metavar="FILE", help="compare it with an earlier export, too")
         if name == "diff":
             subparser.add_argument("other")
             subparser.add_argument("--whole", action="store_true", help="the steps before the first difference, too")
@@ -52,8 +54,8 @@ def log_commands(add: Add) -> None:
             _of_show(subparser)
         if name in ("show", "tail"):
             subparser.add_argument("--after", type=count, default=0, metavar="EVENT", help="only events after this one")
-        if name == "replay":
-            subparser.add_argument("--until", type=count, metavar="SEQ", help="only events up to this one")
+    share_commands(add, log)
+    replay_commands(add, log)
 
 
 def _of_show(subparser: argparse.ArgumentParser) -> None:
@@ -85,6 +87,7 @@ def _overviews(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
         subparser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
         subparser.add_argument("--limit", type=count, default=100)
         subparser.add_argument("--json", action="store_true")
+        subparser.add_argument("--in", dest="file", metavar="FILE", help="of an exported file, without a server")
     sql = add("sql", _sql, "read-only SQL on the read models: threads, runs, usage, metadata, messages")
     sql.add_argument("query")
     sql.add_argument("--limit", type=count, default=1000)
@@ -93,12 +96,19 @@ def _overviews(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
 
 @asynccontextmanager
 async def _source(arguments: argparse.Namespace) -> AsyncIterator[Source]:
-    """Yields what recorded events are read from: the log of the data directory's server."""
-    from actors import compose
-    from core.replay.source import LogSource
+    """Yields what recorded events are read from: the files that the arguments name, or the log of the data directory's
+    server.
+    """
+    async with files_of(arguments) as files:
+        if files and files.complete:
+            yield files
+            return
+        from actors import compose
+        from core.replay.source import LogSource
 
-    async with compose.attach(options_of(arguments)) as system:
-        yield LogSource(system.log)
+        async with compose.attach(options_of(arguments)) as system:
+            files.beside = LogSource(system.log)
+            yield files if files else files.beside
 
 
 async def _log_show(arguments: argparse.Namespace) -> int:
@@ -277,6 +287,8 @@ async def _log_verify(arguments: argparse.Namespace) -> int:
 
     if arguments.all == (arguments.thread is not None):
         raise Invalid("log verify: name a thread, or --all")
+    if arguments.against or file_of(arguments.thread):
+        return await verify_file(arguments)
     async with compose.attach(options_of(arguments)) as system:
         if not arguments.all:
             verdict = await verify(system.log, (await aggregate_of(LogSource(system.log), arguments.thread)).id)
@@ -292,15 +304,3 @@ async def _log_verify(arguments: argparse.Namespace) -> int:
     counted = f"{len(verdicts)} threads, {events} events, {runs} runs"
     print(f"{unsound} threads have problems, of {counted}" if unsound else f"ok: {counted}")
     return FAILED if unsound else OK
-
-
-async def _log_replay(arguments: argparse.Namespace) -> int:
-    from actors import compose
-    from channels.terminal.log import replayed
-    from core.replay.source import LogSource, aggregate_of
-
-    async with compose.attach(options_of(arguments)) as system:
-        name = (await aggregate_of(LogSource(system.log), arguments.thread)).id
-        text, code = replayed(await compose.replay(system, name, arguments.until, options_of(arguments)))
-    print(text)
-    return code

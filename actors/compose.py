@@ -222,33 +222,38 @@ async def _outside_closed() -> AsyncIterator[None]:
 @asynccontextmanager
 async def attach(options: Options) -> AsyncIterator[System]:
     """The bus and log of the data directory's running server; if none runs, of a nats-server started for the moment."""
-    _warn_of(plugins.load_events())
+    with ungrouped():
+        async with nearest(options) as place, reading(options, place) as running:
+            yield running
+
+
+@asynccontextmanager
+async def nearest(options: Options) -> AsyncIterator[Endpoint]:
+    """Yields the NATS of the data directory's running server; if none runs, one started for the moment."""
     config = ConfigSource(options.config).current()
     address = running_server(options.home)
     if address is not None and options.nats is None and config.nats.url is None:
         token = (options.home / "secrets" / "nats_token").read_text().strip()
-        place = Endpoint(address.nats, token=token, prefix=config.nats.prefix)
-        async with _reader(options, config, place) as running:
-            yield running
+        yield Endpoint(address.nats, token=token, prefix=config.nats.prefix)
         return
-    with ungrouped():
-        async with endpoint(options, config) as place, _reader(options, config, place) as running:
-            yield running
+    async with endpoint(options, config) as place:
+        yield place
+
+
+@asynccontextmanager
+async def reading(options: Options, place: Endpoint) -> AsyncIterator[System]:
+    """Starts a system that executes nothing, for what reads the log."""
+    _warn_of(plugins.load_events())
+    async with _reader(options, ConfigSource(options.config).current(), place) as running:
+        yield running
 
 
 async def replay(running: System, thread_id: str, until: int | None, options: Options) -> Report:
     """Executes a thread's recorded runs again on their recorded outcomes, without network."""
-    from actors.lead.actor import Lead
-    from actors.subagents.actor import Subagents
-    from adapters.batches import LocalBatchFiles
-    from adapters.models.configured import Silent
-    from core.thread.replay import replay as execute
+    from actors import rehearsal
+    from core.replay.source import LogSource
 
-    source, home = ConfigSource(options.config), options.home
-    parts = source, Silent(), Toolset(source.current()), running.call, running.log, home
-    files, skills = LocalBatchFiles(home), library(running.log, source, home)
-    subagents = Subagents(*parts, threads=running.threads, subagents=running.subagents, batches=files, skills=skills)
-    return await execute(running.log, thread_id, until, Lead(*parts, skills=skills).execute, subagents.execute)
+    return await rehearsal.replay(LogSource(running.log), thread_id, until, options, log=running.log)
 
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
@@ -310,7 +315,7 @@ async def _reader(options: Options, config: Config, endpoint: Endpoint) -> Async
         yield running
 
 
-def _limits(config: Config) -> Limits:
+def sandbox_limits(config: Config) -> Limits:
     sandbox = config.sandbox
     return Limits(
         bash_timeout=sandbox.timeout_seconds,
@@ -435,7 +440,7 @@ def _load(
         "documents": LocalDocuments(options.home, unconfined=lambda: source.current().uploads.convert_unconfined),
         "workspace": LocalWorkspace(options.home),
         "provider": provider,
-        "limits": _limits(source.current()),
+        "limits": sandbox_limits(source.current()),
         "machines": machines,
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),

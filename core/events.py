@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,20 @@ ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "ru
 """The names of the envelope's fields."""
 Message = dict[str, Any]
 """A LangChain message as its flat dump: `type`, `id`, `content`, and what else it has; absent means default."""
+
+
+class Private(NamedTuple):
+    """Annotation of a field whose text is replaced in a redacted export: by a placeholder of this kind."""
+
+    kind: str
+
+
+User = Annotated[str, Private("user")]
+"""The name of a user of the installation."""
+Worker = Annotated[str, Private("worker")]
+"""The name of a process, which holds that of its machine."""
+Address = Annotated[str, Private("address")]
+"""A place outside: a URL with its query, a conversation of a chat platform."""
 
 
 class Aggregate(NamedTuple):
@@ -76,7 +90,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class ThreadCreated(Event, frozen=True):
     """A thread exists from here on. First event of its aggregate. `user` owns it."""
 
-    user: str
+    user: User
     metadata: Json = {}
 
 
@@ -120,7 +134,7 @@ class ThreadExpirySet(Event, frozen=True):
 class ThreadPruned(Event, frozen=True):
     """The events before were deleted; the state that they amounted to is here."""
 
-    user: str
+    user: User
     metadata: Json
     created_at: str
     values: Json
@@ -129,7 +143,7 @@ class ThreadPruned(Event, frozen=True):
 class ThreadErased(Event, frozen=True):
     """The thread's content was erased at a person's wish; only this tombstone stays."""
 
-    by: str
+    by: User
 
 
 class StatePatched(Event, frozen=True):
@@ -167,7 +181,7 @@ class Origin(msgspec.Struct, frozen=True):
     """The conversation of a channel in which a person asked for a run, and where its answer is delivered."""
 
     channel: str
-    conversation: str
+    conversation: Address
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -208,7 +222,7 @@ class RunRequested(Event, frozen=True):
     interrupt_after: list[str] = []
     resume: Resume | None = None
     """The answer to the thread's pause. The run goes on from there and has no input."""
-    webhook: str | None = None
+    webhook: Address | None = None
     """The URL to which the outcome is posted. Its query string may hold a secret: it is not shown."""
     feedback_keys: list[str] = []
     traceparent: str | None = None
@@ -223,7 +237,7 @@ class RunStarted(Event, frozen=True):
     """A worker owns the run from here on; all other guards are stale. Attempt 1 applies the input."""
 
     attempt: int
-    worker: str
+    worker: Worker
     lease: int
     """Sequence of the wake-up in the work queue whose redelivery hands the run on."""
     delivery: int = 0
@@ -329,7 +343,7 @@ class FeedbackGiven(Event, frozen=True):
 
     feedback_id: str
     rating: int
-    user: str
+    user: User
     comment: str | None = None
     message_id: str | None = None
 
@@ -560,7 +574,7 @@ class GoalSet(Event, frozen=True):
     """The thread has a goal: runs continue by themselves until it is reached, or paused. Replaces an earlier goal."""
 
     objective: str
-    by: str
+    by: User
     max_continuations: int
     max_no_progress_continuations: int
     """Continuations in a row without progress after which the goal is paused."""
@@ -624,7 +638,7 @@ class GoalReached(Event, frozen=True):
 class GoalCleared(Event, frozen=True):
     """The goal was given up by the user `by`."""
 
-    by: str
+    by: User
 
 
 class ApprovalRequested(Event, frozen=True):
@@ -651,7 +665,7 @@ class ApprovalResolved(Event, frozen=True):
     approval: str
     call_id: str
     decision: Literal["approve", "edit", "reject", "expire"]
-    by: str | None = None
+    by: User | None = None
     args: Json | None = None
     message: str = ""
 
@@ -702,7 +716,7 @@ class Opaque(msgspec.Struct, frozen=True):
 class Record:
     """An event as stored: its sequence, its envelope, its body (decoded on first use)."""
 
-    __slots__ = ("_event", "head", "labels", "raw", "seq")
+    __slots__ = ("_event", "chain", "head", "labels", "raw", "seq")
 
     def __init__(
         self,
@@ -711,7 +725,10 @@ class Record:
         head: Envelope | None = None,
         event: Event | Opaque | None = None,
         labels: frozenset[str] = frozenset(),
+        chain: str | None = None,
     ) -> None:
+        self.chain = chain
+        """Its hash in the chain of its aggregate (`core.log.chain`); None for events of older versions."""
         self.labels = labels
         """Labels that held when it was appended, for actors that select by them (`Actor.only`)."""
         self.seq = seq

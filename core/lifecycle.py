@@ -104,6 +104,8 @@ DELIVER = "deliver"
 """Key of a run's metadata that names a chat to which its outcome is delivered, too: `{"channel": …, "chat": …}`."""
 USED_TOOLS = "used_tools"
 """The run called tools, which may have had effects."""
+IMPORTED = "imported"
+"""The event was imported from a file: no actor is woken for it."""
 
 
 UNTITLED = "untitled"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,7 +16,6 @@ from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Record, RunRequested, RunStarted
-from core.log.store import EventLog
 from core.replay import causes, moment, prompts
 from core.replay import diff as diffs
 from core.replay import source as sources
@@ -25,9 +24,10 @@ from core.replay.find import Query, picked
 from core.replay.source import LogSource, Source, aggregate_of
 from core.thread.state import Run, ThreadState, fold, next_nodes
 
+if TYPE_CHECKING:
+    from core.log.store import EventLog
+
 Write = Callable[[str], None]
-_ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "duration_ms"))
-"""Fields of an event that differ in a step that is the same."""
 
 
 class Formatter(Protocol):
@@ -38,18 +38,6 @@ class Formatter(Protocol):
     def lines(self, record: Record) -> list[str]: ...
 
     def rest(self) -> list[str]: ...
-
-
-class Report(Protocol):
-    """The result of a replay: `core.thread.replay.Report`."""
-
-    runs: int
-    steps: int
-    divergence: str | None
-    recorded: dict[str, Any] | None
-    now: dict[str, Any] | None
-    unfinished: int
-    changed: list[str]
 
 
 async def records_of(source: Source, name: str) -> Sequence[Record]:
@@ -314,27 +302,6 @@ class Side(NamedTuple):
         if not 1 <= self.run <= len(runs):
             raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
         return runs[self.run - 1]
-
-
-def replayed(report: Report) -> tuple[str, int]:
-    """Returns a replay's result as text, and the exit code."""
-    changed = [f"  changed   {one_line(text, 200)}" for text in report.changed]
-    counted = f"{report.steps} steps in {report.runs} runs"
-    if report.divergence is not None:
-        both = [
-            f"  {name:<8}  {_step(step)}" for name, step in (("recorded", report.recorded), ("now", report.now)) if step
-        ]
-        lines = [f"divergence after {counted}: {one_line(report.divergence, 1000)}", *both, *changed]
-        return "\n".join(lines), 1
-    word = "same decisions under another configuration" if changed else "identical"
-    so_far = f"; {report.unfinished} of the runs did not end: the same so far" if report.unfinished else ""
-    return "\n".join([f"{word}: {counted}{so_far}", *changed]), 0
-
-
-def _step(step: Mapping[str, Any]) -> str:
-    """Returns a step of a run by what the loop decided in it: times, usage and identities are left out."""
-    shown = {name: value for name, value in step.items() if name not in _ENVELOPE and value}
-    return f"{step.get('type', '?'):<20} {one_line(msgspec.json.encode(shown).decode(), 1000)}"
 
 
 def state_lines(thread_id: str, state: ThreadState, style: Style) -> list[str]:

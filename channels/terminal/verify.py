@@ -12,7 +12,7 @@ import msgspec
 
 from channels.terminal.undecoded import problem_of
 from core.bus.streams import Stored, counts, messages, page
-from core.errors import NotFound, SikaError
+from core.errors import Invalid, NotFound, SikaError
 from core.events import (
     Aggregate,
     Opaque,
@@ -25,10 +25,14 @@ from core.events import (
     thread,
 )
 from core.ids import safe_id
+from core.log.chain import CHAIN, START, link
 from core.log.store import EventLog
+from core.replay.archive import Archive
 from core.replay.causes import wanted_by
+from core.thread.kinds import KIND, SUBAGENT
 from core.thread.state import fold
 
+GUARD = "Nats-Expected-Last-Subject-Sequence"
 _FORGET = (ThreadErased, ThreadPruned)
 """Events before which a log has none, or whose earlier events are being erased."""
 _EVERY_CUT = 200
@@ -98,11 +102,49 @@ async def _verdict(log: EventLog, subject: str, stored: Sequence[Stored]) -> Ver
             problems.append(f"{message.seq}: {problem}")
         records.append(record)
         problems += _envelope(message, record, subject)
-    problems += _chain(stored, records) + _causes(records) + _lives(records) + _calls(records) + _folds(records)
+    problems += (
+        _chain(stored, records)
+        + _hashes(stored)
+        + _causes(records)
+        + _lives(records)
+        + _calls(records)
+        + _folds(records)
+    )
     opaque = sorted({record.type for record in records if isinstance(record.event, Opaque) and not problem_of(record)})
     notes = [f"passed over, of other versions or extensions: {', '.join(opaque)}"] if opaque else []
     runs = sum(isinstance(record.event, RunRequested) for record in records)
     return Verdict(len(stored), runs, sorted(problems, key=_place), notes)
+
+
+async def verify_file(archive: Archive) -> Verdict:
+    """Checks the logs of a file. Its sums and hashes were checked when it was opened."""
+    problems: list[str] = []
+    records: list[Record] = []
+    for aggregate in archive.aggregates():
+        part = list(await archive.read(aggregate))
+        records += part
+        found = [f"{record.seq}: {problem}" for record in part if (problem := problem_of(record))]
+        if aggregate.kind in (KIND, SUBAGENT):
+            found += _causes(part) + _lives(part) + _calls(part) + _folds(part)
+        problems += [f"{problem} ({aggregate})" if aggregate != archive.root else problem for problem in found]
+    notes = [f"the hash of its last event is {archive.chain(archive.root)}"]
+    notes += ["it was redacted: its hashes are its own, not those of the log"] if archive.header.redacted else []
+    runs = sum(isinstance(record.event, RunRequested) for record in records)
+    return Verdict(len(records), runs, sorted(problems, key=_place), notes)
+
+
+async def compare(log: EventLog, archive: Archive) -> list[str]:
+    """Returns the events of the log that are not as they were when the file was exported. Raises `Invalid`."""
+    if archive.header.redacted:
+        raise Invalid(f"{archive.path.name}: was redacted, and holds no hashes of the log")
+    problems = []
+    for aggregate in archive.aggregates():
+        there = {record.id: record.raw async for record in log.read(aggregate, bodies=False)}
+        async for record in archive.stored(aggregate):
+            if there.get(record.id) != record.raw:
+                how = "was changed" if record.id in there else "is missing"
+                problems.append(f"{record.seq}: {how} since {archive.path.name} was exported ({aggregate})")
+    return problems
 
 
 def _purged(records: Sequence[Record]) -> bool:
@@ -115,13 +157,27 @@ def _chain(stored: Sequence[Stored], records: Sequence[Record]) -> list[str]:
     problems = []
     before = None if _purged(records) else 0
     for message in stored:
-        expected = message.header("Nats-Expected-Last-Subject-Sequence")
+        expected = message.header(GUARD)
         batched = message.header("Nats-Batch-Sequence") not in (None, "1")
         if expected is None and not batched:
             problems.append(f"{message.seq}: appended without a guard")
         elif expected is not None and before is not None and int(expected) != before:
             problems.append(f"{message.seq}: follows {expected} by its guard, but {before} in the log")
         before = message.seq
+    return problems
+
+
+def _hashes(stored: Sequence[Stored]) -> list[str]:
+    """Checks the chain of hashes (`core.log.chain`). Events of older versions have none; what is before the first event
+    that is left of a pruned log is unknown.
+    """
+    problems = []
+    before: str | None = None if stored and stored[0].header(GUARD) != "0" else START
+    for message in stored:
+        own = message.header(CHAIN)
+        if own is not None and before is not None and own != link(before, message.data):
+            problems.append(f"{message.seq}: does not fit the chain of hashes: it, or an event before it, was changed")
+        before = own or START
     return problems
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 
 from core.bus.connection import SECOND, Bus
 from core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 log = structlog.get_logger("sika.pull")
 

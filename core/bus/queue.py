@@ -16,12 +16,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 
 from core.bus.connection import SECOND, Bus
 from core.bus.pull import Room, pull
@@ -30,6 +29,9 @@ from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate
 from core.ids import now
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 log = structlog.get_logger("sika.work")
 

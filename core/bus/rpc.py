@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 
 from core.bus.connection import Bus
 from core.config.redaction import redactor
 from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, contained, family_of
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 log = structlog.get_logger("sika.calls")
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from core.bus.connection import (
     ASK_SECONDS,
@@ -24,6 +21,10 @@ from core.bus.connection import (
     reach,
 )
 from core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
 
 PAGE = 500
 """Limit of messages in a request."""
@@ -143,6 +144,9 @@ class Visit(NamedTuple):
 @asynccontextmanager
 async def visit(endpoint: Endpoint, name: str) -> AsyncIterator[Visit]:
     """Connects once, without creating streams. Raises `Unavailable` with the reason."""
+    import nats.errors
+    from nats.aio.client import Client
+
     nc = Client()
     try:
         try:

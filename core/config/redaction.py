@@ -25,7 +25,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -82,6 +82,7 @@ _PAIR = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 """`name=value` and `"name": value`, as in queries, forms, JSON and what Python prints."""
+_QUOTED = re.compile(r"""((?:b?\\?["'])?)(.*?)((?:\\?["'])?)""", re.DOTALL)
 
 
 class Redactor:
@@ -127,6 +128,21 @@ class Redactor:
     def text(self, text: str) -> str:
         """A text without the secrets in force, and without what looks like one. For errors of others and for lines."""
         return _PAIR.sub(_pair, _TOKEN.sub(_token, self.known(text)))
+
+    def replaced(self, text: str, by: Callable[[str], str]) -> str:
+        """A text in which `by` says what stands for each secret in force, and for what looks like one."""
+        return _PAIR.sub(
+            lambda match: _value(match, by), _TOKEN.sub(lambda match: _key(match, by), self._known(text, by))
+        )
+
+    def _known(self, text: str, by: Callable[[str], str]) -> str:
+        raw = text.encode("utf-8", "surrogatepass")
+        parts, at = [], 0
+        for _, start, end in self._search.find_matches_as_indexes(raw) if self._search else ():
+            secret = raw[start:end].decode("utf-8", "surrogatepass")
+            parts += [raw[at:start], by(secret).encode("utf-8", "surrogatepass")]
+            at = end
+        return b"".join([*parts, raw[at:]]).decode("utf-8", "surrogatepass") if parts else text
 
     def json(self, body: bytes, spare: frozenset[str] = frozenset()) -> bytes:
         """A JSON document without the secrets in force; the same object if it has none. What stands at the top under a
@@ -240,8 +256,25 @@ def _token(match: re.Match[str]) -> str:
 
 
 def _pair(match: re.Match[str]) -> str:
-    secret = telling(match["name"]) or (match["before"] and match["name"] == "code")
-    return match["before"] + match["name"] + match["is"] + HIDDEN if secret else match[0]
+    return match["before"] + match["name"] + match["is"] + HIDDEN if _is_telling(match) else match[0]
+
+
+def _is_telling(match: re.Match[str]) -> bool:
+    return telling(match["name"]) or bool(match["before"] and match["name"] == "code")
+
+
+def _key(match: re.Match[str], by: Callable[[str], str]) -> str:
+    scheme = match["scheme"] or match["basic"] or ""
+    return scheme + by(match[0].removeprefix(scheme))
+
+
+def _value(match: re.Match[str], by: Callable[[str], str]) -> str:
+    """Returns a pair with another value between its quotes."""
+    if not _is_telling(match):
+        return match[0]
+    value = _QUOTED.fullmatch(match["value"])
+    assert value
+    return match["before"] + match["name"] + match["is"] + value[1] + by(value[2]) + value[3]
 
 
 # ── values and their forms ───────────────────────────────────────────────────────────────────────────────────────────

@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-import nats.errors
-from nats.js.errors import NotFoundError
 
 from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus
 from core.bus.streams import Stored, erase, erase_all, find, messages
@@ -137,6 +135,9 @@ class Blobs:
         """Makes the store if there is none. Raises `Unavailable`."""
         if self._ready:
             return
+        import nats.errors
+        from nats.js.errors import NotFoundError
+
         js, name = self._bus.nc.jetstream(), self._bus.names.blobs
         try:
             try:

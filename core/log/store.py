@@ -37,12 +37,11 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from core.bus.connection import WRONG_LAST_SEQUENCE, ApiError, Bus, checked
 from core.bus.streams import Stored, direct_get, find, purge
@@ -52,8 +51,13 @@ from core.events import Aggregate, Event, Opaque, Record, decode, encode, unread
 from core.ids import now, uuid7
 from core.lifecycle import TEMPORARY, USED_TOOLS, WEBHOOK
 from core.log.blobs import Blobs, sha256_of
+from core.log.chain import CHAIN, START, link
 from core.log.erasure import Eraser
 from core.traces import TRACEPARENT
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 log = structlog.get_logger("sika.log")
 
@@ -109,6 +113,8 @@ class EventLog:
         """The connection (`Bus.reconnects`) under which the log was read up to its end."""
         self._last: OrderedDict[Aggregate, int] = OrderedDict()
         """Last sequences of the aggregates with the newest events, the newest last."""
+        self._chains: OrderedDict[Aggregate, tuple[int, str]] = OrderedDict()
+        """Last sequences and hashes of aggregates (`core.log.chain`), those that were used last at the end."""
         self._last_from = 0
         """No event after this sequence is known of any other aggregate."""
         self._positioned = asyncio.Event()
@@ -160,6 +166,21 @@ class EventLog:
         self._note(aggregate, last)
         return records
 
+    async def restore(
+        self, aggregate: Aggregate, bodies: Sequence[bytes], *, expected: int, labels: Collection[str] = ()
+    ) -> int:
+        """Appends events as they were stored elsewhere, with their ids and times, all or nothing. Secrets in force are
+        redacted. Returns the last sequence. Raises like `append`.
+        """
+        deadline = asyncio.get_running_loop().time() + APPEND_SECONDS
+        records = [Record(0, self.redact(body)) for body in bodies]
+        claims = [await self._claim(aggregate, record, deadline) for record in records]
+        messages = [(r.id, r.type, claim or r.raw) for r, claim in zip(records, claims, strict=True)]
+        extra = {LABELS: ",".join(sorted(labels))} if labels else {}
+        last = await self._store(aggregate, messages, expected, extra, deadline)
+        self._note(aggregate, last)
+        return last
+
     def _readable(self, event: Event, fields: Mapping[str, Any]) -> Record:
         """Returns an event as it will be read: encoded, and decoded again."""
         try:
@@ -190,8 +211,10 @@ class EventLog:
         pause = 0.0
         while True:
             try:
-                last = await self._publish(aggregate, messages, expected, extra)
+                hashes = _hashes(await self._chain(aggregate, expected), messages)
+                last = await self._publish(aggregate, messages, expected, extra, hashes)
                 self.refused_at = None
+                self._chained(aggregate, last, hashes[-1])
                 return last
             except ApiError as error:
                 if error.err_code not in WRONG_LAST_SEQUENCE | UNDECIDED:
@@ -202,7 +225,7 @@ class EventLog:
             try:
                 stored = await self._first_after(aggregate, expected)
                 if stored and stored.id == messages[0][0]:
-                    return stored.seq + len(messages) - 1
+                    return stored.seq + len(messages) - 1  # its hash is read when it is needed
                 if stored:
                     self._note(aggregate, stored.seq)
                     raise Conflict(str(aggregate), expected)
@@ -226,13 +249,14 @@ class EventLog:
         messages: Sequence[tuple[str, str, bytes]],
         expected: int,
         extra: Mapping[str, str],
+        hashes: Sequence[str],
     ) -> int:
         """Stores one message plainly, several as an atomic batch (ADR-50). Only the first message of a batch may carry
         the expectation; the commit is acknowledged for all.
         """
         subject, batch, size = self.bus.names.log(aggregate), uuid7(), len(messages)
         for number, (identity, name, body) in enumerate(messages, 1):
-            headers = {"Nats-Msg-Id": identity, "Sika-Type": name, **extra}
+            headers = {"Nats-Msg-Id": identity, "Sika-Type": name, CHAIN: hashes[number - 1], **extra}
             if number == 1:
                 headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
             if size > 1:
@@ -244,6 +268,21 @@ class EventLog:
             elif (reply := await self.bus.ask(subject, body, headers)).data:
                 checked(reply)
         return await self.bus.store(subject, body, headers | ({"Nats-Batch-Commit": "1"} if size > 1 else {}))
+
+    async def _chain(self, aggregate: Aggregate, expected: int) -> str:
+        """Returns the hash of an aggregate's event `expected`. Costs a request if this process has not met it."""
+        seq, chain = self._chains.get(aggregate, (0, START))
+        if seq == expected:
+            return chain
+        stored = await self._from_leader({"last_by_subj": self.bus.names.log(aggregate)}) if expected else None
+        return (stored.header(CHAIN) if stored and stored.seq == expected else None) or START
+
+    def _chained(self, aggregate: Aggregate, seq: int, chain: str) -> None:
+        """Remembers the hash of an aggregate's last event."""
+        self._chains.pop(aggregate, None)
+        self._chains[aggregate] = seq, chain
+        if len(self._chains) > HEARD:
+            self._chains.popitem(last=False)
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,6 +299,8 @@ class EventLog:
         """
         async for record in self._heads(aggregate, after, upto):
             self._note(aggregate, record.seq)
+            if record.chain:  # a writer has mostly read what it appends to
+                self._chained(aggregate, record.seq, record.chain)
             yield await self.whole(record) if bodies else record
 
     async def _heads(self, aggregate: Aggregate, after: int, upto: int | None = None) -> AsyncIterator[Record]:
@@ -358,12 +399,12 @@ class EventLog:
         """Returns the record of a message, as the stream republished it or as direct get returned it."""
         headers = msg.headers
         assert headers
-        return self._stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, _labels(headers.get))
+        return self._stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, headers.get)
 
-    def _stored(self, seq: int, subject: str, data: bytes, labels: frozenset[str]) -> Record:
+    def _stored(self, seq: int, subject: str, data: bytes, header: Callable[[str], str | None]) -> Record:
         """Returns the record of a message; a placeholder if it is no event, so that it stops no reader."""
         try:
-            return Record(seq, data, labels=labels)
+            return Record(seq, data, labels=_labels(header), chain=header(CHAIN))
         except Invalid as error:
             log.error("not an event", seq=seq, subject=subject, error=str(error))
             return unreadable(seq, data, self.bus.names.aggregate(subject), str(error))
@@ -375,10 +416,14 @@ class EventLog:
         if record.head.blob is None:
             return record
         try:
-            return Record(record.seq, await self._blobs.get(record), labels=record.labels)
+            return Record(record.seq, await self.body(record), labels=record.labels, chain=record.chain)
         except Invalid as error:
             log.error("an event without its body", seq=record.seq, error=str(error))
             return Record(record.seq, record.raw, record.head, Opaque(record.type, str(error)), record.labels)
+
+    async def body(self, record: Record) -> bytes:
+        """Returns the body of a record that lies in the object store. Raises `Invalid` if it is lost or damaged."""
+        return await self._blobs.get(record)
 
     # ── follow ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -553,7 +598,7 @@ class EventLog:
             stored = await self._from_leader({"seq": self.position + 1, "next_by_subj": self.bus.names.all_log})
             if stored is None or stored.seq > upto:
                 return
-            record = self._stored(stored.seq, stored.subject, stored.data, _labels(stored.header))
+            record = self._stored(stored.seq, stored.subject, stored.data, stored.header)
             if record.seq > self.position:
                 self._deliver(record)
                 self.position = record.seq
@@ -561,6 +606,8 @@ class EventLog:
     def _deliver(self, record: Record) -> None:
         aggregate = record.aggregate
         self._note(aggregate, record.seq)
+        if record.chain:
+            self._chained(aggregate, record.seq, record.chain)
         for listener in self._listeners.get(aggregate, ()):
             listener.put(record)
         for listener in self._listeners.get(None, ()):
@@ -617,3 +664,8 @@ def _labels(header: Callable[[str], str | None]) -> frozenset[str]:
         return frozenset(labels.split(","))
     audience = (header(AUDIENCE) or "").split(",")
     return frozenset(_LABEL_OF[name] for name in audience if name in _LABEL_OF)
+
+
+def _hashes(before: str, messages: Sequence[tuple[str, str, bytes]]) -> list[str]:
+    """Returns the hashes of messages in the chain of their aggregate."""
+    return list(accumulate((body for _, _, body in messages), link, initial=before))[1:]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from core.bus.streams import counts, find
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Record, thread
 from core.ids import safe_id
-from core.log.store import EventLog
-from core.thread.threads import KIND, SUBAGENT
+from core.thread.kinds import KIND, SUBAGENT
+
+if TYPE_CHECKING:
+    from core.log.store import EventLog
 
 LAST = "@last"
 """Names the thread with the newest event."""
@@ -50,6 +51,8 @@ class LogSource:
         return [record async for record in self._log.read(aggregate)]
 
     async def threads(self) -> AsyncIterator[Aggregate]:
+        from core.bus.streams import counts  # a reader of files loads no bus
+
         names = self._log.bus.names
         for subject in await counts(self._log.bus, "log", names.log(Aggregate(KIND, "*"))):
             yield names.aggregate(subject)
@@ -59,6 +62,8 @@ class LogSource:
             yield record
 
     async def last(self) -> Aggregate | None:
+        from core.bus.streams import find
+
         newest = await find(self._log.bus, "log", {"last_by_subj": self._log.bus.names.log(Aggregate(KIND, "*"))})
         return self._log.bus.names.aggregate(newest.subject) if newest else None
 

@@ -32,8 +32,8 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.replay.causes import Read
+from core.thread.kinds import SUBAGENT
 from core.thread.previews import text_of
-from core.thread.threads import SUBAGENT
 from core.thread.tokens import tokens_of
 
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]

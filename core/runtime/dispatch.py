@@ -23,6 +23,7 @@ from core.bus.queue import Hint, WorkQueue
 from core.bus.streams import find
 from core.errors import Unavailable
 from core.events import Event, Record, ThreadErased
+from core.lifecycle import IMPORTED
 from core.log.store import EventLog
 from core.runtime.ordering import queue_of
 from core.thread.threads import SUBAGENT
@@ -170,6 +171,8 @@ class _Subscriber:
     def matches(self, record: Record) -> bool:
         kind = record.aggregate.kind
         if kind != self._kind and (self._kind is not None or kind == SUBAGENT):
+            return False
+        if IMPORTED in record.labels:
             return False
         unlabelled = self._types.get(record.type)
         if not unlabelled and (unlabelled is None or self._labels.isdisjoint(record.labels)):

@@ -12,18 +12,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 
 from core.actor import Actor
 from core.bus.connection import Bus
 from core.config.redaction import redactor
 from core.errors import Unavailable
 from core.ids import now
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 log = structlog.get_logger("sika.system")
 

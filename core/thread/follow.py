@@ -19,16 +19,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Protocol
-
-import nats.errors
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from core.errors import Unavailable
 from core.events import Record, thread
 from core.log.store import EventLog
 from core.thread.previews import RunPreview, decoded, stored
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
 
 READ_BATCH = 50
 """Facts in a batch that is read from the log."""
@@ -157,6 +157,8 @@ class Follower:
 
     async def _attend(self, runs: Iterable[Speaker]) -> None:
         """Follow the previews of these runs and of no others."""
+        import nats.errors
+
         wanted = {run.id: run for run in runs}
         for run_id in self._heard.keys() - wanted.keys():
             self._missed.pop(run_id, None)

@@ -26,17 +26,18 @@ import asyncio
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import structlog
 
-from core.bus.connection import Bus
-from core.bus.streams import direct_get
 from core.config import redaction
 from core.config.redaction import redactor
 from core.errors import Unavailable
 from core.events import Json, Message
+
+if TYPE_CHECKING:
+    from core.bus.connection import Bus
 
 log = structlog.get_logger("sika.previews")
 
@@ -284,6 +285,8 @@ def decoded(raw: bytes) -> Preview | Progress | None:
 
 async def stored(bus: Bus, run: str) -> list[Preview | Progress]:
     """Returns the stored previews of a run; none if the memory stream is gone."""
+    from core.bus.streams import direct_get  # `text_of` is for readers of files, too, which load no bus
+
     previews: list[Preview | Progress] = []
     seq = 1
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from core.events import (
     ModelCompleted,
     ModelFailed,
     Record,
+    RunCompleted,
     RunFailed,
     RunPaused,
     RunStarted,
@@ -37,7 +38,6 @@ from core.events import (
     ToolRequested,
 )
 from core.lifecycle import ENDS
-from core.log.store import EventLog
 from core.thread.intake import RUNS_BY
 from core.thread.ownership import missing
 from core.thread.previews import Previewer
@@ -59,6 +59,16 @@ _STEPS: tuple[type[Event], ...] = (ModelCompleted, ToolRequested, ToolCompleted,
 OF_SUBAGENTS = (SubagentStarted, SubagentProgressed, SubagentCompleted)
 """Events that are recorded beside the run's own steps."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
+Read = Callable[[Aggregate], Awaitable[Sequence[Record]]]
+"""Reads all records of a log; none of one that is unknown."""
+Look = Callable[["ReplayJournal", Record, Json], Awaitable[Record]]
+"""Called with each recorded step before it is folded, and with the step that the loop makes now. Returns the record to
+go on with: another one than the recorded is an edit.
+"""
+Verdict = Literal["identical", "same so far", "same decisions", "different"]
+"""Results of a replay. `same so far`: a run has no recorded end. `same decisions`: the prompt, the configuration or a
+model has changed, and no decision with it.
+"""
 
 
 class Report(msgspec.Struct):
@@ -77,13 +87,31 @@ class Report(msgspec.Struct):
     """The number of runs without a recorded end: they are the same so far."""
     changed: list[str] = []
     """Differences of the configuration from the recorded one; no divergence by themselves."""
+    seq: int | None = None
+    """The sequence of the first difference: of the recorded event that the loop did not come to."""
+    edited: bool = False
+    """A recorded outcome was changed on the way."""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.divergence is not None:
+            return "different"
+        if self.unfinished:
+            return "same so far"
+        return "same decisions" if self.changed or self.edited else "identical"
 
 
 class ReplayJournal:
     """Serves a run's recorded outcomes to the loop, and raises `Divergence` when it asks for something else."""
 
     def __init__(
-        self, thread_id: str, run: str, state: ThreadState, records: list[Record], started: RunStarted
+        self,
+        thread_id: str,
+        run: str,
+        state: ThreadState,
+        records: list[Record],
+        started: RunStarted,
+        look: Look | None = None,
     ) -> None:
         self.thread_id = thread_id
         self.id = run
@@ -100,7 +128,12 @@ class ReplayJournal:
         self._asked = 0
         self._last: Record | None = None
         self._started = started
+        self._look = look
+        self.edited = False
+        """A recorded outcome was changed: from there on, conversations differ from the recorded ones."""
         self.changed: list[str] = []
+        self.differed: int | None = None
+        """The sequence of the recorded event at which the loop differs."""
 
     stopping = False
 
@@ -118,8 +151,9 @@ class ReplayJournal:
         for record in self._facts:
             if isinstance(record.event, kind) and getattr(record.event, "call_id", "") == key:
                 self._facts.remove(record)
-                self._took(record)
-                return record.event
+                event = (await self._took(record)).event
+                assert isinstance(event, kind)
+                return event
         now = {"type": kind.__struct_config__.tag, "call_id": key}
         raise self.differs(f"after {self._end()}: the loop comes to a {now['type']}; the run did not", now)
 
@@ -133,14 +167,13 @@ class ReplayJournal:
         ahead = self._ahead()
         for fact in [one for one in self._facts if one.seq < ahead]:
             self._facts.remove(fact)
-            self._took(fact)
-        found: list[Message] = []
+            await self._took(fact)
+        messages: list[Message] = []
         while self._added and self._added[0].seq < ahead:
-            record = self._added.pop(0)
-            assert isinstance(record.event, MessageAdded)
-            found += record.event.messages
-            self._took(record)
-        return found
+            event = (await self._took(self._added.pop(0))).event
+            assert isinstance(event, MessageAdded)
+            messages += event.messages
+        return messages
 
     def answers(self, call_id: str) -> Sequence[Any]:
         return self.state.runs[self.id].answers.get(call_id, ())
@@ -154,13 +187,14 @@ class ReplayJournal:
         record = self._models[self._asked]
         event = record.event
         assert isinstance(event, ModelCompleted)
-        if event.request is not None and event.request != request:
+        if event.request is not None and event.request != request and not self.edited:
             text = (
                 f"{record.seq} model.completed: recorded for the conversation {event.request}, the loop sends {request}"
             )
             raise self.differs(text, {"type": "model.completed", "request": request}, record)
         self._asked += 1
-        self._took(record)
+        event = (await self._took(record, {"type": "model.completed", "request": request})).event
+        assert isinstance(event, ModelCompleted)
         return event
 
     async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
@@ -168,8 +202,8 @@ class ReplayJournal:
             return done  # in the run that paused here
         intent, outcome = self._of_call(self._intents, call_id), self._of_call(self._outcomes, call_id)
         if intent is None and outcome is not None and _refused_outside(outcome):
-            self._took(outcome)
-            return outcome.event if isinstance(outcome.event, ToolCompleted) else None
+            refusal = (await self._took(outcome)).event
+            return refusal if isinstance(refusal, ToolCompleted) else None
         now = {"type": "tool.requested", "call_id": call_id, "name": name, "effect": effect, "args": args}
         if intent is None:
             raise self.differs(f"after {self._end()}: the loop calls {name} ({call_id}); the run did not", now)
@@ -186,8 +220,7 @@ class ReplayJournal:
             raise Paused(self._paused.next, self._paused.interrupts)
         if outcome is None:
             raise Divergence(f"{intent.seq} tool.requested: {name} has no recorded outcome")
-        self._took(outcome)
-        event = outcome.event
+        event = (await self._took(outcome, now)).event
         assert isinstance(event, ToolCompleted)
         return event
 
@@ -202,10 +235,10 @@ class ReplayJournal:
             raise self.differs(text, msgspec.to_builtins(event))
         recorded = record.event
         assert isinstance(recorded, ToolCompleted)
-        if (event.message, event.update) != (recorded.message, recorded.update):
+        if (event.message, event.update) != (recorded.message, recorded.update) and not self.edited:
             text = f"{record.seq} tool.completed: the loop answers {event.call_id} itself, and otherwise"
             raise self.differs(text, msgspec.to_builtins(event), record)
-        self._took(record)
+        await self._took(record, msgspec.to_builtins(event))
 
     async def model_failed(self, event: ModelFailed) -> None:
         raise Divergence(f"the model failed: {event.text}")
@@ -231,18 +264,24 @@ class ReplayJournal:
     def differs(self, text: str, now: Json, recorded: Record | None = None) -> Divergence:
         """Returns the divergence at a record, by default the next one that the loop has not come to."""
         recorded = recorded or self._next()
+        self.differed = recorded.seq if recorded else None
         return Divergence(text, msgspec.json.decode(recorded.raw) if recorded else None, now)
 
     def _next(self) -> Record | None:
         last = self._last.seq if self._last else 0
         return next((r for r in self._records if r.seq > last and isinstance(r.event, _STEPS)), None)
 
-    def _took(self, record: Record) -> None:
+    async def _took(self, record: Record, now: Json | None = None) -> Record:
+        """Folds a recorded step that the loop came to. Returns it, or the one that it was changed to."""
+        if self._look is not None:
+            recorded, record = record, await self._look(self, record, now or {"type": record.type})
+            self.edited = self.edited or record is not recorded
         self.steps += 1
         self._last = record
         before = [beside for beside in self._beside if beside.seq < record.seq]
         del self._beside[: len(before)]
         self.state = fold([*before, record], self.state)
+        return record
 
     def _end(self) -> str:
         """Returns the name of the last record that the loop came to."""
@@ -250,23 +289,29 @@ class ReplayJournal:
 
 
 async def replay(
-    log: EventLog, thread_id: str, until: int | None, execute: Execute, of_subagents: Execute | None = None
+    read: Read,
+    thread_id: str,
+    until: int | None,
+    execute: Execute,
+    of_subagents: Execute | None = None,
+    look: Look | None = None,
 ) -> Report:
-    """Replay a thread's runs, oldest first, up to a sequence; then the runs of its subagents. Runs that did not
-    complete are replayed as far as they got.
+    """Replays a thread's runs, oldest first, up to a sequence; then the runs of its subagents. Runs that did not
+    complete are replayed as far as they got. Raises `NotFound`.
     """
     report = Report()
-    names = await _replay(log, Aggregate(KIND, thread_id), until, execute, report)
-    while names and of_subagents is not None and report.divergence is None:
-        names += await _replay(log, Aggregate(SUBAGENT, names.pop(0)), None, of_subagents, report)
+    subagents = await _replay(read, Aggregate(KIND, thread_id), until, execute, report, look)
+    while subagents and of_subagents is not None and report.divergence is None:
+        aggregate = Aggregate(SUBAGENT, subagents.pop(0))
+        subagents += await _replay(read, aggregate, None, of_subagents, report, look)
     return report
 
 
 async def _replay(
-    log: EventLog, aggregate: Aggregate, until: int | None, execute: Execute, report: Report
+    read: Read, aggregate: Aggregate, until: int | None, execute: Execute, report: Report, look: Look | None
 ) -> list[str]:
     """Replays the runs of one log. Returns the subagents that they called."""
-    records = [record async for record in log.read(aggregate, upto=until)]
+    records = [record for record in await read(aggregate) if until is None or record.seq <= until]
     if not records and aggregate.kind == KIND:
         raise missing(aggregate.id)
     state, folded = ThreadState(), 0
@@ -277,25 +322,30 @@ async def _replay(
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
             state, folded = fold(records[folded:number], state), number
             following = [later for later in of_run[record.run] if later.seq > record.seq]
-            await _replay_run(record.run, record.event, state, following, execute, aggregate.id, report)
+            journal = ReplayJournal(aggregate.id, record.run, state, following, record.event, look)
+            await _replay_run(journal, following, execute, report)
             if report.divergence:
                 break
     return [record.event.subagent for record in records if isinstance(record.event, SubagentStarted)]
 
 
-async def _replay_run(
-    run: str,
-    started: RunStarted,
-    state: ThreadState,
-    mine: list[Record],
-    execute: Execute,
-    thread_id: str,
-    report: Report,
-) -> None:
-    journal = ReplayJournal(thread_id, run, state, mine, started)
-    end = next((record for record in reversed(mine) if type(record.event) in ENDS), None)
-    ended = end.type if end else ""
-    divergence: Divergence | None = None
+async def _replay_run(journal: ReplayJournal, records: Sequence[Record], execute: Execute, report: Report) -> None:
+    end = next((record for record in reversed(records) if type(record.event) in ENDS), None)
+    divergence = await _divergence(journal, end, execute)
+    report.runs += 1
+    report.steps += journal.steps
+    report.edited = report.edited or journal.edited
+    report.changed = list(dict.fromkeys([*report.changed, *journal.changed]))
+    completed = isinstance(end.event, RunCompleted | RunPaused) if end else False
+    if divergence and (completed or journal.rest() is not None):
+        report.divergence = f"run {journal.id}: {divergence}"
+        report.recorded, report.now, report.seq = divergence.recorded, divergence.now, journal.differed
+    elif end is None:
+        report.unfinished += 1
+
+
+async def _divergence(journal: ReplayJournal, end: Record | None, execute: Execute) -> Divergence | None:
+    """Executes a run; returns the first difference, if there is one."""
     try:
         steps = -1
         while steps < journal.steps:  # a run that was steered at its end went on
@@ -303,27 +353,18 @@ async def _replay_run(
             await execute(journal, _no_call)
         if left := journal.rest():
             text = f"{left.seq} model.completed: the run asked the model, the loop ends before it"
-            divergence = Divergence(text, msgspec.json.decode(left.raw), {"type": "run.completed"})
+            return journal.differs(text, {"type": "run.completed"}, left)
     except Divergence as error:
-        divergence = error
+        return error
     except Paused as paused:
-        if ended != "run.paused":
+        if end is None or not isinstance(end.event, RunPaused):
             text = f"the loop pauses before {', '.join(paused.event.next)}; the run did not"
-            divergence = journal.differs(text, {"type": "run.paused", "next": paused.event.next})
+            return journal.differs(text, {"type": "run.paused", "next": paused.event.next})
     except Exception as error:
         if not (end and isinstance(end.event, RunFailed)):
             text = f"the loop failed: {type(error).__name__}: {error}"
-            divergence = journal.differs(
-                text, {"type": "run.failed", "error": type(error).__name__, "text": str(error)}
-            )
-    report.runs += 1
-    report.steps += journal.steps
-    report.changed = list(dict.fromkeys([*report.changed, *journal.changed]))
-    if divergence and (ended in ("run.completed", "run.paused") or journal.rest() is not None):
-        report.divergence = f"run {run}: {divergence}"
-        report.recorded, report.now = divergence.recorded, divergence.now
-    elif end is None:
-        report.unfinished += 1
+            return journal.differs(text, {"type": "run.failed", "error": type(error).__name__, "text": str(error)})
+    return None
 
 
 async def _no_call(actor: str, request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:

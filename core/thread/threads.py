@@ -14,18 +14,16 @@ from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.snapshots import Snapshots
 from core.log.store import EventLog
+from core.thread.kinds import KIND as KIND
+from core.thread.kinds import SUBAGENT as SUBAGENT
 from core.thread.ownership import owned
 from core.thread.snapshots import ThreadForm
 from core.thread.state import Folding, ThreadState, fold, labels_of
 
-KIND = "thread"
 KEPT_BYTES = 128 << 20
 """Limit of the events whose threads stay folded in memory (which takes some three times as much); a thread that is not
 kept is read again, about 11 ms per 1 000 events.
 """
-
-SUBAGENT = "subagent"
-"""The kind of the conversations of subagents: the same facts, folded the same way, on logs of their own."""
 
 STARTED = type_of(SubagentStarted.__name__)
 

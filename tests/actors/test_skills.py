@@ -18,6 +18,7 @@ from core.bus.connection import Endpoint
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, RunRequested, RunStarted
+from core.replay.source import LogSource
 from core.skills.facts import SkillRefused
 from core.thread.replay import Report, replay
 from tests.actors.lead.test_tools import bash
@@ -137,7 +138,7 @@ async def test_a_called_skill_is_told_recorded_and_the_same_in_a_replay(tmp_path
             raise AssertionError
 
         lead = Lead(source, Silent(), tools, nobody, client.system.log, tmp_path, skills=library)
-        assert await replay(client.system.log, "t1", None, lead.execute) == Report(runs=1, steps=1)
+        assert await replay(LogSource(client.system.log).read, "t1", None, lead.execute) == Report(runs=1, steps=1)
         await client.said("t1", "And now", "m")
         assert "Do chart." in told(models), "it stays in the conversation, as it was"
         assert len(tools_of(models)) > 5, "and binds no other run"

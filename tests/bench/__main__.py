@@ -35,6 +35,7 @@ from tests.bench.sections import (
     memory,
     recall,
     replay,
+    replay_runs,
     runs,
     sandboxes,
     streams,
@@ -66,6 +67,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "title": ("A title's effect on the first run", titles.titles),
     "sandboxes": ("Commands in sandboxes", sandboxes.sandboxes),
     "replay": ("Debugging a thread of 100 000 events", replay.replay),
+    "replay-runs": ("Recorded runs replayed", replay_runs.replay_runs),
     "fold": ("The log, folded and replayed", long.fold_speed),
 }
 _HEAD = ("", "value", "target", "", "ours", "bare", "sqlite", "")

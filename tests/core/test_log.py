@@ -144,6 +144,7 @@ async def test_an_acknowledgement_that_comes_too_late(
     """Stored, but the answer is held back until the writer asks what became of it."""
     thread = fresh()
     [first] = await append(any_log, thread, CREATED)
+    await read(far, thread)
     if count == 1:
         line.deafen()
     writing = asyncio.ensure_future(append(far, thread, *[note(n) for n in range(count)], expected=first.seq))
@@ -163,6 +164,7 @@ async def test_a_connection_that_breaks_before_the_acknowledgement(
 ) -> None:
     thread = fresh()
     [first] = await append(any_log, thread, CREATED)
+    await read(far, thread)
     line.deafen()
     writing = asyncio.ensure_future(append(far, thread, *[note(n) for n in range(count)], expected=first.seq))
     if count == 1:
@@ -193,6 +195,7 @@ async def test_lost_acknowledgement_and_then_somebody_else(any_log: EventLog, fa
     """Ours is there, although it is not the last any more: a success."""
     thread = fresh()
     [first] = await append(any_log, thread, CREATED)
+    await read(far, thread)
     line.deafen()
     writing = asyncio.ensure_future(append(far, thread, note(1), expected=first.seq))
 

@@ -22,6 +22,7 @@ from core.bus.connection import Endpoint
 from core.config.load import ConfigSource
 from core.events import ApprovalRequested, ApprovalResolved, Json, Resume, RunRequested, StatePatched, ToolRequested
 from core.ids import uuid7
+from core.replay.source import LogSource
 from core.runtime import system
 from core.runtime.system import System
 from core.thread.commands import Commands
@@ -90,7 +91,7 @@ async def assert_replays(client: Client, home: Path) -> None:
     lead = Lead(
         ConfigSource(home / "config.yaml"), Silent(), lambda _: toolset, client.system.call, client.system.log, home
     )
-    report = await replay(client.system.log, "t1", None, lead.execute)
+    report = await replay(LogSource(client.system.log).read, "t1", None, lead.execute)
     assert report.divergence is None
     assert report.steps
 

@@ -14,6 +14,7 @@ from adapters.models.configured import Silent
 from core.config.load import ConfigSource
 from core.events import Message, Resume, RunPaused, RunRequested, ToolCompleted
 from core.ids import uuid7
+from core.replay.source import LogSource
 from core.thread.replay import replay
 from core.tools import ToolContext, tool
 from tests.actors.lead.test_tools import assert_well_formed, kinds, tool_texts
@@ -154,6 +155,6 @@ async def assert_replays(client: Client, home: Path) -> None:
     toolset = [*discovery.load_tools(), book, ring]
     source = ConfigSource(home / "config.yaml")
     lead = Lead(source, Silent(), lambda _: toolset, client.system.call, client.system.log, home)
-    report = await replay(client.system.log, "t1", None, lead.execute)
+    report = await replay(LogSource(client.system.log).read, "t1", None, lead.execute)
     assert report.divergence is None
     assert report.steps

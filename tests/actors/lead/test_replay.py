@@ -25,6 +25,7 @@ from core.events import (
     ToolRequested,
 )
 from core.log.store import EventLog
+from core.replay.source import LogSource
 from core.thread.replay import Report, replay
 from core.tools import Tool, ToolContext, tool
 from tests.actors.lead.test_tools import bash
@@ -83,7 +84,7 @@ def loop(log: EventLog, tools: Sequence[Tool] = (sign,), config: Path | None = N
 
 async def again(client: Client, change: Callable[[Event], Event], until: int | None = None, **how: Any) -> Report:
     log = Tampered(await client.records("t1"), change)
-    return await replay(cast(EventLog, log), "t1", until, loop(client.system.log, **how).execute)
+    return await replay(LogSource(cast(EventLog, log)).read, "t1", until, loop(client.system.log, **how).execute)
 
 
 @asynccontextmanager
@@ -99,7 +100,7 @@ async def worked(home: Path) -> AsyncIterator[Client]:
 async def test_identical(tmp_path: Path) -> None:
     async with worked(tmp_path) as client:
         before = await client.records("t1")
-        report = await replay(client.system.log, "t1", None, loop(client.system.log).execute)
+        report = await replay(LogSource(client.system.log).read, "t1", None, loop(client.system.log).execute)
         after = await client.records("t1")
     assert (report.divergence, report.runs, report.steps, report.unfinished) == (None, 2, 8, 0)
     assert [record.raw for record in after] == [record.raw for record in before]
@@ -114,7 +115,7 @@ async def test_calls_of_a_model_that_repeats_their_ids(tmp_path: Path, monkeypat
     async with site(tmp_path, {"m": turns}, tools=[sign]) as (client, _):
         await client.said(await client.thread(), "Go", "m")
         intents = await client.records("t1", ToolRequested)
-        report = await replay(client.system.log, "t1", None, loop(client.system.log).execute)
+        report = await replay(LogSource(client.system.log).read, "t1", None, loop(client.system.log).execute)
     assert len(intents) == 3
     assert len({cast(ToolRequested, record.event).call_id for record in intents}) == 1
     assert (report.divergence, report.runs, report.steps) == (None, 1, 7)
@@ -188,7 +189,7 @@ async def test_a_call_that_was_not_made(tmp_path: Path) -> None:
     async with worked(tmp_path) as client:
         records = [r for r in await client.records("t1") if not isinstance(r.event, ToolRequested | ToolCompleted)]
         log = Tampered(records, lambda event: event)
-        report = await replay(cast(EventLog, log), "t1", None, loop(client.system.log).execute)
+        report = await replay(LogSource(cast(EventLog, log)).read, "t1", None, loop(client.system.log).execute)
     assert report.divergence is not None
     assert "the loop calls" in report.divergence
     assert "the run did not" in report.divergence
@@ -234,3 +235,24 @@ async def test_a_call_without_an_end_is_not_called_identical(tmp_path: Path) -> 
         [first, *_] = await client.records("t1", ToolRequested)
         report = await again(client, lambda event: event, until=first.seq)
     assert (report.divergence, report.runs, report.unfinished) == (None, 1, 1)
+
+
+async def test_a_run_that_was_steered(tmp_path: Path) -> None:
+    """The message came while a call was made, and is taken in at the same place again."""
+    clients: list[Client] = []
+
+    @tool(effect="once")
+    async def poke(ctx: ToolContext) -> str:
+        """Tell the agent something else meanwhile."""
+        message = {"type": "human", "id": "steer-1", "content": "Hurry."}
+        await clients[0].system.intake.steer(ctx.thread, ctx.run, message)
+        return "ok"
+
+    turns = [Turn(tool_calls=(ToolCall("poke", {}),)), Turn(text="Done.")]
+    async with site(tmp_path, {"m": turns}, tools=[poke]) as (client, _):
+        clients.append(client)
+        messages = await client.said(await client.thread(), "Go", "m")
+        lead = loop(client.system.log, [poke])
+        report = await replay(LogSource(client.system.log).read, "t1", None, lead.execute)
+    assert "Hurry." in [message["content"] for message in messages]
+    assert (report.divergence, report.runs, report.steps) == (None, 1, 4)

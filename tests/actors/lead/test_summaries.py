@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.events import ContextCompacted, ModelCompleted
+from core.replay.source import LogSource
 from core.thread.replay import replay
 from core.thread.usage import of_run
 from tests.actors.lead.test_replay import loop
@@ -56,7 +57,7 @@ async def test_in_the_middle_of_a_run(tmp_path: Path) -> None:
         assert [message["type"] for message in state.messages] == ["human", "ai", "tool", "ai", "tool", "ai"]
         assert of_run(state, run).summaries.total > 0
         assert len(await client.records(thread, ModelCompleted)) == 3
-        report = await replay(client.system.log, thread, None, loop(client.system.log, ()).execute)
+        report = await replay(LogSource(client.system.log).read, thread, None, loop(client.system.log, ()).execute)
         assert report.divergence is None
 
 

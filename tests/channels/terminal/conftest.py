@@ -33,3 +33,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     config = written(folder / "config", models, approvals=[RULE], goals={"model_name": "judge"})
     yield Place(stage, models, config, stage.enter(serving(folder / "home", config)))
     stage.close()
+
+
+@pytest.fixture
+async def nats_log(nats: Nats) -> AsyncIterator[EventLog]:
+    """The log of another installation."""
+    async with bus_on(nats, f"t{uuid.uuid4().hex[:10]}") as bus, log_on(bus) as log:
+        yield log

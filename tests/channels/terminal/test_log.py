@@ -39,7 +39,6 @@ from core.ids import now, uuid7
 from core.log.store import EventLog
 from core.replay.source import LogSource
 from core.thread.prune import prune
-from core.thread.replay import Report
 from core.thread.threads import Threads
 
 pytestmark = pytest.mark.anyio
@@ -351,27 +350,6 @@ async def test_what_runs_cannot_do_is_found(log: EventLog) -> None:
 async def test_problems_are_counted(log: EventLog) -> None:
     await force(log.bus, ThreadCreated(user="me"), expected=await fill(log), cause="nobody")
     assert (await verify(log, T)).lines()[-1] == "1 problems in 9 events"
-
-
-def test_replay_in_words() -> None:
-    assert logs.replayed(Report(runs=2, steps=7)) == ("identical: 7 steps in 2 runs", 0)
-    recorded = {"id": "e9", "type": "tool.requested", "at": "2026", "name": "ls"}
-    now = {"type": "approval.requested", "call_id": "c"}
-    text, code = logs.replayed(
-        Report(runs=1, steps=3, divergence="run r: 9 tool.requested: \x1b[1mother", recorded=recorded, now=now)
-    )
-    assert code == 1
-    assert text.splitlines() == [
-        "divergence after 3 steps in 1 runs: run r: 9 tool.requested: other",
-        '  recorded  tool.requested       {"name":"ls"}',
-        '  now       approval.requested   {"call_id":"c"}',
-    ]
-    text, code = logs.replayed(Report(runs=2, steps=3, unfinished=1, changed=["prompt: a → b"]))
-    assert code == 0
-    assert text.splitlines() == [
-        "same decisions under another configuration: 3 steps in 2 runs; 1 of the runs did not end: the same so far",
-        "  changed   prompt: a → b",
-    ]
 
 
 # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,211 @@
+"""The commands `sika log replay|whatif|fork`: recorded runs executed again, or otherwise, or gone on with."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from actors.cli_common import FAILED, OK, Add, Subparsers, options_of
+
+if TYPE_CHECKING:
+    from core.replay.source import Source
+    from core.replay.whatif import Changes
+    from core.thread.replay import Look, Report
+
+_PERIOD = re.compile(r"(\d{1,5})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
+    """Adds the commands to the group `log`."""
+    replay = add("replay", _replay, "execute the recorded runs again on their outcomes, and compare", log)
+    replay.add_argument("thread", nargs="?")
+    replay.add_argument("--until", metavar="EVENT", help="only events up to this one")
+    replay.add_argument(
+        "--break", action="append", default=[], dest="breakpoints", metavar="'TYPE FIELD=VALUE …'",
+        help="stop at such steps, as 'tool.requested name=bash'; 'step' stops at each",
+    )  # fmt: skip
+    replay.add_argument("--all", action="store_true", help="every recorded thread")
+    replay.add_argument(
+        "--since", type=_period, metavar="7d", help="with --all: threads with events since (m, h, d, w)"
+    )
+    replay.add_argument("--processes", type=int, metavar="N", help="with --all: processes (default: one per core)")
+    _add_whatif(add, log)
+    fork = add("fork", _fork, "make a thread of its own of a thread as it was at a moment", log)
+    fork.add_argument("thread")
+    fork.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept")
+    fork.add_argument("--id", metavar="ID", help="the id of the new thread (default: a new one)")
+
+
+def _period(text: str) -> timedelta:
+    if match := _PERIOD.fullmatch(text):
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    raise argparse.ArgumentTypeError(f"a period is a number and one of m, h, d, w, such as 7d; got {text!r}")
+
+
+async def _replay(arguments: argparse.Namespace) -> int:
+    from core.errors import Invalid
+
+    if arguments.all == (arguments.thread is not None):
+        raise Invalid("log replay: name a thread, or --all")
+    if arguments.all:
+        if arguments.breakpoints or arguments.until:
+            raise Invalid("log replay: --break and --until are for one thread")
+        return await _replay_all(arguments)
+    if arguments.since or arguments.processes:
+        raise Invalid("log replay: --since and --processes are for --all")
+    from actors.cli_log import _source
+
+    async with _source(arguments) as source:
+        return await _replay_one(arguments, source)
+
+
+async def _replay_one(arguments: argparse.Namespace, source: Source) -> int:
+    from channels.terminal.debugger import Prompt
+    from channels.terminal.replay import replayed
+    from channels.terminal.text import style_of
+    from core.replay.breakpoints import Breakpoint
+    from core.replay.causes import find
+    from core.replay.debugger import Debugger
+    from core.replay.source import aggregate_of, records_of
+
+    aggregate = await aggregate_of(source, arguments.thread)
+    until = arguments.until and find(await records_of(source, aggregate), arguments.until, aggregate).seq
+    report: Report | None = None
+    with anyio.CancelScope() as scope:
+        look: Look | None = None
+        if arguments.breakpoints:
+            stops = [Breakpoint.of(text) for text in arguments.breakpoints if text != "step"]
+            look = Debugger(stops, Prompt(scope, style_of(sys.stdout)).ask).look
+        report = await _replayed(arguments, source, aggregate.id, until, look)
+    if report is None:
+        print("the replay was ended at a breakpoint")
+        return OK
+    text, code = replayed(report, aggregate.id)
+    print(text)
+    return code
+
+
+async def _replayed(
+    arguments: argparse.Namespace, source: Source, thread: str, until: int | None, look: Look | None
+) -> Report:
+    from actors import rehearsal
+
+    return await rehearsal.replay(source, thread, until, options_of(arguments), look=look)
+
+
+async def _replay_all(arguments: argparse.Namespace) -> int:
+    from actors import compose, rehearsal_all
+    from channels.terminal.replay import Progress, summary
+
+    options, since = options_of(arguments), arguments.since
+    progress = Progress(sys.stderr)
+    async with compose.nearest(options) as place:
+        reports = await rehearsal_all.replay_all(options, place, since, arguments.processes, progress.show)
+    progress.end()
+    lines, differing = summary(reports)
+    print("\n".join(lines))
+    return FAILED if differing else OK
+
+
+# ── what-if and fork ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _add_whatif(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
+    parser = add("whatif", _whatif, "go on from a moment under other conditions, live, in a copy of the sandbox", log)
+    parser.add_argument("thread")
+    parser.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept as recorded")
+    parser.add_argument("--model", metavar="NAME", help="a model of the configuration")
+    parser.add_argument("--prompt", metavar="FILE", help="the system prompt")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the configuration")
+    parser.add_argument(
+        "--tool-result", action="append", default=[], metavar="CALL=FILE", help="another result of a call"
+    )
+    parser.add_argument("--message", metavar="TEXT", help="a message of the person at that moment")
+    parser.add_argument("--samples", type=int, default=1, metavar="N", help="how often (default: 1)")
+    parser.add_argument("--allow-effects", action="store_true", help="make calls that act outside the sandbox, too")
+    parser.add_argument("--json", action="store_true")
+
+
+async def _whatif(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from actors.whatif import WhatIf
+    from channels.terminal import whatif as text
+    from channels.terminal.text import style_of
+    from core.replay.causes import find
+    from core.replay.source import LogSource, aggregate_of, records_of
+
+    options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
+    async with compose.attach(options) as system:
+        source = LogSource(system.log)
+        aggregate = await aggregate_of(source, arguments.thread)
+        at = find(await records_of(source, aggregate), arguments.at, aggregate).seq
+        allowed = arguments.allow_effects
+        whatif = WhatIf(source, options, changes, log=system.log, allow_effects=allowed, call=system.call)
+        point = await whatif.point(aggregate.id, at)
+        print(text.estimate_line(whatif.estimate(point), arguments.samples), file=sys.stderr)
+        result = await whatif.run(point, arguments.samples)
+    if arguments.json:
+        print(msgspec.json.encode(result).decode())
+    else:
+        print("\n".join(text.result_lines(result, style_of(sys.stdout))))
+    return OK
+
+
+def _changes(arguments: argparse.Namespace) -> Changes:
+    """Reads the changes of a what-if. Blocks."""
+    from core.replay.whatif import Changes
+
+    results = dict(_pair("--tool-result", text) for text in arguments.tool_result)
+    return Changes(
+        model=arguments.model,
+        prompt=None if arguments.prompt is None else _text("--prompt", arguments.prompt),
+        settings=dict(_pair("--set", text) for text in arguments.set),
+        results={call: _text("--tool-result", path) for call, path in results.items()},
+        message=arguments.message,
+    )
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    from core.errors import Invalid
+
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise Invalid(f"{option}: NAME=VALUE is expected, got {text!r}")
+    return name, value
+
+
+def _text(option: str, path: str) -> str:
+    from core.errors import Invalid
+
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+async def _fork(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from actors.forks import fork_thread
+    from core.ids import uuid7
+    from core.replay.causes import find
+    from core.replay.source import LogSource, aggregate_of, records_of
+
+    options = options_of(arguments)
+    async with compose.attach(options) as system:
+        source = LogSource(system.log)
+        aggregate = await aggregate_of(source, arguments.thread)
+        at = find(await records_of(source, aggregate), arguments.at, aggregate).seq
+        forked = await fork_thread(system.threads, source, options.home, aggregate, at, arguments.id or uuid7())
+    print(f"thread {forked.thread}" if forked.new else f"thread {forked.thread} is there already")
+    for text in forked.not_restored:
+        print(f"  not restored  {text}")
+    return OK

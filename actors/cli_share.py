@@ -1,0 +1,291 @@
+"""The commands `sika log …` that write files of recorded events, and read them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actors.cli_common import FAILED, OK, Add, Subparsers, options_of
+from core.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+    from anyio.streams.memory import MemoryObjectSendStream
+
+    from core.replay.archive import Archive, Archives, ExchangeLine
+    from core.replay.exporting import Reader
+    from core.replay.pins import Difference
+
+PINNED = "tests/golden/pinned"
+PASSPHRASE = "SIKA_PASSPHRASE"
+"""Variable with the passphrase of encrypted files; without it, it is read from the terminal."""
+
+
+def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
+    """Adds the commands to the group `log`."""
+    export = add("export", _export, "write a thread, with all that it called, into a file", log)
+    export.add_argument("thread")
+    export.add_argument("--out", type=Path, metavar="FILE", help="default: THREAD.jsonl")
+    export.add_argument("--redact", action="store_true", help="replace secrets, users and addresses by placeholders")
+    export.add_argument("--blobs", action="store_true", help="the bodies that are too big for the log, too")
+    export.add_argument("--files", action="store_true", help="the files of the thread, too")
+    export.add_argument("--passphrase", action="store_true", help=f"encrypt it; from {PASSPHRASE}, or the terminal")
+    restore = add("import", _import, "append the events of an exported file to the log", log)
+    restore.add_argument("file", type=Path)
+    restore.add_argument("--as", dest="thread", metavar="ID", help="under another id (default: its own)")
+    restore.add_argument("--user", metavar="NAME", help="the owner (default: as recorded)")
+    pin = add("pin", _pin, "write the last run as a test, which fails when it would be decided otherwise", log)
+    pin.add_argument("thread", help="a thread, or an exported file; with --update a pin")
+    pin.add_argument("--name", help="default: the thread's id")
+    pin.add_argument("--until", metavar="EVENT", help="only events up to this one")
+    pin.add_argument("--dir", type=Path, default=Path(PINNED), metavar="DIR", help=f"default: {PINNED}")
+    pin.add_argument("--big", action="store_true", help="even if it has more than 256 KiB")
+    pin.add_argument(
+        "--update", action="store_true", help="show what is decided otherwise, and ask whether to expect it"
+    )
+    serve = add("serve-recorded", _serve_recorded, "serve a model that answers from a file (OpenAI's protocol)", log)
+    serve.add_argument("file", type=Path)
+    record = add("record", _record, "pass requests on to a model, and write them with their answers into a file", log)
+    record.add_argument("file", type=Path)
+    record.add_argument("--upstream", required=True, metavar="URL", help="of the model, before /chat/completions")
+    for command in (serve, record):
+        command.add_argument("--host", default="127.0.0.1")
+        command.add_argument("--port", type=int, default=0, help="default: a free one")
+
+
+def file_of(name: str | None) -> tuple[Path, str] | None:
+    """Returns the file that an argument names, and the rest of it: `FILE`, `FILE#2`, `FILE@17`; None for a thread."""
+    for end in ("", "#", "@"):
+        path, mark, rest = name.rpartition(end) if name and end else (name or "", "", "")
+        if path and os.path.isfile(path):
+            return Path(path), mark + rest
+    return None
+
+
+@asynccontextmanager
+async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
+    """Yields the files that the arguments `thread` and `other` name; empty if they name none.
+
+    In place of a file's name, the arguments get the name under which its thread is read.
+    """
+    from core.replay.archive import Archives
+
+    archives = Archives()
+    async with AsyncExitStack() as opened:
+        if path := getattr(arguments, "file", None):
+            archives.name(await _open(Path(path), opened))
+        for name in ("thread", "other"):
+            if file := file_of(getattr(arguments, name, None)):
+                archive = archives.opened(file[0]) or await _open(file[0], opened)
+                setattr(arguments, name, archives.name(archive) + file[1])
+            elif getattr(arguments, name, None):
+                archives.complete = False
+        yield archives
+
+
+async def _open(path: Path, opened: AsyncExitStack) -> Archive:
+    from core.replay import sealed
+    from core.replay.archive import Archive
+
+    if not path.is_file():
+        raise NotFound(f"{path}: no such file")
+    with path.open("rb") as file:
+        passphrase = secret(f"passphrase of {path.name}: ") if sealed.is_sealed(file) else None
+    archive = await Archive.open(path, passphrase)
+    opened.callback(archive.close)
+    return archive
+
+
+def secret(prompt: str) -> str:
+    """Returns the passphrase, from the environment or the terminal. Raises `Invalid` if it is empty."""
+    from getpass import getpass
+
+    text = os.environ.get(PASSPHRASE)
+    if text is None:
+        text = getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not text:
+        raise Invalid(f"the passphrase is empty; set {PASSPHRASE}, or enter it")
+    return text
+
+
+async def _export(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import share
+    from core.replay.exporting import LogReader
+    from core.replay.source import LogSource, aggregate_of
+
+    passphrase = secret("passphrase of the file: ") if arguments.passphrase else None
+    terms = share.Terms(arguments.redact, arguments.blobs, arguments.files)
+    options = options_of(arguments)
+    async with files_of(arguments) as files:
+        if files:
+            file = files.first
+            line = await share.export(file, file.root, arguments.out, terms, passphrase, file.header.log)
+        else:
+            async with compose.attach(options) as system:
+                aggregate = await aggregate_of(LogSource(system.log), arguments.thread)
+                identity = await system.log.identity()
+                home, out = options.home, arguments.out
+                line = await share.export(LogReader(system.log), aggregate, out, terms, passphrase, identity, home)
+    print(line)
+    return OK
+
+
+async def _import(arguments: argparse.Namespace) -> int:
+    from actors import compose
+    from channels.terminal import share
+
+    options = options_of(arguments)
+    async with AsyncExitStack() as opened:
+        archive = await _open(arguments.file, opened)
+        async with compose.attach(options) as system:
+            print(await share.restore(system.log, archive, options.home, arguments.thread, arguments.user))
+    return OK
+
+
+async def verify_file(arguments: argparse.Namespace) -> int:
+    """Checks a file, or a thread's log against a file."""
+    from channels.terminal import verify
+
+    async with AsyncExitStack() as opened:
+        if file := file_of(arguments.thread):
+            if arguments.against:
+                raise Invalid("--against: compares the log of a thread with a file; two files: sika log diff")
+            verdict = await verify.verify_file(await _open(file[0], opened))
+        else:
+            from actors import compose
+
+            archive = await _open(Path(arguments.against), opened)
+            system = await opened.enter_async_context(compose.attach(options_of(arguments)))
+            verdict = await verify.verify(system.log, arguments.thread)
+            verdict.problems.extend(await verify.compare(system.log, archive))
+    print("\n".join(verdict.lines()))
+    return FAILED if verdict.problems else OK
+
+
+async def _pin(arguments: argparse.Namespace) -> int:
+    if arguments.update:
+        return await _update(arguments)
+    from channels.terminal.pins import TEST, lines
+    from core.replay import pins
+    from core.replay.causes import find
+    from core.replay.exporting import LogReader
+    from core.replay.source import LogSource, aggregate_of, records_of
+
+    if not arguments.dir.is_dir():
+        raise NotFound(f"{arguments.dir}: no such folder; name one with --dir")
+    reader: Reader
+    async with AsyncExitStack() as opened:
+        if file := file_of(arguments.thread):
+            archive = await _open(file[0], opened)
+            reader, aggregate, records = archive, archive.root, await archive.read(archive.root)
+        else:
+            from actors import compose
+
+            system = await opened.enter_async_context(compose.attach(options_of(arguments)))
+            source, reader = LogSource(system.log), LogReader(system.log)
+            aggregate = await aggregate_of(source, arguments.thread)
+            records = await records_of(source, aggregate)
+        until = find(records, arguments.until, aggregate).seq if arguments.until else None
+        path = arguments.dir / f"{arguments.name or aggregate.id}.jsonl"
+        most = None if arguments.big else pins.MOST_BYTES
+        size = await pins.pin(reader, aggregate, records, path, until=until, most=most)
+    if not (test := arguments.dir / "test_pinned.py").exists():
+        test.write_text(TEST)
+    difference = await _difference(path, arguments)
+    if difference is not None:
+        if (difference.now or {}).get("type") == "run.failed":
+            path.unlink()
+            raise Invalid(f"{path}: is not written: {difference.text}")
+        await pins.expect(path, difference)
+    shown = ["; it is decided otherwise today, which is pinned:", *lines(difference)] if difference else [""]
+    print(f"{path}: {size} bytes" + "\n".join(shown))
+    return OK
+
+
+async def _difference(path: Path, arguments: argparse.Namespace) -> Difference | None:
+    from actors.pins import CONFIG, difference
+
+    options = options_of(arguments)
+    if options.config is None and (beside := path.parent / CONFIG).exists():
+        options = replace(options, config=beside)
+    async with AsyncExitStack() as opened:
+        return await difference(await _open(path, opened), options)
+
+
+async def _update(arguments: argparse.Namespace) -> int:
+    """Shows how a pinned run is decided today, and asks whether that is expected from now on."""
+    from channels.terminal.pins import lines
+    from core.replay import pins
+
+    if not (file := file_of(arguments.thread)):
+        raise NotFound(f"{arguments.thread}: no such file")
+    path = file[0]
+    async with AsyncExitStack() as opened:
+        terms = pins.expected(await _open(path, opened))
+    difference = await _difference(path, arguments)
+    mismatch = pins.mismatch(terms, difference)
+    if not mismatch:
+        print(f"{path}: is decided as it was pinned")
+        return OK
+    print(mismatch, *(lines(difference)[1:] if difference else ()), sep="\n")
+    print("Expect this from now on? [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        print("left as it was")
+        return FAILED
+    await pins.expect(path, difference)
+    print(f"{path}: written")
+    return OK
+
+
+async def _serve_recorded(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from adapters.models.recorded import answering, serving
+    from core.replay.exchanges import Recording
+
+    async with AsyncExitStack() as opened:
+        recording = await Recording.of(await _open(arguments.file, opened))
+        url = await opened.enter_async_context(serving(answering(recording), arguments.host, arguments.port))
+        print(f"{url}  {len(recording.exchanges)} answers of {arguments.file}", flush=True)
+        await anyio.sleep_forever()
+    return OK
+
+
+async def _record(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from adapters.models.recorded import recording, serving
+    from channels.terminal.share import recorded
+    from core.replay.archive import ExchangeLine
+    from core.replay.exporting import write
+
+    send, receive = anyio.create_memory_object_stream[ExchangeLine](0)
+    async with (
+        receive,
+        serving(recording(arguments.upstream.rstrip("/"), send.send), arguments.host, arguments.port) as url,
+        anyio.create_task_group() as tasks,
+    ):
+        await tasks.start(_close_when_stopped, send)
+        print(f"{url}  recording into {arguments.file}; Ctrl-C ends it", flush=True)
+        size = await write(arguments.file, recorded(receive))
+    print(f"{arguments.file}: {size} bytes")
+    return OK
+
+
+async def _close_when_stopped(stream: MemoryObjectSendStream[ExchangeLine], *, task_status: TaskStatus[None]) -> None:
+    import signal
+
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            stream.close()
+            return

@@ -1,0 +1,63 @@
+"""Recorded runs executed again: the agent's loop over a journal of records instead of one that is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from core.config.load import ConfigSource
+from core.errors import Unavailable
+from core.replay.recorded import RecordedLog
+from core.replay.source import Source
+from core.thread.replay import Look, Report
+from core.thread.replay import replay as execute
+
+if TYPE_CHECKING:
+    from actors.compose import Options
+    from core.log.store import EventLog
+
+
+async def replay(
+    source: Source,
+    thread_id: str,
+    until: int | None,
+    options: Options,
+    *,
+    log: EventLog | None = None,
+    look: Look | None = None,
+) -> Report:
+    """Replays a thread with the present policies and configuration, and asks nobody. Raises `NotFound`.
+
+    `log`: the log that holds agents, skills and memories; without one they are read from `source`.
+    """
+    return await Rehearsal(source, options, log).replay(thread_id, until, look)
+
+
+class Rehearsal:
+    """The loop of runs and subagents without models; one for many threads."""
+
+    def __init__(self, source: Source, options: Options, log: EventLog | None = None) -> None:
+        from actors.compose import Toolset, library
+        from actors.lead.actor import Lead
+        from actors.subagents.actor import Subagents
+        from adapters.batches import LocalBatchFiles
+        from adapters.models.configured import Silent
+        from core.thread.intake import Intake
+        from core.thread.threads import Threads
+
+        config, home = ConfigSource(options.config), options.home
+        log = log or cast("EventLog", RecordedLog(source))
+        parts = config, Silent(), Toolset(config.current()), _nobody, log, home
+        skills, threads = library(log, config, home), Threads(log)
+        intake = Intake(threads, cast(Any, None))  # a replay reads, and wakes nobody
+        subagents = Subagents(*parts, threads=threads, subagents=intake, batches=LocalBatchFiles(home), skills=skills)
+        self._source, self._lead, self._subagents = source, Lead(*parts, skills=skills), subagents
+
+    async def replay(self, thread_id: str, until: int | None = None, look: Look | None = None) -> Report:
+        """Replays a thread up to a sequence. Raises `NotFound`."""
+        both = self._lead.execute, self._subagents.execute
+        return await execute(self._source.read, thread_id, until, *both, look)
+
+
+async def _nobody(actor: str, request: Mapping[str, Any], *more: Any) -> Any:
+    raise Unavailable(f"a replay asks nobody, and not the {actor} actor")

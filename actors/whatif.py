@@ -1,0 +1,328 @@
+"""What-if (`core.replay.whatif`): the agent's loop, live, from a fork point on, in a copy of the thread's files."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+import yaml
+
+from actors.compose import Options, Toolset, library, sandbox_limits, sandbox_provider
+from actors.lead.actor import Lead
+from actors.lead.loop.attempt import no_progress
+from actors.lead.setup.plan import RunSetup
+from actors.sandbox import Sandbox
+from adapters import guardrails
+from adapters.models import factory
+from adapters.models.configured import Configured
+from adapters.restoring import restored
+from adapters.workspace import LocalWorkspace
+from core.actor import Progress
+from core.config.load import Config, ConfigSource
+from core.errors import Invalid, Refused, SikaError
+from core.events import (
+    Aggregate,
+    ModelCompleted,
+    Record,
+    RunCompleted,
+    RunFailed,
+    ToolCompleted,
+    ToolRequested,
+    thread,
+)
+from core.paths import make_home
+from core.replay import whatif
+from core.replay.files import later_changes, later_uploads
+from core.replay.recorded import RecordedLog
+from core.replay.source import Source, records_of
+from core.replay.whatif import Changes, Estimate, Fork, Point, Result, Sample
+from core.thread.folder import Folder
+from core.thread.run import CallRef, Failed, Journal, Paused
+from core.thread.state import ThreadState, fold
+from core.thread.usage import Price, price
+from core.thread.workspace import KIND as SCANS
+from core.thread.workspace import Entry, FileChange
+from core.tools import Effect
+
+if TYPE_CHECKING:
+    from core.log.store import EventLog
+
+log = structlog.get_logger("sika.whatif")
+
+RUN_SECONDS = 3600.0
+"""Deadline of one sample."""
+CLOSE_SECONDS = 5.0
+Ask = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
+
+
+class Adjusted(ConfigSource):
+    """The configuration with some values set."""
+
+    def __init__(self, argument: Path | None, settings: Mapping[str, str]) -> None:
+        self._settings = dict(settings)
+        self._adjusted: tuple[Config | None, Config | None] = None, None
+        super().__init__(argument)
+        self.current()
+
+    def current(self) -> Config:
+        config = super().current()
+        if self._adjusted[0] is not config or self._adjusted[1] is None:
+            changed = config
+            for key, text in self._settings.items():
+                changed = _with(changed, key, key.split("."), text)
+            self._adjusted = config, changed
+        assert self._adjusted[1] is not None
+        return self._adjusted[1]
+
+
+def _with(section: Any, key: str, names: Sequence[str], text: str) -> Any:
+    """Returns the section with a value set. Raises `Invalid` with the key for one that is unknown, or a wrong value."""
+    name, rest = names[0], names[1:]
+    fields = {field.encode_name: field for field in msgspec.structs.fields(section)} if _is_struct(section) else {}
+    if name not in fields:
+        raise Invalid(f"--set {key}: unknown key {name!r}; there are: {', '.join(fields) or 'none'}")
+    field = fields[name]
+    if rest:
+        return msgspec.structs.replace(section, **{field.name: _with(getattr(section, field.name), key, rest, text)})
+    try:
+        value = msgspec.convert(yaml.safe_load(text), field.type, strict=False)
+    except (msgspec.ValidationError, yaml.YAMLError) as error:
+        raise Invalid(f"--set {key}: {error}") from None
+    return msgspec.structs.replace(section, **{field.name: value})
+
+
+def _is_struct(value: Any) -> bool:
+    return isinstance(value, msgspec.Struct)
+
+
+class WhatIf:
+    """Executes what-ifs of the threads of a source. `log`: holds agents, skills and memories, if not the source."""
+
+    def __init__(
+        self,
+        source: Source,
+        options: Options,
+        changes: Changes,
+        *,
+        log: EventLog | None = None,
+        allow_effects: bool = False,
+        call: Ask | None = None,
+    ) -> None:
+        self._source, self._options, self._changes = source, options, changes
+        self._config = Adjusted(options.config, changes.settings)
+        self._log = log or cast("EventLog", RecordedLog(source))
+        self._allowed, self._call = allow_effects, call
+        config = self._config.current()
+        if changes.model and config.models and changes.model not in {model.name for model in config.models}:
+            raise Invalid(f"model {changes.model!r}: there are: {', '.join(model.name for model in config.models)}")
+        self._toolset = Toolset(config)
+
+    async def point(self, thread_id: str, at: int) -> Point:
+        """Returns the fork point. Raises `NotFound` and `Invalid`."""
+        return whatif.fork_point(await records_of(self._source, thread(thread_id)), at, self._changes)
+
+    def estimate(self, point: Point) -> Estimate:
+        """Estimates the usage of one sample."""
+        return whatif.estimated(point, self._changes.model, self._price)
+
+    async def run(
+        self, point: Point, samples: int = 1, progress: Callable[[int], None] = lambda number: None
+    ) -> Result:
+        """Executes the future of a fork point so many times, one after the other; `progress` is called after each."""
+        if not 1 <= samples <= whatif.MOST_SAMPLES:
+            raise Invalid(f"samples: 1 to {whatif.MOST_SAMPLES}, got {samples}")
+        thread_id, results, missing = point.prefix[0].aggregate.id, list[Sample](), list[str]()
+        scans = await self._source.read(Aggregate(SCANS, thread_id))
+        try:
+            for number in range(samples):
+                sample, missing = await self._sample(point, scans)
+                results.append(sample)
+                progress(number + 1)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+                await factory.close()
+        upto = point.after[-1].seq if point.after else point.at
+        state = fold([r for r in await self._source.read(thread(thread_id)) if r.seq <= upto])
+        run = (point.after[0].run if point.after else None) or point.run
+        changed, _ = later_changes([r for r in scans if _upto(r) <= upto], point.at)
+        recorded = whatif.future(state, run, point.after, self._price, files=changed)
+        return Result(
+            thread=thread_id,
+            run=run,
+            at=point.at,
+            changes=self._changes.lines(),
+            recorded=recorded,
+            samples=results,
+            not_restored=missing,
+        )
+
+    def _price(self, used: Mapping[str, Any]) -> Price:
+        models = self._config.current().models
+        return price(used, {model.name: model.pricing for model in models if model.pricing is not None})
+
+    # ── one sample ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _sample(self, point: Point, scans: Sequence[Record]) -> tuple[Sample, list[str]]:
+        journal = Fork(point, self._changes, self._allowed)
+        tools = {tool.name: tool for tool in self._toolset(self._config.current())}
+
+        def leaves(name: str, effect: Effect) -> bool:
+            tool = tools.get(name)
+            return name not in whatif.SANDBOXED and (effect != "pure" or (tool is not None and tool.group == "web"))
+
+        journal.leaves = leaves
+        async with self._copied(point, journal.state, scans) as copy:
+            begun = await copy.scan()
+            lead = _Lead(self._changes.prompt, **self._parts(copy))
+            await self._perform(lead, journal, copy)
+            files = await copy.changed(*begun)
+        future = whatif.future(journal.state, journal.id, journal.records, self._price, calls=journal.made, files=files)
+        return Sample(future, whatif.beside(point, journal.records)), copy.missing
+
+    async def _perform(self, lead: _Lead, journal: Fork, copy: _Copy) -> None:
+        try:
+            async with asyncio.timeout(RUN_SECONDS):
+                await lead.go_on(journal, partial(self._asked, copy))
+            journal.append(RunCompleted())
+        except (Paused, Failed) as end:
+            journal.append(end.event)
+        except Exception as error:  # of a model, a tool, a policy: this sample failed
+            log.info("a sample failed", error=f"{type(error).__name__}: {error}")
+            journal.append(RunFailed(error=type(error).__name__, text=str(error) or type(error).__name__))
+
+    async def _asked(self, copy: _Copy, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
+        """Answers the request of a tool: the sandbox actor works in the copy, others only with effects allowed.
+
+        Subagents never: they would write to the logs of the thread itself.
+        """
+        if actor == Sandbox.name:
+            return await copy.sandbox.answer(request, progress)
+        if self._allowed and self._call is not None and actor != "subagents":
+            return await self._call(actor, request, progress)
+        raise Refused(f"blocked in what-if: the {actor} actor is outside the copy of the sandbox")
+
+    def _parts(self, copy: _Copy) -> dict[str, Any]:
+        home = self._options.home
+        return {
+            "config": self._config,
+            "models": Configured(self._config),
+            "tools": self._toolset,
+            "call": partial(self._asked, copy),
+            "log": self._log,
+            "home": home,
+            "guardrails": guardrails.load,
+            "skills": library(self._log, self._config, home),
+        }
+
+    @asynccontextmanager
+    async def _copied(self, point: Point, state: ThreadState, scans: Sequence[Record]) -> AsyncIterator[_Copy]:
+        """Yields a sandbox with the files as they were at the fork point."""
+        thread_id, config = point.prefix[0].aggregate.id, self._config
+        with tempfile.TemporaryDirectory(prefix="sika-whatif-", ignore_cleanup_errors=True) as directory:
+            home = Path(directory)
+            await anyio.to_thread.run_sync(make_home, home)
+            origin, target = Folder(self._options.home, state.user, thread_id), Folder(home, state.user, thread_id)
+            started = next((r.seq for r in point.before), point.at)  # a scan follows a run: files are those before it
+            changes, incomplete = later_changes(scans, started)
+            uploads = later_uploads(await self._source.read(thread(thread_id)), point.at)
+            work = partial(restored, origin, target, changes, uploads, incomplete=incomplete)
+            missing = await anyio.to_thread.run_sync(work)
+            provider = await sandbox_provider(home, config.current(), config.project)
+            sandbox = Sandbox(provider, sandbox_limits(config.current()))
+            copy = _Copy(sandbox, LocalWorkspace(home), state.user, thread_id, missing)
+            copy.missing.extend([text async for text in _repeated(copy, point)])
+            yield copy
+
+
+class _Copy(NamedTuple):
+    """A copy of a thread's files, and the sandbox that works in it. `missing`: what it lacks, in words."""
+
+    sandbox: Sandbox
+    workspace: LocalWorkspace
+    user: str
+    thread: str
+    missing: list[str]
+
+    async def scan(self) -> tuple[Mapping[str, Entry], float]:
+        """Returns the files, and the time of the scan."""
+        seen = (await self.workspace.scan(self.user, self.thread, {}, {}, 0, time.time())).seen
+        return seen, time.time()
+
+    async def changed(self, files: Mapping[str, Entry], since: float) -> Sequence[FileChange]:
+        """Returns the changes since a scan."""
+        scan = await self.workspace.scan(self.user, self.thread, files, files, since, time.time())
+        return scan.changes
+
+
+async def _repeated(copy: _Copy, point: Point) -> AsyncIterator[str]:
+    """Repeats the calls by which the run changed files before the fork point. Yields those with another outcome."""
+    called: dict[str, tuple[str, dict[str, Any], int]] = {}
+    begun: set[str] = set()
+    for record in point.before:
+        match record.event:
+            case ModelCompleted() as answer:
+                for call in answer.message.get("tool_calls") or ():
+                    called[str(call["id"])] = str(call["name"]), dict(call.get("args") or {}), record.seq
+            case ToolRequested(call_id=call_id, name=name) as intent if call_id in called:
+                begun.add(call_id)  # a call that a policy refused has no intent, and is not made here either
+                before = called[call_id]
+                called[call_id] = name, before[1] if intent.args is None else intent.args, before[2]
+            case ToolCompleted() as outcome if outcome.call_id in begun:
+                name, args, answered = called[outcome.call_id]
+                if (request := _request(name, args)) is None:
+                    continue
+                about = {"user": copy.user, "thread": copy.thread, "run": point.run}
+                key = CallRef(point.run, answered, outcome.call_id).key
+                try:
+                    response = await copy.sandbox.answer({**request, **about, "call_id": key}, no_progress)
+                    text = response.get("error", "") if isinstance(response, Mapping) else str(response)
+                except SikaError as error:
+                    text = str(error)
+                if name == "bash" and text != str(outcome.message.get("content", "")).removeprefix("Error: "):
+                    yield f"bash at {record.seq} had another output when it was repeated: its files may differ"
+
+
+def _request(name: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the request to the sandbox of a call that changes files."""
+    match name:
+        case "bash":
+            return {"op": "exec", "command": args.get("command", "")}
+        case "write_file":
+            fields = {"path": args.get("path", ""), "content": args.get("content", "")}
+            return {"op": "write", **fields, "append": bool(args.get("append", False))}
+        case "str_replace":
+            fields = {"path": args.get("path", ""), "old": args.get("old_str", ""), "new": args.get("new_str", "")}
+            return {"op": "replace", **fields, "every": bool(args.get("replace_all", False))}
+    return None
+
+
+class _Lead(Lead):
+    """The lead on a journal that is not a run of the log."""
+
+    def __init__(self, prompt: str | None, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._prompt = prompt
+
+    async def _setup(self, journal: Journal) -> RunSetup:
+        setup = await super()._setup(journal)
+        return setup if self._prompt is None else replace(setup, prompt=self._prompt)
+
+    async def go_on(self, journal: Journal, call: Ask) -> None:
+        """Works on the run from its folded state to its end."""
+        setup = await self._setup(journal)
+        await self._work(self._attempt_at(setup, journal, call), setup)
+
+
+def _upto(record: Record) -> int:
+    return int(getattr(record.event, "upto", 0))

@@ -1,0 +1,173 @@
+"""Pinned runs: a recorded run as a file that a test replays, which fails when it would be decided otherwise.
+
+A pin is an export, redacted, of one run with what it needs: what was before is folded into one event (`thread.pruned`),
+and runs that paused for it come along. Its header says what the replay must come to. Decisions are compared: calls and
+their arguments, what policies did, ends. Times, ids, usage and the prompt are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from core.errors import Invalid, NotFound
+from core.events import Aggregate, Json, Record, RunRequested, ThreadPruned, encode, written
+from core.ids import now, safe_id
+from core.replay import archive as archives
+from core.replay.archive import FORMAT, Archive, Header
+from core.replay.exporting import Reader, Scope, lines, write
+from core.replay.prompts import release
+from core.replay.redact import Redaction
+from core.thread.runs import thread_metadata
+from core.thread.state import ThreadState, fold
+
+MOST_BYTES = 256 * 1024
+"""Limit of a pin, unless a bigger one is wanted (research debugging §4): it lies in a repository for ever."""
+_EVENT_KEYS = frozenset(
+    ("id", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob", "call_id", "duration_ms", "request")
+)
+"""Fields of a step that are no decision."""
+
+
+class Expected(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The terms of a pin: the run is decided as recorded, or differently from an event on."""
+
+    name: str
+    at: int | None = None
+    """Sequence of the recorded event instead of which the loop decides `now`."""
+    now: Json | None = None
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A decision that is not the recorded one."""
+
+    text: str
+    at: int | None
+    recorded: Json | None
+    now: Json | None
+
+    def decided(self) -> Json | None:
+        return decision(self.now)
+
+
+def decision(step: Json | None) -> Json | None:
+    """Returns what was decided in a step, without ids, times and usage."""
+    return {key: value for key, value in step.items() if key not in _EVENT_KEYS and value} if step else None
+
+
+def mismatch(expected: Expected, difference: Difference | None) -> str:
+    """Returns how a replay differs from the terms of a pin, in words; empty if it does not."""
+    if difference is None:
+        return f"decides as recorded again, and no more otherwise at #{expected.at}" if expected.now else ""
+    if expected.now is None:
+        return f"decides otherwise: {difference.text}"
+    if (expected.at, expected.now) != (difference.at, difference.decided()):
+        return f"decides otherwise than it was pinned: {difference.text}"
+    return ""
+
+
+def kept(records: Sequence[Record], until: int | None = None) -> list[Record]:
+    """Returns the last run up to an event, with the runs that paused for it, and what was before as one event.
+
+    Raises `NotFound` if there is no run.
+    """
+    upto = [record for record in records if until is None or record.seq <= until]
+    starts = [index for index, record in enumerate(upto) if isinstance(record.event, RunRequested)]
+    if not starts:
+        raise NotFound("there is no run to pin")
+    while len(starts) > 1 and _goes_on(upto[starts[-1]].event):
+        starts.pop()
+    begin = starts[-1]
+    runs_before = any(isinstance(record.event, RunRequested) for record in upto[:begin])
+    return [_folded(upto[:begin]), *upto[begin:]] if runs_before else upto
+
+
+def _goes_on(event: object) -> bool:
+    """Tells whether a run goes on from the pause of the one before."""
+    return isinstance(event, RunRequested) and event.input is None
+
+
+def _folded(before: Sequence[Record]) -> Record:
+    """Returns the state that events amount to, as one event in the place of the last of them."""
+    state, last = fold(before), before[-1]
+    event = ThreadPruned(
+        user=state.user, metadata=thread_metadata(state), created_at=state.created_at, values=_values(state)
+    )
+    fields = {"kind": last.head.kind, "aggregate_id": last.head.aggregate_id, "actor": last.head.actor}
+    return Record(last.seq, encode(event, written(event, id=last.id, at=last.at, **fields)))
+
+
+def _values(state: ThreadState) -> Json:
+    return {**state.values, "messages": list(state.messages)} if state.messages else dict(state.values)
+
+
+class _Kept:
+    """A reader of the thread's kept events, and of all else as it is."""
+
+    def __init__(self, reader: Reader, root: Aggregate, records: Sequence[Record]) -> None:
+        self._reader, self._root, self._records = reader, root, records
+
+    async def stored(self, aggregate: Aggregate) -> AsyncIterator[Record]:
+        if aggregate == self._root:
+            for record in self._records:
+                yield record
+        elif aggregate.kind != archives.WORKSPACE:
+            async for record in self._reader.stored(aggregate):
+                yield record
+
+    async def body_of(self, record: Record) -> bytes:
+        return await self._reader.body_of(record)
+
+
+async def pin(
+    reader: Reader, root: Aggregate, records: Sequence[Record], path: Path, *, until: int | None, most: int | None
+) -> int:
+    """Writes a pin; `records` are those of the thread, whole. `most`: limit in bytes. Returns its size.
+
+    Raises `Invalid` if it is too big.
+    """
+    safe_id(path.stem, "name")
+    header = Header(
+        format=FORMAT,
+        sika=release(),
+        thread=root.id,
+        kind=root.kind,
+        at=now(),
+        redacted=True,
+        pin=msgspec.to_builtins(Expected(path.stem)),
+    )
+    scope = Scope(redaction=Redaction(), blobs=True)
+    content = lines(_Kept(reader, root, kept(records, until)), header, scope)
+    return await write(path, limited(content, most), None)
+
+
+async def limited(content: AsyncIterator[bytes], most: int | None) -> AsyncIterator[bytes]:
+    """Yields lines. Raises `Invalid` if they are more than `most` bytes."""
+    size = 0
+    async for line in content:
+        size += len(line)
+        if most is not None and size > most:
+            raise Invalid(f"the pin has more than {most >> 10} KiB; pin a shorter run (--until), or say --big")
+        yield line
+
+
+async def expect(path: Path, difference: Difference | None) -> None:
+    """Writes a pin anew that expects a difference, or none."""
+    archive = await Archive.open(path)
+    try:
+        name = expected(archive).name
+        terms = Expected(name, difference.at, difference.decided()) if difference else Expected(name)
+        header = msgspec.structs.replace(archive.header, pin=msgspec.to_builtins(terms))
+        await write(path, lines(archive, header, Scope(blobs=True)))
+    finally:
+        archive.close()
+
+
+def expected(archive: Archive) -> Expected:
+    """Returns the terms of a pin. Raises `Invalid` for a file that is none."""
+    try:
+        return msgspec.convert(archive.header.pin, Expected)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{archive.path.name}: is no pin: {error}") from error

@@ -1,0 +1,37 @@
+"""A log that is only read: what the folds of an event log need, over records from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from core.errors import Unavailable
+from core.events import Aggregate, Event, Record
+from core.replay.source import Source
+
+
+class RecordedLog:
+    """Stands in for the `EventLog` of repositories where there is no server. What would be appended is refused."""
+
+    position = 0
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    async def read(
+        self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
+    ) -> AsyncIterator[Record]:
+        for record in await self._source.read(aggregate):
+            if record.seq > after and (upto is None or record.seq <= upto):
+                yield record
+
+    def unchanged_here(self, aggregate: Aggregate, checked: int, at_least: int) -> int:
+        """Returns a sequence up to which nothing was appended: records do not change."""
+        return max(checked, at_least)
+
+    async def unchanged_until(self, aggregate: Aggregate, checked: int) -> int:
+        """Returns the same."""
+        return checked
+
+    async def append(self, aggregate: Aggregate, events: Sequence[Event], **options: Any) -> list[Record]:
+        raise Unavailable(f"{aggregate}: these records are only read; nothing is appended")
