@@ -9,10 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import anyio
-import anyio.to_thread
-import msgspec
-
 from actors.cli_common import FAILED, OK, Add, Subparsers, options_of
 
 if TYPE_CHECKING:
@@ -69,6 +65,8 @@ async def _replay(arguments: argparse.Namespace) -> int:
 
 
 async def _replay_one(arguments: argparse.Namespace, source: Source) -> int:
+    import anyio
+
     from channels.terminal.debugger import Prompt
     from channels.terminal.replay import replayed
     from channels.terminal.text import style_of
@@ -136,6 +134,9 @@ def _add_whatif(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
 
 
 async def _whatif(arguments: argparse.Namespace) -> int:
+    import anyio.to_thread
+    import msgspec
+
     from actors import compose
     from actors.whatif import WhatIf
     from channels.terminal import whatif as text

@@ -184,16 +184,16 @@ class WhatIf:
         journal.leaves = leaves
         async with self._copied(point, journal.state, scans) as copy:
             begun = await copy.scan()
-            lead = _Lead(self._changes.prompt, **self._parts(copy))
-            await self._perform(lead, journal, copy)
+            go_on = _on_journals(self._changes.prompt, **self._parts(copy))
+            await self._perform(go_on, journal, copy)
             files = await copy.changed(*begun)
         future = whatif.future(journal.state, journal.id, journal.records, self._price, calls=journal.made, files=files)
         return Sample(future, whatif.beside(point, journal.records)), copy.missing
 
-    async def _perform(self, lead: _Lead, journal: Fork, copy: _Copy) -> None:
+    async def _perform(self, go_on: GoOn, journal: Fork, copy: _Copy) -> None:
         try:
             async with asyncio.timeout(RUN_SECONDS):
-                await lead.go_on(journal, partial(self._asked, copy))
+                await go_on(journal, partial(self._asked, copy))
             journal.append(RunCompleted())
         except (Paused, Failed) as end:
             journal.append(end.event)
@@ -307,21 +307,22 @@ def _request(name: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-class _Lead(Lead):
-    """The lead on a journal that is not a run of the log."""
+GoOn = Callable[[Journal, Ask], Awaitable[None]]
 
-    def __init__(self, prompt: str | None, **parts: Any) -> None:
-        super().__init__(**parts)
-        self._prompt = prompt
 
-    async def _setup(self, journal: Journal) -> RunSetup:
-        setup = await super()._setup(journal)
-        return setup if self._prompt is None else replace(setup, prompt=self._prompt)
+def _on_journals(prompt: str | None, **parts: Any) -> GoOn:
+    """Returns a function that works on a run from its folded state to its end, by a lead with this prompt."""
 
-    async def go_on(self, journal: Journal, call: Ask) -> None:
-        """Works on the run from its folded state to its end."""
-        setup = await self._setup(journal)
-        await self._work(self._attempt_at(setup, journal, call), setup)
+    class OnJournals(Lead):  # not in the module: the actors of a server are the classes that it finds there
+        async def _setup(self, journal: Journal) -> RunSetup:
+            setup = await super()._setup(journal)
+            return setup if prompt is None else replace(setup, prompt=prompt)
+
+        async def go_on(self, journal: Journal, call: Ask) -> None:
+            setup = await self._setup(journal)
+            await self._work(self._attempt_at(setup, journal, call), setup)
+
+    return OnJournals(**parts).go_on
 
 
 def _upto(record: Record) -> int:

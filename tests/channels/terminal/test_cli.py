@@ -79,7 +79,7 @@ def test_help_is_instant_and_imports_nothing_big() -> None:
         ["log"],
         ["log", "show"],
         ["log", "show", "t", "--after", "-1"],
-        ["log", "replay", "t", "--until", "x"],
+        ["log", "replay", "--all", "--since", "x"],
         ["dlq", "redrive", "x"],
         ["chat", "one", "two"],
         ["chat", "--thread", "t", "--continue"],
