@@ -27,6 +27,7 @@ from core import plugins
 from core.actor import Actor
 from core.bus import embedded
 from core.bus.connection import Endpoint, configured
+from core.bus.peers import Peers
 from core.chat import platforms
 from core.chat.account import Accounts
 from core.config.load import ConfigSource, reveal
@@ -116,6 +117,7 @@ class Parts(TypedDict):
     traced: Callable[..., Any]
     outcome: Outcome
     sessions: McpSessions
+    peers: Peers
     """The sessions with MCP servers."""
     logins: Logins
     """The logins of people at MCP servers."""
@@ -430,6 +432,7 @@ def _load(
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
         "sessions": sessions,
+        "peers": Peers(running.bus),
         "logins": Logins(mcp_access(running, options.home, source)),
         "servers": Directory(running.log, source.current, Seal(options.home)),
         "settings": {},

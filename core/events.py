@@ -591,6 +591,8 @@ class ApprovalRequested(Event, frozen=True):
     allowed: list[str] = []
     """Decisions: some of `approve`, `edit`, `reject`."""
     deadline: str | None = None
+    form: Json | None = None
+    """JSON schema of the fields that the person fills in (`core.forms`). The decision `edit` brings them."""
 
 
 class ApprovalResolved(Event, frozen=True):

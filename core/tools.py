@@ -21,6 +21,27 @@ Effect = Literal["pure", "idempotent", "once"]
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of a tool call to a person. `step` identifies it within the call, and is shown below the text."""
+
+    text: str
+    step: Mapping[str, Any]
+    form: Mapping[str, Any] | None = None
+    """The fields to be filled in, as JSON schema (`core.forms`). None: yes or no."""
+    seconds: float | None = None
+    """Time for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The answer to a question. `accepted` is None if nobody answered in time, or nobody could be asked."""
+
+    accepted: bool | None
+    content: Mapping[str, Any] = field(default_factory=dict)
+    """The fields that were filled in."""
+
+
 class ToolContext(Protocol):
     """Context of a tool call. Passed as the first argument, invisible to the model."""
 
@@ -53,6 +74,15 @@ class ToolContext(Protocol):
         An open question pauses the run, and the call is made again with the answer: what comes before must be
         repeatable. A subagent has nobody to ask: its steps are rejected.
         """
+        ...
+
+    async def ask(self, question: Question) -> Response:
+        """Asks a person, as `approved` does."""
+        ...
+
+    @property
+    def resumed(self) -> bool:
+        """True if the call is made again, because it has asked a person."""
         ...
 
 

@@ -7,11 +7,11 @@ import hashlib
 import itertools
 import mimetypes
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import anyio
 import msgspec
@@ -22,10 +22,10 @@ from adapters.mcp import nursery
 from core.config.mcp import Mcp, McpServer
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError, Unavailable
-from core.mcp.frames import Command, Reply, Setup, framed, length_of
+from core.mcp.frames import Ask, Command, Reply, Setup, framed, length_of
 from core.mcp.grants import EVERYBODY
 from core.paths import WORKSPACE, thread_root
-from core.ports.mcp import Broken, OnChange, OnProgress, Place
+from core.ports.mcp import Broken, Caller, OnChange, OnProgress, Place
 from core.ports.sandbox import Enclosed
 from core.thread.folder import Folder
 
@@ -59,6 +59,14 @@ Confine = Callable[[Sequence[str], Mapping[str, str], Place], Awaitable[Enclosed
 """Returns a command for the sandbox. Raises `Invalid` where there is none."""
 
 
+class _Open(NamedTuple):
+    """A command that waits for its reply."""
+
+    reply: asyncio.Future[Reply]
+    progress: OnProgress
+    caller: Caller | None
+
+
 class _Session:
     """One session and its process. `run` owns it."""
 
@@ -69,7 +77,9 @@ class _Session:
         self.ended = asyncio.Event()
         self._changed = changed
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._open: dict[int, tuple[asyncio.Future[Reply], OnProgress]] = {}
+        self._open: dict[int, _Open] = {}
+        self._asked: dict[int, anyio.CancelScope] = {}
+        """Requests of the server that are being answered."""
         self._numbers = itertools.count(1)
         self._gone = asyncio.Event()
         self._closed = False
@@ -90,7 +100,8 @@ class _Session:
     async def run(self, setup: Setup) -> None:
         """Runs the process until it ends, is stopped or is cancelled."""
         try:
-            async with anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as self._tasks:
+                tasks = self._tasks
                 tasks.start_soon(self._drain, self._child)
                 tasks.start_soon(self._close_when_stopped, self._child)
                 await self._write(framed(setup))
@@ -113,10 +124,10 @@ class _Session:
         if self.reason or self._ready.cancelled():
             raise Broken(f"{self.place.server}: {self.reason or 'it was stopped'}")
 
-    async def send(self, command: Command, progress: OnProgress) -> Reply:
+    async def send(self, command: Command, progress: OnProgress, caller: Caller | None) -> Reply:
         number = next(self._numbers)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._open[number] = reply, progress
+        self._open[number] = _Open(reply, progress, caller)
         try:
             if self.ended.is_set():
                 return Reply(kind="gone", text=self.reason)
@@ -161,18 +172,42 @@ class _Session:
                     self._ready.set_result(None)
                 case "changed":
                     self._changed(self.place)
+                case "asks" if reply.ask is not None:
+                    self._tasks.start_soon(self._answer, reply.ask)
+                case "withdrawn" if reply.ask is not None and reply.ask.number in self._asked:
+                    self._asked[reply.ask.number].cancel()
                 case "ended":
                     self.reason = self.reason or redactor.text(reply.text)
                     self._end()
                     self.stop()
             return
-        future, progress = self._open.get(reply.id) or (None, None)
-        if future is None or progress is None:
+        known = self._open.get(reply.id)
+        if known is None:
             return
         if reply.kind == "progress":
-            await progress(f"{redactor.text(reply.text)}\n")
-        elif not future.done():
-            future.set_result(reply)
+            await known.progress(f"{redactor.text(reply.text)}\n")
+        elif not known.reply.done():
+            known.reply.set_result(reply)
+
+    async def _answer(self, ask: Ask) -> None:
+        """Has a request of the server answered by an open call, and by another one if that ends meanwhile."""
+        answer: Mapping[str, Any] | None = None
+        with anyio.CancelScope() as scope:
+            self._asked[ask.number] = scope
+            try:
+                while answer is None and (caller := self._caller()) is not None:
+                    answer = await caller.answer(ask)
+            finally:
+                self._asked.pop(ask.number, None)
+            if answer is None:
+                log.info("MCP server asked outside of a call", server=self.place.server, kind=ask.kind)
+                answer = {"error": "no call of one conversation is open, so nobody can be asked"}
+            await self._write(framed(Command(id=ask.number, op="answer", arguments=answer)))
+
+    def _caller(self) -> Caller | None:
+        """Returns the newest caller if all open calls have one place."""
+        callers = [known.caller for known in self._open.values() if known.caller and not known.reply.done()]
+        return callers[-1] if len({caller.place for caller in callers}) == 1 else None
 
     def _end(self) -> None:
         """States the end to all who wait."""
@@ -180,9 +215,9 @@ class _Session:
         self.reason = self.reason or "its process ended"
         if not self._ready.done():
             self._ready.cancel()
-        for future, _ in self._open.values():
-            if not future.done():
-                future.set_result(Reply(kind=self._kind, text=self.reason))
+        for known in self._open.values():
+            if not known.reply.done():
+                known.reply.set_result(Reply(kind=self._kind, text=self.reason))
 
     @property
     def _kind(self) -> str:
@@ -232,10 +267,20 @@ class Sessions:
         self._listener: OnChange | None = None
         self._notified: set[Place] = set()
 
-    async def send(self, place: Place, server: McpServer, command: Command, progress: OnProgress) -> Reply:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.start_soon(lambda: work)
+
+    async def send(
+        self,
+        place: Place,
+        server: McpServer,
+        command: Command,
+        progress: OnProgress,
+        caller: Caller | None = None,
+    ) -> Reply:
         for _ in range(2):
             session = await self._session(place, server)
-            reply = await session.send(command, progress)
+            reply = await session.send(command, progress, caller)
             if reply.kind not in ("gone", "lost"):
                 return reply
             if server.transport != "stdio" or reply.kind == "gone":
@@ -351,6 +396,7 @@ class Sessions:
             start_seconds=server.session_init_timeout,
             memory_bytes=settings.memory_mb << 20,
             interceptors=settings.interceptors,
+            asks=[*(["elicit"] if server.elicitation else []), *(["sample"] if server.sampling else [])],
         )
         if server.transport != "stdio":
             headers = {name: value.reveal() for name, value in server.headers.items()}
