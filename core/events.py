@@ -418,6 +418,18 @@ class ModelFailed(Event, frozen=True):
     """The HTTP status of the provider's response."""
 
 
+class ModelSampled(Event, frozen=True):
+    """A model answered what a tool call asked it, beside the conversation."""
+
+    call_id: str
+    model: str
+    """Its configured name."""
+    text: str
+    """The beginning of the answer."""
+    usage: Json | None = None
+    duration_ms: int = 0
+
+
 class ToolRequested(Event, frozen=True):
     """Intent, written before the tool starts. `args` is set where it differs from the model's arguments."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -40,6 +40,26 @@ class Response:
     accepted: bool | None
     content: Mapping[str, Any] = field(default_factory=dict)
     """The fields that were filled in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request to the run's model, beside the conversation."""
+
+    messages: Sequence[tuple[str, str]]
+    """Roles (`user`, `assistant`) and texts."""
+    system: str = ""
+    max_tokens: int = 1000
+    stop: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A model's answer. `model` is its configured name, `reason` why it ended, as its provider says."""
+
+    text: str
+    model: str
+    reason: str = ""
 
 
 class ToolContext(Protocol):
@@ -78,6 +98,13 @@ class ToolContext(Protocol):
 
     async def ask(self, question: Question) -> Response:
         """Asks a person, as `approved` does."""
+        ...
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        """Asks the run's model, without tools. Its usage is the run's, and recorded.
+
+        Raises `Refused` if a budget of the run is used up, `Unavailable` if no model answers.
+        """
         ...
 
     @property

@@ -41,7 +41,7 @@ from core.mcp import asking
 from core.mcp.frames import Ask
 from core.ports.mcp import McpSessions
 from core.thread.threads import SUBAGENT
-from core.tools import Response
+from core.tools import Completion, Response
 
 log = structlog.get_logger("sika.mcp")
 
@@ -181,7 +181,9 @@ class HeldCall:
         question = asking.permission(self.call.server, self._count, sample) if limits.approval else None
         asks = {"kind": "sample", "sample": sample, "question": question, "server": self.call.server}
         answer = await self._answered(asks, self._server.elicitation_timeout)
-        return answer and asking.sampled(answer)
+        if answer is None or "error" in answer:
+            return answer
+        return asking.sampled(msgspec.convert(answer, Completion))
 
     async def _answered(self, asks: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
         """Returns the caller's answer; None if the call ended. After `seconds` it is that nobody answered."""

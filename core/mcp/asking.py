@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +11,7 @@ import msgspec
 from core import forms
 from core.config.mcp import Sampling
 from core.errors import Invalid
-from core.tools import Question, Response
+from core.tools import Completion, Prompt, Question, Response
 
 MOST_TEXT = 4000
 """Limit of the text of a question, in characters."""
@@ -19,17 +19,6 @@ MOST_URL = 2000
 FORM_BYTES = 64 << 10
 MOST_CHARACTERS = 200_000
 """Limit of the texts of a sampling request."""
-
-
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for an answer of the run's model."""
-
-    system: str = ""
-    messages: Sequence[tuple[str, str]] = ()
-    """Roles (`user`, `assistant`) and texts."""
-    max_tokens: int = 0
-    temperature: float | None = None
-    stop: Sequence[str] = ()
 
 
 # ── elicitation ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,8 +66,11 @@ def elicited(question: Question, response: Response) -> dict[str, Any]:
 # ── sampling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def sample(params: Mapping[str, Any], limits: Sampling) -> Sample:
-    """Returns what the model is to be asked. Raises `Invalid` for what is refused."""
+def sample(params: Mapping[str, Any], limits: Sampling) -> Prompt:
+    """Returns what the model is to be asked. Wishes for a model and its temperature have no effect.
+
+    Raises `Invalid` for what is refused.
+    """
     if params.get("tools") or params.get("toolChoice"):
         raise Invalid("tools: are refused in sampling")
     if params.get("includeContext") not in (None, "none"):
@@ -91,14 +83,8 @@ def sample(params: Mapping[str, Any], limits: Sampling) -> Sample:
         raise Invalid(f"messages: have more than {MOST_CHARACTERS} characters")
     wanted = params.get("maxTokens")
     tokens = min(wanted, limits.max_tokens) if isinstance(wanted, int) and wanted > 0 else limits.max_tokens
-    temperature, stop = params.get("temperature"), params.get("stopSequences") or ()
-    return Sample(
-        system=system,
-        messages=messages,
-        max_tokens=tokens,
-        temperature=float(temperature) if isinstance(temperature, int | float) else None,
-        stop=[str(word)[:200] for word in stop[:8]],
-    )
+    stop = [str(word)[:200] for word in (params.get("stopSequences") or ())[:8]]
+    return Prompt(messages, system, tokens, stop)
 
 
 def _text_of(content: Any) -> str:
@@ -108,18 +94,17 @@ def _text_of(content: Any) -> str:
     return "\n".join(str(part.get("text") or "") for part in parts)
 
 
-def permission(server: str, number: int, request: Sample) -> Question:
+def permission(server: str, number: int, prompt: Prompt) -> Question:
     """Returns the question whether a server may have the model answer."""
-    step: dict[str, Any] = {"server": server, "request": number, "max_tokens": request.max_tokens}
-    if request.system:
-        step["system"] = request.system[:MOST_TEXT]
-    step["messages"] = [f"{role}: {text[:MOST_TEXT]}" for role, text in request.messages[-5:]]
+    step: dict[str, Any] = {"server": server, "request": number, "max_tokens": prompt.max_tokens}
+    if prompt.system:
+        step["system"] = prompt.system[:MOST_TEXT]
+    step["messages"] = [f"{role}: {text[:MOST_TEXT]}" for role, text in prompt.messages[-5:]]
     return Question(f"The MCP server {server} wants the model to answer this, at the expense of this run.", step)
 
 
-def sampled(answer: Mapping[str, Any]) -> dict[str, Any]:
+def sampled(completion: Completion) -> dict[str, Any]:
     """Returns the answer to the server."""
-    if "error" in answer:
-        return {"error": str(answer["error"])}
-    content = {"type": "text", "text": str(answer.get("text") or "")}
-    return {"role": "assistant", "content": content, "model": answer["model"], "stopReason": answer["stop"]}
+    content = {"type": "text", "text": completion.text}
+    reason = "maxTokens" if completion.reason in ("length", "max_tokens") else "endTurn"
+    return {"role": "assistant", "content": content, "model": completion.model, "stopReason": reason}

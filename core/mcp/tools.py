@@ -18,7 +18,7 @@ from core.mcp.frames import Listing, Offer
 from core.mcp.names import names_of, prefix_of
 from core.mcp.references import Reference, named, recorded
 from core.mcp.servers import SCOPE, Installed, aggregates, config_of, in_force
-from core.tools import Question, Result, Tool, ToolContext
+from core.tools import Prompt, Question, Response, Result, Tool, ToolContext
 
 log = structlog.get_logger("sika.mcp")
 
@@ -176,8 +176,16 @@ def _tool(name: str, server: str, original: str, offer: Offer, *, deferred: bool
 
 async def _answered(ctx: ToolContext, asks: Mapping[str, Any]) -> Any:
     """Returns the answer to what a server asks during a call."""
-    response = await ctx.ask(msgspec.convert(asks["question"], Question))
-    return msgspec.to_builtins(response)
+    question = msgspec.convert(asks["question"], Question | None)
+    response = await ctx.ask(question) if question is not None else Response(accepted=True)
+    if asks["kind"] == "elicit":
+        return msgspec.to_builtins(response)
+    if not response.accepted:
+        return {"error": "the person declined"}
+    try:
+        return msgspec.to_builtins(await ctx.complete(msgspec.convert(asks["sample"], Prompt)))
+    except SikaError as error:
+        return {"error": str(error)}
 
 
 def listed(tools: Sequence[Tool], servers: Mapping[str, str], most: int = 60) -> list[str]:

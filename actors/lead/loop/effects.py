@@ -19,6 +19,7 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
+from actors.lead.loop.aside import complete
 from actors.lead.loop.attempt import Answer, Attempt, Candidate, ModelHandler, ToolHandler, ToolResult, error_result
 from actors.lead.messages.convert import load
 from actors.lead.model.ask import Ask, answered
@@ -31,7 +32,7 @@ from core.events import Interrupt, ToolCompleted
 from core.thread.approvals import taken
 from core.thread.run import CallRef
 from core.thread.subagents import BATCH
-from core.tools import Question, Response
+from core.tools import Completion, Prompt, Question, Response
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Key of the answers for `interrupt()` in a task's configuration (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
@@ -63,6 +64,7 @@ class CallContext:
     ref: CallRef
     _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
     _ask: Callable[[Question], Awaitable[Response]]
+    _complete: Callable[[Prompt], Awaitable[Completion]]
     _resumed: Callable[[], bool]
 
     @property
@@ -81,6 +83,9 @@ class CallContext:
 
     async def ask(self, question: Question) -> Response:
         return await self._ask(question)
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        return await self._complete(prompt)
 
     @property
     def resumed(self) -> bool:
@@ -170,8 +175,8 @@ def _context(attempt: Attempt, call: ToolCall) -> CallContext:
     async def answer(question: Question) -> Response:
         return await answered_by_person(attempt, call, question)
 
-    resumed = partial(has_asked, attempt, call)
-    return CallContext(attempt.thread, attempt.user, attempt.subagent, attempt.call_ref(call_id), ask, answer, resumed)
+    about = attempt.thread, attempt.user, attempt.subagent, attempt.call_ref(call_id)
+    return CallContext(*about, ask, answer, partial(complete, attempt, call_id), partial(has_asked, attempt, call))
 
 
 async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
