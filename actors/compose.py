@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from adapters.models.configured import Configured
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
+    from channels.http.live import ToolListing
     from core.config.settings import Guardrails
     from core.log.store import EventLog
     from core.mcp.authorisation import Authorisation
@@ -169,6 +170,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         listed = [plugin.listed() for plugin in loaded.plugins]
         services = app.Services.of(running, source.current, options.home)
         services = replace(services, missing=ready.missing, plugins=listed, skills=skills)
+        services = replace(services, tools=partial(tool_listings, Toolset(source.current()), source))
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -476,6 +478,15 @@ def _warn_of(listed: Sequence[Plugin]) -> None:
     for plugin in listed:
         if plugin.problem:
             log.warning("a plug-in is left out", plugin=plugin.place, package=plugin.package, problem=plugin.problem)
+
+
+def tool_listings(tools: Toolset, source: ConfigSource) -> list[ToolListing]:
+    """Returns the tools that the configuration declares, as they are described to models."""
+    from actors.lead.loop.graph import as_langchain
+    from channels.http.live import ToolListing
+
+    described = ((tool, as_langchain(tool).get_input_jsonschema()) for tool in tools(source.current()))
+    return [ToolListing(tool.name, tool.description, schema, tool.effect) for tool, schema in described]
 
 
 class Toolset:

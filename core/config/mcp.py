@@ -86,6 +86,14 @@ class McpServer(Section, frozen=True, kw_only=True):
         return None if getattr(self, needed) else f"{needed}: a server of type {self.type} needs it"
 
 
+class McpOffer(Section, frozen=True, kw_only=True):
+    """What Sika offers as an MCP server at `/mcp`, besides conversations and their files."""
+
+    tools: tuple[str, ...] = ()
+    """Names of the agent's tools that API keys with the scope `runs:create` may call. A call is a run: approvals and
+    policies apply."""
+
+
 class Mcp(Section, frozen=True, kw_only=True):
     """Tools of MCP servers. `mcpServers` of DeerFlow's `extensions_config.json` beside this file are read, too."""
 
