@@ -370,7 +370,7 @@ def mcp_sessions(
     from adapters.mcp.sessions import opened
 
     access = mcp_access(running, home, source)
-    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access.bearer)
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access)
 
 
 def mcp_access(running: System, home: Path, source: ConfigSource) -> Authorisation:

@@ -45,6 +45,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from adapters.mcp import stdio
 from adapters.sandboxes import processes
 from core.errors import Invalid
+from core.mcp.challenge import INSUFFICIENT, challenge_of
 from core.mcp.frames import Ask, Command, Listing, Offer, Outcome, Part, Reply, Setup, framed, length_of
 
 MOST_TOOLS = 1000
@@ -264,7 +265,7 @@ class Host:
             return Reply(id=number, kind="error", text=str(error)[:TEXT])
         except Exception as error:
             kind = "gone" if isinstance(error, httpx.ConnectError) else "lost"
-            return Reply(id=number, kind=kind, text=f"{type(error).__name__}: {error}"[:TEXT])
+            return Reply(id=number, kind=kind, text=_described(error))
         finally:
             if not work.done():
                 work.cancel()
@@ -504,7 +505,17 @@ def _reason(error: BaseException, setup: Setup) -> str:
         return stdio.last_words() or str(error)
     if isinstance(error, asyncio.CancelledError):
         return stdio.last_words() or "the connection was lost"
-    return str(error) if isinstance(error, Invalid) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, Invalid) else _described(error)
+
+
+def _described(error: BaseException) -> str:
+    """Returns an error as text, with the scopes that the server finds missing (RFC 6750 §3.1)."""
+    text = f"{type(error).__name__}: {error}"[:TEXT]
+    if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 403:
+        challenge = error.response.headers.get("www-authenticate", "")
+        if challenge_of(challenge, "error") == INSUFFICIENT:
+            return f"{text}\n{INSUFFICIENT}: {challenge_of(challenge, 'scope') or ''}"
+    return text
 
 
 def main() -> None:

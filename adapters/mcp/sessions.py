@@ -22,6 +22,7 @@ from adapters.mcp import nursery
 from core.config.mcp import Mcp, McpServer
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError, Unavailable
+from core.mcp.challenge import lacking
 from core.mcp.frames import Ask, Command, Reply, Setup, framed, length_of
 from core.mcp.grants import EVERYBODY
 from core.paths import WORKSPACE, thread_root
@@ -44,12 +45,14 @@ UNAUTHORIZED = "401 Unauthorized"
 """Text of the HTTP client's error."""
 
 
-class Bearer(Protocol):
-    """Returns the headers that let a user in (`core.mcp.authorisation`)."""
+class Access(Protocol):
+    """The access of users to servers; see `core.mcp.authorisation`."""
 
-    async def __call__(
+    async def bearer(
         self, server: str, user: str, *, rejected: Mapping[str, str] | None = None
     ) -> Mapping[str, str]: ...
+
+    async def lacks(self, server: str, user: str, scope: str) -> SikaError: ...
 
 
 Changed = Callable[[Place], None]
@@ -256,10 +259,10 @@ class Sessions:
     """Implements `core.ports.mcp.McpSessions`; `opened` runs it."""
 
     def __init__(
-        self, home: Path, settings: Callable[[], Mcp], confine: Confine, tasks: anyio.abc.TaskGroup, bearer: Bearer
+        self, home: Path, settings: Callable[[], Mcp], confine: Confine, tasks: anyio.abc.TaskGroup, access: Access
     ) -> None:
         self._home, self._settings, self._confine, self._tasks = home, settings, confine, tasks
-        self._bearer = bearer
+        self._access = access
         self._sessions: dict[Place, _Session] = {}
         self._starting: dict[Place, asyncio.Lock] = {}
         self._failures: dict[str, tuple[int, float]] = {}
@@ -283,6 +286,9 @@ class Sessions:
             reply = await session.send(command, progress, caller)
             if reply.kind not in ("gone", "lost"):
                 return reply
+            if (scope := lacking(reply.text)) is not None:
+                session.stop()
+                raise await self._access.lacks(place.server, place.user or EVERYBODY, scope)
             if server.transport != "stdio" or reply.kind == "gone":
                 session.stop()  # a session elsewhere may be half dead, and a new one costs little
             if reply.kind == "lost" and UNAUTHORIZED not in reply.text:  # a refused request had no effect
@@ -336,11 +342,11 @@ class Sessions:
     async def _headers(
         self, place: Place, server: McpServer, rejected: Mapping[str, str] | None = None
     ) -> Mapping[str, str]:
-        """Returns the headers of a person's or the server's account. Raises what `Bearer` raises."""
+        """Returns the headers of a person's or the server's account. Raises what `Access` raises."""
         personal = server.oauth is None or server.oauth.grant_type == "authorization_code"
         if server.transport == "stdio" or (personal and not place.user):
             return {}
-        return await self._bearer(place.server, place.user or EVERYBODY, rejected=rejected)
+        return await self._access.bearer(place.server, place.user or EVERYBODY, rejected=rejected)
 
     async def _start(
         self, place: Place, server: McpServer, bearer: Mapping[str, str], *, again: bool = False
@@ -425,17 +431,23 @@ class Sessions:
                     session.stop()
 
 
-async def nobodys(server: str, user: str, *, rejected: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    return {}
+class Nobody:
+    """The access of those who have none."""
+
+    async def bearer(self, server: str, user: str, *, rejected: Mapping[str, str] | None = None) -> Mapping[str, str]:
+        return {}
+
+    async def lacks(self, server: str, user: str, scope: str) -> SikaError:
+        return Invalid(f"{server}: the access lacks {scope}")
 
 
 @asynccontextmanager
 async def opened(
-    home: Path, settings: Callable[[], Mcp], confine: Confine, bearer: Bearer = nobodys
+    home: Path, settings: Callable[[], Mcp], confine: Confine, access: Access | None = None
 ) -> AsyncIterator[Sessions]:
     """Sessions that end with the block."""
     async with anyio.create_task_group() as tasks:
-        sessions = Sessions(home, settings, confine, tasks, bearer)
+        sessions = Sessions(home, settings, confine, tasks, access or Nobody())
         tasks.start_soon(sessions.stop_idle)
         try:
             yield sessions

@@ -345,6 +345,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     grants.GrantRequested: lambda e: e.server,
     grants.GrantIssued: lambda e: e.server + (f", until {e.expires_at}" if e.expires_at else ""),
     grants.GrantFailed: lambda e: f"{e.server}: {e.reason}; {f'again at {e.retry_at}' if e.retry_at else 'given up'}",
+    grants.GrantsKept: lambda e: f"access to {', '.join(e.servers) or 'no server'}",
     grants.GrantRevoked: lambda e: e.server + (f": {e.reason}" if e.reason else ""),
     grants.ClientRegistered: lambda e: f"{e.client.id} at {e.issuer}",
     grants.ClientForgotten: lambda e: f"{e.client} at {e.issuer}",

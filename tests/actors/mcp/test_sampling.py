@@ -34,7 +34,8 @@ def script(*turns: Turn) -> Any:
     def answer(messages: Sequence[dict[str, Any]]) -> Turn:
         if messages[-1]["content"] == "Capital of France?":
             return PARIS
-        return turns[sum(message["role"] == "assistant" for message in messages)]
+        number = sum(message["role"] == "assistant" for message in messages)
+        return turns[int(number)]
 
     return answer
 
