@@ -428,7 +428,7 @@ def _load(
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
-        "agents": LocalAgents(options.home, provider),
+        "agents": LocalAgents(options.home, provider, Peers(running.bus)),
         "skills": skills,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),

@@ -94,7 +94,7 @@ class HeldCall:
         self.call, self._server, self._has_room = call, server, has_room
         self.run = call.run
         self.outcome: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
-        self.ended, self.taken, self.asked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.ended, self.taken, self.asked, self.over = (asyncio.Event() for _ in range(4))
         self._waiting: dict[str, tuple[Mapping[str, Any], asyncio.Future[Any]]] = {}
         self._news = asyncio.Event()
         self._progress: list[str] = []
@@ -247,14 +247,17 @@ class Calls:
     async def _hold(self, name: str, held: HeldCall) -> None:
         """Makes a call, until its outcome is taken, or nobody will."""
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._until_stopped, held)
-                tasks.start_soon(self._serve, name, held)
-                tasks.start_soon(self._do, held)
-                await held.ended.wait()
-                with anyio.move_on_after(KEPT_SECONDS):
-                    await held.taken.wait()
-                tasks.cancel_scope.cancel()
+            async with anyio.create_task_group() as serving:
+                serving.start_soon(self._serve, name, held)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._until_stopped, held)
+                    tasks.start_soon(self._do, held)
+                    await held.ended.wait()
+                    with anyio.move_on_after(KEPT_SECONDS):
+                        await held.taken.wait()
+                    tasks.cancel_scope.cancel()
+                held.over.set()
+                held.asked.set()
         except Exception:
             log.exception("a call failed", server=held.call.server)
         finally:
@@ -269,13 +272,15 @@ class Calls:
             held.end(error)
 
     async def _serve(self, name: str, held: HeldCall) -> None:
-        """Answers the other processes, from the first question on."""
+        """Answers the other processes, from the first question to the end."""
         await held.asked.wait()
+        if held.over.is_set():
+            return
 
         async def answer(request: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
             return await self._next(held, msgspec.convert(request, Call), progress)
 
-        await self._peers.serve(name, answer)
+        await self._peers.serve(name, answer, held.over.wait)
 
     async def _until_stopped(self, held: HeldCall) -> None:
         """Ends a call with its run. A pause is no end for a call that has asked a person, but a new turn is."""

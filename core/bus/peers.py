@@ -24,9 +24,9 @@ class Peers:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def serve(self, name: str, answer: rpc.Answer) -> None:
-        """Answers the requests for a name, until cancelled."""
-        await rpc.serve(self._bus, name, answer)
+    async def serve(self, name: str, answer: rpc.Answer, until: Callable[[], Awaitable[object]]) -> None:
+        """Answers the requests for a name. When `until` returns, it takes no more, and ends after the last answer."""
+        await rpc.serve(self._bus, name, answer, until)
 
     async def ask(
         self, name: str, request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]] | None = None

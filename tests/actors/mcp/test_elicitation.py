@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 
 from actors.approvals import Approvals
+from actors.mcp.actor import Mcp
+from core.bus.peers import Peers
+from core.config.load import ConfigSource
 from core.errors import Refused
 from core.events import ApprovalResolved, Resume, RunRequested
 from core.ids import uuid7
+from core.mcp.servers import Directory
+from core.seal import Seal
 from tests.actors.mcp.test_calls import DONE, calls, results
-from tests.support.mcp import mcp_site, server
+from tests.support.mcp import mcp_site, server, sessions_of
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.nats import eventually
 from tests.support.workers import Client
@@ -177,6 +182,42 @@ async def test_the_process_ends_while_a_person_is_asked(tmp_path: Path) -> None:
         assert json.loads(second["content"])["action"] == "accept"
     assert marks.read_text().split().count("ask") == 1
     assert marks.read_text().split().count("ask_again") == 2
+
+
+async def test_the_answer_arrives_in_another_process(tmp_path: Path) -> None:
+    """It reaches the one that holds the call, which is made once."""
+    marks = tmp_path / "marks"
+    async with (
+        mcp_site(tmp_path, {"s": server("asking", f"marks={marks}")}, {"m": [DONE]}) as (client, _),
+        sessions_of(tmp_path) as sessions,
+        sessions_of(tmp_path) as others,
+    ):
+        source, running = ConfigSource(tmp_path / "config.yaml"), client.system
+        holder, other = (
+            Mcp(running.log, own, Directory(running.log, source.current, Seal(tmp_path)), Peers(running.bus))
+            for own in (sessions, others)
+        )
+        await client.thread()
+        request = {
+            "op": "call",
+            "server": "s",
+            "tool": "ask",
+            "arguments": ASK,
+            "user": "ada",
+            "thread": "t1",
+            "key": "k",
+        }
+
+        async def show(_: str) -> None:
+            """Nobody looks."""
+
+        asks = (await holder.answer(request, show))["asks"]
+        answers = {asks["id"]: {"accepted": True, "content": {"name": "Ada", "age": 36}}}
+        outcome = await other.answer({**request, "resumed": True, "answers": answers}, show)
+        assert json.loads(outcome["text"])["action"] == "accept", outcome
+        gone = await other.answer({**request, "key": "gone", "resumed": True}, show)
+        assert "outcome of the call is unknown" in gone["text"]
+    assert marks.read_text().split().count("ask") == 1
 
 
 async def test_a_subagent_cannot_ask(tmp_path: Path) -> None:
