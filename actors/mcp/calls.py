@@ -49,6 +49,8 @@ MOST_HELD = 200
 """Limit of calls that wait for people in this process."""
 MOST_PROGRESS = 1000
 """Limit of texts of progress that are kept for the next request."""
+SAMPLE_SECONDS = 600.0
+"""Time for a model's answer, after the person's."""
 KEPT_SECONDS = 3600.0
 """Time that an outcome is kept for a run that is paused."""
 Ends = RunCancelled | RunCancelRequested | RunCompleted | RunFailed | RunPaused
@@ -92,7 +94,7 @@ class HeldCall:
 
     def __init__(self, call: Call, server: McpServer, has_room: Callable[[], bool]) -> None:
         self.call, self._server, self._has_room = call, server, has_room
-        self.run = call.run
+        self.run, self.paused = call.run, False
         self.outcome: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self.ended, self.taken, self.asked, self.over = (asyncio.Event() for _ in range(4))
         self._waiting: dict[str, tuple[Mapping[str, Any], asyncio.Future[Any]]] = {}
@@ -178,9 +180,10 @@ class HeldCall:
         if self._samples > limits.max_requests:
             return {"error": f"more than {limits.max_requests} requests of a call (sampling.max_requests)"}
         sample = asking.sample(ask.params, limits)
-        question = asking.permission(self.call.server, self._count, sample) if limits.approval else None
+        seconds = self._server.elicitation_timeout
+        question = asking.permission(self.call.server, self._count, sample, seconds) if limits.approval else None
         asks = {"kind": "sample", "sample": sample, "question": question, "server": self.call.server}
-        answer = await self._answered(asks, self._server.elicitation_timeout)
+        answer = await self._answered(asks, seconds + SAMPLE_SECONDS)
         if answer is None or "error" in answer:
             return answer
         return asking.sampled(msgspec.convert(answer, Completion))
@@ -228,7 +231,7 @@ class Calls:
         return await self._next(held, call, progress)
 
     async def _next(self, held: HeldCall, call: Call, progress: Progress) -> Mapping[str, Any]:
-        held.run = call.run
+        held.run, held.paused = call.run, False
         try:
             return await held.next(call.answers, progress)
         except asyncio.CancelledError:
@@ -289,6 +292,7 @@ class Calls:
             return
         aggregate = Aggregate(SUBAGENT, call.subagent) if call.subagent else thread(call.thread)
         async for record in self._log.follow(aggregate, after=await self._log.tip(aggregate)):
+            held.paused = held.paused or (record.run == held.run and isinstance(record.event, RunPaused))
             if _ends(record, held):
                 held.end(Invalid("the run was stopped, and the call with it"))
                 held.taken.set()
@@ -300,7 +304,7 @@ def _ends(record: Record, held: HeldCall) -> bool:
         case ThreadErased():
             return True
         case RunRequested(resume=None):
-            return held.asked.is_set()
+            return held.paused
         case RunPaused():
             return record.run == held.run and not held.asked.is_set()
     return record.run == held.run and isinstance(record.event, Ends)

@@ -198,8 +198,10 @@ class _Session:
         with anyio.CancelScope() as scope:
             self._asked[ask.number] = scope
             try:
-                while answer is None and (caller := self._caller()) is not None:
+                ended = list[Caller]()
+                while answer is None and (caller := self._caller(ended)) is not None:
                     answer = await caller.answer(ask)
+                    ended.append(caller)
             finally:
                 self._asked.pop(ask.number, None)
             if answer is None:
@@ -207,9 +209,10 @@ class _Session:
                 answer = {"error": "no call of one conversation is open, so nobody can be asked"}
             await self._write(framed(Command(id=ask.number, op="answer", arguments=answer)))
 
-    def _caller(self) -> Caller | None:
-        """Returns the newest caller if all open calls have one place."""
-        callers = [known.caller for known in self._open.values() if known.caller and not known.reply.done()]
+    def _caller(self, ended: Sequence[Caller]) -> Caller | None:
+        """Returns the newest caller if all open calls have one place; `ended` are none any more."""
+        open_ = (known.caller for known in self._open.values() if not known.reply.done())
+        callers = [caller for caller in open_ if caller is not None and caller not in ended]
         return callers[-1] if len({caller.place for caller in callers}) == 1 else None
 
     def _end(self) -> None:

@@ -94,13 +94,14 @@ def _text_of(content: Any) -> str:
     return "\n".join(str(part.get("text") or "") for part in parts)
 
 
-def permission(server: str, number: int, prompt: Prompt) -> Question:
+def permission(server: str, number: int, prompt: Prompt, seconds: float) -> Question:
     """Returns the question whether a server may have the model answer."""
     step: dict[str, Any] = {"server": server, "request": number, "max_tokens": prompt.max_tokens}
     if prompt.system:
         step["system"] = prompt.system[:MOST_TEXT]
     step["messages"] = [f"{role}: {text[:MOST_TEXT]}" for role, text in prompt.messages[-5:]]
-    return Question(f"The MCP server {server} wants the model to answer this, at the expense of this run.", step)
+    text = f"The MCP server {server} wants the model to answer this, at the expense of this run."
+    return Question(text, step, None, seconds)
 
 
 def sampled(completion: Completion) -> dict[str, Any]:
