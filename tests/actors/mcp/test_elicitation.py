@@ -184,20 +184,6 @@ async def test_the_process_ends_while_a_person_is_asked(tmp_path: Path) -> None:
     assert marks.read_text().split().count("ask_again") == 2
 
 
-async def test_the_conversation_goes_on_without_an_answer(tmp_path: Path) -> None:
-    """The server is told that its call is cancelled."""
-    marks = tmp_path / "marks"
-    own = {"s": server("asking", f"marks={marks}")}
-    async with mcp_site(tmp_path, own, {"m": [*calls(("s_ask", ASK))[:1], DONE, DONE]}) as (client, _):
-        await ask(client)
-        await client.said("t1", "Never mind")
-
-        async def cancelled() -> bool:
-            return "cancelled-" in marks.read_text()
-
-        await eventually(cancelled)
-
-
 async def test_the_answer_arrives_in_another_process(tmp_path: Path) -> None:
     """It reaches the one that holds the call, which is made once."""
     marks = tmp_path / "marks"
