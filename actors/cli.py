@@ -1183,10 +1183,12 @@ async def _skill_test(arguments: argparse.Namespace) -> int:
     from actors import compose
     from channels.terminal import skill
     from core.config.load import ConfigSource
+    from core.skills.folders import Folders
+    from core.skills.library import folders_of
 
     source = ConfigSource(options_of(arguments).config)
-    failed = False
-    async for title, problem in skill.test(arguments.source, compose.test_sandbox(source.current())):
+    failed, others = False, Folders(folders_of(source.current(), source.project)).scan().skills.values()
+    async for title, problem in skill.test(arguments.source, compose.test_sandbox(source.current()), list(others)):
         failed = failed or bool(problem)
         print(f"{'FAILED' if problem else 'ok'}  {title}" + (f"\n{problem}" if problem else ""))
     return FAILED if failed else OK

@@ -29,6 +29,7 @@ from core import plugins
 from core.actor import Actor
 from core.bus import embedded
 from core.bus.connection import Endpoint, configured
+from core.bus.peers import Peers
 from core.chat import platforms
 from core.chat.account import Accounts
 from core.config.load import ConfigSource, reveal
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from adapters.models.configured import Configured
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
+    from channels.http.live import ToolListing
     from core.config.settings import Guardrails
     from core.log.store import EventLog
     from core.mcp.authorisation import Authorisation
@@ -122,6 +124,7 @@ class Parts(TypedDict):
     traced: Callable[..., Any]
     outcome: Outcome
     sessions: McpSessions
+    peers: Peers
     """The sessions with MCP servers."""
     logins: Logins
     """The logins of people at MCP servers."""
@@ -174,6 +177,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         listed = [plugin.listed() for plugin in loaded.plugins]
         services = app.Services.of(running, source.current, options.home)
         services = replace(services, missing=ready.missing, plugins=listed, skills=skills)
+        services = replace(services, tools=partial(tool_listings, Toolset(source.current()), source))
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -385,7 +389,7 @@ def mcp_sessions(
     from adapters.mcp.sessions import opened
 
     access = mcp_access(running, home, source)
-    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access.bearer)
+    return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access)
 
 
 def mcp_access(running: System, home: Path, source: ConfigSource) -> Authorisation:
@@ -445,12 +449,13 @@ def _load(
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
-        "agents": LocalAgents(options.home, provider),
+        "agents": LocalAgents(options.home, provider, Peers(running.bus)),
         "skills": skills,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,
         "sessions": sessions,
+        "peers": Peers(running.bus),
         "logins": Logins(mcp_access(running, options.home, source)),
         "servers": Directory(running.log, source.current, Seal(options.home)),
         "settings": {},
@@ -494,6 +499,15 @@ def _warn_of(listed: Sequence[Plugin]) -> None:
     for plugin in listed:
         if plugin.problem:
             log.warning("a plug-in is left out", plugin=plugin.place, package=plugin.package, problem=plugin.problem)
+
+
+def tool_listings(tools: Toolset, source: ConfigSource) -> list[ToolListing]:
+    """Returns the tools that the configuration declares, as they are described to models."""
+    from actors.lead.loop.graph import as_langchain
+    from channels.http.live import ToolListing
+
+    described = ((tool, as_langchain(tool).get_input_jsonschema()) for tool in tools(source.current()))
+    return [ToolListing(tool.name, tool.description, schema, tool.effect) for tool, schema in described]
 
 
 class Toolset:

@@ -461,6 +461,18 @@ class ModelFailed(Event, frozen=True):
     """The HTTP status of the provider's response."""
 
 
+class ModelSampled(Event, frozen=True):
+    """A model answered what a tool call asked it, beside the conversation."""
+
+    call_id: str
+    model: str
+    """Its configured name."""
+    text: str
+    """The beginning of the answer."""
+    usage: Json | None = None
+    duration_ms: int = 0
+
+
 class ToolRequested(Event, frozen=True):
     """Intent, written before the tool starts. `args` is set where it differs from the model's arguments."""
 
@@ -655,6 +667,8 @@ class ApprovalRequested(Event, frozen=True):
     allowed: list[str] = []
     """Decisions: some of `approve`, `edit`, `reject`."""
     deadline: str | None = None
+    form: Json | None = None
+    """JSON schema of the fields that the person fills in (`core.forms`). The decision `edit` brings them."""
 
 
 class ApprovalResolved(Event, frozen=True):

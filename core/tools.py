@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -19,6 +19,47 @@ Effect = Literal["pure", "idempotent", "once"]
 `idempotent`  safe to repeat under the same call id (the sandbox keeps a record per call id).
 `once`        must never be repeated: the model is told that the outcome is unknown.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of a tool call to a person. `step` identifies it within the call, and is shown below the text."""
+
+    text: str
+    step: Mapping[str, Any]
+    form: Mapping[str, Any] | None = None
+    """The fields to be filled in, as JSON schema (`core.forms`). None: yes or no."""
+    seconds: float | None = None
+    """Time for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The answer to a question. `accepted` is None if nobody answered in time, or nobody could be asked."""
+
+    accepted: bool | None
+    content: Mapping[str, Any] = field(default_factory=dict)
+    """The fields that were filled in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request to the run's model, beside the conversation."""
+
+    messages: Sequence[tuple[str, str]]
+    """Roles (`user`, `assistant`) and texts."""
+    system: str = ""
+    max_tokens: int = 1000
+    stop: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A model's answer. `model` is its configured name, `reason` why it ended, as its provider says."""
+
+    text: str
+    model: str
+    reason: str = ""
 
 
 class ToolContext(Protocol):
@@ -53,6 +94,22 @@ class ToolContext(Protocol):
         An open question pauses the run, and the call is made again with the answer: what comes before must be
         repeatable. A subagent has nobody to ask: its steps are rejected.
         """
+        ...
+
+    async def ask(self, question: Question) -> Response:
+        """Asks a person, as `approved` does."""
+        ...
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        """Asks the run's model, without tools. Its usage is the run's, and recorded.
+
+        Raises `Refused` if a budget of the run is used up, `Unavailable` if no model answers.
+        """
+        ...
+
+    @property
+    def resumed(self) -> bool:
+        """True if the call is made again, because it has asked a person."""
         ...
 
 

@@ -182,7 +182,8 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         if run is None or run.request.origin is None or answers.target_of(run) is None:
             return
         conversation = run.request.origin.conversation
-        plans = await self._replacements(conversation, {event.approval}, questions.outcome(event))
+        line = questions.outcome(event, form=approval is not None and approval.request.form is not None)
+        plans = await self._replacements(conversation, {event.approval}, line)
         await self._chats.decide(
             conversation,
             lambda known: [plan for plan in plans if plan.plan not in known.plans],

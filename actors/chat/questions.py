@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from core import forms
 from core.chat.facts import Button
 from core.events import ApprovalResolved, Interrupt, Json, Message
 from core.thread.previews import text_of
@@ -14,6 +15,7 @@ from core.thread.state import CLARIFICATION, ThreadState, asks_person
 
 APPROVE, REJECT = "approve", "reject"
 _BUTTONS = (Button(APPROVE, "Approve", "primary"), Button(REJECT, "Reject", "danger"))
+_DECLINE = Button(REJECT, "Decline", "danger")
 _WORDS: Mapping[str, str] = {
     **dict.fromkeys(("yes", "y", "ok", "okay", "approve", "approved", "👍", "是", "好", "同意", "批准"), APPROVE),
     **dict.fromkeys(("no", "n", "reject", "rejected", "deny", "👎", "否", "不", "拒绝"), REJECT),
@@ -39,12 +41,16 @@ class Question(NamedTuple):
     text: str
     buttons: Sequence[Button] = ()
     approval: bool = False
+    form: bool = False
+    """True: it is answered by a text."""
 
     def option(self, text: str) -> Button | None:
         """Returns the button that a typed answer means: its number, its text, or yes and no."""
         word = text.strip().casefold()
-        if word.isdecimal() and 1 <= int(word) <= len(self.buttons):
+        if not self.form and word.isdecimal() and 1 <= int(word) <= len(self.buttons):
             return self.buttons[int(word) - 1]
+        if self.form:  # a number or a no may be the content of a field
+            return self.buttons[0] if word in forms.DECLINED else None
         if self.approval:
             word = _WORDS.get(word.rstrip(".!"), word)
         return next((button for button in self.buttons if word in (button.id, button.label.casefold())), None)
@@ -95,8 +101,10 @@ def response(message: Message, button: Button) -> Json | None:
     }
 
 
-def outcome(resolved: ApprovalResolved, by: str = "") -> str:
+def outcome(resolved: ApprovalResolved, by: str = "", *, form: bool = False) -> str:
     """Returns the line that says what was decided. `by`: who, if it is known better than by the log."""
+    if form and resolved.decision == "edit":
+        return f"➡️ Answered by {by or resolved.by}"
     who = by or resolved.by or ""
     if resolved.decision == "expire":
         return _OUTCOMES["expire"]
@@ -112,6 +120,11 @@ def decided(button: Button, by: str, *, approval: bool) -> str:
 
 def _of_interrupt(interrupt: Interrupt) -> Question:
     match interrupt.value:
+        case {"type": "approval", "form": dict() as form, "question": str(text)}:
+            parts = [text, forms.described(form)]
+            if error := interrupt.value.get("error"):
+                parts.append(f"The last answer did not count: {error}")
+            return Question(interrupt.id, "\n\n".join(parts), (_DECLINE,), approval=True, form=True)
         case {"type": "approval", "action_requests": [call, *_]}:
             return Question(interrupt.id, _approval_text(call, interrupt.value.get("error")), _BUTTONS, approval=True)
         case str() as text:

@@ -209,7 +209,7 @@ class Router:
             option = question.option(call.turn.text)
             if option is not None:
                 return await self._decide(call, place, question, option, shown, "answer")
-            if not question.approval and place.state.paused is not None:
+            if (question.form or not question.approval) and place.state.paused is not None:
                 return await self._resume(call, place, question, call.turn.text, [], "answer")
         closed = await self._close(call, place) if place else []
         await self._run(call, call.turn.text, also=closed)

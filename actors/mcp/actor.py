@@ -6,34 +6,30 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Never
+from typing import Any, Never
 
 import msgspec
 import structlog
 
+from actors.mcp.calls import Call, Calls, HeldCall, Request, Use
 from core.actor import Actor, Progress
+from core.bus.peers import Peers
 from core.config.mcp import McpServer
 from core.config.redaction import redactor
-from core.errors import Invalid, NotFound, SikaError
-from core.events import Aggregate, Event, RunCancelled, RunCancelRequested, RunCompleted, RunFailed, RunPaused, thread
+from core.errors import NotFound, SikaError
+from core.events import Event
 from core.ids import stamp
 from core.log.store import EventLog
 from core.mcp.authorisation import NeedsLogin
 from core.mcp.frames import Command, Listing, Part, Reply
 from core.mcp.servers import PAUSES, SCOPE, Directory, McpFailed, McpListed, config_of
-from core.ports.mcp import Broken, McpSessions, Place
-from core.thread.threads import SUBAGENT
+from core.ports.mcp import Broken, Caller, McpSessions, Place
 
 log = structlog.get_logger("sika.mcp")
 
 MOST_TEXT = 400_000
 """Limit of a result's text, in characters: it fits a message of the bus."""
 MOST_FILES = 50
-Ends = RunCancelled | RunCancelRequested | RunCompleted | RunFailed | RunPaused
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", forbid_unknown_fields=True):
-    pass
 
 
 class List(Request, frozen=True, kw_only=True, tag="list"):
@@ -43,25 +39,6 @@ class List(Request, frozen=True, kw_only=True, tag="list"):
     user: str = ""
     """The user whose account is used, where each person has one."""
     again: bool = False
-
-
-class Use(Request, frozen=True, kw_only=True):
-    """A request to one server, for somebody."""
-
-    server: str
-    user: str
-    thread: str = ""
-
-
-class Call(Use, frozen=True, kw_only=True, tag="call"):
-    """The call of a tool. `once: true` in a request says that it is not asked again (`System.call`)."""
-
-    tool: str
-    arguments: Mapping[str, Any] = {}
-    effect: Literal["pure", "idempotent", "once"] = "once"
-    run: str = ""
-    subagent: str | None = None
-    once: bool = False
 
 
 class Read(Use, frozen=True, kw_only=True, tag="read"):
@@ -83,8 +60,9 @@ AnyRequest = List | Call | Read | Prompt
 class Mcp(Actor[Never]):
     name = "mcp"
 
-    def __init__(self, log: EventLog, sessions: McpSessions, servers: Directory) -> None:
-        self._log, self._sessions, self._servers = log, sessions, servers
+    def __init__(self, log: EventLog, sessions: McpSessions, servers: Directory, peers: Peers) -> None:
+        self._sessions, self._servers = sessions, servers
+        self._calls = Calls(log, sessions, peers, self._repeated)
         self._states = servers.states
         self._listing: dict[str, asyncio.Lock] = {}
         self._resets: int | None = None
@@ -96,7 +74,7 @@ class Mcp(Actor[Never]):
             case List(servers=names, user=user, again=again):
                 return await self._list(names, user, again=again)
             case Call():
-                return await self._call(parsed, progress)
+                return await self._calls.advance(parsed, await self._servers.server(parsed.server), progress)
             case Read(uri=uri):
                 reply = await self._ask(parsed, Command(id=0, op="read", name=uri), progress)
             case Prompt():
@@ -168,38 +146,18 @@ class Mcp(Actor[Never]):
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _call(self, call: Call, progress: Progress) -> Mapping[str, Any]:
+    async def _repeated(self, held: HeldCall) -> Mapping[str, Any]:
+        """Makes a call, and once more if its outcome is unknown and it may be repeated. Returns its result."""
+        call = held.call
         command = Command(id=0, op="call", name=call.tool, arguments=call.arguments)
-        work = asyncio.ensure_future(self._repeated(call, command, progress))
-        stop = asyncio.ensure_future(self._stopped(call))
-        try:
-            await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise Invalid("the run was stopped, and the call with it")
-            return await self._result(call, work.result())
-        finally:
-            for task in (work, stop):
-                task.cancel()
-            await asyncio.wait([work, stop])
-
-    async def _repeated(self, call: Call, command: Command, progress: Progress) -> Reply:
-        """Sends a call, and once more if its outcome is unknown and it may be repeated."""
-        reply = await self._ask(call, command, progress)
+        reply = await self._ask(call, command, held.show, held)
         if reply.kind == "lost" and call.effect != "once":
             log.info("MCP call repeated", server=call.server, tool=call.tool, reason=reply.text)
-            reply = await self._ask(call, command, progress)
-        return reply
+            held.begin_again()
+            reply = await self._ask(call, command, held.show, held)
+        return await self._result(call, reply)
 
-    async def _stopped(self, call: Call) -> None:
-        """Waits for the end of the call's run."""
-        if not call.run or not call.thread:
-            await asyncio.Event().wait()
-        aggregate = Aggregate(SUBAGENT, call.subagent) if call.subagent else thread(call.thread)
-        async for record in self._log.follow(aggregate, after=await self._log.tip(aggregate)):
-            if record.run == call.run and isinstance(record.event, Ends):
-                return
-
-    async def _ask(self, use: Use, command: Command, progress: Progress) -> Reply:
+    async def _ask(self, use: Use, command: Command, progress: Progress, caller: Caller | None = None) -> Reply:
         await self._reset()
         server = await self._servers.server(use.server)
         place = {
@@ -208,7 +166,8 @@ class Mcp(Actor[Never]):
             "thread": Place(use.server, use.user, use.thread),
         }[server.sharing]
         seconds = server.tool_call_timeout
-        return await self._sessions.send(place, server, msgspec.structs.replace(command, seconds=seconds), progress)
+        command = msgspec.structs.replace(command, seconds=seconds)
+        return await self._sessions.send(place, server, command, progress, caller)
 
     async def _result(self, use: Use, reply: Reply) -> Mapping[str, Any]:
         """Returns what the tool answers: a text, the structured content, and the files that were kept."""

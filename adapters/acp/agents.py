@@ -9,8 +9,9 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -18,6 +19,8 @@ from anyio import to_thread
 
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.supervisor import publish
+from core.actor import Progress
+from core.bus.peers import Peers, name_of
 from core.config.acp import AcpAgent
 from core.errors import Invalid, Unavailable
 from core.paths import ACP, Mount, Tree, make_thread, thread_root
@@ -39,7 +42,7 @@ UNKNOWN = (
     "The outcome of this call is unknown: the server stopped while the agent worked. It was not repeated. Look at its "
     "files under /mnt/acp-workspace before you call it again."
 )
-OTHERS = "the agent works on this call in another process of the server; it cannot be reached from here"
+OTHERS = "the agent works on this call in another process of the server, which does not answer"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -69,10 +72,12 @@ async def close() -> None:
 
 
 class LocalAgents:
-    """Implements `OtherAgents`. `provider` confines those that are not trusted."""
+    """Implements `OtherAgents`. `provider` confines those that are not trusted; `peers` reaches the sessions of other
+    processes; None: there are none.
+    """
 
-    def __init__(self, home: Path, provider: object) -> None:
-        self._home, self._provider = home, provider
+    def __init__(self, home: Path, provider: object, peers: Peers | None = None) -> None:
+        self._home, self._provider, self._peers = home, provider, peers
         self._live: dict[tuple[str, str, str], _Live] = {}
         self._starting = asyncio.Lock()
 
@@ -90,6 +95,26 @@ class LocalAgents:
                 if isinstance(begun, Report):
                     return begun
                 live = begun
+        if live is None:
+            return await self._elsewhere(work, decisions, progress)
+        return await self._next(live, decisions, progress)
+
+    async def _elsewhere(
+        self, work: Work, decisions: Mapping[str, bool], progress: Callable[[str], Awaitable[None]]
+    ) -> Permission | Report:
+        """Has the process that holds the session go on with it. Raises `Unavailable` if it does not answer."""
+        if self._peers is None:
+            raise Unavailable(OTHERS)
+        try:
+            response = await self._peers.ask(_name(*_key(work)), {"decisions": decisions}, progress)
+        except Unavailable as error:
+            raise Unavailable(OTHERS) from error
+        kind: type[Permission | Report] = Permission if "id" in response else Report
+        return msgspec.convert(response, kind)
+
+    async def _next(
+        self, live: _Live, decisions: Mapping[str, bool], progress: Callable[[str], Awaitable[None]]
+    ) -> Permission | Report:
         for permission, granted in decisions.items():
             live.session.decide(permission, granted)
         answer = await live.session.advance(progress)
@@ -99,22 +124,33 @@ class LocalAgents:
 
     async def stop(self, user: str, thread: str, key: str) -> None:
         live = self._live.get((user, thread, key))
-        if live is None:
+        if live is not None:
+            return await self._stop(live)
+        if self._peers is None:
             return
+        with suppress(Unavailable):
+            await self._peers.ask(_name(user, thread, key), {"stop": True})
+
+    async def _stop(self, live: _Live) -> None:
         await live.session.stop()
         await asyncio.wait([live.task], timeout=STOP_SECONDS)
         live.task.cancel()
         await asyncio.wait([live.task])
 
-    async def _begin(self, work: Work, settings: AcpAgent) -> _Live | Report:
-        """Starts the work; or returns its report, if it was begun before and cannot be repeated."""
+    async def _begin(self, work: Work, settings: AcpAgent) -> _Live | Report | None:
+        """Starts the work; or returns its report, if it was begun before and cannot be repeated. None: another process
+        is at work on it.
+        """
         from adapters.acp.process import AgentProcess
         from adapters.acp.session import Session
 
         if len(self._live) >= MOST_SESSIONS:
             raise Unavailable(f"{MOST_SESSIONS} other agents are at work; try again later")
         root = thread_root(self._home, work.user, work.thread)
-        record = await to_thread.run_sync(Record.open, root, work.key)
+        try:
+            record = await to_thread.run_sync(Record.open, root, work.key)
+        except Unavailable:
+            return None
         try:
             entry = record.entry()
             if entry is not None and entry.report is not None:
@@ -144,7 +180,20 @@ class LocalAgents:
         _open.add(task)
         task.add_done_callback(_open.discard)
         live = self._live[_key(work)] = _Live(session, task)
+        serving = asyncio.create_task(self._serve(_key(work), live), name=f"acp {work.agent} for others")
+        _open.add(serving)
+        serving.add_done_callback(_open.discard)
         return live
+
+    async def _serve(self, key: tuple[str, str, str], live: _Live) -> None:
+        """Answers the other processes about a session of this one."""
+        if self._peers is not None:
+            await self._peers.serve(_name(*key), partial(self._answer, live), lambda: asyncio.wait([live.task]))
+
+    async def _answer(self, live: _Live, request: Mapping[str, Any], progress: Progress) -> Any:
+        if request.get("stop"):
+            return await self._stop(live)
+        return await self._next(live, request["decisions"], progress)
 
     async def _work(self, work: Work, session: Session, record: Record) -> None:
         try:
@@ -156,6 +205,10 @@ class LocalAgents:
                 await to_thread.run_sync(record.write, Entry(work.agent, session.report))
             record.close()
             self._live.pop(_key(work), None)
+
+
+def _name(user: str, thread: str, key: str) -> str:
+    return name_of("acp", user, thread, key)
 
 
 def _key(work: Work) -> tuple[str, str, str]:

@@ -18,6 +18,7 @@ import ctypes
 import gc
 import importlib
 import inspect
+import itertools
 import os
 import resource
 import signal
@@ -44,7 +45,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from adapters.mcp import stdio
 from adapters.sandboxes import processes
 from core.errors import Invalid
-from core.mcp.frames import Command, Listing, Offer, Outcome, Part, Reply, Setup, framed, length_of
+from core.mcp.challenge import INSUFFICIENT, challenge_of
+from core.mcp.frames import Ask, Command, Listing, Offer, Outcome, Part, Reply, Setup, framed, length_of
 
 MOST_TOOLS = 1000
 MOST_OFFERS = 500
@@ -54,6 +56,10 @@ TEXT = 4000
 """Limit of a description, in characters."""
 PROGRESS_SECONDS = 0.2
 LONGEST_SECONDS = 3000.0
+MOST_ASKED = 20
+"""Limit of open requests of the server."""
+ASK_BYTES = 1 << 20
+"""Limit of a request of the server."""
 GRACE_SECONDS = 1.0
 """Time for an answer after a line that is not a message."""
 WATCH_SECONDS = 1.0
@@ -79,7 +85,9 @@ current: ContextVar[Call] = ContextVar("current")
 
 
 class Session(ClientSession):
-    """A session that tells the server of cancelled requests, and reports progress."""
+    """A session that tells the server of cancelled requests, reports progress, and passes on what the server asks."""
+
+    asked: Callable[[str, Any], Awaitable[Any]]
 
     async def send_request(self, request: Any, *arguments: Any, **named: Any) -> Any:
         number = self._request_id
@@ -96,6 +104,21 @@ class Session(ClientSession):
     async def call_tool(self, name: str, arguments: Any = None, *rest: Any, **named: Any) -> Any:
         return await super().call_tool(name, arguments, *rest, **{**named, "progress_callback": current.get().progress})
 
+    async def _received_request(self, responder: Any) -> None:
+        """Takes a request. What waits for people or models has a task of its own: others must not wait for it."""
+        match responder.request.root:
+            case protocol.ElicitRequest() | protocol.CreateMessageRequest():
+                self._task_group.start_soon(self._answer, responder)
+            case _:
+                await super()._received_request(responder)
+
+    async def _answer(self, responder: Any) -> None:
+        with responder:
+            request = responder.request.root
+            kind = "elicit" if isinstance(request, protocol.ElicitRequest) else "sample"
+            response = await self.asked(kind, request.params.model_dump(by_alias=True, mode="json", exclude_none=True))
+            await responder.respond(response)
+
     async def _validate_tool_result(self, name: str, result: Any) -> None:
         """Takes every result: the effect has happened, and checking it costs what the server's schema makes it cost."""
 
@@ -108,6 +131,10 @@ class Host:
         self._loading = asyncio.Lock()
         self._broken: asyncio.TimerHandle | None = None
         self._interceptors: list[Any] = [_keep]
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        """Requests of the server that wait for their answers."""
+        self._answers = 0
         self.session: Session
 
     async def run(self, commands: AsyncIterator[Command]) -> None:
@@ -117,8 +144,12 @@ class Host:
             callbacks: dict[str, Any] = {"message_handler": self._on_message}
             if self._setup.roots:
                 callbacks["list_roots_callback"] = self._roots
+            for kind, name in (("elicit", "elicitation_callback"), ("sample", "sampling_callback")):
+                if kind in self._setup.asks:
+                    callbacks[name] = _declared
             client = protocol.Implementation(name="sika", version="0.1.0")
             async with Session(streams[0], streams[1], client_info=client, **callbacks) as self.session:
+                self.session.asked = self._ask
                 async with asyncio.timeout(self._setup.start_seconds):
                     self._about = await self.session.initialize()
                 self._send(Reply(kind="ready"))
@@ -154,7 +185,33 @@ class Host:
         roots = [protocol.Root(uri=uri, name="workspace") for uri in self._setup.roots]  # type: ignore[arg-type]
         return protocol.ListRootsResult(roots=roots)
 
+    async def _ask(self, kind: Any, params: Any) -> Any:
+        """Returns the answer to a request of the server: a result of the protocol, or an error."""
+        if kind not in self._setup.asks:
+            return protocol.ErrorData(code=protocol.METHOD_NOT_FOUND, message=f"{kind}: is not supported")
+        if len(self._asked) >= MOST_ASKED or len(_encode(params)) > ASK_BYTES:
+            return protocol.ErrorData(code=protocol.INVALID_REQUEST, message="too many or too large requests")
+        ask = Ask(number=next(self._numbers), kind=kind, params=params)
+        future = self._asked[ask.number] = asyncio.get_running_loop().create_future()
+        self._send(Reply(kind="asks", ask=ask))
+        try:
+            answer = await future
+        except asyncio.CancelledError:
+            self._send(Reply(kind="withdrawn", ask=Ask(number=ask.number, kind=kind, params={})))
+            raise
+        finally:
+            self._asked.pop(ask.number, None)
+            self._answers += 1
+        if "error" in answer:
+            return protocol.ErrorData(code=protocol.INVALID_REQUEST, message=str(answer["error"]))
+        model = protocol.ElicitResult if kind == "elicit" else protocol.CreateMessageResult
+        return protocol.ClientResult(model.model_validate(answer))
+
     def _begin(self, command: Command) -> None:
+        if command.op == "answer":
+            if (future := self._asked.get(command.id)) and not future.done():
+                future.set_result(command.arguments)
+            return
         if command.op == "cancel":
             if task := self._tasks.get(command.id):
                 task.cancel()
@@ -178,16 +235,19 @@ class Host:
         self._send(await self._limited(call))  # nobody waits for what is cancelled
 
     async def _limited(self, call: Call) -> Reply:
-        """Executes a command within its time, which progress extends."""
+        """Executes a command within its time, which progress and answers to the server extend. The time does not pass
+        while an answer is waited for: that has a limit of its own.
+        """
         number, seconds = call.command.id, call.command.seconds
         work = asyncio.ensure_future(self._execute(call))
         begin, signs = asyncio.get_running_loop().time(), -1
         try:
-            while not work.done() and call.signs > signs:
-                signs = call.signs
+            while not work.done() and (self._asked or call.signs + self._answers > signs):
+                signs = call.signs + self._answers
+                begin = asyncio.get_running_loop().time() if self._asked else begin
                 left = begin + LONGEST_SECONDS - asyncio.get_running_loop().time()
                 await asyncio.wait([work], timeout=min(seconds, left))
-                if not work.done() and call.signs == signs:
+                if not work.done() and not self._asked and call.signs + self._answers == signs:
                     return Reply(id=number, kind="lost", text=f"no answer within {seconds:g} s; it was cancelled")
             result = work.result()
             return msgspec.structs.replace(result, id=number)
@@ -205,7 +265,7 @@ class Host:
             return Reply(id=number, kind="error", text=str(error)[:TEXT])
         except Exception as error:
             kind = "gone" if isinstance(error, httpx.ConnectError) else "lost"
-            return Reply(id=number, kind=kind, text=f"{type(error).__name__}: {error}"[:TEXT])
+            return Reply(id=number, kind=kind, text=_described(error))
         finally:
             if not work.done():
                 work.cancel()
@@ -288,6 +348,11 @@ def _offered(tools: dict[str, BaseTool]) -> Iterator[Offer]:
             read_only=about.get("readOnlyHint") is True,
             idempotent=about.get("idempotentHint") is True,
         )
+
+
+async def _declared(*_: Any) -> Any:
+    """Has the SDK declare a capability; `Session` answers the requests."""
+    raise AssertionError
 
 
 # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -440,7 +505,17 @@ def _reason(error: BaseException, setup: Setup) -> str:
         return stdio.last_words() or str(error)
     if isinstance(error, asyncio.CancelledError):
         return stdio.last_words() or "the connection was lost"
-    return str(error) if isinstance(error, Invalid) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, Invalid) else _described(error)
+
+
+def _described(error: BaseException) -> str:
+    """Returns an error as text, with the scopes that the server finds missing (RFC 6750 §3.1)."""
+    text = f"{type(error).__name__}: {error}"[:TEXT]
+    if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 403:
+        challenge = error.response.headers.get("www-authenticate", "")
+        if challenge_of(challenge, "error") == INSUFFICIENT:
+            return f"{text}\n{INSUFFICIENT}: {challenge_of(challenge, 'scope') or ''}"
+    return text
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ import hashlib
 import itertools
 import mimetypes
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import anyio
 import msgspec
@@ -22,10 +22,11 @@ from adapters.mcp import nursery
 from core.config.mcp import Mcp, McpServer
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError, Unavailable
-from core.mcp.frames import Command, Reply, Setup, framed, length_of
+from core.mcp.challenge import lacking
+from core.mcp.frames import Ask, Command, Reply, Setup, framed, length_of
 from core.mcp.grants import EVERYBODY
 from core.paths import WORKSPACE, thread_root
-from core.ports.mcp import Broken, OnChange, OnProgress, Place
+from core.ports.mcp import Broken, Caller, OnChange, OnProgress, Place
 from core.ports.sandbox import Enclosed
 from core.thread.folder import Folder
 
@@ -44,12 +45,14 @@ UNAUTHORIZED = "401 Unauthorized"
 """Text of the HTTP client's error."""
 
 
-class Bearer(Protocol):
-    """Returns the headers that let a user in (`core.mcp.authorisation`)."""
+class Access(Protocol):
+    """The access of users to servers; see `core.mcp.authorisation`."""
 
-    async def __call__(
+    async def bearer(
         self, server: str, user: str, *, rejected: Mapping[str, str] | None = None
     ) -> Mapping[str, str]: ...
+
+    async def lacks(self, server: str, user: str, scope: str) -> SikaError: ...
 
 
 Changed = Callable[[Place], None]
@@ -57,6 +60,14 @@ Changed = Callable[[Place], None]
 
 Confine = Callable[[Sequence[str], Mapping[str, str], Place], Awaitable[Enclosed]]
 """Returns a command for the sandbox. Raises `Invalid` where there is none."""
+
+
+class _Open(NamedTuple):
+    """A command that waits for its reply."""
+
+    reply: asyncio.Future[Reply]
+    progress: OnProgress
+    caller: Caller | None
 
 
 class _Session:
@@ -69,7 +80,9 @@ class _Session:
         self.ended = asyncio.Event()
         self._changed = changed
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._open: dict[int, tuple[asyncio.Future[Reply], OnProgress]] = {}
+        self._open: dict[int, _Open] = {}
+        self._asked: dict[int, anyio.CancelScope] = {}
+        """Requests of the server that are being answered."""
         self._numbers = itertools.count(1)
         self._gone = asyncio.Event()
         self._closed = False
@@ -90,7 +103,8 @@ class _Session:
     async def run(self, setup: Setup) -> None:
         """Runs the process until it ends, is stopped or is cancelled."""
         try:
-            async with anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as self._tasks:
+                tasks = self._tasks
                 tasks.start_soon(self._drain, self._child)
                 tasks.start_soon(self._close_when_stopped, self._child)
                 await self._write(framed(setup))
@@ -113,10 +127,10 @@ class _Session:
         if self.reason or self._ready.cancelled():
             raise Broken(f"{self.place.server}: {self.reason or 'it was stopped'}")
 
-    async def send(self, command: Command, progress: OnProgress) -> Reply:
+    async def send(self, command: Command, progress: OnProgress, caller: Caller | None) -> Reply:
         number = next(self._numbers)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._open[number] = reply, progress
+        self._open[number] = _Open(reply, progress, caller)
         try:
             if self.ended.is_set():
                 return Reply(kind="gone", text=self.reason)
@@ -161,18 +175,45 @@ class _Session:
                     self._ready.set_result(None)
                 case "changed":
                     self._changed(self.place)
+                case "asks" if reply.ask is not None:
+                    self._tasks.start_soon(self._answer, reply.ask)
+                case "withdrawn" if reply.ask is not None and reply.ask.number in self._asked:
+                    self._asked[reply.ask.number].cancel()
                 case "ended":
                     self.reason = self.reason or redactor.text(reply.text)
                     self._end()
                     self.stop()
             return
-        future, progress = self._open.get(reply.id) or (None, None)
-        if future is None or progress is None:
+        known = self._open.get(reply.id)
+        if known is None:
             return
         if reply.kind == "progress":
-            await progress(f"{redactor.text(reply.text)}\n")
-        elif not future.done():
-            future.set_result(reply)
+            await known.progress(f"{redactor.text(reply.text)}\n")
+        elif not known.reply.done():
+            known.reply.set_result(reply)
+
+    async def _answer(self, ask: Ask) -> None:
+        """Has a request of the server answered by an open call, and by another one if that ends meanwhile."""
+        answer: Mapping[str, Any] | None = None
+        with anyio.CancelScope() as scope:
+            self._asked[ask.number] = scope
+            try:
+                ended = list[Caller]()
+                while answer is None and (caller := self._caller(ended)) is not None:
+                    answer = await caller.answer(ask)
+                    ended.append(caller)
+            finally:
+                self._asked.pop(ask.number, None)
+            if answer is None:
+                log.info("MCP server asked outside of a call", server=self.place.server, kind=ask.kind)
+                answer = {"error": "no call of one conversation is open, so nobody can be asked"}
+            await self._write(framed(Command(id=ask.number, op="answer", arguments=answer)))
+
+    def _caller(self, ended: Sequence[Caller]) -> Caller | None:
+        """Returns the newest caller if all open calls have one place; `ended` are none any more."""
+        open_ = (known.caller for known in self._open.values() if not known.reply.done())
+        callers = [caller for caller in open_ if caller is not None and caller not in ended]
+        return callers[-1] if len({caller.place for caller in callers}) == 1 else None
 
     def _end(self) -> None:
         """States the end to all who wait."""
@@ -180,9 +221,9 @@ class _Session:
         self.reason = self.reason or "its process ended"
         if not self._ready.done():
             self._ready.cancel()
-        for future, _ in self._open.values():
-            if not future.done():
-                future.set_result(Reply(kind=self._kind, text=self.reason))
+        for known in self._open.values():
+            if not known.reply.done():
+                known.reply.set_result(Reply(kind=self._kind, text=self.reason))
 
     @property
     def _kind(self) -> str:
@@ -221,10 +262,10 @@ class Sessions:
     """Implements `core.ports.mcp.McpSessions`; `opened` runs it."""
 
     def __init__(
-        self, home: Path, settings: Callable[[], Mcp], confine: Confine, tasks: anyio.abc.TaskGroup, bearer: Bearer
+        self, home: Path, settings: Callable[[], Mcp], confine: Confine, tasks: anyio.abc.TaskGroup, access: Access
     ) -> None:
         self._home, self._settings, self._confine, self._tasks = home, settings, confine, tasks
-        self._bearer = bearer
+        self._access = access
         self._sessions: dict[Place, _Session] = {}
         self._starting: dict[Place, asyncio.Lock] = {}
         self._failures: dict[str, tuple[int, float]] = {}
@@ -232,12 +273,25 @@ class Sessions:
         self._listener: OnChange | None = None
         self._notified: set[Place] = set()
 
-    async def send(self, place: Place, server: McpServer, command: Command, progress: OnProgress) -> Reply:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.start_soon(lambda: work)
+
+    async def send(
+        self,
+        place: Place,
+        server: McpServer,
+        command: Command,
+        progress: OnProgress,
+        caller: Caller | None = None,
+    ) -> Reply:
         for _ in range(2):
             session = await self._session(place, server)
-            reply = await session.send(command, progress)
+            reply = await session.send(command, progress, caller)
             if reply.kind not in ("gone", "lost"):
                 return reply
+            if (scope := lacking(reply.text)) is not None:
+                session.stop()
+                raise await self._access.lacks(place.server, place.user or EVERYBODY, scope)
             if server.transport != "stdio" or reply.kind == "gone":
                 session.stop()  # a session elsewhere may be half dead, and a new one costs little
             if reply.kind == "lost" and UNAUTHORIZED not in reply.text:  # a refused request had no effect
@@ -291,11 +345,11 @@ class Sessions:
     async def _headers(
         self, place: Place, server: McpServer, rejected: Mapping[str, str] | None = None
     ) -> Mapping[str, str]:
-        """Returns the headers of a person's or the server's account. Raises what `Bearer` raises."""
+        """Returns the headers of a person's or the server's account. Raises what `Access` raises."""
         personal = server.oauth is None or server.oauth.grant_type == "authorization_code"
         if server.transport == "stdio" or (personal and not place.user):
             return {}
-        return await self._bearer(place.server, place.user or EVERYBODY, rejected=rejected)
+        return await self._access.bearer(place.server, place.user or EVERYBODY, rejected=rejected)
 
     async def _start(
         self, place: Place, server: McpServer, bearer: Mapping[str, str], *, again: bool = False
@@ -351,6 +405,7 @@ class Sessions:
             start_seconds=server.session_init_timeout,
             memory_bytes=settings.memory_mb << 20,
             interceptors=settings.interceptors,
+            asks=[*(["elicit"] if server.elicitation else []), *(["sample"] if server.sampling else [])],
         )
         if server.transport != "stdio":
             headers = {name: value.reveal() for name, value in server.headers.items()}
@@ -379,17 +434,23 @@ class Sessions:
                     session.stop()
 
 
-async def nobodys(server: str, user: str, *, rejected: Mapping[str, str] | None = None) -> Mapping[str, str]:
-    return {}
+class Nobody:
+    """The access of those who have none."""
+
+    async def bearer(self, server: str, user: str, *, rejected: Mapping[str, str] | None = None) -> Mapping[str, str]:
+        return {}
+
+    async def lacks(self, server: str, user: str, scope: str) -> SikaError:
+        return Invalid(f"{server}: the access lacks {scope}")
 
 
 @asynccontextmanager
 async def opened(
-    home: Path, settings: Callable[[], Mcp], confine: Confine, bearer: Bearer = nobodys
+    home: Path, settings: Callable[[], Mcp], confine: Confine, access: Access | None = None
 ) -> AsyncIterator[Sessions]:
     """Sessions that end with the block."""
     async with anyio.create_task_group() as tasks:
-        sessions = Sessions(home, settings, confine, tasks, bearer)
+        sessions = Sessions(home, settings, confine, tasks, access or Nobody())
         tasks.start_soon(sessions.stop_idle)
         try:
             yield sessions

@@ -26,6 +26,7 @@ from acp.schema import (
 
 from channels.client.errors import RunFailed
 from channels.client.events import StreamEvent, text_of
+from core import forms
 
 Update = Any
 """An update of a session, as the SDK declares it."""
@@ -278,6 +279,10 @@ def questions(values: Json) -> list[Question]:
 def _question(item: Json, values: Json) -> Question:
     identity, value = str(item.get("id")), item.get("value")
     match value:
+        case {"form": Mapping() as form, "question": str(asked), **rest}:
+            error = f"\n\n(The last answer did not count: {rest['error']})" if "error" in rest else ""
+            text = f"{asked}{error}\n\n{forms.described(form)}"
+            return Question(identity, text, ToolCallUpdate(tool_call_id=identity, title=text[:300]), ())
         case {
             "type": "approval",
             "action_requests": [{"name": str(name), "args": Mapping() as args} as action, *_],

@@ -382,6 +382,8 @@ def _interrupt(pending: Interrupt) -> Json:
     interrupt: Json = {"id": pending.id, "reason": "input_required", "metadata": {"value": value}}
     if isinstance(text, str):
         interrupt["message"] = text
+    if isinstance(value, dict) and isinstance(value.get("form"), dict):
+        interrupt["responseSchema"] = value["form"]
     if pending.call_id is not None:
         interrupt["toolCallId"] = pending.call_id
     return interrupt

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from aiohttp import web
@@ -16,6 +16,7 @@ from channels.http import guard
 from core.chat.account import Accounts
 from core.config.load import Config
 from core.errors import SikaError, Unavailable
+from core.events import Json
 from core.identity.principal import Principal
 from core.log.store import EventLog
 from core.mcp.servers import Directory
@@ -30,6 +31,7 @@ from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
 from core.thread.intake import Intake
 from core.thread.threads import Threads
+from core.tools import Effect
 from core.user.agents import Rosters
 from core.user.assistants import DEFAULT, Catalog
 from core.user.launch import Launch
@@ -58,6 +60,16 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 async def _nothing() -> Sequence[Missing]:
     return ()
+
+
+class ToolListing(NamedTuple):
+    """A tool of the agent, as it is described to models."""
+
+    name: str
+    description: str
+    schema: Json
+    """Its arguments as JSON schema."""
+    effect: Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,8 @@ class Services:
     version: str = "0.1.0"
     missing: Callable[[], Awaitable[Sequence[Missing]]] = _nothing
     """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
+    tools: Callable[[], Sequence[ToolListing]] = tuple
+    """Returns the tools that the configuration declares."""
     report: Callable[[], ProcessReport] | None = None
     """Reports the work of this process's actors."""
     plugins: Sequence[Listed] = ()

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
 
+import msgspec
 import structlog
 from anyio import to_thread
 from mcp.server.fastmcp import FastMCP
@@ -43,6 +44,7 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id, safe_id, uuid7
+from core.thread import approvals
 from core.thread.follow import Follower
 from core.thread.previews import text_of
 from core.thread.runs import shown_run
@@ -133,11 +135,16 @@ def _made() -> FastMCP[Any]:
 SIKA = _made()
 
 
+@functools.cache
 def server() -> Server[Any, Any]:
+    from channels.http import mcp_agent_tools
+
+    mcp_agent_tools.install(SIKA._mcp_server)
     return SIKA._mcp_server
 
 
-def _call() -> Call:
+def current_call() -> Call:
+    """Returns the HTTP request behind the request of the protocol that is being answered."""
     request = SIKA.get_context().request_context.request
     if request is None:
         raise ToolError("there is no request")
@@ -152,7 +159,7 @@ def _guarded(scope: str) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Aw
         @functools.wraps(function)
         async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
-                demand(_call().principal, scope)
+                demand(current_call().principal, scope)
                 return await function(*args, **kwargs)
             except SikaError as error:
                 raise ToolError(redactor.text(str(error))) from None
@@ -191,14 +198,14 @@ async def chat(
     """Give the agent a message, and wait for its answer. With `wait_seconds: 0` it only starts; the work goes on
     without a reader.
     """
-    call = _call()
+    call = current_call()
     thread_id = safe_id(thread_id, "thread_id") if thread_id else uuid7()
     state = await call.services.commands.state_or_empty(call.user, thread_id)
     if not state.exists:
         metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT), "client": "mcp"}
         await call.services.intake.create_thread(thread_id, user=call.user, metadata=metadata)
     run_input = {"messages": [{"type": "human", "id": uuid7(), "content": message}]}
-    return await _run(call, thread_id, RunRequested(input=run_input, context=_context(call, agent)), wait_seconds)
+    return await run_turn(call, thread_id, RunRequested(input=run_input, context=_context(call, agent)), wait_seconds)
 
 
 @_tool("runs:create", _ACTS)
@@ -210,18 +217,20 @@ async def chat_answer(
     """Answer the questions at which a run has stopped, and wait for the run that goes on. A tool call that waits for
     approval is answered with `{"decision": "approve"}` or `{"decision": "reject", "message": "why"}`.
     """
-    call = _call()
+    call = current_call()
     state = await call.services.commands.state(call.user, safe_id(thread_id, "thread_id"))
     if state.paused is None:
         raise Invalid(f"Thread {thread_id} asks nothing")
-    request = RunRequested(resume=Resume(value=answer), context=_context(call, None))
-    return await _run(call, thread_id, request, wait_seconds)
+    paused = approvals.resuming(state, {})
+    context = {**paused.context, **_context(call, None)}
+    request = msgspec.structs.replace(paused, resume=Resume(value=answer), context=context)
+    return await run_turn(call, thread_id, request, wait_seconds)
 
 
 @_tool("threads:read", _READS)
 async def chat_read(thread_id: ThreadId, run_id: str, after: After = 0, wait_seconds: Wait = WAIT_SECONDS) -> Turn:
     """Read a run's messages after a position, and wait for its end. It can be read from the beginning at any time."""
-    call = _call()
+    call = current_call()
     state = await call.services.commands.state(call.user, safe_id(thread_id, "thread_id"))
     after = max(after, shown_run(state, run_id).requested_seq)
     async with call.live.follow(thread_id) as follower:
@@ -231,7 +240,7 @@ async def chat_read(thread_id: ThreadId, run_id: str, after: After = 0, wait_sec
 @_tool("runs:cancel", _STOPS)
 async def chat_cancel(thread_id: ThreadId, run_id: str) -> Turn:
     """Stop a run. Its work stays."""
-    call = _call()
+    call = current_call()
     state = await call.services.intake.cancel(safe_id(thread_id, "thread_id"), run_id, user=call.user)
     return _shown(thread_id, run_id, state, state.seq, [])
 
@@ -240,7 +249,7 @@ def _context(call: Call, agent: str | None) -> Json:
     return {"user_id": call.user, **({"agent_name": agent} if agent else {})}
 
 
-async def _run(call: Call, thread_id: str, request: RunRequested, wait_seconds: float) -> Turn:
+async def run_turn(call: Call, thread_id: str, request: RunRequested, wait_seconds: float) -> Turn:
     run_id = uuid7()
     async with call.live.follow(thread_id) as follower:
         _, record = await request_run(call, thread_id, run_id, request)
@@ -353,7 +362,7 @@ async def threads_list(
     offset: Annotated[int, Field(ge=0, le=2**31)] = 0,
 ) -> ThreadList:
     """List your conversations, the latest first."""
-    call = _call()
+    call = current_call()
     await call.services.views.current()
     rows, total = await call.services.views.search(user=call.user, query=query or None, limit=limit, offset=offset)
     lines = [
@@ -369,7 +378,7 @@ async def thread_read(
     limit: Annotated[int, Field(ge=1, le=200)] = 50,
 ) -> Thread:
     """Read the messages of a conversation, the oldest first."""
-    call = _call()
+    call = current_call()
     state = await call.services.commands.state(call.user, safe_id(thread_id, "thread_id"))
     shown, size = list[Message](), 0
     for message in state.messages[offset : offset + limit]:
@@ -389,7 +398,7 @@ async def thread_read(
 @_tool("files:read", _READS)
 async def artifacts_list(thread_id: ThreadId) -> CallToolResult:
     """List the files that the agent has presented in a conversation, as links to resources."""
-    call = _call()
+    call = current_call()
     state = await call.services.commands.state(call.user, safe_id(thread_id, "thread_id"))
     paths = [str(path) for path in state.values.get("artifacts") or ()]
     links = [
@@ -402,7 +411,7 @@ async def artifacts_list(thread_id: ThreadId) -> CallToolResult:
 @_tool("files:read", _READS)
 async def artifact_read(thread_id: ThreadId, path: str) -> CallToolResult:
     """Read a file of a conversation, by the path under which the agent sees it."""
-    data, kind = await _file(_call(), thread_id, path)
+    data, kind = await _file(current_call(), thread_id, path)
     uri = _uri(thread_id, path)
     contents: TextResourceContents | BlobResourceContents
     try:
@@ -416,7 +425,7 @@ async def artifact_read(thread_id: ThreadId, path: str) -> CallToolResult:
 @_guarded("files:read")
 async def artifact(thread_id: str, path: str) -> str | bytes:
     """A file of a conversation. `path` is percent-encoded."""
-    data, _ = await _file(_call(), thread_id, unquote(path))
+    data, _ = await _file(current_call(), thread_id, unquote(path))
     try:
         return data.decode()
     except UnicodeDecodeError:

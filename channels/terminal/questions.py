@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from channels.terminal.text import clean, one_line
+from core import forms
+from core.errors import Invalid
 
 INDENT = "    "
 _WORDS = {
@@ -39,6 +41,12 @@ class Question(NamedTuple):
             case {"type": "approval", "approval_id": str(approval), "action_requests": [*_]}:
                 return approval
         return None
+
+    @property
+    def form(self) -> Mapping[str, Any] | None:
+        """The form to be filled in, if it is one."""
+        form = self.value.get("form") if self.approval else None
+        return form if isinstance(form, Mapping) else None
 
     @property
     def calls(self) -> list[Mapping[str, Any]]:
@@ -80,9 +88,12 @@ def _approval(question: Question) -> tuple[str, list[str]]:
     if deadline := question.value.get("deadline"):
         until = one_line(str(deadline), 40).replace("T", " ").replace(".000000", "").replace("+00:00", " UTC")
         lines.append(f"until {until}, then it counts as rejected")
+    if (form := question.form) is not None:
+        lines += [f"- {one_line(field.line, 600)}" for field in forms.fields(form)]
     if error := question.value.get("error"):
         lines.append(f"the last answer does not count: {one_line(str(error), 500)}")
-    return f"{names or 'a tool'} waits for your approval", lines
+    waits = "your answer" if question.form is not None else "your approval"
+    return f"{names or 'a tool'} waits for {waits}", lines
 
 
 def _value_lines(value: Any) -> list[str]:
@@ -130,6 +141,8 @@ def _field_line(field: Mapping[str, Any]) -> str:
 
 async def decision(question: Question, read: Read, notice: Callable[[str], None]) -> dict[str, Any] | None:
     """Reads a decision about an approval. Returns the body of the request; None if it is left open."""
+    if (form := question.form) is not None:
+        return await _filled(form, read, notice)
     prompt = f"approve? {', '.join(_KEYS[decision] for decision in question.allowed)}: "
     while (line := await read(prompt)) is not None:
         word = _WORDS.get(line.strip().lower())
@@ -144,6 +157,27 @@ async def decision(question: Question, read: Read, notice: Callable[[str], None]
         elif (body := await _edited(question, read, notice)) is not None:
             return body
     return None
+
+
+async def _filled(form: Mapping[str, Any], read: Read, notice: Callable[[str], None]) -> dict[str, Any] | None:
+    """Reads the fields of a form; `decline` in the place of a value declines it. Returns None if it is left open."""
+    content: dict[str, Any] = {}
+    for field in forms.fields(form):
+        while True:
+            line = await read(f"{one_line(field.line, 200)} (or decline): ")
+            if line is None:
+                return None
+            if line.strip().casefold() in forms.DECLINED:
+                return {"decision": "reject"}
+            try:
+                if (value := forms.value_of(field, line)) is not None:
+                    content[field.name] = value
+                elif field.required and "default" not in field.schema:
+                    raise Invalid(f"{field.name}: is required")
+                break
+            except Invalid as error:
+                notice(f"({one_line(str(error), 200)})")
+    return {"decision": "edit", "args": content}
 
 
 async def _edited(question: Question, read: Read, notice: Callable[[str], None]) -> dict[str, Any] | None:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
+import yaml
+
 from channels.terminal.text import one_line
 from core.errors import Invalid
+from core.memory.words import words
 from core.ports.sandbox import SandboxProvider
 from core.skills import archive
-from core.skills.folders import Listing, content
+from core.skills.folders import Listing, Skill, content, skill_at
 from core.skills.format import FILE, problems, remarks
 from core.skills.rules import material
+from core.skills.search import search
 
 ACTOR = "cli"
+CASES, MOST_CASES = "examples/cases.yaml", 100
+LEAST_SHARED = 3
+"""Words that a request has to share with a description, with their stems. Fewer are chance."""
 TEST_SECONDS = 300.0
 _SKELETON = """\
 ---
@@ -41,6 +49,11 @@ _TEST = """\
 set -e
 test "$(python3 "$SKILL/scripts/example.py" you)" = "Hello you"
 """
+
+
+class _Case(msgspec.Struct, forbid_unknown_fields=True):
+    prompt: str
+    loads: bool
 
 
 def lines(listing: Listing) -> Iterator[str]:
@@ -97,8 +110,11 @@ def _links(at: Path, names: list[str]) -> Iterator[str]:
     return (name for name in names if (at / name).is_symlink())
 
 
-async def test(source: Path, provider: Callable[[Path, Path], SandboxProvider]) -> AsyncIterator[tuple[str, str]]:
-    """Runs a skill's tests in a sandbox of its own: its scripts are parsed, and the files in `tests/` executed.
+async def test(
+    source: Path, provider: Callable[[Path, Path], SandboxProvider], others: Sequence[Skill]
+) -> AsyncIterator[tuple[str, str]]:
+    """Runs a skill's tests: its scripts are parsed, and the files in `tests/` executed, in a sandbox of its own. The
+    requests of `examples/cases.yaml` are looked up among its description and those of the `others`.
 
     Yields the name of each test with what went wrong, "" if nothing did. `provider` makes a sandbox of a data directory
     and a folder of skills.
@@ -108,6 +124,8 @@ async def test(source: Path, provider: Callable[[Path, Path], SandboxProvider]) 
         root.mkdir(parents=True)
         name = taken(source, root / "skill")
         (root / "skill").rename(root / name)
+        for outcome in _cases(root / name, others):
+            yield outcome
         (Path(temporary) / "home").mkdir()
         place = provider(Path(temporary) / "home", root.parent)
         if problem := await place.check():
@@ -117,6 +135,26 @@ async def test(source: Path, provider: Callable[[Path, Path], SandboxProvider]) 
             result = await sandbox.exec(f"test-{number}", command, timeout=TEST_SECONDS, on_output=lambda _: None)
             output = f"{result.stdout}{result.stderr}".strip() or f"exit code {result.exit_code}"
             yield title, "" if result.exit_code == 0 else output[-2000:]
+
+
+def _cases(folder: Path, others: Sequence[Skill]) -> Iterator[tuple[str, str]]:
+    """Yields the requests that should load a skill, and those that should not, with what went wrong."""
+    if not (folder / CASES).is_file():
+        return
+    try:
+        cases = msgspec.convert(yaml.safe_load(content(folder / CASES)), list[_Case])
+    except (yaml.YAMLError, msgspec.ValidationError, Invalid) as error:
+        yield CASES, f"a list of {{prompt: text, loads: true or false}} is expected: {error}"
+        return
+    own = skill_at(folder, folder.name, "public")
+    skills = [own, *(other for other in others if other.name != own.name)]
+    for case in cases[:MOST_CASES]:
+        best = next(iter(search(skills, case.prompt, 1)), None)
+        shared = set(words(case.prompt)) & set(words(f"{own.name.replace('-', ' ')} {own.description}"))
+        loads = best is own and len(shared) >= LEAST_SHARED
+        verb = "loads" if case.loads else "does not load"
+        problem = f"the words of its description say otherwise; best: {best.name if best else 'none'}"
+        yield f"{CASES}: {one_line(case.prompt, 80)} {verb} it", "" if loads == case.loads else problem
 
 
 def _commands(folder: Path, path: str) -> Iterator[tuple[str, str]]:

@@ -118,8 +118,10 @@ def _refusal(error: SikaError) -> _Frame:
     return _Frame(error=(code, redactor.text(sendable(str(error)))), family=cls.code if cls.code != code else None)
 
 
-async def serve(bus: Bus, actor: str, answer: Answer) -> None:
-    """Answers an actor's requests, until cancelled; processes that serve the same actor share its requests."""
+async def serve(bus: Bus, actor: str, answer: Answer, until: Callable[[], Awaitable[object]] | None = None) -> None:
+    """Answers an actor's requests, until cancelled; processes that serve the same actor share its requests. When
+    `until` returns, it takes no more of them, and ends after the last answer.
+    """
     slots = anyio.Semaphore(MAX_REQUESTS)
     async with anyio.create_task_group() as tasks:
 
@@ -142,7 +144,7 @@ async def serve(bus: Bus, actor: str, answer: Answer) -> None:
 
         subscription = await bus.subscribe(bus.names.call(actor), on_request, queue=actor)
         try:
-            await anyio.sleep_forever()
+            await (until or anyio.sleep_forever)()
         finally:
             await subscription.unsubscribe()
 

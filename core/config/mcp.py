@@ -20,6 +20,17 @@ _OTHER_NAMES = {"streamable_http": "http", "streamable-http": "http", "streamabl
 """Other programs' names of the transport."""
 
 
+class Sampling(Section, frozen=True, kw_only=True):
+    """What a server may have the run's model write (`sampling` of the protocol). Tools in its requests are refused."""
+
+    approval: bool = True
+    """True: the person is shown each request, and approves it."""
+    max_requests: Positive = 5
+    """The most requests during a call."""
+    max_tokens: Positive = 2000
+    """The most tokens of an answer; the server may ask for fewer."""
+
+
 class McpServer(Section, frozen=True, kw_only=True):
     """A server with tools of others. `stdio` needs `command`; `sse` and `http` need `url`."""
 
@@ -47,6 +58,12 @@ class McpServer(Section, frozen=True, kw_only=True):
     trusted: bool = False
     """True: the stdio server runs on this machine as the server does. Else it runs in a sandbox, with the files of its
     conversation, and with a network only if the sandbox has one."""
+    elicitation: bool = True
+    """True: the server may ask the person something during a call, which pauses the run like an approval."""
+    elicitation_timeout: CallSeconds = 900
+    """Seconds after which such a question without an answer is cancelled."""
+    sampling: Sampling | None = None
+    """What it may have the run's model write during a call. Default: nothing."""
     roots: bool | None = None
     """True: the server is told that the workspace of its conversation is where it works (`roots` of the protocol),
     which may take the place of folders among its arguments. Default: only in a sandbox."""
@@ -67,6 +84,14 @@ class McpServer(Section, frozen=True, kw_only=True):
         """Returns what is missing for the server to be started; None if nothing is."""
         needed = "command" if self.transport == "stdio" else "url"
         return None if getattr(self, needed) else f"{needed}: a server of type {self.type} needs it"
+
+
+class McpOffer(Section, frozen=True, kw_only=True):
+    """What Sika offers as an MCP server at `/mcp`, besides conversations and their files."""
+
+    tools: tuple[str, ...] = ()
+    """Names of the agent's tools that API keys with the scope `runs:create` may call. A call is a run: approvals and
+    policies apply."""
 
 
 class Mcp(Section, frozen=True, kw_only=True):

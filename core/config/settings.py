@@ -38,7 +38,7 @@ from core.config.agent import (
     ToolOutput,
 )
 from core.config.channels import ChannelConnections, Channels
-from core.config.mcp import Mcp, McpServer
+from core.config.mcp import Mcp, McpOffer, McpServer
 from core.config.sandbox import Mount, Sandbox
 from core.config.sections import Off, On, Open, Secret, Section
 from core.config.server import (
@@ -149,6 +149,7 @@ class Config(Section, frozen=True, kw_only=True):
     tool_search: Off = Off()
     """Tools with `deferred: true` are shown to the model only after it searched for them."""
     mcp: Mcp = Mcp()
+    mcp_server: McpOffer = McpOffer()
     channels: Channels = Channels()
     channel_connections: ChannelConnections = ChannelConnections()
     sandbox: Sandbox = Sandbox()

@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+import structlog
 from anyio import to_thread
 
 from core.config.mcp_oauth import OAuth
@@ -54,8 +55,12 @@ from core.mcp.grants import (
 )
 from core.seal import Seal, Unsealable
 
+log = structlog.get_logger("sika.mcp")
+
 REQUEST_SECONDS = 30.0
 """Lease of a token request: longer than its HTTP request can take."""
+MOST_EVENTS = 100
+"""Events of a person's access, after which they are made one. A renewal has two."""
 WAIT_SECONDS = 45.0
 """Limit of a call's wait for headers."""
 JITTER_SECONDS = 10.0
@@ -149,6 +154,21 @@ class Authorisation:
                 return await self._headers(target, user, rejected)
         except TimeoutError as error:
             raise Unavailable(f"{server}: no access token within {WAIT_SECONDS:g} s") from error
+
+    async def lacks(self, server: str, user: str, scope: str) -> NeedsLogin:
+        """Records that a person's access lacks scopes (`insufficient_scope`). Returns the error for the call."""
+        target = await self.servers(server, user)
+        reason = f"the server demands more access: {scope or 'without saying which'}"
+        if not target.personal:
+            return NeedsLogin(server, f"{reason}; it is configured (oauth.scope)")
+        event = LoginDemanded(server=server, reason=reason, scope=scope)
+
+        def decide(state: Grants) -> Sequence[Event]:
+            grant = state.servers.get(server, NONE)
+            return [event] if (grant.demanded, grant.lacks) != (reason, scope) else []
+
+        await self.persons.decide(user, decide, actor=self.actor)
+        return NeedsLogin(server, reason)
 
     async def _headers(self, server: Server, user: str, rejected: Mapping[str, str] | None) -> Mapping[str, str]:
         states, identity = self.where(server, user)
@@ -246,9 +266,24 @@ class Authorisation:
             current = state.servers.get(server.name)
             return [event] if current is not None and current.requested_until == grant.requested_until else []
 
-        _, settled = await states.decide(identity, settle, actor=self.actor)
+        state, settled = await states.decide(identity, settle, actor=self.actor)
         if not settled and isinstance(event, GrantIssued):
             await self.revoke(server, event)  # access was given up meanwhile
+        if state.events >= MOST_EVENTS:
+            await self._prune(states, identity)
+
+    async def _prune(self, states: Repository[Grants], identity: str) -> None:
+        """States all access in one event, and purges those before it."""
+
+        def restate(state: Grants) -> Sequence[Event]:
+            return [grants.kept(state)] if state.events >= MOST_EVENTS else []
+
+        try:
+            _, records = await states.decide(identity, restate, actor=self.actor)
+            for record in records:
+                await self.log.purge(Aggregate(states.kind, identity), before=record.seq)
+        except Unavailable as error:
+            log.info("old grants not purged", error=str(error))
 
     async def _outcome(self, server: Server, grant: Grant) -> GrantIssued | GrantFailed:
         """Returns what becomes of a token request."""

@@ -6,7 +6,7 @@ A frame is the length of its body (four bytes), and the body: one message as Mes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,6 +33,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 1 << 30
     roots: Sequence[str] = ()
     interceptors: Sequence[str] = ()
+    asks: Sequence[str] = ()
+    """The kinds of requests that the server may make (`Ask.kind`)."""
 
 
 FIRST_FD = 100
@@ -43,7 +45,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     op: str
-    """`list`, `call`, `read` (a resource), `prompt` or `cancel` (the command `id`)."""
+    """`list`, `call`, `read` (a resource), `prompt`, `cancel` (the command `id`) or `answer` (the request `id` of the
+    server, with the answer as `arguments`).
+    """
     name: str = ""
     arguments: Mapping[str, Any] = {}
     seconds: float = 60
@@ -93,17 +97,29 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: bool = False
 
 
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the server, which is to be answered by its `number`."""
+
+    number: int
+    kind: Literal["elicit", "sample"]
+    params: Mapping[str, Any]
+    """As the protocol writes them."""
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message of the session. Id 0 is no command's: `ready`, `changed` (its lists) or `ended` (with the reason)."""
+    """A message of the session. Id 0 is no command's: `ready`, `changed` (its lists), `ended` (with the reason), `asks`
+    (the server asks something) or `withdrawn` (it does not any more).
+    """
 
     id: int = 0
     kind: str
-    """`ready`, `changed`, `ended`, `progress`, `listing`, `outcome`, `error` (refused), `lost` (outcome unknown),
+    """Those of id 0, `progress`, `listing`, `outcome`, `error` (refused), `lost` (outcome unknown),
     `closed` (that, and the session is over) or `gone` (not taken, and the session is over).
     """
     text: str = ""
     listing: Listing | None = None
     outcome: Outcome | None = None
+    ask: Ask | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode

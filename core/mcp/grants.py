@@ -6,7 +6,7 @@ A person's grants are the aggregate `mcp_grants/<user>`. Those of the installati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -42,6 +42,7 @@ class OAuthIssuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     revocation_endpoint: str | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
     authorization_response_iss_parameter_supported: bool = False
+    client_id_metadata_document_supported: bool = False
 
 
 class LoginBegun(Event, frozen=True):
@@ -73,10 +74,13 @@ class LoginFailed(Event, frozen=True):
 
 
 class LoginDemanded(Event, frozen=True):
-    """The server refuses what access there is. A person must log in."""
+    """The server refuses what access there is. A person must log in. `scope`: what the access lacks; for the rest it
+    stays in use.
+    """
 
     server: str
     reason: str
+    scope: str | None = None
 
 
 class GrantRequested(Event, frozen=True):
@@ -141,6 +145,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     token: GrantIssued | None = None
     demanded: str = ""
     """The reason why somebody must log in, if so."""
+    lacks: str = ""
+    """The scopes that the next login asks for besides."""
     failure: str = ""
     """The reason of the last failure since the token was issued."""
     failures: int = 0
@@ -153,6 +159,14 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """The settings with which the last request was made."""
 
 
+class GrantsKept(Event, frozen=True):
+    """All access as it stands: earlier events are not needed any more, and are purged."""
+
+    servers: Mapping[str, Grant] = {}
+    logins: Sequence[LoginBegun] = ()
+    clients: Sequence[ClientRegistered] = ()
+
+
 class Grants(NamedTuple):
     """All access of a person, or of the installation. `logins`: those begun, by their states."""
 
@@ -160,6 +174,8 @@ class Grants(NamedTuple):
     logins: Mapping[str, LoginBegun] = {}
     clients: Mapping[tuple[str, str], OAuthClient] = {}
     """Registered clients by issuer and redirect URI."""
+    events: int = 0
+    """The number of events since the last `GrantsKept`."""
 
 
 NONE = Grant()
@@ -167,8 +183,13 @@ NONE = Grant()
 
 def fold(records: Iterable[Record], grants: Grants) -> Grants:
     servers, logins, clients = dict(grants.servers), dict(grants.logins), dict(grants.clients)
+    events = grants.events
     for record in records:
+        events += 1
         match record.event:
+            case GrantsKept() as kept:
+                servers, logins, events = dict(kept.servers), {login.state: login for login in kept.logins}, 0
+                clients = {(known.issuer, known.redirect): known.client for known in kept.clients}
             case LoginBegun() as event:
                 logins[event.state] = event
                 while len(logins) > MOST_LOGINS:
@@ -183,7 +204,16 @@ def fold(records: Iterable[Record], grants: Grants) -> Grants:
                 servers.pop(server, None)
             case (LoginFailed() | LoginDemanded() | GrantRequested() | GrantIssued() | GrantFailed()) as event:
                 servers[event.server] = _changed(servers.get(event.server, NONE), event, record.at)
-    return Grants(servers, logins, clients)
+    return Grants(servers, logins, clients, events)
+
+
+def kept(grants: Grants) -> GrantsKept:
+    """Returns the fact of all access."""
+    clients = [
+        ClientRegistered(issuer=issuer, redirect=redirect, client=client)
+        for (issuer, redirect), client in grants.clients.items()
+    ]
+    return GrantsKept(servers=grants.servers, logins=list(grants.logins.values()), clients=clients)
 
 
 def _changed(
@@ -205,6 +235,8 @@ def _changed(
                 requested_until="",
                 seed=event.seed,
             )
+        case LoginDemanded(reason=reason, scope=str(scope)):
+            return msgspec.structs.replace(grant, demanded=reason, lacks=scope)
         case LoginDemanded(reason=reason):
             return Grant(demanded=reason)
         case LoginFailed(reason=reason):

@@ -22,6 +22,7 @@ from core.mcp.grants import (
     EVERYBODY,
     NONE,
     ClientRegistered,
+    Grant,
     GrantIssued,
     GrantRevoked,
     Grants,
@@ -79,7 +80,8 @@ class Logins:
             raise Refused(f"{name}: its access is configured (oauth.grant_type); there is nothing to log in to")
         try:
             async with asyncio.timeout(DISCOVERY_SECONDS):
-                known = await self._discover(server)
+                grant = (await self._of.persons.load(user)).servers.get(name, NONE)
+                known = await self._discover(server, grant)
                 client = await self._client(server, known, redirect, register=register)
         except TimeoutError as error:
             raise Unavailable(f"{name}: its login was not described within {DISCOVERY_SECONDS:g} s") from error
@@ -168,7 +170,7 @@ class Logins:
 
     # ── discovery ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _discover(self, server: Server) -> Discovered:
+    async def _discover(self, server: Server, grant: Grant) -> Discovered:
         challenge = await self._challenge(server)
         resource = None
         for url in oauth.resource_urls(server.url, oauth.challenge_of(challenge, "resource_metadata")):
@@ -179,6 +181,9 @@ class Logins:
         scope = server.settings.scope or oauth.challenge_of(challenge, "scope")
         if scope is None and resource is not None and resource.scopes_supported is not None:
             scope = " ".join(resource.scopes_supported) or None
+        if grant.lacks:
+            before = grant.token.scope if grant.token else None
+            scope = " ".join(dict.fromkeys(f"{before or scope or ''} {grant.lacks}".split()))
         return Discovered(resource.resource if resource else server.url, scope, issuer)
 
     async def _challenge(self, server: Server) -> str:
@@ -217,6 +222,8 @@ class Logins:
             method = oauth.method_of(issuer, secret=True) if secret else "none"
             sealed = await self._of.sealed(secret) if secret else None
             return OAuthClient(id=settings.client_id, secret=sealed, method=method)
+        if issuer.client_id_metadata_document_supported and (document := oauth.document_of(redirect)):
+            return OAuthClient(id=document)
         kept = (await self._of.clients.load(EVERYBODY)).clients.get((issuer.issuer, redirect))
         if kept is not None and not register:
             return kept

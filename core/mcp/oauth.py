@@ -17,13 +17,17 @@ import msgspec
 
 from core.config.mcp_oauth import OAuth
 from core.config.redaction import redactor
+from core.egress import may_be_public
 from core.errors import Invalid, SikaError, Unavailable
+from core.mcp.challenge import challenge_of as challenge_of
 from core.mcp.grants import Method, OAuthClient, OAuthIssuer
 
 T = TypeVar("T", bound=msgspec.Struct)
 DEFAULT_SECONDS = 3600.0
 MOST_SECONDS = 10 * 365 * 86400.0
 CLIENT_NAME = "Sika"
+CALLBACK, DOCUMENT = "/mcp/oauth/callback", "/mcp/oauth/client.json"
+"""Ends of the paths to which people return, and at which the client metadata document lies."""
 FORM: Mapping[str, str] = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
 JSON: Mapping[str, str] = {"Content-Type": "application/json", "Accept": "application/json"}
 GONE = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "unsupported_grant_type", "access_denied"})
@@ -84,15 +88,10 @@ class _Metadata(msgspec.Struct, frozen=True):
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
     code_challenge_methods_supported: tuple[str, ...] | None = None
     authorization_response_iss_parameter_supported: bool | None = None
+    client_id_metadata_document_supported: bool | None = None
 
 
 # ── discovery ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def challenge_of(header: str, field: str) -> str | None:
-    """Returns a parameter of `WWW-Authenticate`."""
-    match = re.search(rf'(?:^|[\s,]){field}=(?:"([^"]*)"|([^\s,]+))', header)
-    return (match[1] or match[2]) if match else None
 
 
 def resource_urls(server_url: str, named: str | None) -> list[str]:
@@ -164,6 +163,29 @@ def registration(issuer: OAuthIssuer, redirect: str, scope: str | None) -> Reque
         **({"scope": scope} if scope else {}),
     }
     return Request("POST", issuer.registration_endpoint, JSON, msgspec.json.encode(body))
+
+
+def document_of(redirect: str) -> str | None:
+    """Returns the address of this installation's client metadata document; None if others cannot read it.
+
+    It is the client id where the issuer takes one (draft-ietf-oauth-client-id-metadata-document).
+    """
+    parts = urlsplit(redirect)
+    if parts.scheme != "https" or not parts.path.endswith(CALLBACK) or not may_be_public(parts.hostname or ""):
+        return None
+    return redirect.removesuffix(CALLBACK) + DOCUMENT
+
+
+def document(redirect: str) -> Mapping[str, Any]:
+    """Returns the client metadata document."""
+    return {
+        "client_id": redirect.removesuffix(CALLBACK) + DOCUMENT,
+        "client_name": CLIENT_NAME,
+        "redirect_uris": [redirect],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+    }
 
 
 def method_of(issuer: OAuthIssuer, *, secret: bool) -> Method:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import structlog
 
 from core.config.settings import Config
@@ -17,7 +18,7 @@ from core.mcp.frames import Listing, Offer
 from core.mcp.names import names_of, prefix_of
 from core.mcp.references import Reference, named, recorded
 from core.mcp.servers import SCOPE, Installed, aggregates, config_of, in_force
-from core.tools import Result, Tool, ToolContext
+from core.tools import Prompt, Question, Response, Result, Tool, ToolContext
 
 log = structlog.get_logger("sika.mcp")
 
@@ -157,8 +158,13 @@ def _tool(name: str, server: str, original: str, offer: Offer, *, deferred: bool
             "run": ctx.run,
             "subagent": ctx.subagent,
             "once": effect == "once",
+            "key": ctx.call_id,
+            "resumed": ctx.resumed,
         }
-        answer = await ctx.call("mcp", request)
+        answers: dict[str, Any] = {}
+        while asks := (answer := await ctx.call("mcp", {**request, "answers": answers})).get("asks"):
+            answers[asks["id"]] = await _answered(ctx, asks)
+            request["resumed"] = True
         artifact = {key: answer[key] for key in ("structured", "files") if answer.get(key)}
         artifact = {("structured_content" if key == "structured" else key): value for key, value in artifact.items()}
         return Result(answer["text"], artifact=artifact or None, failed=bool(answer.get("failed")))
@@ -166,6 +172,20 @@ def _tool(name: str, server: str, original: str, offer: Offer, *, deferred: bool
     description = offer.description or f"The tool {original} of the MCP server {server}."
     schema = offer.schema if offer.schema.get("type") == "object" else _EMPTY
     return Tool(name, description, call, effect, f"{GROUP}:{server}", deferred, {"properties": {}, **schema})
+
+
+async def _answered(ctx: ToolContext, asks: Mapping[str, Any]) -> Any:
+    """Returns the answer to what a server asks during a call."""
+    question = msgspec.convert(asks["question"], Question | None)
+    response = await ctx.ask(question) if question is not None else Response(accepted=True)
+    if asks["kind"] == "elicit":
+        return msgspec.to_builtins(response)
+    if not response.accepted:
+        return {"error": "the person declined"}
+    try:
+        return msgspec.to_builtins(await ctx.complete(msgspec.convert(asks["sample"], Prompt)))
+    except SikaError as error:
+        return {"error": str(error)}
 
 
 def listed(tools: Sequence[Tool], servers: Mapping[str, str], most: int = 60) -> list[str]:

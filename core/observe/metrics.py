@@ -28,6 +28,7 @@ from core.events import (
     Message,
     ModelCompleted,
     ModelFailed,
+    ModelSampled,
     QuestionsSuggested,
     Record,
     RunRequested,
@@ -175,6 +176,8 @@ class Metrics:
             case ContextCompacted():
                 numbers.count(COMPACTIONS, event.model or UNNAMED)
                 self._used(event.model or UNNAMED, event.summary)
+            case ModelSampled():
+                self._used(event.model, {"usage_metadata": event.usage})
             case ThreadTitled() | GoalEvaluated() | QuestionsSuggested() if event.model is not None:
                 self._used(event.model, {"usage_metadata": event.usage})
             case ApprovalRequested():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from core.config.mcp import McpServer
 from core.errors import Unavailable
-from core.mcp.frames import Command, Reply
+from core.mcp.frames import Ask, Command, Reply
 
 OnProgress = Callable[[str], Awaitable[None]]
 
@@ -27,6 +27,19 @@ class Broken(Unavailable):
     """The session cannot be started. Nothing was sent to the server."""
 
 
+class Caller(Protocol):
+    """Answers what the server asks during a call."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The user and the thread of the call."""
+        ...
+
+    async def answer(self, ask: Ask) -> Mapping[str, Any] | None:
+        """Returns the answer as the protocol writes it, or `{"error": text}`; None if the call has ended."""
+        ...
+
+
 class McpSessions(Protocol):
     """Sessions with MCP servers, each in a process of its own.
 
@@ -36,10 +49,22 @@ class McpSessions(Protocol):
     Non-guarantees: nothing survives this process.
     """
 
-    async def send(self, place: Place, server: McpServer, command: Command, progress: OnProgress) -> Reply:
-        """Returns the last reply to a command. Raises `Broken` with the reason, `Unavailable` if there are too many
-        sessions.
+    async def send(
+        self,
+        place: Place,
+        server: McpServer,
+        command: Command,
+        progress: OnProgress,
+        caller: Caller | None = None,
+    ) -> Reply:
+        """Returns the last reply to a command. `caller` answers what the server asks meanwhile; the protocol does not
+        say which call a request belongs to, so it is answered where all open calls of the session have one place.
+        Raises `Broken` with the reason, `Unavailable` if there are too many sessions.
         """
+        ...
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does work until it ends, or this process does. It must not raise."""
         ...
 
     def watch(self, listener: OnChange) -> None:

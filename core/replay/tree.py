@@ -22,6 +22,7 @@ from core.events import (
     Json,
     ModelCompleted,
     ModelFailed,
+    ModelSampled,
     Record,
     RunFailed,
     RunRequested,
@@ -34,7 +35,7 @@ from core.lifecycle import ENDS
 from core.replay.causes import Read
 from core.thread.kinds import SUBAGENT
 from core.thread.previews import text_of
-from core.thread.tokens import tokens_of
+from core.thread.tokens import reported, tokens_of
 
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]
 DEEPEST = 8
@@ -160,6 +161,10 @@ class _Builder:
                 text = f"{failure.reason}, try {failure.attempt} of {failure.max_attempts}"
                 span = self._leaf(run, "retry", failure.model or "model", record, text=text, failed=True)
                 span.end = _shifted(record.at, failure.wait_ms or 0)
+            case ModelSampled() as sampled:
+                span = self._leaf(run, "answer", sampled.model, record, text=sampled.text)
+                span.begin = _shifted(record.at, -sampled.duration_ms)
+                span.tokens = reported(sampled.usage, calls=1).total
             case ModelCompleted() as answer:
                 span = self._leaf(run, "answer", "answer", record, text=text_of(answer.message.get("content", "")))
                 span.begin = _shifted(record.at, -answer.duration_ms)

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from core import forms
 from core.errors import Invalid, Refused
 from core.events import ApprovalRequested, ApprovalResolved, Interrupt, Json, Resume, RunRequested
 from core.thread.state import Approval, Run, ThreadState, unanswered
@@ -79,6 +80,8 @@ def question(request: ApprovalRequested, error: str = "") -> Interrupt:
         "action_requests": [{"name": request.tool, "args": request.args, "description": request.text}],
         "review_configs": [{"action_name": request.tool, "allowed_decisions": list(request.allowed)}],
     }
+    if request.form is not None:
+        value |= {"form": request.form, "question": request.text}
     return Interrupt(id=request.approval, value={**value, "error": error} if error else value, call_id=request.call_id)
 
 
@@ -92,7 +95,7 @@ def over(request: ApprovalRequested, at: str) -> bool:
 
 def read(answer: Any, request: ApprovalRequested) -> Verdict:
     """Parses a person's answer. Raises `Invalid` if it is malformed, or its decision is not allowed."""
-    verdict = _verdict(answer, request.tool)
+    verdict = _verdict(answer, request.tool) if request.form is None else _filled(answer, request)
     if verdict.decision not in request.allowed:
         raise Invalid(f"{verdict.decision} is not allowed here, but {', '.join(request.allowed)}")
     return verdict
@@ -103,6 +106,34 @@ def _verdict(answer: Any, tool: str) -> Verdict:
         case [decision] | {"decisions": [decision]}:
             return _single(decision, tool)
     return _single(answer, tool)
+
+
+def _filled(answer: Any, request: ApprovalRequested) -> Verdict:
+    """Parses the answer to a form: its content, a text, or a decision as about a call.
+
+    Raises `Invalid` for content that does not fit.
+    """
+    form = request.form or {}
+    match answer:
+        case [single] | {"decisions": [single]}:
+            return _filled(single, request)
+        case str():
+            content = forms.typed(form, answer)
+            return Verdict("edit", content) if content is not None else Verdict("reject")
+        case {"action": "accept", **rest}:
+            return Verdict("edit", forms.checked(form, _args(rest.get("content") or {})))
+        case {"action": "decline" | "cancel"}:
+            return Verdict("reject")
+        case {"type": "response" | "respond", "args": str(text)}:
+            return _filled(text, request)
+        case bool() | {"decision": _} | {"type": _}:
+            verdict = _single(answer, request.tool)
+            if verdict.decision not in ("approve", "edit"):
+                return verdict
+            return Verdict("edit", forms.checked(form, verdict.args or {}), verdict.message)
+        case dict():
+            return Verdict("edit", forms.checked(form, answer))
+    raise Invalid("expected the content of the form, a text, or decline")
 
 
 def _single(answer: Any, tool: str) -> Verdict:

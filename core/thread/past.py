@@ -164,6 +164,8 @@ class Run(msgspec.Struct, kw_only=True):
     """Calls that subagents answer, by the id of the subagent, oldest first. Of a batch: those at work only."""
     items: Items = Items()
     """The outcomes of the items of a batch so far."""
+    sampled: Mapping[str, Tokens] = {}
+    """Usage of what its tool calls asked models, by model."""
     steers: tuple[Message, ...] = ()
     """Messages for the agent that it has not taken in yet."""
     answers: Mapping[str, tuple[Any, ...]] = {}

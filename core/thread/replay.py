@@ -25,6 +25,7 @@ from core.events import (
     MessageAdded,
     ModelCompleted,
     ModelFailed,
+    ModelSampled,
     Record,
     RunCompleted,
     RunFailed,
@@ -56,7 +57,7 @@ FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
 """Events of policies besides answers and outcomes."""
 _STEPS: tuple[type[Event], ...] = (ModelCompleted, ToolRequested, ToolCompleted, *FACTS, *ENDS)
 """Events that the loop comes to, or that end it."""
-OF_SUBAGENTS = (SubagentStarted, SubagentProgressed, SubagentCompleted)
+BESIDE = (SubagentStarted, SubagentProgressed, SubagentCompleted, ModelSampled)
 """Events that are recorded beside the run's own steps."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
 Read = Callable[[Aggregate], Awaitable[Sequence[Record]]]
@@ -124,7 +125,7 @@ class ReplayJournal:
         self._added = [r for r in records if isinstance(r.event, MessageAdded)]
         self._paused = next((r.event for r in records if isinstance(r.event, RunPaused)), None)
         self._facts = [r for r in records if isinstance(r.event, FACTS) or _of_policy(r)]
-        self._beside = [r for r in records if isinstance(r.event, OF_SUBAGENTS)]
+        self._beside = [r for r in records if isinstance(r.event, BESIDE)]
         self._asked = 0
         self._last: Record | None = None
         self._started = started

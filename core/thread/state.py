@@ -42,6 +42,7 @@ from core.events import (
     MessageAdded,
     ModelCompleted,
     ModelFailed,
+    ModelSampled,
     Opaque,
     Record,
     Resume,
@@ -76,7 +77,7 @@ from core.thread.past import Commit as Commit
 from core.thread.past import Commits, Delegation, Runs
 from core.thread.past import Intent as Intent
 from core.thread.past import Run as Run
-from core.thread.tokens import reported, tokens_of
+from core.thread.tokens import Tokens, reported, tokens_of
 
 T = TypeVar("T")
 
@@ -667,6 +668,11 @@ def _model_failed(state: ThreadState, record: Record, run: Run, event: ModelFail
     run.turn_seq = record.seq
 
 
+def _model_sampled(state: ThreadState, record: Record, run: Run, event: ModelSampled) -> None:
+    used = run.sampled.get(event.model, Tokens()).plus(reported(event.usage, calls=1))
+    run.sampled = {**run.sampled, event.model: used}
+
+
 def _tool_requested(state: ThreadState, record: Record, run: Run, event: ToolRequested) -> None:
     run.intents = {**run.intents, event.call_id: Intent(record.id, event)}
 
@@ -712,6 +718,7 @@ _OF_RUN: Mapping[type[Event], Callable[[ThreadState, Record, Run, Any], None]] =
     MessageAdded: _message_added,
     ModelCompleted: _model_completed,
     ModelFailed: _model_failed,
+    ModelSampled: _model_sampled,
     ToolRequested: _tool_requested,
     ToolCompleted: _tool_completed,
     RunPaused: _paused,
@@ -722,7 +729,7 @@ _OF_RUN: Mapping[type[Event], Callable[[ThreadState, Record, Run, Any], None]] =
     WebhookFailed: _posted,
 }
 """Changes of an event of a run besides the status. The run is a copy that the thread gets afterwards."""
-_ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, RunRemoved, WebhookDelivered, WebhookFailed))
+_ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, ModelSampled, RunRemoved, WebhookDelivered, WebhookFailed))
 """Events that are not the cause of a run's next one, and do not count as its newest."""
 
 

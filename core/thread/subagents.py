@@ -113,7 +113,8 @@ def _used(state: ThreadState, run: Run) -> Tokens:
     """Returns the usage of a subagent, with that of its summaries and of its own subagents."""
     messages = [answer_in(step) or summary_in(step) for step in steps_of(state, run)]
     total = Tokens()
-    for tokens in [*(tokens_of(message) for message in messages if message), *of_subagents(run).values()]:
+    beside = [*of_subagents(run).values(), *run.sampled.values()]
+    for tokens in [*(tokens_of(message) for message in messages if message), *beside]:
         total = total.plus(tokens)
     return total
 

@@ -36,8 +36,8 @@ class Size(NamedTuple):
 
 
 class RunUsage(NamedTuple):
-    """The usage of a run: by its agent, the summaries of its conversation, and its subagents. `messages`: how many it
-    added.
+    """The usage of a run: by its agent with what its calls asked models, the summaries of its conversation, and its
+    subagents. `messages`: how many it added.
     """
 
     agent: Tokens = Tokens()
@@ -77,12 +77,13 @@ def of_run(state: ThreadState, run: Run) -> RunUsage:
         elif summary := summary_in(commit):
             summaries = summaries.plus(tokens_of(summary))
     subagents = _sum(of_subagents(run).values())
+    agent = agent.plus(_sum(run.sampled.values()))
     return RunUsage(agent, summaries, subagents, messages)
 
 
 def by_model(state: ThreadState, run: Run) -> dict[str, Tokens]:
     """Returns the usage of a run by model, without that of its subagents, whose runs count for themselves."""
-    return _by_model(state, steps_of(state, run))
+    return together(_by_model(state, steps_of(state, run)), run.sampled)
 
 
 def of_subagents(run: Run, *, but: str = "") -> dict[str, Tokens]:
@@ -105,7 +106,8 @@ def tokens_of_thread(state: ThreadState, *, but: str = "") -> dict[str, Tokens]:
     are included: they were paid for.
     """
     delegated = (of_subagents(run, but=but) for run in state.runs.values() if run.subagents or run.items.tokens)
-    return together(_by_model(state, state.commits), *delegated)
+    sampled = (run.sampled for run in state.runs.values() if run.sampled)
+    return together(_by_model(state, state.commits), *delegated, *sampled)
 
 
 def in_context(state: ThreadState) -> int:

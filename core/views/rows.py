@@ -18,6 +18,7 @@ from core.events import (
     Json,
     MessageAdded,
     ModelCompleted,
+    ModelSampled,
     QuestionsSuggested,
     Record,
     RunFailed,
@@ -283,6 +284,8 @@ class Batch:
             case ModelCompleted():
                 thread.write(record, {"messages": [event.message]})
                 thread.use(run, thread.models.get(run), record.head.actor, event.message)
+            case ModelSampled():
+                thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ContextCompacted():
                 thread.write(record)
                 thread.use(run, event.model, SUMMARIES, event.summary)

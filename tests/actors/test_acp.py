@@ -10,14 +10,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.acp import Acp
 from actors.lead.setup.acp import TOOL
 from adapters.acp import agents as module
 from adapters.acp.agents import LocalAgents
+from core.bus.peers import Peers
+from core.config.acp import AcpAgent
 from core.events import ApprovalRequested, ApprovalResolved, Json, Resume, RunRequested
 from core.ids import uuid7
+from core.ports.agents import Permission, Report, Work
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, site, wait_for
 
@@ -47,7 +51,7 @@ SCRIPTS = {
 
 @asynccontextmanager
 async def at_work(home: Path, agents: Json | None = None, **more: Any) -> AsyncIterator[tuple[Client, Any]]:
-    others = [lambda running, config: Acp(config, LocalAgents(home, None), running.log, home)]
+    others = [lambda running, config: Acp(config, LocalAgents(home, None, Peers(running.bus)), running.log, home)]
     async with site(
         home, SCRIPTS, others=others, acp_agents={"helper": HELPER} if agents is None else agents, **more
     ) as (client, models):
@@ -105,6 +109,33 @@ async def test_permissions_are_approvals(tmp_path: Path) -> None:
         assert results(state.messages) == [("id-allow_once id-reject_once", "success")]
         decided = [event.decision for event in await events(client, ApprovalResolved)]
         assert decided == ["approve", "reject"]
+
+
+async def test_another_process_passes_the_decision_on(tmp_path: Path) -> None:
+    """A run may be resumed anywhere: the process with the session gets the decision, and a stop."""
+    settings = msgspec.convert(HELPER, AcpAgent)
+    async with at_work(tmp_path) as (client, _):
+        holder, other = (LocalAgents(tmp_path, None, Peers(client.system.bus)) for _ in range(2))
+        shown = list[str]()
+
+        async def show(text: str) -> None:
+            shown.append(text)
+
+        work = Work(user="ada", thread="t1", key="k", agent="helper", prompt=TWO)
+        first = await holder.advance(work, settings, {}, show)
+        assert isinstance(first, Permission)
+        assert await other.advance(work, settings, {}, show) == first
+        second = await other.advance(work, settings, {first.id: True}, show)
+        assert isinstance(second, Permission)
+        report = await other.advance(work, settings, {first.id: True, second.id: False}, show)
+        assert report == Report(text="id-allow_once id-reject_once")
+        assert "id-allow_once" in "".join(shown)
+        hanging = msgspec.structs.replace(work, key="h")
+        await holder.advance(hanging, settings, {}, show)
+        await other.stop("ada", "t1", "h")
+        stopped = await other.advance(hanging, settings, {}, show)
+        assert isinstance(stopped, Report)
+        assert "cancelled" in stopped.text
 
 
 async def test_a_subagent_cannot_ask(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from actors.mcp.actor import Mcp
 from adapters.mcp.confine import confine
 from adapters.mcp.sessions import Sessions, opened
 from adapters.sandboxes.host import Host
+from core.bus.peers import Peers
 from core.config.load import ConfigSource
 from core.config.mcp import Mcp as Settings
 from core.mcp.servers import SCOPE, Directory, Installed, aggregates
@@ -58,7 +59,7 @@ async def mcp_site(
 
 
 def _actor(sessions: Sessions, home: Path, running: Any, source: ConfigSource) -> Mcp:
-    return Mcp(running.log, sessions, Directory(running.log, source.current, Seal(home)))
+    return Mcp(running.log, sessions, Directory(running.log, source.current, Seal(home)), Peers(running.bus))
 
 
 async def installed(client: Client) -> Installed:

@@ -1,7 +1,8 @@
 """A small MCP server over stdio, by hand, so that it can do what no library does.
 
 `python tests/support/mcp_server.py [word …]`. Words: `hang-start`, `crash-start`, `changing` (its tools change after
-each call), `marks=PATH` (writes a line for each call), `many=N` (N more tools).
+each call), `marks=PATH` (writes a line for each call), `many=N` (N more tools), `asking` (tools that ask the
+client, with the parameters in their argument `text`: `ask` and `ask_again` a person, `sample` its model).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def tools() -> list[dict[str, Any]]:
         *(tool(name) for name in ("hang", "slow", "flood", "flood_lines", "junk", "latin", "hostile", "rich", "fails")),
         *(tool(name) for name in ("environment", "spawn", "refuse", "roots", "memory", "stderr")),
     ]
+    if "asking" in WORDS:
+        listed += [tool("ask"), tool("ask_again", idempotentHint=True), tool("sample")]
     if "changing" in WORDS and calls:
         listed.append(tool(f"new_{calls}"))
     return listed + [tool(f"tool_{n}", f"Tool number {n} of many.") for n in range(int(OPTIONS.get("many", 0)))]
@@ -128,6 +131,12 @@ def call(name: str, arguments: dict[str, Any], number: int, meta: dict[str, Any]
             send({"id": f"roots-{number}", "method": "roots/list"})
             _pending[f"roots-{number}"] = number
             return None
+        case "ask" | "ask_again" | "sample":
+            method = "sampling/createMessage" if name == "sample" else "elicitation/create"
+            _pending[f"{name}-{number}"] = number
+            send({"id": f"{name}-{number}", "method": method, "params": json.loads(arguments["text"])})
+            mark(f"pid={os.getpid()}")
+            return None
     return text(f"called {name}")
 
 
@@ -175,8 +184,10 @@ def answer(message: dict[str, Any]) -> None:
     elif method == "notifications/cancelled":
         mark(f"cancelled-{params['requestId']}")
     elif method is None and number in _pending:
-        roots = [root["uri"] for root in message["result"]["roots"]]
-        send({"id": _pending.pop(number), "result": text(" ".join(roots))})
+        result = message.get("result") or {"error": message.get("error")}
+        mark(f"answer-{number}")
+        roots = " ".join(root["uri"] for root in result.get("roots", ()))
+        send({"id": _pending.pop(number), "result": text(roots or json.dumps(result))})
     elif number is not None:
         send({"id": number, "error": {"code": -32601, "message": "unknown method"}})
 

@@ -51,9 +51,13 @@ class AuthorizationServer:
     clients: dict[str, str | None] = field(default_factory=lambda: {CLIENT: SECRET})
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     families: list[Family] = field(default_factory=list)
+    scopes: list[str] = field(default_factory=list)
+    """Scopes of the last login."""
     forms: list[dict[str, str]] = field(default_factory=list)
     """What the token endpoint was sent."""
     calls: Counter[str] = field(default_factory=Counter)
+    demanded: str = ""
+    """A scope that calls of the tool need, and no token has before it was asked for."""
     refuse_all: bool = False
     """The MCP endpoint refuses every token."""
     _count: Any = field(default_factory=itertools.count)
@@ -95,6 +99,7 @@ class AuthorizationServer:
     async def authorize(self, request: web.Request) -> web.Response:
         """The person agrees at once."""
         query = dict(request.query)
+        self.scopes = query.get("scope", "").split()
         if query.get("client_id") not in self.clients:
             return web.Response(status=400, text="unknown client")
         assert query["response_type"] == "code"
@@ -202,6 +207,9 @@ class AuthorizationServer:
             case "tools/list":
                 schema = {"type": "object", "properties": {}}
                 result = {"tools": [{"name": "read", "description": "Read my notes.", "inputSchema": schema}]}
+            case "tools/call" if self.demanded and self.demanded not in self.scopes:
+                header = f'Bearer error="insufficient_scope", scope="read {self.demanded}"'
+                return web.Response(status=403, headers={"WWW-Authenticate": header})
             case "tools/call":
                 self.calls["read"] += 1
                 result = {"content": [{"type": "text", "text": "buy milk"}]}

@@ -19,10 +19,12 @@ from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
+from actors.lead.loop.aside import complete
 from actors.lead.loop.attempt import Answer, Attempt, Candidate, ModelHandler, ToolHandler, ToolResult, error_result
 from actors.lead.messages.convert import load
 from actors.lead.model.ask import Ask, answered
-from actors.lead.policies.approvals import step_approved
+from actors.lead.policies.approvals import answered as answered_by_person
+from actors.lead.policies.approvals import has_asked
 from core.bus.rpc import Silent
 from core.config.redaction import Stream, redactor
 from core.errors import SikaError
@@ -30,6 +32,7 @@ from core.events import Interrupt, ToolCompleted
 from core.thread.approvals import taken
 from core.thread.run import CallRef
 from core.thread.subagents import BATCH
+from core.tools import Completion, Prompt, Question, Response
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Key of the answers for `interrupt()` in a task's configuration (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
@@ -60,7 +63,9 @@ class CallContext:
     subagent: str | None
     ref: CallRef
     _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
-    _approved: Callable[[Mapping[str, Any], str], Awaitable[bool]]
+    _ask: Callable[[Question], Awaitable[Response]]
+    _complete: Callable[[Prompt], Awaitable[Completion]]
+    _resumed: Callable[[], bool]
 
     @property
     def run(self) -> str:
@@ -74,7 +79,17 @@ class CallContext:
         return await self._call(actor, request)
 
     async def approved(self, step: Mapping[str, Any], text: str) -> bool:
-        return await self._approved(step, text)
+        return (await self._ask(Question(text, step))).accepted is True
+
+    async def ask(self, question: Question) -> Response:
+        return await self._ask(question)
+
+    async def complete(self, prompt: Prompt) -> Completion:
+        return await self._complete(prompt)
+
+    @property
+    def resumed(self) -> bool:
+        return self._resumed()
 
 
 tool_context: ContextVar[CallContext] = ContextVar("tool_context")
@@ -157,10 +172,11 @@ def _context(attempt: Attempt, call: ToolCall) -> CallContext:
     async def ask(actor: str, request: Mapping[str, Any]) -> Any:
         return await attempt.call(actor, request, progress)
 
-    async def approved(step: Mapping[str, Any], text: str) -> bool:
-        return await step_approved(attempt, call, dict(step), text)
+    async def answer(question: Question) -> Response:
+        return await answered_by_person(attempt, call, question)
 
-    return CallContext(attempt.thread, attempt.user, attempt.subagent, attempt.call_ref(call_id), ask, approved)
+    about = attempt.thread, attempt.user, attempt.subagent, attempt.call_ref(call_id)
+    return CallContext(*about, ask, answer, partial(complete, attempt, call_id), partial(has_asked, attempt, call))
 
 
 async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:

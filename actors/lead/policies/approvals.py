@@ -20,7 +20,8 @@ from core.events import ApprovalRequested, ApprovalResolved, Json
 from core.ids import stamp
 from core.thread import approvals
 from core.thread.approvals import Verdict
-from core.thread.state import Approval, ThreadState
+from core.thread.state import Approval, ThreadState, unanswered
+from core.tools import Question, Response
 
 
 class Approvals(AgentMiddleware[Any, Attempt, Any]):
@@ -83,18 +84,17 @@ class Approvals(AgentMiddleware[Any, Attempt, Any]):
                 digest=digest,
                 text=rule.text or f"The agent wants to call {call['name']}.",
                 allowed=list(rule.allowed),
-                deadline=_deadline(rule),
+                deadline=_deadline(rule.deadline_seconds),
             )
 
         return await attempt.journal.fact(ApprovalRequested, call_id, make)
 
 
-async def step_approved(attempt: Attempt, call: ToolCall, step: Json, text: str) -> bool:
-    """Tells whether a person approved a step of a call (`ToolContext.approved`). Raises the pause of the run if nobody
-    has decided yet.
-    """
+async def answered(attempt: Attempt, call: ToolCall, question: Question) -> Response:
+    """Returns a person's answer to a question of a call (`ToolContext.ask`). Without one, raises the run's pause."""
     if attempt.subagent is not None:
-        return False
+        return Response(None)
+    step = dict(question.step)
     digest, call_id = approvals.digest(call["name"], step), str(call["id"])
     identity = approvals.approval_id(attempt.call_ref(call_id).key, digest)
 
@@ -105,15 +105,30 @@ async def step_approved(attempt: Attempt, call: ToolCall, step: Json, text: str)
             tool=call["name"],
             args=step,
             digest=digest,
-            text=text,
-            allowed=["approve", "reject"],
+            text=question.text,
+            allowed=["approve", "reject"] if question.form is None else ["edit", "reject"],
+            deadline=_deadline(question.seconds),
+            form=dict(question.form) if question.form is not None else None,
         )
 
     known = attempt.state.approvals.get(identity)
     request = known.request if known else await attempt.journal.fact(ApprovalRequested, call_id, make)
     resolved = await _resolved(attempt, request)
     attempt.decide(Approvals.name, approvals.STATUS[resolved.decision], _outcome(request, resolved), call_id=call_id)
-    return resolved.decision == "approve"
+    accepted = None if resolved.decision == "expire" else resolved.decision != "reject"
+    return Response(accepted, resolved.args or {})
+
+
+def has_asked(attempt: Attempt, call: ToolCall) -> bool:
+    """Tells whether a call has asked a person something itself, besides waiting for the approval of a rule."""
+    call_id, key = str(call["id"]), attempt.call_ref(str(call["id"])).key
+    made = [call["args"], *(c["args"] for c in unanswered(attempt.state.messages) if c["id"] == call_id)]
+    of_rules = {approvals.digest(call["name"], args) for args in made}
+    requests = (approval.request for approval in attempt.state.approvals.values())
+    return any(
+        request.digest not in of_rules and request.approval == approvals.approval_id(key, request.digest)
+        for request in requests
+    )
 
 
 async def _resolved(attempt: Attempt, request: ApprovalRequested) -> ApprovalResolved:
@@ -158,10 +173,8 @@ def _decider(attempt: Attempt) -> str:
     return user if isinstance(user, str) and user else attempt.user
 
 
-def _deadline(rule: ApprovalRule) -> str | None:
-    if rule.deadline_seconds is None:
-        return None
-    return stamp(datetime.now(UTC) + timedelta(seconds=rule.deadline_seconds))
+def _deadline(seconds: float | None) -> str | None:
+    return None if seconds is None else stamp(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
 # ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,6 +241,9 @@ def _approved(state: ThreadState, approval: Approval) -> bool:
 
 def _outcome(request: ApprovalRequested, resolved: ApprovalResolved) -> str:
     """Describes the decision for people and for the model."""
+    if request.form is not None:
+        words = {"expire": f"nobody answered by {request.deadline}", "reject": f"the user ({resolved.by}) declined"}
+        return f"{words.get(resolved.decision, f'the user ({resolved.by}) answered')} a question of {request.tool}."
     tool, why = request.tool, f" They said: {resolved.message}" if resolved.message else ""
     match resolved.decision:
         case "expire":

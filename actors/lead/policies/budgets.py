@@ -45,10 +45,10 @@ class Budgets(AgentMiddleware[Any, Attempt, Any]):
 
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         attempt = request.runtime.context
-        await self._check(attempt)
+        await self.check(attempt)
         return self._judged(attempt, await handler(request))
 
-    async def _check(self, attempt: Attempt) -> None:
+    async def check(self, attempt: Attempt) -> None:
         """Raises `BudgetSpent` if a budget is used up."""
         budgets, state = self._budgets, attempt.state
         above = await attempt.above() if limited(budgets.run) or limited(budgets.thread) else Callers()

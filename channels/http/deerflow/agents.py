@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
+from anyio import to_thread
 from msgspec import UNSET, UnsetType
 
 from channels.http.call import Call
@@ -14,9 +15,9 @@ from channels.http.errors import Forbidden
 from channels.http.routes import API
 from channels.http.run_request import model_names
 from core.config.load import Config
-from core.errors import Invalid
+from core.errors import Invalid, Refused
 from core.skills.selection import known
-from core.user import agents
+from core.user import agent_bundles, agents
 from core.user.agent_bundles import Bundle, bundle
 from core.user.agents import Definition, Rosters
 
@@ -138,7 +139,7 @@ async def create(call: Call, body: CreateBody) -> Created[Agent]:
     return _object(agent)
 
 
-@ROUTES("PUT", "/agents/{name}", _WRITE, errors=(404,))
+@ROUTES("PUT", "/agents/{name}", _WRITE, errors=(404, 409))
 async def change(call: Call, name: str, body: ChangeBody) -> Agent:
     """Change some settings of an agent; `skills: null` means all skills, no `skills` at all leaves them."""
     rosters, name = _rosters(call), agents.checked(name)
@@ -146,13 +147,29 @@ async def change(call: Call, name: str, body: ChangeBody) -> Agent:
     if changes.get("description", "") is None:
         changes["description"] = ""
     await _check(call, changes)
+    await _refuse_shared(call, name)
     return _object(await rosters.change(call.user, name, changes))
 
 
-@ROUTES("DELETE", "/agents/{name}", _WRITE, errors=(404,))
+@ROUTES("DELETE", "/agents/{name}", _WRITE, errors=(404, 409))
 async def delete(call: Call, name: str) -> None:
     """Remove one of your agents. Its conversations stay."""
-    await _rosters(call).remove(call.user, agents.checked(name))
+    name = agents.checked(name)
+    await _refuse_shared(call, name)
+    await _rosters(call).remove(call.user, name)
+
+
+async def _refuse_shared(call: Call, name: str) -> None:
+    """Raises `Refused` for an agent of DeerFlow's shared folder (contract runtime §14), unless the user has one of its
+    name.
+    """
+    folder = call.services.home / "agents" / name
+    shared = name not in (await _rosters(call).of(call.user)).agents
+    if shared and await to_thread.run_sync((folder / agent_bundles.CONFIG).is_file):
+        raise Refused(
+            f"Agent {name} is in the folder of shared agents, which is not written to. "
+            f"Make it yours first: sika agents import {folder}"
+        )
 
 
 @ROUTES("POST", "/agents/import", _WRITE, errors=(409,))

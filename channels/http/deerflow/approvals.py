@@ -27,7 +27,8 @@ class Decision(msgspec.Struct):
 
 class Approval(msgspec.Struct):
     """`args` are those that were asked for; `edited_args` those that the call was made with instead. `abandoned`: the
-    conversation went on without a decision.
+    conversation went on without a decision. `form` (JSON schema): the person fills in these fields, as `args` of the
+    decision `edit`.
     """
 
     approval_id: str
@@ -38,6 +39,7 @@ class Approval(msgspec.Struct):
     args: Json
     text: str
     allowed_decisions: list[str]
+    form: Json | None
     requested_at: str
     deadline: str | None
     status: approvals.Status
@@ -85,6 +87,7 @@ async def decide(call: Call, thread: OwnedThread, approval_id: str, body: Decisi
     if (earlier := _earlier(current, approval, answer)) is not None:
         return Reply(Decided(_object(thread_id, current, approval), earlier))
     _check(thread_id, current, approval, answer["decision"])
+    approvals.read(answer, approval.request)
     run_id = uuid7()
     after, _ = await request_run(call, thread_id, run_id, approvals.resuming(current, {approval_id: answer}))
     return Reply(Decided(_object(thread_id, after, after.approvals.get(approval_id, approval)), run_id), 202)
@@ -143,6 +146,7 @@ def _object(thread_id: str, current: ThreadState, approval: state.Approval) -> A
         args=request.args,
         text=request.text,
         allowed_decisions=list(request.allowed),
+        form=request.form,
         requested_at=approval.at,
         deadline=request.deadline,
         status=approvals.status(current, approval),

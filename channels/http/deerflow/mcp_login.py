@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from aiohttp import web
@@ -14,9 +15,9 @@ from channels.http.guard import SEEN
 from channels.http.routes import API
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Refused, Unavailable
+from core.mcp.oauth import CALLBACK, DOCUMENT, document
 
 ACTOR = "mcp_login"
-CALLBACK = "/mcp/oauth/callback"
 MOST_CHARACTERS = 8192
 """Limit of a parameter with which somebody returns."""
 _HEADERS = {
@@ -81,6 +82,13 @@ async def login(call: Call, server: str, body: LoginBody) -> Begun:
     origin = call.config.http.public_url or call.request[SEEN].origin
     request = {"op": "begin", "user": call.user, "server": server, "redirect": f"{origin}{API[0]}{CALLBACK}"}
     return Begun(await call.services.call(ACTOR, {**request, "register": body.register}))
+
+
+@ROUTES("GET", DOCUMENT, public=True)
+async def client_document(call: Call) -> Mapping[str, Any]:
+    """Describe Sika to authorisation servers, for which this address is its client id."""
+    origin = call.config.http.public_url or call.request[SEEN].origin
+    return document(f"{origin}{API[0]}{CALLBACK}")
 
 
 @ROUTES("DELETE", "/mcp/oauth/{server}", "assistants:write", errors=(404,))

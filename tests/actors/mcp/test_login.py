@@ -85,5 +85,32 @@ async def test_a_login_gives_the_agent_the_tools_of_a_server(tmp_path: Path) -> 
             await client.close()
 
 
+async def test_a_server_that_demands_more_access(tmp_path: Path) -> None:
+    """The next login asks for the scopes that a call lacked, besides those that there are."""
+    turns = [Turn(tool_calls=(ToolCall("notes_read", {}),)), Turn(text="Done.")]
+    async with ModelServer({"m": [*turns, *turns]}) as models, authorization_server() as there:
+        servers = {"notes": {"type": "http", "url": there.server}}
+        config = configure(tmp_path / "config.yaml", models, mcp={"servers": servers})
+        options = compose.Options(tmp_path / "home", config, port=0)
+        async with compose.serve(options) as url, aiohttp.ClientSession() as session:
+            api = Api(session, url)
+            await _log_in(api, session, there)
+            there.demanded = "admin"
+            [refused] = await api.notes("t1")
+            assert "needs login: notes: the server demands more access: read admin" in refused
+            assert await api.access() == ("needs_login", "the server demands more access: read admin")
+            await _log_in(api, session, there)
+            assert there.scopes == ["read", "admin"]
+            assert await api.notes("t2") == ["buy milk"]
+            assert (await api.access())[0] == "connected"
+
+
+async def _log_in(api: Api, session: aiohttp.ClientSession, there: Any) -> None:
+    begun = await api.ask("POST", "/mcp/oauth/notes/login", {})
+    back = await there.agree(begun["authorization_url"])
+    async with session.get(f"{api.url}/mcp/oauth/callback", params=back) as response:
+        assert response.status == 200
+
+
 async def _has(out: io.StringIO, text: str) -> bool:
     return text in out.getvalue()

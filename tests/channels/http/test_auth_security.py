@@ -35,6 +35,8 @@ from tests.support.oidc import by_hand
 # ── nobody gets in without a credential ──────────────────────────────────────────────────────────────────────────────
 
 PUBLIC = {
+    "/mcp/oauth/client.json",  # read by authorisation servers
+   
     "/ok", "/info", "/health", "/ready", "/docs", "/redoc", "/openapi.json", "/",
     "/asyncapi.json", "/.well-known/oauth-protected-resource/mcp",
     *(f"/v1/auth/{name}" for name in ("login/local", "register", "initialize", "logout", "setup-status", "providers")),

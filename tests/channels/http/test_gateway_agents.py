@@ -168,6 +168,19 @@ async def test_the_profile(api: Api) -> None:
     await api.ask("PUT", "/user-profile", {"content": []}, status=422)
 
 
+async def test_agents_of_the_shared_folder(api: Api, services: Services) -> None:
+    """They are not written to; an agent of one's own with the same name is."""
+    folder = services.home / "agents/legacy"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("description: An old one\n")
+    for method, body in (("PUT", {"soul": "x"}), ("DELETE", None)):
+        refused = await api.ask(method, "/agents/legacy", body, status=409)
+        assert f"sika agents import {folder}" in refused["detail"]
+        await api.ask(method, "/agents/unknown", body, status=404)
+    await api.ask("POST", "/agents", {"name": "legacy"}, status=201)
+    await api.ask("PUT", "/agents/legacy", {"soul": "x"})
+
+
 async def test_versions_and_files(api: Api) -> None:
     made = await api.ask("POST", "/agents", {"name": "cook", "model": "m", "soul": "# One"}, status=201)
     await api.ask("PUT", "/agents/cook", {"soul": "# Two"})

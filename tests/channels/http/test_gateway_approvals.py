@@ -68,6 +68,7 @@ async def test_an_approval(api: Api, worker: Worker) -> None:
         "args": {"x": 1},
         "text": "Sure?",
         "allowed_decisions": ["approve", "edit", "reject"],
+        "form": None,
         "deadline": FUTURE,
         "status": "pending",
         "decided_by": None,

@@ -10,15 +10,18 @@ from actors import compose
 from channels.terminal import skill
 from core.config.load import parse
 from core.errors import Invalid
-from core.skills.folders import Folders, folders_in
+from core.skills.folders import Folders, folders_in, skill_at
 from tests.channels.terminal.test_cli import sika
 from tests.support.skills import archive, document, write
 
 pytestmark = pytest.mark.anyio
 
 
+SHIPPED = Path(__file__).parents[3] / "skills/public"
+
+
 async def outcomes(source: Path) -> dict[str, str]:
-    return {title: text async for title, text in skill.test(source, compose.test_sandbox(parse("")))}
+    return {title: text async for title, text in skill.test(source, compose.test_sandbox(parse("")), [])}
 
 
 async def test_a_new_skill_passes_its_check_and_its_test(tmp_path: Path) -> None:
@@ -29,6 +32,31 @@ async def test_a_new_skill_passes_its_check_and_its_test(tmp_path: Path) -> None
         skill.create("my-skill", tmp_path)
     with pytest.raises(Invalid, match="name"):
         skill.create("My Skill", tmp_path)
+
+
+def test_the_cases_of_the_shipped_skills() -> None:
+    """Each request finds the skill that it is an example for, and no other of its counterexamples."""
+    others = [
+        skill_at(folder, folder.name, "public") for folder in SHIPPED.iterdir() if (folder / "SKILL.md").is_file()
+    ]
+    outcomes = [outcome for other in others for outcome in skill._cases(SHIPPED / other.name, others)]
+    assert len(outcomes) >= 36
+    assert [outcome for outcome in outcomes if outcome[1]] == []
+
+
+async def test_cases_that_are_wrong(tmp_path: Path) -> None:
+    folder = skill.create("bank-book", tmp_path)
+    (folder / "SKILL.md").write_text(document("bank-book", "Sorts the payments of a bank statement into a book."))
+    (folder / "examples").mkdir()
+    cases = folder / "examples/cases.yaml"
+    cases.write_text(
+        "- {prompt: Sort the payments of my bank statement, loads: true}\n"
+        "- {prompt: Sort the payments of this bank, loads: false}\n- {prompt: Sing, loads: true}\n"
+    )
+    problems = {title: text for title, text in (await outcomes(folder)).items() if title.startswith("examples")}
+    assert [bool(text) for text in problems.values()] == [False, True, True]
+    cases.write_text("- just text")
+    assert "loads: true or false" in (await outcomes(folder))["examples/cases.yaml"]
 
 
 async def test_a_test_that_fails_and_a_script_that_cannot_be_parsed_say_why(tmp_path: Path) -> None:

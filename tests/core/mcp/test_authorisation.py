@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import pytest
@@ -17,7 +18,7 @@ from core.config.settings import Secret
 from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import Aggregate
 from core.log.store import EventLog
-from core.mcp import grants
+from core.mcp import authorisation, grants, oauth
 from core.mcp.authorisation import Authorisation, NeedsLogin, Server
 from core.mcp.login import Logins
 from core.seal import Seal
@@ -128,6 +129,22 @@ async def test_the_client_is_registered_once(process: Callable[..., Process], th
     assert there.calls["register"] == 1
     await here.log_in("bob", register=True)
     assert there.calls["register"] == 2
+
+
+async def test_the_address_of_a_document_is_the_client_id(
+    process: Callable[..., Process], there: AuthorizationServer
+) -> None:
+    """Where the issuer takes one, and can read it: not on this machine."""
+    there.metadata = {"client_id_metadata_document_supported": True}
+    public = "https://sika.example.com/api/mcp/oauth/callback"
+    address = await process().logins.begin("notes", "ada", public)
+    document = oauth.document(public)
+    assert parse_qs(urlsplit(address).query)["client_id"] == [document["client_id"]]
+    assert document["client_id"] == "https://sika.example.com/api/mcp/oauth/client.json"
+    assert document["redirect_uris"] == [public]
+    assert there.calls["register"] == 0
+    await process().logins.begin("notes", "ada", REDIRECT)
+    assert there.calls["register"] == 1
 
 
 async def test_a_forgotten_client_is_registered_again(
@@ -273,6 +290,25 @@ async def test_rotation_survives_restarts(process: Callable[..., Process], there
         assert await after.is_admitted()
     assert there.calls["token"] == 4
     assert not there.families[0].revoked
+
+
+async def test_renewals_do_not_pile_up(
+    process: Callable[..., Process], there: AuthorizationServer, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authorisation, "MOST_EVENTS", 8)
+    here = process()
+    await here.log_in()
+    await here.logins.begin("notes", "ada", REDIRECT)
+    for _ in range(6):
+        await here.headers(rejected=await here.headers())
+        here.later += timedelta(hours=2)
+    left = [record async for record in log.read(Aggregate(grants.PERSONS, "ada"))]
+    assert len(left) <= 8
+    assert isinstance(left[0].event, grants.GrantsKept)
+    again = process()
+    again.later = here.later
+    assert await again.is_admitted()
+    assert len((await again.authorisation.persons.load("ada")).logins) == 1
 
 
 async def test_a_renewal_whose_caller_leaves_is_recorded(

@@ -1,0 +1,62 @@
+"""What tool calls ask the run's model beside the conversation: within the run's budgets, and recorded as its usage."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+
+from actors.lead.loop.attempt import Attempt, Candidate
+from actors.lead.messages.content import without_thoughts
+from actors.lead.policies.budgets import Budgets, BudgetSpent
+from core.config.redaction import redactor
+from core.errors import Refused, SikaError, Unavailable
+from core.events import ModelSampled
+from core.ports.models import BEFORE_REQUEST
+from core.thread.previews import text_of
+from core.tools import Completion, Prompt
+
+SECONDS = 300.0
+"""Time for the answer of one model."""
+RECORDED_CHARACTERS = 1000
+"""Length of the answer's beginning that is recorded."""
+
+
+async def complete(attempt: Attempt, call_id: str, prompt: Prompt) -> Completion:
+    """Returns the answer of the run's model, else of its fallbacks (`ToolContext.complete`)."""
+    try:
+        await Budgets(attempt.config).check(attempt)
+    except BudgetSpent as error:
+        raise Refused(str(error)) from None
+    messages: list[BaseMessage] = [SystemMessage(prompt.system)] if prompt.system else []
+    messages += [HumanMessage(text) if role == "user" else AIMessage(text) for role, text in prompt.messages]
+    reason = "there is no model"
+    for candidate in attempt.candidates:
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await _answered(attempt, candidate, call_id, messages, prompt)
+        except SikaError:
+            raise
+        except Exception as error:  # each provider has errors of its own
+            reason = f"{candidate.name}: {type(error).__name__}"
+    raise Unavailable(f"no model answered ({reason})")
+
+
+async def _answered(
+    attempt: Attempt, candidate: Candidate, call_id: str, messages: list[BaseMessage], prompt: Prompt
+) -> Completion:
+    await attempt.journal.confirm()
+    BEFORE_REQUEST.set(attempt.journal.confirm)
+    started = time.monotonic()
+    bound = candidate.model.bind(max_tokens=prompt.max_tokens)
+    answer = await bound.ainvoke(messages, stop=list(prompt.stop) or None)
+    text = redactor.text(without_thoughts(text_of(answer.content)))
+
+    async def make() -> ModelSampled:
+        duration = int((time.monotonic() - started) * 1000)
+        usage = dict(answer.usage_metadata) if answer.usage_metadata else None
+        return ModelSampled(call_id, candidate.name, text[:RECORDED_CHARACTERS], usage, duration)
+
+    await attempt.journal.fact(ModelSampled, call_id, make)
+    return Completion(text, candidate.name, str(answer.response_metadata.get("finish_reason") or ""))
