@@ -71,8 +71,9 @@ class Link(msgspec.Struct, frozen=True):
     token: str = ""
 
 
-async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint) -> None:
-    """Serves an account, standing by for as long as another process does. Runs until cancelled.
+async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint, holder: str = "") -> None:
+    """Serves an account, standing by for as long as another process does. Runs until cancelled. `holder`:
+    the name under which the server that started this process knows it.
 
     Raises `Invalid` if the account is not configured, `Refused` if it is not enabled, `OwnershipLost` if another
     process has taken it.
@@ -88,7 +89,7 @@ async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint)
         ):
             accounts = Accounts(running.log, source.current, Seal(home))
             await enabled(accounts, name)
-            lease = Lease(running.bus, name, running.name, seconds)
+            lease = Lease(running.bus, name, holder or running.name, seconds)
             await lease.take()
             log.info("account is served by this process")
             try:

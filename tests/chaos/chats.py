@@ -40,7 +40,7 @@ AT_ONCE = 40
 LEASE_SECONDS = 6.0
 ANSWER_SECONDS = 240.0
 """Time for one answer, however many processes die meanwhile."""
-PAUSES, DISTURBANCES = (1.0, 5.0), (0.2, 1.5)
+PAUSES, DISTURBANCES = (3.0, 10.0), (0.2, 1.5)
 """Seconds between kills, and between faults of the platform."""
 TWICE, FILES, COMMANDS = 0.2, 0.1, 0.15
 """Parts of the messages that are followed by another at once, that are files, and that are commands."""
@@ -129,18 +129,18 @@ class Talk:
     """One person's conversation."""
 
     def __init__(self, town: Town, fates: Fates, person: int, dice: random.Random) -> None:
-        self._town, self._fates, self._person, self._dice = town, fates, person, dice
+        self._town, self._fates, self.person, self._dice = town, fates, person, dice
         self.asked: list[Question] = []
 
     async def go(self, turns: int) -> None:
         waits = False
         for turn in range(turns):
             kind = self._kind()
-            question = Question(self._person, turn, kind)
+            question = Question(self.person, turn, kind)
             if kind == "file":
-                await self._town.send(self._person, f"{question.text}.txt", b"a file")
+                await self._town.send(self.person, f"{question.text}.txt", b"a file")
             else:
-                await self._town.say(self._person, "/status" if kind == "command" else question.text)
+                await self._town.say(self.person, "/status" if kind == "command" else question.text)
             self.asked.append(question)
             waits = self._dice.random() >= TWICE
             if waits:
@@ -158,8 +158,8 @@ class Talk:
             await wait_for(done, ANSWER_SECONDS, every=0.1)
 
     def lacking(self) -> int:
-        texts = self._town.answers(self._person)
-        ends = [f"that was {self._person}-{question.turn}." for question in self._questions()]
+        texts = self._town.answers(self.person)
+        ends = [f"that was {self.person}-{question.turn}." for question in self._questions()]
         return sum(not any(end in text for text in texts) and not self._fates.uncertain(end) for end in ends)
 
     def _questions(self) -> list[Question]:
@@ -170,10 +170,10 @@ class Talk:
         return "file" if number < FILES else "command" if number < FILES + COMMANDS else "text"
 
     def judge(self, tally: Tally) -> None:
-        texts = self._town.answers(self._person)
+        texts = self._town.answers(self.person)
         order = list[tuple[int, int]]()
         for question in self._questions():
-            begin = f"answer {self._person}-{question.turn}: "
+            begin = f"answer {self.person}-{question.turn}: "
             there = [number for number, text in enumerate(texts) if begin in text]
             if not there and self._fates.uncertain(begin):
                 continue
@@ -184,7 +184,7 @@ class Talk:
             if len(there) > 1:
                 tally.answered_twice += 1
                 tally.stories.append(f"twice: {question}: {[texts[number] for number in there]}")
-            if answer(str(self._person), str(question.turn)) not in " ".join(texts[there[0]].split()):
+            if answer(str(self.person), str(question.turn)) not in " ".join(texts[there[0]].split()):
                 tally.garbled += 1
                 tally.stories.append(f"garbled: {question}: {texts[there[0]]!r}")
             order.append((self._fates.received.get(question.text, 0), there[0]))
@@ -254,7 +254,10 @@ async def place(path: Path, town: Town) -> AsyncIterator[tuple[Server, embedded.
         keeping.cancel()
 
 
-async def storm(path: Path, town: Town, people: int, turns: int, kills: int, seed: int) -> Tally:
+async def storm(
+    path: Path, town: Town, people: int, turns: int, kills: int, seed: int, *, watch: bool = False
+) -> Tally:
+    """`watch`: print the progress."""
     dice, tally = random.Random(seed), Tally()
     async with place(path, town) as (server, nats, running):
         fates, room = Fates(running), asyncio.Semaphore(AT_ONCE)
@@ -275,7 +278,15 @@ async def storm(path: Path, town: Town, people: int, turns: int, kills: int, see
                     await fates.look()
                 await asyncio.sleep(0.5)
 
+        async def tell() -> None:
+            while watch:
+                await asyncio.sleep(15)
+                lacking = {talk.person: talk.lacking() for talk in talks if talk.asked and talk.lacking()}
+                asked = sum(len(talk.asked) for talk in talks)
+                print(f"{asked} messages, unanswered by person: {lacking}, kills: {tally.kills}", file=sys.stderr)
+
         async with asyncio.TaskGroup() as tasks:
+            telling = tasks.create_task(tell())
             looking = tasks.create_task(look())
             disturbing = tasks.create_task(disturb())
             reaping = tasks.create_task(Reaper(server, nats, dice, tally).reap(kills))
@@ -283,6 +294,7 @@ async def storm(path: Path, town: Town, people: int, turns: int, kills: int, see
             disturbing.cancel()
             reaping.cancel()
             looking.cancel()
+            telling.cancel()
         await _idle(running)
         await fates.look()
         for talk in talks:
@@ -322,7 +334,8 @@ def main() -> None:
     begun = time.monotonic()
     with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
         town = TOWNS[options.platform]()
-        tally = asyncio.run(storm(Path(folder), town, options.people, options.turns, options.kills, options.seed))
+        people, turns, kills = options.people, options.turns, options.kills
+        tally = asyncio.run(storm(Path(folder), town, people, turns, kills, options.seed, watch=True))
     print(f"{options.platform}, {time.monotonic() - begun:.0f} s\n{tally.report()}")
     sys.exit(bool(tally.faults()))
 

@@ -71,7 +71,7 @@ class Slack:
         faults, calls = self.server.faults, ("chat.postMessage", "chat.update", "chat.appendStream", "chat.stopStream")
         _one(
             dice,
-            lambda: faults.add(dice.choice(calls), dice.choice(("lose", "cut", "html", "done_html", "rate:1"))),
+            *3 * [lambda: faults.add(dice.choice(calls), dice.choice(("lose", "cut", "html", "done_html", "rate:1")))],
             lambda: self.server.drop(),
             lambda: self.server.disconnect("warning"),
             lambda: setattr(faults, "duplicate", 3),
