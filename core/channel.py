@@ -235,7 +235,7 @@ def reply_of(end: Record, run: Run, state: ThreadState) -> Reply:
         raise NotFound(f"Run {run.id} was not asked for in a conversation")
     values = state.values_at(end_of(state, run))
     messages = values.get("messages", ())
-    paused = state.paused.interrupts if state.paused is not None and run.ended_seq == end.seq else ()
+    paused = state.paused.interrupts if state.paused is not None and state.paused == end.event else ()
     return Reply(
         conversation=run.request.origin.conversation,
         thread=end.aggregate.id,

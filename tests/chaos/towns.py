@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from tests.channels.dingtalk.server import ANSWER_TEMPLATE, DingTalkServer
+from tests.channels.dingtalk.server import ANSWER_TEMPLATE, BUTTON_TEMPLATE, DingTalkServer
 from tests.channels.feishu.server import FeishuServer
 from tests.channels.slack.server import SlackServer
 from tests.channels.telegram.server import TelegramServer
@@ -32,6 +32,14 @@ class Town(Protocol):
 
     def answers(self, person: int) -> Sequence[str]:
         """Returns what the bot has said to a person, as it looks now."""
+        ...
+
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        """Tells whether a message with a text has a button."""
+        ...
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        """Presses that button."""
         ...
 
     def disturb(self, dice: random.Random) -> None:
@@ -64,6 +72,12 @@ class Slack:
 
     def answers(self, person: int) -> Sequence[str]:
         return [seen.text for seen in self.server.answers(f"@p{person}")]
+
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return any(text in seen.text and label in seen.buttons for seen in self.server.answers(f"@p{person}"))
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        self.server.person(f"p{person}").presses(f"@p{person}", label)
 
     def disturb(self, dice: random.Random) -> None:
         if not self.server.sockets:
@@ -106,6 +120,19 @@ class Telegram:
         chat = self.server.person(f"p{person}").chat
         return [shown.text for shown in self.server.seen(chat) if shown.by_bot and not shown.drafted]
 
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return self._with_button(person, text, label) is not None
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        if (message := self._with_button(person, text, label)) is not None:
+            self.server.person(f"p{person}").presses(message, label)
+            await self.server.wake()
+
+    def _with_button(self, person: int, text: str, label: str) -> int | None:
+        shown = self.server.seen(self.server.person(f"p{person}").chat)
+        labels = {each.id: [button["text"] for button in each.buttons] for each in shown if text in each.text}
+        return next((message for message, buttons in labels.items() if label in buttons), None)
+
     def disturb(self, dice: random.Random) -> None:
         faults, calls = self.server.faults, ("sendMessage", "editMessageText", "sendMessageDraft", "getUpdates")
         _one(
@@ -143,6 +170,17 @@ class Feishu:
     def answers(self, person: int) -> Sequence[str]:
         return [message.text for message in self.server.seen(f"oc_private_p{person}") if not message.growing]
 
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return bool(self._with_button(person, text, label))
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        for message in self._with_button(person, text, label):
+            self._person(person).presses(message, label)
+
+    def _with_button(self, person: int, text: str, label: str) -> Sequence[Any]:
+        seen = self.server.seen(f"oc_private_p{person}")
+        return [each for each in seen if text in each.text and label in (button.label for button in each.buttons)]
+
     def disturb(self, dice: random.Random) -> None:
         if not self.server.sockets:
             return  # it reconnects, and is let in
@@ -172,7 +210,11 @@ class DingTalk:
         self.server.redelivery_seconds = 4.0
 
     def settings(self) -> Mapping[str, Any]:
-        return {**self.server.settings, "card_template_id": ANSWER_TEMPLATE}
+        return {
+            **self.server.settings,
+            "card_template_id": ANSWER_TEMPLATE,
+            "button_template_id": BUTTON_TEMPLATE,
+        }
 
     async def say(self, person: int, text: str) -> None:
         await self.server.person(f"p{person}").says(text)
@@ -182,6 +224,16 @@ class DingTalk:
 
     def answers(self, person: int) -> Sequence[str]:
         return [seen.text for seen in self.server.seen(f"p{person}") if not seen.streaming]
+
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return bool(self._with_button(person, text, label))
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        for message in self._with_button(person, text, label):
+            await self.server.person(f"p{person}").presses(message, label)
+
+    def _with_button(self, person: int, text: str, label: str) -> Sequence[Any]:
+        return [seen for seen in self.server.seen(f"p{person}") if text in seen.text and label in seen.buttons]
 
     def disturb(self, dice: random.Random) -> None:
         if not self.server.sockets:
