@@ -78,7 +78,6 @@ class CardKit:
             except Refused as again:
                 if again.number != OUT_OF_SEQUENCE:
                     raise
-                # The client repeats a call whose answer was lost, and the platform has seen that number then.
                 raise FateUnknown(f"PUT {method}: out of sequence twice") from None
 
     def _next(self, card_id: str, step: int = 1) -> int:
