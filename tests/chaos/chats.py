@@ -10,17 +10,21 @@ import argparse
 import asyncio
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from core.bus import embedded
 from core.bus.connection import Endpoint
+from core.chat.status import Status, request
 from core.errors import SikaError
 from core.runtime import system
 from core.runtime.system import System
@@ -41,8 +45,8 @@ PAUSES, DISTURBANCES = (3.0, 10.0), (0.2, 1.5)
 class Reaper:
     """Kills the account's process, the server and nats-server, and brings back what nobody else does."""
 
-    def __init__(self, server: Server, nats: embedded.Server, dice: random.Random, tally: Tally) -> None:
-        self._server, self._nats, self._dice, self._tally = server, nats, dice, tally
+    def __init__(self, servers: Sequence[Server], nats: embedded.Server, dice: random.Random, tally: Tally) -> None:
+        self._servers, self._nats, self._dice, self._tally = servers, nats, dice, tally
 
     async def reap(self, kills: int) -> None:
         for _ in range(kills):
@@ -54,15 +58,17 @@ class Reaper:
                         with suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
                 case "server":
-                    await self._server.kill()
-                    await self._server.start()
+                    server = self._dice.choice(self._servers)
+                    await server.kill()
+                    await server.start()
                 case "nats":
                     os.kill(self._nats.pid, signal.SIGKILL)
             self._tally.kills[what] = self._tally.kills.get(what, 0) + 1
 
     def _accounts(self) -> list[int]:
         """Returns the processes of accounts."""
-        return [pid for pid in family(self._server.process.pid) if "channel" in command_of(pid)]
+        children = [pid for server in self._servers for pid in family(server.process.pid)]
+        return [pid for pid in children if "channel" in command_of(pid)]
 
 
 def command_of(pid: int) -> list[str]:
@@ -74,7 +80,9 @@ def command_of(pid: int) -> list[str]:
 
 
 @asynccontextmanager
-async def place(path: Path, town: Town) -> AsyncIterator[tuple[Server, embedded.Server, System]]:
+async def place(
+    path: Path, town: Town, servers: int = 1
+) -> AsyncIterator[tuple[list[Server], embedded.Server, System]]:
     async with (
         ModelServer({"m": answering}, record=False) as models,
         town.server,
@@ -90,21 +98,22 @@ async def place(path: Path, town: Town) -> AsyncIterator[tuple[Server, embedded.
         }
         config = configure(path / "config.yaml", models, **sections)
         async with (
-            serving(path / "home", config) as server,
+            AsyncExitStack() as stack,
             system.start(
                 Endpoint(nats.url, token=nats.token), path / "views.db", lease_seconds=LEASE_SECONDS, slots=1
             ) as running,
         ):
-            yield server, nats, running
+            starting = [serving(path / "home", config, name=f"sika-{number}") for number in range(servers)]
+            yield [await stack.enter_async_context(server) for server in starting], nats, running
         keeping.cancel()
 
 
 async def storm(
-    path: Path, town: Town, people: int, turns: int, kills: int, seed: int, *, watch: bool = False
+    path: Path, town: Town, people: int, turns: int, kills: int, seed: int, *, servers: int = 1, watch: bool = False
 ) -> Tally:
-    """`watch`: print the progress."""
+    """`servers`: replicas, each with a process for the account. `watch`: print the progress."""
     dice, tally = random.Random(seed), Tally()
-    async with place(path, town) as (server, nats, running):
+    async with place(path, town, servers) as (mortals, nats, running):
         fates, room = Fates(running), asyncio.Semaphore(AT_ONCE)
         talks = [Talk(town, fates, number, random.Random(dice.random())) for number in range(people)]
 
@@ -134,17 +143,20 @@ async def storm(
             telling = tasks.create_task(tell())
             looking = tasks.create_task(look())
             disturbing = tasks.create_task(disturb())
-            reaping = tasks.create_task(Reaper(server, nats, dice, tally).reap(kills))
+            reaping = tasks.create_task(Reaper(mortals, nats, dice, tally).reap(kills))
             await asyncio.wait([tasks.create_task(one(talk)) for talk in talks])
             disturbing.cancel()
             reaping.cancel()
             looking.cancel()
             telling.cancel()
+        if servers > 1:
+            tally.fail_over_seconds = await _fail_over(running, town, mortals, fates, people)
         await _idle(running)
         await fates.look()
         for talk in talks:
             talk.judge(tally)
         tally.connections = town.connections()
+        tally.connections_beside = max(0, tally.connections - 1)
         tally.problems = len(town.problems())
         tally.stories += town.problems()
         tally.wake_ups_left = await _left(running, "cmd")
@@ -152,6 +164,34 @@ async def storm(
         tally.uncertain = sum(event.fate == "unknown" for event in fates.failed.values())
         tally.stories += [str(event) for event in fates.failed.values() if event.fate != "unknown"]
     return tally
+
+
+async def _fail_over(running: System, town: Town, servers: Sequence[Server], fates: Fates, person: int) -> float | None:
+    """Kills the process that holds the account together with its server, for good, and has a new person write.
+    Returns the seconds until the other replica has taken the message; None if it has not."""
+    status: Status | None = None
+
+    async def connected() -> bool:
+        nonlocal status
+        with suppress(SikaError):
+            status = msgspec.convert(await request(running.bus, town.name, "status"), Status)
+        return status is not None and status.state == "connected"
+
+    async def taken() -> bool:
+        await fates.look()
+        return any(number.person == person for number in fates.received)
+
+    with suppress(TimeoutError):
+        await wait_for(connected, 60.0, every=0.5)
+        holder = int(re.search(r"pid (\d+)", status.process)[1])  # type: ignore[union-attr,index]
+        await next(server for server in servers if holder in family(server.process.pid)).kill()
+        with suppress(ProcessLookupError):
+            os.kill(holder, signal.SIGKILL)
+        began = time.monotonic()
+        await town.say(person, f"question {person}-0")
+        await wait_for(taken, 60.0, every=0.1)
+        return time.monotonic() - began
+    return None
 
 
 async def _idle(running: System) -> None:
@@ -172,6 +212,7 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=200)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--servers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=20261123)
     parser.add_argument("--folder", type=Path, help="an empty folder that is kept")
     options = parser.parse_args()
@@ -179,7 +220,8 @@ def main() -> None:
     with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
         town = TOWNS[options.platform]()
         people, turns, kills = options.people, options.turns, options.kills
-        tally = asyncio.run(storm(Path(folder), town, people, turns, kills, options.seed, watch=True))
+        about: Any = {"servers": options.servers, "watch": True}
+        tally = asyncio.run(storm(Path(folder), town, people, turns, kills, options.seed, **about))
     print(f"{options.platform}, {time.monotonic() - begun:.0f} s\n{tally.report()}")
     sys.exit(bool(tally.faults()))
 

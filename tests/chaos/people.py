@@ -45,7 +45,12 @@ class Tally(msgspec.Struct):
     uncertain: int = 0
     """Deliveries of unknown fate, which the log says."""
     connections: int = 0
+    """Most at a time."""
+    fail_over_seconds: float | None = None
+    """Time from the death of a replica that held the account until another took a message."""
 
+    connections_beside: int = 0
+    """Connections beside the one."""
     unanswered: int = 0
     answered_twice: int = 0
     out_of_order: int = 0
@@ -59,7 +64,8 @@ class Tally(msgspec.Struct):
 
     def faults(self) -> int:
         return sum(
-            getattr(self, name) for name in self.__struct_fields__[self.__struct_fields__.index("unanswered") : -1]
+            getattr(self, name)
+            for name in self.__struct_fields__[self.__struct_fields__.index("connections_beside") : -1]
         )
 
     def report(self) -> str:
@@ -133,7 +139,7 @@ class Fates:
         last = await self._running.log.last()
         async for record in self._running.log.between(self._seq, last):
             self._take(record.aggregate.id, record.seq, record.event)
-        self._seq = last
+            self._seq = record.seq
 
     def _take(self, conversation: str, seq: int, event: Any) -> None:
         match event:
@@ -219,11 +225,13 @@ class Talk:
             await self._town.say(self.person, self._dice.choice(_TYPED[label]))
         else:
             until = anyio.current_time() + ANSWER_SECONDS
-            while anyio.current_time() < until and self._town.has_button(self.person, number.text, label):
+
+            def over() -> bool:
+                return settled() or not self._town.has_button(self.person, number.text, label)
+
+            while anyio.current_time() < until and not over():
                 await self._town.press(self.person, number.text, label)
-                await self._until(
-                    lambda: settled() or not self._town.has_button(self.person, number.text, label), AGAIN_SECONDS
-                )
+                await self._until(over, AGAIN_SECONDS)
 
     def _asks(self, number: Number) -> bool:
         return any("May I do this?" in text and number.text in text for text in self._town.answers(self.person))

@@ -19,3 +19,9 @@ async def test_every_message_is_answered_once(tmp_path: Path, platform: str) -> 
     assert tally.messages == 8
     assert tally.kills
     assert tally.connections == 1
+
+
+async def test_two_replicas_have_one_connection(tmp_path: Path) -> None:
+    tally = await storm(tmp_path, TOWNS["dingtalk"](), people=4, turns=2, kills=2, seed=8, servers=2)
+    assert tally.faults() == 0, tally.report()
+    assert tally.fail_over_seconds is not None, "the other replica has taken over"
