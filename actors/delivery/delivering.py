@@ -61,6 +61,8 @@ LONGEST_SECONDS = 24 * 3600.0
 """Time for which a platform may be out of reach before a plan is given up: those after it wait as long."""
 TURN_SECONDS = 600.0
 """Time after which a handler leaves the rest to the next."""
+GROWN = ("answer", "question")
+"""Purposes of plans that end a run, whose answer may have grown in a draft."""
 IN_THREAD = 2000
 """Characters from which on splitting a text would hold up other conversations."""
 TIMER = "delivery"
@@ -445,7 +447,7 @@ class Delivery(Actor[DeliveryPlanned]):
     async def _draft_of(self, job: _Job) -> Draft | None:
         """Returns the draft in which the answer has grown, now ours; None if there is none."""
         own, key = job.own, f"{job.id}/draft"
-        if not own.draft_known and job.event.purpose == "answer" and not job.event.replaces:
+        if not own.draft_known and job.event.purpose in GROWN and not job.event.replaces:
             draft = await self._lives.take(job.id)
             message, findable = job.plan.draft, self._platform.traits.answers_can_be_found
             if draft is None and not message and findable and not self._lives.are_known(job.id):
