@@ -109,7 +109,7 @@ def answering(messages: Sequence[dict[str, Any]]) -> Turn:
         return Turn(text="I have read it.", delay_ms=4)
     last = asked[-1]
     if messages[-1]["role"] == "user" and f"approve {last.text}" in contents[-1]:
-        args = {"description": f"Look for {last.text}", "path": "/mnt/user-data/uploads"}
+        args = {"description": f"Look for {last.text}", "path": "/mnt/user-data/outputs"}
         return Turn(text="", tool_calls=(ToolCall(APPROVED, args),))
     return Turn(text=last.answer, delay_ms=4)
 
