@@ -25,6 +25,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from actors import delivery
+from actors.chat.access import Gate
 from core.bus import rpc
 from core.bus.connection import Endpoint, configured
 from core.chat import platforms
@@ -214,8 +215,8 @@ class Process:
         """Takes messages and delivers, until the credentials are dead."""
         chats = Chats(self._system.log)
         inbox = Inbox(self._name, chats, replies_are_topics=platform.traits.replies_are_topics)
-        links = Links(self._home, self._source.current)
-        hosted = delivery.actors(self._name, platform, self._system, self._home, links.link)
+        links, gate = Links(self._home, self._source.current), Gate(self._name, self._source, self._system.log)
+        hosted = delivery.actors(self._name, platform, self._system, self._home, gate.admits, links.link)
         async with anyio.create_task_group() as tasks:
             await tasks.start(partial(self._system.serve, hosted, alone=False))
             failures = 0

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from actors.chat import commands, questions
-from actors.chat.access import addressed, admitted
+from actors.chat.access import judged
 from actors.chat.answers import FAILED, plan_id
 from actors.chat.commands import Command
 from actors.chat.files import Files
@@ -22,7 +22,6 @@ from actors.chat.questions import Question
 from actors.chat.session import NoAgent, Setup, setup_of
 from actors.chat.turns import Message, Turn
 from core.channel import USER
-from core.chat import platforms
 from core.chat.account import platform_of
 from core.chat.connections import Connections
 from core.chat.facts import KIND, TARGET, Button, ChatBegun, ChatRouted, DeliveryPlanned, Target
@@ -152,21 +151,17 @@ class Router:
             original = call.state.heard[event.message]
             if original.outcome != "ignored":
                 return await self._end(call, "ignored", reason="an edit of a message that was taken")
-        verdict = addressed(event, call.state, call.settings)
-        if verdict.outcome:
-            return await self._end(call, verdict.outcome, reason=verdict.reason)
         connection = (await self._connections.state()).of_person(call.account, event.sender)
-        connections = call.config.channel_connections
-        if connections.enabled and connection is not None:
+        if call.config.channel_connections.enabled and connection is not None:
             call = call._replace(user=connection.user, connected=True)
-        traits = platforms.traits(platform, call.config)
-        verdict = admitted(event, call.settings, open_to_the_world=traits.open_to_the_world, connected=call.connected)
-        if verdict.outcome == "refused":
-            return await self._refuse(call, verdict.reason)
-        if verdict.outcome:
-            return await self._end(call, verdict.outcome, reason=verdict.reason)
-        if connections.enabled and connections.require_bound_identity and not call.connected:
-            return await self._end(call, "refused", call.says(NOT_CONNECTED), reason="not connected")
+        verdict = judged(event, call.state, call.config, call.account, connection)
+        match verdict.outcome:
+            case "refused":
+                return await self._refuse(call, verdict.reason)
+            case "unconnected":
+                return await self._end(call, "refused", call.says(NOT_CONNECTED), reason=verdict.reason)
+            case "ignored":
+                return await self._end(call, "ignored", reason=verdict.reason)
         if event.choice is not None:
             return await self._chosen(call)
         if command is not None:
