@@ -40,16 +40,28 @@ AT_ONCE = 40
 LEASE_SECONDS = 6.0
 PAUSES, DISTURBANCES = (3.0, 10.0), (0.2, 1.5)
 """Seconds between kills, and between faults of the platform."""
+RECOVERED = 0.8
+"""Part of the kills that come after the account is connected."""
 
 
 class Reaper:
     """Kills the account's process, the server and nats-server, and brings back what nobody else does."""
 
-    def __init__(self, servers: Sequence[Server], nats: embedded.Server, dice: random.Random, tally: Tally) -> None:
-        self._servers, self._nats, self._dice, self._tally = servers, nats, dice, tally
+    def __init__(
+        self, town: Town, servers: Sequence[Server], nats: embedded.Server, dice: random.Random, tally: Tally
+    ) -> None:
+        self._town, self._servers, self._nats, self._dice, self._tally = town, servers, nats, dice, tally
 
     async def reap(self, kills: int) -> None:
+        """Kills, mostly when the account is connected again: else a slow machine would see nothing but starts."""
+
+        async def connected() -> bool:
+            return self._town.connected()
+
         for _ in range(kills):
+            if self._dice.random() < RECOVERED:
+                with suppress(TimeoutError):
+                    await wait_for(connected, 60.0, every=0.1)
             await asyncio.sleep(self._dice.uniform(*PAUSES))
             what = self._dice.choices(("account", "server", "nats"), (6, 3, 1))[0]
             match what:
@@ -143,7 +155,7 @@ async def storm(
             telling = tasks.create_task(tell())
             looking = tasks.create_task(look())
             disturbing = tasks.create_task(disturb())
-            reaping = tasks.create_task(Reaper(mortals, nats, dice, tally).reap(kills))
+            reaping = tasks.create_task(Reaper(town, mortals, nats, dice, tally).reap(kills))
             await asyncio.wait([tasks.create_task(one(talk)) for talk in talks])
             disturbing.cancel()
             reaping.cancel()

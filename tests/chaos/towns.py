@@ -50,6 +50,8 @@ class Town(Protocol):
         """Returns what no client should have done, and what was lost."""
         ...
 
+    def connected(self) -> bool: ...
+
     def connections(self) -> int:
         """Returns the most connections at a time."""
         ...
@@ -94,6 +96,9 @@ class Slack:
 
     def problems(self) -> Sequence[str]:
         return [*self.server.problems, *(f"abandoned {envelope.id}" for envelope in self.server.abandoned)]
+
+    def connected(self) -> bool:
+        return bool(self.server.sockets)
 
     def connections(self) -> int:
         return self.server.most_sockets
@@ -143,6 +148,9 @@ class Telegram:
 
     def problems(self) -> Sequence[str]:
         return self.server.violations
+
+    def connected(self) -> bool:
+        return self.server.pollers > 0
 
     def connections(self) -> int:
         return self.server.most_pollers
@@ -198,6 +206,9 @@ class Feishu:
     def problems(self) -> Sequence[str]:
         return [f"given up {event}" for event in self.server.lost]
 
+    def connected(self) -> bool:
+        return bool(self.server.sockets)
+
     def connections(self) -> int:
         return self.server.most_sockets
 
@@ -250,6 +261,9 @@ class DingTalk:
 
     def problems(self) -> Sequence[str]:
         return self.server.violations  # a process that was killed does not know how long it was to wait
+
+    def connected(self) -> bool:
+        return bool(self.server.sockets)
 
     def connections(self) -> int:
         return self.server.peak
