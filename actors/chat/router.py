@@ -404,9 +404,9 @@ class Router:
             case "bootstrap":
                 text = command.text or BOOTSTRAP
                 return await self._run(call, text, context={"is_bootstrap": True}, outcome="command")
-        await self._end(call, "command", call.says(await self._told(call, command.name)))
+        await self._end(call, "command", call.says(await self._reply(call, command.name)))
 
-    async def _told(self, call: Call, name: str) -> str:
+    async def _reply(self, call: Call, name: str) -> str:
         """Returns the answer to a command that changes nothing."""
         match name:
             case "status":
