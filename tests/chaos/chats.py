@@ -52,7 +52,7 @@ class Reaper:
     ) -> None:
         self._town, self._servers, self._nats, self._dice, self._tally = town, servers, nats, dice, tally
 
-    async def reap(self, kills: int) -> None:
+    async def reap(self, kills: int, pauses: tuple[float, float]) -> None:
         """Kills, mostly when the account is connected again: else a slow machine would see nothing but starts."""
 
         async def connected() -> bool:
@@ -62,7 +62,7 @@ class Reaper:
             if self._dice.random() < RECOVERED:
                 with suppress(TimeoutError):
                     await wait_for(connected, 60.0, every=0.1)
-            await asyncio.sleep(self._dice.uniform(*PAUSES))
+            await asyncio.sleep(self._dice.uniform(*pauses))
             what = self._dice.choices(("account", "server", "nats"), (6, 3, 1))[0]
             match what:
                 case "account":
@@ -121,9 +121,19 @@ async def place(
 
 
 async def storm(
-    path: Path, town: Town, people: int, turns: int, kills: int, seed: int, *, servers: int = 1, watch: bool = False
+    path: Path,
+    town: Town,
+    people: int,
+    turns: int,
+    kills: int,
+    seed: int,
+    *,
+    servers: int = 1,
+    pauses: tuple[float, float] = PAUSES,
+    watch: bool = False,
 ) -> Tally:
-    """`servers`: replicas, each with a process for the account. `watch`: print the progress."""
+    """`servers`: replicas, each with a process for the account. `pauses`: seconds between kills. `watch`: print the
+    progress."""
     dice, tally = random.Random(seed), Tally()
     async with place(path, town, servers) as (mortals, nats, running):
         fates, room = Fates(running), asyncio.Semaphore(AT_ONCE)
@@ -155,7 +165,7 @@ async def storm(
             telling = tasks.create_task(tell())
             looking = tasks.create_task(look())
             disturbing = tasks.create_task(disturb())
-            reaping = tasks.create_task(Reaper(town, mortals, nats, dice, tally).reap(kills))
+            reaping = tasks.create_task(Reaper(town, mortals, nats, dice, tally).reap(kills, pauses))
             await asyncio.wait([tasks.create_task(one(talk)) for talk in talks])
             disturbing.cancel()
             reaping.cancel()
