@@ -140,11 +140,13 @@ class Telegram:
 
     def disturb(self, dice: random.Random) -> None:
         faults, calls = self.server.faults, ("sendMessage", "editMessageText", "sendMessageDraft", "getUpdates")
-        _one(
-            dice,
-            lambda: faults.add(dice.choice(calls), dice.choice(("drop", "lose", "status", "html", "flood"))),
-            lambda: setattr(faults, "duplicates", not faults.duplicates),
-        )
+
+        def fail() -> None:
+            method, kind = dice.choice(calls), dice.choice(("drop", "lose", "status", "html", "flood"))
+            if not faults.waits(method):  # else they pile up while the client waits after each
+                faults.add(method, kind)
+
+        _one(dice, fail, lambda: setattr(faults, "duplicates", not faults.duplicates))
 
     def problems(self) -> Sequence[str]:
         return self.server.violations

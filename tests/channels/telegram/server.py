@@ -147,6 +147,10 @@ class Faults:
     def clear(self) -> None:
         self._faults.clear()
 
+    def waits(self, method: str) -> bool:
+        """Tells whether a fault waits for a call of a method."""
+        return any(fault.times and fault.method in (method, "*") for fault in self._faults)
+
     def take(self, method: str, parameters: Json) -> Fault | None:
         for fault in self._faults:
             if fault.times and fault.method in (method, "*"):
