@@ -142,9 +142,9 @@ class Telegram:
         faults, calls = self.server.faults, ("sendMessage", "editMessageText", "sendMessageDraft", "getUpdates")
 
         def fail() -> None:
-            method, kind = dice.choice(calls), dice.choice(("drop", "lose", "status", "html", "flood"))
+            method = dice.choice(calls)
             if not faults.waits(method):  # else they pile up while the client waits after each
-                faults.add(method, kind)
+                faults.add(method, dice.choice(("drop", "lose", "status", "html", "flood")))
 
         _one(dice, fail, lambda: setattr(faults, "duplicates", not faults.duplicates))
 
