@@ -1,14 +1,15 @@
 """The processes of chat accounts, as children of a server: started, restarted, ended with it.
 
-Each enabled account has one child (`sika channel … --supervised`). The address of NATS and its token go through the
-child's standard input, which stays open: its end tells the child that the server is gone, also after `kill -9`. What
-the child writes is logged.
+Each enabled account has one child (`sika channel … --supervised <holder>`). The address of NATS and its token go
+through the child's standard input, which stays open: its end tells the child that the server is gone, also after
+`kill -9`. What the child writes is logged. When a child is dead, its lease is freed for the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
@@ -21,10 +22,11 @@ import structlog
 
 from actors.accounts import Link
 from core.bus.connection import Endpoint
-from core.chat import platforms
+from core.chat import lease, platforms
 from core.chat.account import AGGREGATE, Accounts
 from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable
+from core.runtime.system import worker_name
 
 log = structlog.get_logger("sika.accounts")
 
@@ -38,6 +40,8 @@ LOOK_SECONDS = 1.0
 """Interval at which the configuration is looked at."""
 LINE_BYTES = 8192
 """Limit of a line of a child that is logged."""
+FREE_SECONDS = 2.0
+"""Timeout of freeing a dead child's lease; then the next child waits until it has run out."""
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 
@@ -123,9 +127,18 @@ class Supervisor:
     async def _child(self, name: str) -> int:
         """Runs one child to its end. Returns its exit code."""
         platform, _, account = name.partition("-")
-        command = ["channel", platform, *(["--account", account] if account else []), *self._options, "--supervised"]
+        holder = f"{worker_name()}-{secrets.token_hex(6)}"
+        command = ["channel", platform, *(["--account", account] if account else []), *self._options]
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "actors", *command),  # nothing of the working directory is imported for ours
+            *(
+                sys.executable,
+                "-P",
+                "-m",
+                "actors",
+                *command,
+                "--supervised",
+                holder,
+            ),  # nothing of the working directory is imported for ours
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -151,6 +164,16 @@ class Supervisor:
                     log.warning("process of an account killed: it did not end in time", account=name, pid=child.pid)
                     child.kill()
                     await child.wait()
+                await self._free(name, holder)
+
+    async def _free(self, name: str, holder: str) -> None:
+        """Frees the lease of a child that is dead."""
+        with anyio.move_on_after(FREE_SECONDS):
+            try:
+                if await lease.free(self._accounts.log.bus, name, holder):
+                    log.info("lease of a dead process freed", account=name)
+            except Unavailable as error:
+                log.info("lease of a dead process left to run out", account=name, reason=str(error))
 
 
 def _pass_on(line: str, account: str) -> None:

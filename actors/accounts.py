@@ -25,6 +25,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from actors import delivery
+from actors.chat.access import Gate
 from core.bus import rpc
 from core.bus.connection import Endpoint, configured
 from core.chat import platforms
@@ -71,8 +72,9 @@ class Link(msgspec.Struct, frozen=True):
     token: str = ""
 
 
-async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint) -> None:
-    """Serves an account, standing by for as long as another process does. Runs until cancelled.
+async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint, holder: str = "") -> None:
+    """Serves an account, standing by for as long as another process does. Runs until cancelled. `holder`:
+    the name under which the server that started this process knows it.
 
     Raises `Invalid` if the account is not configured, `Refused` if it is not enabled, `OwnershipLost` if another
     process has taken it.
@@ -88,7 +90,7 @@ async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint)
         ):
             accounts = Accounts(running.log, source.current, Seal(home))
             await enabled(accounts, name)
-            lease = Lease(running.bus, name, running.name, seconds)
+            lease = Lease(running.bus, name, holder or running.name, seconds)
             await lease.take()
             log.info("account is served by this process")
             try:
@@ -213,8 +215,8 @@ class Process:
         """Takes messages and delivers, until the credentials are dead."""
         chats = Chats(self._system.log)
         inbox = Inbox(self._name, chats, replies_are_topics=platform.traits.replies_are_topics)
-        links = Links(self._home, self._source.current)
-        hosted = delivery.actors(self._name, platform, self._system, self._home, links.link)
+        links, gate = Links(self._home, self._source.current), Gate(self._name, self._source, self._system.log)
+        hosted = delivery.actors(self._name, platform, self._system, self._home, gate.admits, links.link)
         async with anyio.create_task_group() as tasks:
             await tasks.start(partial(self._system.serve, hosted, alone=False))
             failures = 0

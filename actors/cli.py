@@ -192,7 +192,7 @@ def parser() -> argparse.ArgumentParser:
     channel = add("channel", _channel, "serve an account of a chat platform; `sika serve` starts these itself")
     channel.add_argument("platform", help="slack, telegram, feishu or dingtalk")
     channel.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
-    channel.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
+    channel.add_argument("--supervised", metavar="HOLDER", default="", help=argparse.SUPPRESS)
 
     channels = add("channels", _channels, "the accounts of chat platforms: their state, and what they do")
     channels.add_argument("--json", action="store_true")
@@ -878,7 +878,7 @@ async def _channel(arguments: argparse.Namespace) -> int:
         else:
             endpoint = accounts.endpoint(folder, source.current(), arguments.nats)
         _on_signals(serving, accounts.STOP_SECONDS)
-        await accounts.serve(name, folder, source, endpoint)
+        await accounts.serve(name, folder, source, endpoint, arguments.supervised)
     _end_within(LEAVE_SECONDS, OK, "threads do not end")
     return OK
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -164,7 +164,7 @@ class Desk:
         await self._intake.cancel(thread, run.id, actor=self._channel)
         return True
 
-    async def follow(self, receipt: Receipt) -> AsyncIterator[str]:
+    async def follow(self, receipt: Receipt) -> AsyncGenerator[str]:
         """Yields the text of the answer as far as it has come, again and again, until the run has ended. The last one
         may be unfinished: `deliver` has the whole.
         """
@@ -174,6 +174,8 @@ class Desk:
             answer = Growing(receipt.run, state)
             if answer.is_whole():
                 return
+            if answer.run.status == "running":
+                follower.recall(receipt.run)  # what was said before it was heard
             async with aclosing(follower.since(state.seq, lambda: [answer.run])) as batches:
                 async for batch in batches:
                     if answer.take(batch):
@@ -235,7 +237,7 @@ def reply_of(end: Record, run: Run, state: ThreadState) -> Reply:
         raise NotFound(f"Run {run.id} was not asked for in a conversation")
     values = state.values_at(end_of(state, run))
     messages = values.get("messages", ())
-    paused = state.paused.interrupts if state.paused is not None and run.ended_seq == end.seq else ()
+    paused = state.paused.interrupts if state.paused is not None and state.paused == end.event else ()
     return Reply(
         conversation=run.request.origin.conversation,
         thread=end.aggregate.id,

@@ -4,19 +4,55 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from core.chat import platforms
+from core.chat.account import platform_of
+from core.chat.connections import Connection, Connections
 from core.chat.facts import ChatReceived
 from core.chat.state import Conversation
 from core.config.channels import AccountSettings
+from core.config.load import Config, ConfigSource
+from core.log.store import EventLog
 
 
 class Verdict(NamedTuple):
-    """`outcome`: empty if the message is to be answered, else `ignored`, or `refused`: the person is told so."""
+    """`outcome`: empty if the message is to be answered, else `ignored`, `refused`: the person is told so, or
+    `unconnected`: they must connect first."""
 
     outcome: str = ""
     reason: str = ""
 
 
 ADMITTED = Verdict()
+
+
+def judged(
+    event: ChatReceived, state: Conversation, config: Config, account: str, connection: Connection | None
+) -> Verdict:
+    """Tells whether a message is meant for the agent, and its sender may talk to it. `connection`: the sender's."""
+    settings, connections = config.channels.account(account) or AccountSettings(), config.channel_connections
+    verdict = addressed(event, state, settings)
+    if verdict.outcome:
+        return verdict
+    connected = connections.enabled and connection is not None
+    traits = platforms.traits(platform_of(account), config)
+    verdict = admitted(event, settings, open_to_the_world=traits.open_to_the_world, connected=connected)
+    if not verdict.outcome and connections.enabled and connections.require_bound_identity and not connected:
+        return Verdict("unconnected", "not connected")
+    return verdict
+
+
+class Gate:
+    """The same for one account, where its messages arrive: files of people who may not talk are not fetched."""
+
+    def __init__(self, account: str, config: ConfigSource, log: EventLog) -> None:
+        self._account = account
+        self._config = config
+        self._connections = Connections(log, actor=account)
+
+    async def admits(self, event: ChatReceived, state: Conversation) -> bool:
+        """Raises `Unavailable`."""
+        connection = (await self._connections.state()).of_person(self._account, event.sender)
+        return not judged(event, state, self._config.current(), self._account, connection).outcome
 
 
 def addressed(event: ChatReceived, state: Conversation, settings: AccountSettings) -> Verdict:

@@ -1,13 +1,15 @@
 """The conversations on chat platforms: messages become runs or are answered at once, and the ends of runs answers.
 
 Reading order: `turns.py` (messages that are answered together) → `router.py` (what becomes of a turn) → what it asks:
-`access.py`, `session.py`, `commands.py`, `questions.py`, `files.py` → `answers.py` (what is said at the end of a run).
+`access.py`, `place.py`, `session.py`, `commands.py`, `questions.py`, `files.py` → `answers.py` (what is said at the end
+of a run).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +87,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     async def _work(self, aggregate: Aggregate, ctx: Context) -> None:
         """Routes the messages of a conversation, up to the first turn that must wait."""
         account, held = account_of(aggregate.id), False
-        for turn in turns_of(await self._unrouted(aggregate)):
+        for turn in turns_of(await self._unrouted(aggregate), partial(_is_chat, account)):
             if held and not _at_once(turn, account):
                 continue
             ready = turn.ready_at()
@@ -196,6 +198,11 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         state = await self._chats.load(conversation)
         shown = [await planned(self._log, conversation, plan) for plan in state.plans.values() if plan.question in of]
         return [replacing(plan, line) for plan in shown if plan is not None]
+
+
+def _is_chat(account: str, event: ChatReceived) -> bool:
+    """Tells whether a message is words for the agent, and no command, button or edit."""
+    return event.choice is None and not event.edited and parsed(event.text, platform_of(account)) is None
 
 
 def _at_once(turn: Turn, account: str) -> bool:

@@ -85,7 +85,7 @@ def _asking(question: Question, run: Run, first: DeliveryPlanned) -> DeliveryPla
 
 def _questions(end: Record, run: Run, state: ThreadState) -> list[Question]:
     """Returns the questions that a run ended with, unless the conversation has gone on since."""
-    if state.paused is not None and run.ended_seq == end.seq:
+    if state.paused is not None and state.paused == end.event:  # else it is a later run that waits for a person
         return pending(state)
     if run.status != "success":
         return []

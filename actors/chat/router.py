@@ -14,15 +14,15 @@ import msgspec
 import structlog
 
 from actors.chat import commands, questions
-from actors.chat.access import addressed, admitted
+from actors.chat.access import judged
 from actors.chat.answers import FAILED, plan_id
 from actors.chat.commands import Command
 from actors.chat.files import Files
+from actors.chat.place import Place, at_work, forgotten, last_question, queue, status
 from actors.chat.questions import Question
 from actors.chat.session import NoAgent, Setup, setup_of
 from actors.chat.turns import Message, Turn
 from core.channel import USER
-from core.chat import platforms
 from core.chat.account import platform_of
 from core.chat.connections import Connections
 from core.chat.facts import KIND, TARGET, Button, ChatBegun, ChatRouted, DeliveryPlanned, Target
@@ -30,14 +30,14 @@ from core.chat.state import Chats, Conversation, Plan
 from core.config.channels import AccountSettings
 from core.config.load import Config, ConfigSource
 from core.errors import Conflict, Refused, Unavailable
-from core.events import Aggregate, Event, GoalSet, Json, Origin, RunRequested, StatePatched, Wanted, thread
+from core.events import Aggregate, Event, GoalSet, Json, Origin, RunRequested, Wanted, thread
 from core.ids import now
 from core.log.store import EventLog
 from core.memory.facts import Memories
-from core.thread import approvals, turns
+from core.thread import approvals
 from core.thread.commands import Commands
 from core.thread.intake import Intake
-from core.thread.state import REMOVE_ALL, Run, ThreadState
+from core.thread.state import ThreadState
 from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.chat")
@@ -104,13 +104,6 @@ class Call(NamedTuple):
         )
 
 
-class Place(NamedTuple):
-    """A thread and its state."""
-
-    id: str
-    state: ThreadState
-
-
 class Router:
     """Decides on turns. `chats`: the conversations."""
 
@@ -152,21 +145,17 @@ class Router:
             original = call.state.heard[event.message]
             if original.outcome != "ignored":
                 return await self._end(call, "ignored", reason="an edit of a message that was taken")
-        verdict = addressed(event, call.state, call.settings)
-        if verdict.outcome:
-            return await self._end(call, verdict.outcome, reason=verdict.reason)
         connection = (await self._connections.state()).of_person(call.account, event.sender)
-        connections = call.config.channel_connections
-        if connections.enabled and connection is not None:
+        if call.config.channel_connections.enabled and connection is not None:
             call = call._replace(user=connection.user, connected=True)
-        traits = platforms.traits(platform, call.config)
-        verdict = admitted(event, call.settings, open_to_the_world=traits.open_to_the_world, connected=call.connected)
-        if verdict.outcome == "refused":
-            return await self._refuse(call, verdict.reason)
-        if verdict.outcome:
-            return await self._end(call, verdict.outcome, reason=verdict.reason)
-        if connections.enabled and connections.require_bound_identity and not call.connected:
-            return await self._end(call, "refused", call.says(NOT_CONNECTED), reason="not connected")
+        verdict = judged(event, call.state, call.config, call.account, connection)
+        match verdict.outcome:
+            case "refused":
+                return await self._refuse(call, verdict.reason)
+            case "unconnected":
+                return await self._end(call, "refused", call.says(NOT_CONNECTED), reason=verdict.reason)
+            case "ignored":
+                return await self._end(call, "ignored", reason=verdict.reason)
         if event.choice is not None:
             return await self._chosen(call)
         if command is not None:
@@ -411,15 +400,15 @@ class Router:
             case "bootstrap":
                 text = command.text or BOOTSTRAP
                 return await self._run(call, text, context={"is_bootstrap": True}, outcome="command")
-        await self._end(call, "command", call.says(await self._told(call, command.name)))
+        await self._end(call, "command", call.says(await self._reply(call, command.name)))
 
-    async def _told(self, call: Call, name: str) -> str:
+    async def _reply(self, call: Call, name: str) -> str:
         """Returns the answer to a command that changes nothing."""
         match name:
             case "status":
-                return _status(await self._current(call))
+                return status(await self._current(call))
             case "queue":
-                return _queue(await self._current(call))
+                return queue(await self._current(call))
             case "models":
                 names = [model.display_name or model.name for model in call.config.models]
                 return "\n".join(["Models:", *(f"- {name}" for name in names)]) if names else "There is no model."
@@ -452,7 +441,7 @@ class Router:
         if place and run not in place.state.runs:
             if any(place.state.runs.open()):
                 return await self._end(call, "refused", call.says(BUSY, "busy"), reason="busy")
-            start = _last_question(place)
+            start = last_question(place)
             if start is None:
                 return await self._end(call, "command", call.says(NOTHING_TO_RETRY))
             request = self._request(call, self._setup(call), {})
@@ -471,10 +460,10 @@ class Router:
         if not any(record.head.cause == cause for record in after):
             if any(place.state.runs.open()):
                 return await self._end(call, "refused", call.says(BUSY, "busy"), reason="busy")
-            if _last_question(place) is None:
+            if last_question(place) is None:
                 return await self._end(call, "command", call.says(NOTHING_TO_UNDO))
             await self._threads.decide(
-                place.id, lambda state: _forgotten(Place(place.id, state)), actor=ACTOR, cause=cause
+                place.id, lambda state: forgotten(Place(place.id, state)), actor=ACTOR, cause=cause
             )
         await self._end(call, "command", *await self._close(call, place), call.says(UNDONE))
 
@@ -578,69 +567,3 @@ def _plan_of(state: Conversation, question: Question) -> str | None:
 def _may_decide(call: Call, asked: DeliveryPlanned) -> bool:
     """Tells whether a person is the one who was asked, or connected as the user whose thread it is."""
     return asked.target.sender in ("", call.first.event.sender) or (call.connected and call.user == asked.user)
-
-
-def at_work(state: ThreadState, known: Conversation, seq: int) -> Run | None:
-    """Returns the run that was at work when a message was written (`seq`), else the oldest one that waited. The answer
-    is the same at any later time."""
-    earlier = {heard.run for heard in known.heard.values() if heard.seq < seq}
-    runs = [
-        run
-        for run in state.runs.values()
-        if (run.requested_seq < seq or run.id in earlier) and (run.ended_seq is None or run.ended_seq > seq)
-    ]
-    begun = [run for run in runs if run.started_seq is not None and run.started_seq < seq]
-    return next(iter(begun or runs), None)
-
-
-def _last_question(place: Place) -> tuple[int, Json] | None:
-    """Returns the checkpoint before the last question, and the input that asks it again. Raises `Refused` while a run
-    is at work."""
-    state = place.state
-    turns.at_rest(place.id, state)
-    if not state.messages:
-        return None
-    first = state.messages[turns.turn_of(state.messages, len(state.messages) - 1)[0]]
-    if first.get("type") != "human":
-        return None
-    question = turns.question(state, first)
-    return turns.before(state, question, question)
-
-
-def _forgotten(place: Place) -> list[Event]:
-    """Returns what takes the last question and its answer from a thread."""
-    start = _last_question(place)
-    if start is None:
-        return []
-    base, input_ = start
-    ids = {message.get("id") for message in input_.get("messages", ())}
-    before = place.state.values_at(place.state.commit_at(base)).get("messages", ())
-    if any(message.get("id") in ids for message in before):  # the first question has no checkpoint before it
-        return [StatePatched(values={"messages": [{"type": "remove", "id": REMOVE_ALL}]})]
-    return [StatePatched(values={"messages": []}, base=base)]
-
-
-def _status(place: Place | None) -> str:
-    if place is None:
-        return "There is no conversation yet."
-    state = place.state
-    words = {"busy": "at work", "interrupted": "waits for your decision", "error": "the last answer failed"}
-    waiting = len(state.queued) - (0 if state.active else 1)
-    lines = [f"Conversation `{place.id}`: {words.get(state.status, 'idle')}."]
-    lines += [f"Messages in the queue: {waiting}."] if waiting > 0 else []
-    return "\n".join(lines)
-
-
-def _queue(place: Place | None) -> str:
-    queued = place.state.queued if place else []
-    if place and place.state.active is None:
-        queued = queued[1:]  # the first is about to begin
-    if not queued:
-        return "No message is waiting."
-    return "\n".join(["Waiting:", *(f"{number}. {_beginning(run)}" for number, run in enumerate(queued, 1))])
-
-
-def _beginning(run: Run) -> str:
-    messages = (run.request.input or {}).get("messages") or [{}]
-    text = " ".join(str(messages[-1].get("content", "")).split())
-    return text if len(text) <= 80 else f"{text[:80]}…"

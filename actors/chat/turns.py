@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from core.chat.facts import ChatReceived, Fetched
 
 TOGETHER = timedelta(seconds=1)
-"""Files of a person that arrive within this time are one turn (contract channels §7.5 has 0.75 s)."""
+"""Files of a person that arrive within this time are one turn (contract channels §7.5 has 0.75 s), and so is what they
+write after them."""
 FETCHING = timedelta(seconds=60)
 """The time after which a turn goes on without files that were not fetched."""
 
@@ -55,19 +56,22 @@ class Turn(NamedTuple):
         return max(together, self.first.at + FETCHING)
 
 
-def turns_of(messages: Iterable[Message]) -> list[Turn]:
-    """Returns the messages as turns: those of an album, and those with files that one person sent within `TOGETHER`."""
+def turns_of(messages: Iterable[Message], is_chat: Callable[[ChatReceived], bool]) -> list[Turn]:
+    """Returns the messages as turns: those of an album, and those with files that one person sent within `TOGETHER`,
+    with the words that follow. `is_chat`: tells words for the agent from commands."""
     turns: list[list[Message]] = []
     for message in messages:
-        if turns and _belongs(turns[-1][-1], message):
+        if turns and _belongs(turns[-1][-1], message, is_chat):
             turns[-1].append(message)
         else:
             turns.append([message])
     return [Turn(turn) for turn in turns]
 
 
-def _belongs(last: Message, message: Message) -> bool:
-    if last.event.sender != message.event.sender or not (last.has_files and message.has_files):
+def _belongs(last: Message, message: Message, is_chat: Callable[[ChatReceived], bool]) -> bool:
+    if last.event.sender != message.event.sender or not last.has_files:
+        return False
+    if not message.has_files and not is_chat(message.event):
         return False
     if message.event.album and message.event.album == last.event.album:
         return True

@@ -13,7 +13,7 @@ from typing import Any
 
 from actors.delivery.delivering import Delivery, Link
 from actors.delivery.drafts import Drafts, Lives
-from actors.delivery.fetcher import Fetcher
+from actors.delivery.fetcher import Admits, Fetcher
 from actors.delivery.outlet import Outlet
 from core.actor import Actor
 from core.chat.objects import Objects
@@ -22,14 +22,20 @@ from core.runtime.system import System
 
 
 def actors(
-    account: str, platform: Platform, system: System, home: Path, link: Link = lambda plan, artifact: None
+    account: str,
+    platform: Platform,
+    system: System,
+    home: Path,
+    admits: Admits,
+    link: Link = lambda plan, artifact: None,
 ) -> Sequence[Actor[Any]]:
     """Returns the actors of an account. They must be served before the platform is listened to: an actor that is new
-    begins with new events. `link`: for artifacts that are too large for the platform.
+    begins with new events. `admits`: whose files are fetched. `link`: for artifacts that are too large for the
+    platform.
     """
     outlet, lives = Outlet(account, platform, system.log), Lives()
     return [
         Delivery(outlet, lives, home, link),
         Drafts(outlet, lives, system),
-        Fetcher(outlet, Objects(system.bus)),
+        Fetcher(outlet, Objects(system.bus), admits),
     ]

@@ -61,6 +61,10 @@ LONGEST_SECONDS = 24 * 3600.0
 """Time for which a platform may be out of reach before a plan is given up: those after it wait as long."""
 TURN_SECONDS = 600.0
 """Time after which a handler leaves the rest to the next."""
+GROWN = ("answer", "question")
+"""Purposes of plans that end a run, whose answer may have grown in a draft."""
+IN_THREAD = 2000
+"""Characters from which on splitting a text would hold up other conversations."""
 TIMER = "delivery"
 NOT_SENT = "📎 `{name}` was not sent: {reason}."
 UNKNOWN = "⚠️ No answer came from the platform, so a part of the message above may be missing."
@@ -101,6 +105,8 @@ class _Progress:
     """`draft` is the plan's, or there is none."""
     anew: bool = False
     """The message that was to be changed is not there any more: the text is posted."""
+    texts: Sequence[str] | None = None
+    """The text of the plan in parts; None before it was split."""
     folder: tempfile.TemporaryDirectory[str] | None = None
     files: dict[int, Path | str] = field(default_factory=dict)
     """Copies of artifacts, or what is said instead, by part."""
@@ -111,7 +117,8 @@ class _Progress:
         return PAUSES[min(self.failures, len(PAUSES)) - 1]
 
     def close(self) -> None:
-        """Removes the copies; they are made again."""
+        """Removes copies of files and texts; they are made again."""
+        self.texts = None
         if self.folder is not None:
             self.folder.cleanup()
             self.folder = None
@@ -273,11 +280,7 @@ class Delivery(Actor[DeliveryPlanned]):
         if record is None or not isinstance(record.event, DeliveryPlanned):
             raise Ended("refused", "the plan is not in the log any more")
         event = record.event
-        try:
-            texts = list(self._platform.parts(event.text)) or ([""] if event.buttons else [])
-        except Exception as error:
-            log.exception("text cannot be split", account=self._outlet.account, plan=plan_id)
-            raise Ended("refused", f"the text cannot be split: {type(error).__name__}") from error
+        texts = own.texts = own.texts if own.texts is not None else await self._split(event)
         job = _Job(conversation, plan_id, plan, event, datetime.fromisoformat(record.at), texts, own)
         if plan.messages and job.parts != plan.parts:
             raise Ended("unknown", f"there are {job.parts} parts, and there were {plan.parts} when the first was sent")
@@ -286,6 +289,18 @@ class Delivery(Actor[DeliveryPlanned]):
         if not job.parts:
             raise Ended("refused", "there is nothing to say", silent=True)
         return job
+
+    async def _split(self, event: DeliveryPlanned) -> Sequence[str]:
+        """Returns the text of a plan in parts. Raises `Ended`."""
+        try:
+            if len(event.text) < IN_THREAD:
+                texts = self._platform.parts(event.text)
+            else:
+                texts = await asyncio.to_thread(self._platform.parts, event.text)
+        except Exception as error:
+            log.exception("text cannot be split", account=self._outlet.account, plan=event.plan)
+            raise Ended("refused", f"the text cannot be split: {type(error).__name__}") from error
+        return list(texts) or ([""] if event.buttons else [])
 
     async def _fail(self, conversation: str, plan_id: str, part: int, end: Ended) -> None:
         log.warning(
@@ -432,7 +447,7 @@ class Delivery(Actor[DeliveryPlanned]):
     async def _draft_of(self, job: _Job) -> Draft | None:
         """Returns the draft in which the answer has grown, now ours; None if there is none."""
         own, key = job.own, f"{job.id}/draft"
-        if not own.draft_known and job.event.purpose == "answer" and not job.event.replaces:
+        if not own.draft_known and job.event.purpose in GROWN and not job.event.replaces:
             draft = await self._lives.take(job.id)
             message, findable = job.plan.draft, self._platform.traits.answers_can_be_found
             if draft is None and not message and findable and not self._lives.are_known(job.id):

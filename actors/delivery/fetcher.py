@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -27,8 +27,13 @@ PATIENCE_SECONDS = 45.0
 """Time after which a file is not tried again: a message waits 60 s for its files."""
 PAUSES = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds after a failure before a file is tried again."""
+NOT_ADMITTED = "it was not fetched: its sender may not talk to the agent here"
 AT_ONCE = 4
 """Files of a message that are fetched at the same time."""
+
+
+Admits = Callable[[ChatReceived, Conversation], Awaitable[bool]]
+"""Tells whether a message is for the agent, and its sender may talk to it. Raises `Unavailable`."""
 
 
 class Fetcher(Actor[ChatReceived]):
@@ -37,25 +42,28 @@ class Fetcher(Actor[ChatReceived]):
     kind = KIND
     concurrency = 16
 
-    def __init__(self, outlet: Outlet, objects: Objects) -> None:
+    def __init__(self, outlet: Outlet, objects: Objects, admits: Admits) -> None:
         self.name = f"fetch-{outlet.account}"  # type: ignore[misc]  # one for each account
         self.only = (outlet.account,)  # type: ignore[misc]
         self._outlet = outlet
         self._objects = objects
+        self._admits = admits
 
     async def handle(self, event: ChatReceived, ctx: Context) -> None:
         key = key_of(event)
         if not event.attachments:
             return
-        known = (await ctx.load(self._outlet.chats)).heard.get(key)
+        state = await ctx.load(self._outlet.chats)
+        known = state.heard.get(key)
         if known is not None and (known.files is not None or known.outcome):
             return  # fetched before, or decided without its files: nobody waits for them
         files: list[Fetched | None] = [None] * len(event.attachments)
-        slots = anyio.CapacityLimiter(AT_ONCE)
+        slots, admitted = anyio.CapacityLimiter(AT_ONCE), await self._admits(event, state)
 
         async def one(index: int, attachment: Attachment) -> None:
             async with slots:
-                files[index] = await self._fetched(event, attachment, ctx)
+                refused = Fetched(attachment.name, error=NOT_ADMITTED)
+                files[index] = await self._fetched(event, attachment, ctx) if admitted else refused
 
         with ungrouped():
             async with anyio.create_task_group() as tasks:

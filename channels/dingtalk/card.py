@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -178,12 +179,21 @@ class Draft:
             except Invalid as error:  # so nobody sees it
                 self._cards.failed(error)
         if self._begun:
-            message = self._id
-            await self._cards.finish(message, content)
+            message = await self._finish(content, key)
         else:
             message = await self._post(self._target, content, key)
         await self._settle(self._target)
         return message
+
+    async def _finish(self, content: Content, key: str) -> str:
+        """Ends the card with an answer. Buttons need a card of their own, which comes after it."""
+        if content.buttons and self._cards.button_template:
+            with suppress(Rejected):
+                message = await self._cards.ask(self._target, content, key)
+                await self.drop()
+                return message
+        await self._cards.finish(self._id, content)
+        return self._id
 
     async def drop(self) -> None:
         """Ends the card as it is: a robot cannot take one back."""

@@ -29,7 +29,7 @@ WRONG_CREDENTIALS = frozenset((10003, 10012, 10013, 10014, 10015, 99991662))
 """The app is unknown, its secret is another one, or it is switched off."""
 WRONG_TOKEN = frozenset((99991661, 99991663, 99991664, 99991665, 99991668, 99991671, 99991677))
 TOO_FAST = frozenset((99991400, 11232, 230020))
-"""Of the app, of a chat, of one message's changes."""
+"""Limits of the app, of a chat, and of the changes of one message."""
 GONE = frozenset((230002, 230011, 230013, 230015, 230019, 230029, 230034, 230050, 230053, 230110, 231003, 232009))
 """The message was withdrawn or deleted, the chat dissolved, the person has left, blocked the bot or may not use it, or
 the bot is not in the chat any more."""
@@ -168,6 +168,8 @@ class Api:
         """Makes a request. The errors that it raises name neither token nor secret."""
         if self._session is None:
             self._session = aiohttp.ClientSession(trust_env=self._domain.host not in ("127.0.0.1", "localhost"))
+            # aiohttp would repeat a PUT whose answer was lost, with the number that the platform has seen then.
+            self._session._retry_connection = False
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         is_file = form is not None or path.rpartition("/resources/")[1] != ""
         timeout = aiohttp.ClientTimeout(total=FILE_SECONDS if is_file else CALL_SECONDS, sock_connect=10.0)

@@ -23,7 +23,7 @@ OUT_OF_SEQUENCE = 300317
 CLOSED = frozenset((200850, 300309))
 """The platform ends the growing of a card after ten minutes, and after a while without a change."""
 TOO_MANY_CHANGES = frozenset((230072, 230075))
-"""Of one message, by patches; or it is too old."""
+"""The message was patched too often, or is too old."""
 EPOCH = 1_767_225_600
 """2026-01-01: sequences count from here, as they are 32-bit numbers."""
 SEQUENCES_PER_SECOND = 5
@@ -78,7 +78,6 @@ class CardKit:
             except Refused as again:
                 if again.number != OUT_OF_SEQUENCE:
                     raise
-                # The client repeats a call whose answer was lost, and the platform has seen that number then.
                 raise FateUnknown(f"PUT {method}: out of sequence twice") from None
 
     def _next(self, card_id: str, step: int = 1) -> int:

@@ -34,10 +34,13 @@ PING_SECONDS = 10.0
 """Between pings. The SDK's 5 seconds take slow links for dead ones (S5)."""
 CONNECT_SECONDS = 20.0
 """Most time from the request for an address to Slack's `hello`."""
-STABLE_SECONDS = 60.0
+STABLE_SECONDS = 20.0
 """A connection that lasted as long resets the pauses."""
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 60.0
+LONGEST_BREAK = 4.0
+"""Longest pause after a connection that Slack had greeted: long ones are for what refuses connections, and an envelope
+is delivered four times only."""
 CUSTODY_SECONDS = 30.0
 """Most time for one attempt to take a message into custody."""
 LANES = 8
@@ -64,7 +67,8 @@ class Connection(SocketModeClient):
         self._url = url
         self._offer = offer
         self._report = report
-        self._greeted = False
+        self.greeted = False
+        """Slack has said hello: the connection works."""
         self._ended = anyio.Event()
         self.reason = ""
         self._heard_at = self._began = monotonic()
@@ -97,7 +101,7 @@ class Connection(SocketModeClient):
             return
         match frame.get("type"):
             case "hello":
-                self._greeted = True
+                self.greeted = True
                 self._report.connected()
             case "disconnect":
                 self.end(f"Slack: {frame.get('reason', 'disconnect')}")
@@ -117,7 +121,7 @@ class Connection(SocketModeClient):
                 self.end("the connection was lost")
             elif monotonic() - self._heard_at > 4 * self.ping_interval:
                 self.end("the connection is silent")
-            elif not self._greeted and monotonic() - self._began > CONNECT_SECONDS:
+            elif not self.greeted and monotonic() - self._began > CONNECT_SECONDS:
                 self.end("Slack did not say hello")
             with anyio.move_on_after(min(1.0, self.ping_interval)):
                 await self._ended.wait()
@@ -186,9 +190,10 @@ class Listener:
     async def _connect_for_ever(self) -> None:
         failures = 0
         while True:
-            began, wait = monotonic(), 0.0
+            began, wait, longest = monotonic(), 0.0, LONGEST_PAUSE
             try:
-                reason = await self._connection()
+                ended = await self._connection()
+                reason, longest = ended.reason, LONGEST_BREAK if ended.greeted else LONGEST_PAUSE
             except RateLimited as error:
                 reason, wait = str(error), error.seconds
             except Unavailable as error:
@@ -197,11 +202,11 @@ class Listener:
             self._report.disconnected(reason)
             log.info("disconnected from Slack", reason=reason)
             if failures:
-                wait = max(wait, min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (failures - 1)) * random.uniform(0.5, 1.0))
+                wait = max(wait, min(longest, FIRST_PAUSE * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0))
             await anyio.sleep(wait)
 
-    async def _connection(self) -> str:
-        """Connects, and returns the reason why the connection ended. Raises `CredentialsDead` and `Unavailable`."""
+    async def _connection(self) -> Connection:
+        """Connects, and returns the connection when it has ended. Raises `CredentialsDead` and `Unavailable`."""
         await self._authorise()
         url = await self._web.socket_url()
         connection = Connection(self._web, url, self._ping_seconds, self._offer, self._report)
@@ -209,7 +214,7 @@ class Listener:
             with anyio.fail_after(CONNECT_SECONDS):
                 await connection.connect()
             await connection.watch()
-            return connection.reason
+            return connection
         except TimeoutError:
             raise Unavailable(f"Socket Mode: no connection within {CONNECT_SECONDS:.0f} s") from None
         finally:

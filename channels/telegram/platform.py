@@ -50,7 +50,7 @@ class Timing(NamedTuple):
     """Seconds by which the answer may be late before the connection counts as dead."""
     first_pause: float = 1.0
     """The pause after the first failure; it doubles with each one that follows."""
-    longest_pause: float = 60.0
+    longest_pause: float = 15.0
     conflicts: int = 5
     """Conflicts in a row that are normal: Telegram holds the last poll of a process that ended (research §2.2)."""
     quiet: float = 60.0

@@ -12,6 +12,9 @@ renewal. So the holder's time is over before the other's, also if the holder was
 `held` compares clocks and asks nobody. The clock goes on while the machine is suspended
 (where the system has such a clock).
 
+A server knows when its own child is dead, and with it the child's connections: it frees the lease (`free`) by the name
+that it gave to the child. Then the next child does not wait.
+
 Rejected: wake-ups of the work queue as leases, as for runs: their extension is not acknowledged.
 """
 
@@ -128,6 +131,22 @@ class Lease:
         if stored is None or stored.seq == self._sequence or _decoded(stored.data).name != self._holder:
             return False
         return await self._store(stored.seq)
+
+
+async def free(bus: Bus, account: str, holder: str) -> bool:
+    """Ends the lease of a process that is certainly dead. Returns whether it held the account. Raises `Unavailable`."""
+    subject = bus.names.place(f"-account-{account}")
+    stored = await find(bus, "place", {"last_by_subj": subject})
+    if stored is None or (lease := _decoded(stored.data)).name != holder or not lease.seconds:
+        return False
+    content = msgspec.json.encode(Holder(holder, 0.0))
+    try:
+        await bus.store(subject, content, {"Nats-Expected-Last-Subject-Sequence": str(stored.seq)})
+    except ApiError as error:
+        if error.err_code not in WRONG_LAST_SEQUENCE:
+            raise
+        return False
+    return True
 
 
 def _decoded(data: bytes) -> Holder:

@@ -168,7 +168,8 @@ class Platform(Protocol):
         ...
 
     def parts(self, text: str) -> Sequence[str]:
-        """Splits Markdown into parts that each fit a message once rendered. Loses nothing; none for an empty text."""
+        """Splits Markdown into parts that each fit a message once rendered. Loses nothing; none for an empty text.
+        Called in threads, too."""
         ...
 
     def draft(self, target: Target, key: str, message: str = "") -> Draft:

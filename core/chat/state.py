@@ -91,9 +91,9 @@ def _after(state: Conversation, record: Record) -> Conversation:
         case ChatReceived() as event:
             return change(state, heard=_with(state.heard, key_of(event), Heard(record.seq, record.id)))
         case ChatFetched(message=message, files=files):
-            return change(state, heard=_told(state.heard, message, files=files))
+            return change(state, heard=_heard(state.heard, message, files=files))
         case ChatRouted(message=message, outcome=outcome, run_id=run):
-            heard = _told(state.heard, message, outcome=outcome, run=run)
+            heard = _heard(state.heard, message, outcome=outcome, run=run)
             waits = run and run not in state.plans  # it may have ended before this was written
             return change(state, heard=heard, runs=_with(state.runs, run, record.id) if waits else state.runs)
         case ChatBegun(thread=thread, user=user):
@@ -137,7 +137,7 @@ def _without(values: Mapping[str, V], key: str) -> Mapping[str, V]:
     return {name: value for name, value in values.items() if name != key} if key in values else values
 
 
-def _told(heard: Mapping[str, Heard], message: str, **changes: Any) -> Mapping[str, Heard]:
+def _heard(heard: Mapping[str, Heard], message: str, **changes: Any) -> Mapping[str, Heard]:
     """Returns the messages with changes to one, if it is remembered."""
     known = heard.get(message)
     return heard if known is None else {**heard, message: msgspec.structs.replace(known, **changes)}

@@ -53,7 +53,7 @@ async def there() -> AsyncIterator[Tower]:
 
 def configure(folder: Path, there: Tower, nats: dict[str, str], **channels: Any) -> None:
     bell = {"use": "tests.actors.accounts.bell", "enabled": True, "bot_token": "good-0123456789", "base_url": there.url}
-    sections = {"nats": nats, "runs": {"lease_seconds": 2}, "channels": {"bell": bell, **channels}}
+    sections = {"nats": nats, "runs": {"lease_seconds": 60}, "channels": {"bell": bell, **channels}}
     (folder / "draft").write_text(json.dumps(sections))
     (folder / "draft").rename(folder / "config.yaml")
 

@@ -16,193 +16,53 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
-from itertools import pairwise
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from core.bus import embedded
 from core.bus.connection import Endpoint
-from core.chat.facts import ChatReceived, DeliveryFailed, DeliveryPlanned
+from core.chat.status import Status, request
 from core.errors import SikaError
 from core.runtime import system
 from core.runtime.system import System
 from tests.bench.measure import family
+from tests.chaos.people import APPROVED, Fates, Talk, Tally, answering
 from tests.chaos.towns import TOWNS, Town
 from tests.e2e.servers import Server, serving
-from tests.support.model_server import ModelServer, Turn
+from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
 
 AT_ONCE = 40
 """People who wait for an answer at the same time."""
 LEASE_SECONDS = 6.0
-ANSWER_SECONDS = 240.0
-"""Time for one answer, however many processes die meanwhile."""
-PAUSES, DISTURBANCES = (1.0, 5.0), (0.2, 1.5)
+PAUSES, DISTURBANCES = (3.0, 10.0), (0.2, 1.5)
 """Seconds between kills, and between faults of the platform."""
-TWICE, FILES, COMMANDS = 0.2, 0.1, 0.15
-"""Parts of the messages that are followed by another at once, that are files, and that are commands."""
-_QUESTION = re.compile(r"question (\d+)-(\d+)")
-_WORDS = "the quick brown fox jumps over a lazy dog while seven wizards brew "
-
-
-class Tally(msgspec.Struct):
-    """Figures, then faults: all of these must be 0."""
-
-    messages: int = 0
-    kills: dict[str, int] = {}
-    uncertain: int = 0
-    """Deliveries of unknown fate, which the log says."""
-    connections: int = 0
-
-    unanswered: int = 0
-    answered_twice: int = 0
-    out_of_order: int = 0
-    garbled: int = 0
-    problems: int = 0
-    wake_ups_left: int = 0
-    dead_letters: int = 0
-    stories: list[str] = []
-
-    def faults(self) -> int:
-        return sum(
-            getattr(self, name) for name in self.__struct_fields__[self.__struct_fields__.index("unanswered") : -1]
-        )
-
-    def report(self) -> str:
-        lines = [f"{name.replace('_', ' '):<20} {getattr(self, name)}" for name in self.__struct_fields__[:-1]]
-        return "\n".join([*lines, *self.stories[:40]])
-
-
-class Question(NamedTuple):
-    person: int
-    turn: int
-    kind: str
-
-    @property
-    def text(self) -> str:
-        return f"question {self.person}-{self.turn}"
-
-
-def answer(person: str, turn: str) -> str:
-    return f"answer {person}-{turn}: {_WORDS * (1 + int(turn) % 4)}that was {person}-{turn}."
-
-
-def answering(messages: Sequence[dict[str, Any]]) -> Turn:
-    """Answers the last question of a conversation."""
-    numbers = [found.groups() for message in messages for found in _QUESTION.finditer(str(message.get("content")))]
-    return Turn(text=answer(*numbers[-1]) if numbers else "I have read it.", delay_ms=4)
-
-
-class Fates:
-    """What the log says: the order of the messages, and deliveries that ended without having arrived for certain."""
-
-    def __init__(self, running: System) -> None:
-        self._running, self._seq = running, 0
-        self._texts: dict[str, str] = {}
-        self.failed: dict[str, DeliveryFailed] = {}
-        """By plan."""
-        self.received: dict[str, int] = {}
-        """Sequences of messages, by text: a platform delivers what was not acknowledged after what came later."""
-
-    async def look(self) -> None:
-        """Reads the log on."""
-        last = await self._running.log.last()
-        async for record in self._running.log.between(self._seq, last):
-            event = record.event
-            if isinstance(event, ChatReceived):
-                self.received.setdefault(event.text, record.seq)
-            elif isinstance(event, DeliveryPlanned):
-                self._texts[event.plan] = event.text
-            elif isinstance(event, DeliveryFailed):
-                self.failed[event.plan] = event
-        self._seq = last
-
-    def uncertain(self, text: str) -> bool:
-        """Tells whether the delivery of a text ended with an unknown fate."""
-        return any(text in self._texts.get(plan, "") and e.fate == "unknown" for plan, e in self.failed.items())
-
-
-class Talk:
-    """One person's conversation."""
-
-    def __init__(self, town: Town, fates: Fates, person: int, dice: random.Random) -> None:
-        self._town, self._fates, self._person, self._dice = town, fates, person, dice
-        self.asked: list[Question] = []
-
-    async def go(self, turns: int) -> None:
-        waits = False
-        for turn in range(turns):
-            kind = self._kind()
-            question = Question(self._person, turn, kind)
-            if kind == "file":
-                await self._town.send(self._person, f"{question.text}.txt", b"a file")
-            else:
-                await self._town.say(self._person, "/status" if kind == "command" else question.text)
-            self.asked.append(question)
-            waits = self._dice.random() >= TWICE
-            if waits:
-                await self.answered()
-        if not waits:
-            await self.answered()
-
-    async def answered(self) -> None:
-        """Waits until all questions are answered, or will not be any more."""
-
-        async def done() -> bool:
-            return self.lacking() == 0
-
-        with suppress(TimeoutError):
-            await wait_for(done, ANSWER_SECONDS, every=0.1)
-
-    def lacking(self) -> int:
-        texts = self._town.answers(self._person)
-        ends = [f"that was {self._person}-{question.turn}." for question in self._questions()]
-        return sum(not any(end in text for text in texts) and not self._fates.uncertain(end) for end in ends)
-
-    def _questions(self) -> list[Question]:
-        return [question for question in self.asked if question.kind == "text"]
-
-    def _kind(self) -> str:
-        number = self._dice.random()
-        return "file" if number < FILES else "command" if number < FILES + COMMANDS else "text"
-
-    def judge(self, tally: Tally) -> None:
-        texts = self._town.answers(self._person)
-        order = list[tuple[int, int]]()
-        for question in self._questions():
-            begin = f"answer {self._person}-{question.turn}: "
-            there = [number for number, text in enumerate(texts) if begin in text]
-            if not there and self._fates.uncertain(begin):
-                continue
-            if not there:
-                tally.unanswered += 1
-                tally.stories.append(f"unanswered: {question}; seen: {texts}")
-                continue
-            if len(there) > 1:
-                tally.answered_twice += 1
-                tally.stories.append(f"twice: {question}: {[texts[number] for number in there]}")
-            if answer(str(self._person), str(question.turn)) not in " ".join(texts[there[0]].split()):
-                tally.garbled += 1
-                tally.stories.append(f"garbled: {question}: {texts[there[0]]!r}")
-            order.append((self._fates.received.get(question.text, 0), there[0]))
-        places = [place for _, place in sorted(order)]
-        tally.out_of_order += sum(a > b for a, b in pairwise(places))
-        if places != sorted(places):
-            tally.stories.append(f"out of order: {order}: {texts}")
+RECOVERED = 0.8
+"""Part of the kills that come after the account is connected."""
 
 
 class Reaper:
     """Kills the account's process, the server and nats-server, and brings back what nobody else does."""
 
-    def __init__(self, server: Server, nats: embedded.Server, dice: random.Random, tally: Tally) -> None:
-        self._server, self._nats, self._dice, self._tally = server, nats, dice, tally
+    def __init__(
+        self, town: Town, servers: Sequence[Server], nats: embedded.Server, dice: random.Random, tally: Tally
+    ) -> None:
+        self._town, self._servers, self._nats, self._dice, self._tally = town, servers, nats, dice, tally
 
-    async def reap(self, kills: int) -> None:
+    async def reap(self, kills: int, pauses: tuple[float, float]) -> None:
+        """Kills, mostly when the account is connected again: else a slow machine would see nothing but starts."""
+
+        async def connected() -> bool:
+            return self._town.connected()
+
         for _ in range(kills):
-            await asyncio.sleep(self._dice.uniform(*PAUSES))
+            if self._dice.random() < RECOVERED:
+                with suppress(TimeoutError):
+                    await wait_for(connected, 60.0, every=0.1)
+            await asyncio.sleep(self._dice.uniform(*pauses))
             what = self._dice.choices(("account", "server", "nats"), (6, 3, 1))[0]
             match what:
                 case "account":
@@ -210,15 +70,17 @@ class Reaper:
                         with suppress(ProcessLookupError):
                             os.kill(pid, signal.SIGKILL)
                 case "server":
-                    await self._server.kill()
-                    await self._server.start()
+                    server = self._dice.choice(self._servers)
+                    await server.kill()
+                    await server.start()
                 case "nats":
                     os.kill(self._nats.pid, signal.SIGKILL)
             self._tally.kills[what] = self._tally.kills.get(what, 0) + 1
 
     def _accounts(self) -> list[int]:
         """Returns the processes of accounts."""
-        return [pid for pid in family(self._server.process.pid) if "channel" in command_of(pid)]
+        children = [pid for server in self._servers for pid in family(server.process.pid)]
+        return [pid for pid in children if "channel" in command_of(pid)]
 
 
 def command_of(pid: int) -> list[str]:
@@ -230,7 +92,9 @@ def command_of(pid: int) -> list[str]:
 
 
 @asynccontextmanager
-async def place(path: Path, town: Town) -> AsyncIterator[tuple[Server, embedded.Server, System]]:
+async def place(
+    path: Path, town: Town, servers: int = 1
+) -> AsyncIterator[tuple[list[Server], embedded.Server, System]]:
     async with (
         ModelServer({"m": answering}, record=False) as models,
         town.server,
@@ -241,22 +105,37 @@ async def place(path: Path, town: Town) -> AsyncIterator[tuple[Server, embedded.
         sections: dict[str, Any] = {
             "runs": {"lease_seconds": LEASE_SECONDS},
             "nats": {"url": nats.url, "token": nats.token},
+            "approvals": [{"tool": APPROVED}],
             "channels": {town.name: {"enabled": True, **town.settings()}},
         }
         config = configure(path / "config.yaml", models, **sections)
         async with (
-            serving(path / "home", config) as server,
+            AsyncExitStack() as stack,
             system.start(
                 Endpoint(nats.url, token=nats.token), path / "views.db", lease_seconds=LEASE_SECONDS, slots=1
             ) as running,
         ):
-            yield server, nats, running
+            starting = [serving(path / "home", config, name=f"sika-{number}") for number in range(servers)]
+            yield [await stack.enter_async_context(server) for server in starting], nats, running
         keeping.cancel()
 
 
-async def storm(path: Path, town: Town, people: int, turns: int, kills: int, seed: int) -> Tally:
+async def storm(
+    path: Path,
+    town: Town,
+    people: int,
+    turns: int,
+    kills: int,
+    seed: int,
+    *,
+    servers: int = 1,
+    pauses: tuple[float, float] = PAUSES,
+    watch: bool = False,
+) -> Tally:
+    """`servers`: replicas, each with a process for the account. `pauses`: seconds between kills. `watch`: print the
+    progress."""
     dice, tally = random.Random(seed), Tally()
-    async with place(path, town) as (server, nats, running):
+    async with place(path, town, servers) as (mortals, nats, running):
         fates, room = Fates(running), asyncio.Semaphore(AT_ONCE)
         talks = [Talk(town, fates, number, random.Random(dice.random())) for number in range(people)]
 
@@ -275,20 +154,31 @@ async def storm(path: Path, town: Town, people: int, turns: int, kills: int, see
                     await fates.look()
                 await asyncio.sleep(0.5)
 
+        async def tell() -> None:
+            while watch:
+                await asyncio.sleep(15)
+                lacking = {talk.person: talk.lacking() for talk in talks if talk.asked and talk.lacking()}
+                asked = sum(len(talk.asked) for talk in talks)
+                print(f"{asked} messages, unanswered by person: {lacking}, kills: {tally.kills}", file=sys.stderr)
+
         async with asyncio.TaskGroup() as tasks:
+            telling = tasks.create_task(tell())
             looking = tasks.create_task(look())
             disturbing = tasks.create_task(disturb())
-            reaping = tasks.create_task(Reaper(server, nats, dice, tally).reap(kills))
+            reaping = tasks.create_task(Reaper(town, mortals, nats, dice, tally).reap(kills, pauses))
             await asyncio.wait([tasks.create_task(one(talk)) for talk in talks])
             disturbing.cancel()
             reaping.cancel()
             looking.cancel()
+            telling.cancel()
+        if servers > 1:
+            tally.fail_over_seconds = await _fail_over(running, town, mortals, fates, people)
         await _idle(running)
         await fates.look()
         for talk in talks:
-            tally.messages += len(talk.asked)
             talk.judge(tally)
         tally.connections = town.connections()
+        tally.connections_beside = max(0, tally.connections - 1)
         tally.problems = len(town.problems())
         tally.stories += town.problems()
         tally.wake_ups_left = await _left(running, "cmd")
@@ -296,6 +186,34 @@ async def storm(path: Path, town: Town, people: int, turns: int, kills: int, see
         tally.uncertain = sum(event.fate == "unknown" for event in fates.failed.values())
         tally.stories += [str(event) for event in fates.failed.values() if event.fate != "unknown"]
     return tally
+
+
+async def _fail_over(running: System, town: Town, servers: Sequence[Server], fates: Fates, person: int) -> float | None:
+    """Kills the process that holds the account together with its server, for good, and has a new person write.
+    Returns the seconds until the other replica has taken the message; None if it has not."""
+    status: Status | None = None
+
+    async def connected() -> bool:
+        nonlocal status
+        with suppress(SikaError):
+            status = msgspec.convert(await request(running.bus, town.name, "status"), Status)
+        return status is not None and status.state == "connected"
+
+    async def taken() -> bool:
+        await fates.look()
+        return any(number.person == person for number in fates.received)
+
+    with suppress(TimeoutError):
+        await wait_for(connected, 60.0, every=0.5)
+        holder = int(re.search(r"pid (\d+)", status.process)[1])  # type: ignore[union-attr,index]
+        await next(server for server in servers if holder in family(server.process.pid)).kill()
+        with suppress(ProcessLookupError):
+            os.kill(holder, signal.SIGKILL)
+        began = time.monotonic()
+        await town.say(person, f"question {person}-0")
+        await wait_for(taken, 60.0, every=0.1)
+        return time.monotonic() - began
+    return None
 
 
 async def _idle(running: System) -> None:
@@ -316,13 +234,16 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=200)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--servers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=20261123)
     parser.add_argument("--folder", type=Path, help="an empty folder that is kept")
     options = parser.parse_args()
     begun = time.monotonic()
     with nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
         town = TOWNS[options.platform]()
-        tally = asyncio.run(storm(Path(folder), town, options.people, options.turns, options.kills, options.seed))
+        people, turns, kills = options.people, options.turns, options.kills
+        about: Any = {"servers": options.servers, "watch": True}
+        tally = asyncio.run(storm(Path(folder), town, people, turns, kills, options.seed, **about))
     print(f"{options.platform}, {time.monotonic() - begun:.0f} s\n{tally.report()}")
     sys.exit(bool(tally.faults()))
 

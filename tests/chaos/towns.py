@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from tests.channels.dingtalk.server import ANSWER_TEMPLATE, DingTalkServer
+from tests.channels.dingtalk.server import ANSWER_TEMPLATE, BUTTON_TEMPLATE, DingTalkServer
 from tests.channels.feishu.server import FeishuServer
 from tests.channels.slack.server import SlackServer
 from tests.channels.telegram.server import TelegramServer
@@ -34,6 +34,14 @@ class Town(Protocol):
         """Returns what the bot has said to a person, as it looks now."""
         ...
 
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        """Tells whether a message with a text has a button."""
+        ...
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        """Presses that button."""
+        ...
+
     def disturb(self, dice: random.Random) -> None:
         """Brings a fault about, which passes."""
         ...
@@ -41,6 +49,8 @@ class Town(Protocol):
     def problems(self) -> Sequence[str]:
         """Returns what no client should have done, and what was lost."""
         ...
+
+    def connected(self) -> bool: ...
 
     def connections(self) -> int:
         """Returns the most connections at a time."""
@@ -65,13 +75,19 @@ class Slack:
     def answers(self, person: int) -> Sequence[str]:
         return [seen.text for seen in self.server.answers(f"@p{person}")]
 
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return any(text in seen.text and label in seen.buttons for seen in self.server.answers(f"@p{person}"))
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        self.server.person(f"p{person}").presses(f"@p{person}", label)
+
     def disturb(self, dice: random.Random) -> None:
         if not self.server.sockets:
             return  # it reconnects, and is let in
         faults, calls = self.server.faults, ("chat.postMessage", "chat.update", "chat.appendStream", "chat.stopStream")
         _one(
             dice,
-            lambda: faults.add(dice.choice(calls), dice.choice(("lose", "cut", "html", "done_html", "rate:1"))),
+            *3 * [lambda: faults.add(dice.choice(calls), dice.choice(("lose", "cut", "html", "done_html", "rate:1")))],
             lambda: self.server.drop(),
             lambda: self.server.disconnect("warning"),
             lambda: setattr(faults, "duplicate", 3),
@@ -80,6 +96,9 @@ class Slack:
 
     def problems(self) -> Sequence[str]:
         return [*self.server.problems, *(f"abandoned {envelope.id}" for envelope in self.server.abandoned)]
+
+    def connected(self) -> bool:
+        return bool(self.server.sockets)
 
     def connections(self) -> int:
         return self.server.most_sockets
@@ -106,16 +125,34 @@ class Telegram:
         chat = self.server.person(f"p{person}").chat
         return [shown.text for shown in self.server.seen(chat) if shown.by_bot and not shown.drafted]
 
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return self._with_button(person, text, label) is not None
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        if (message := self._with_button(person, text, label)) is not None:
+            self.server.person(f"p{person}").presses(message, label)
+            await self.server.wake()
+
+    def _with_button(self, person: int, text: str, label: str) -> int | None:
+        shown = self.server.seen(self.server.person(f"p{person}").chat)
+        labels = {each.id: [button["text"] for button in each.buttons] for each in shown if text in each.text}
+        return next((message for message, buttons in labels.items() if label in buttons), None)
+
     def disturb(self, dice: random.Random) -> None:
         faults, calls = self.server.faults, ("sendMessage", "editMessageText", "sendMessageDraft", "getUpdates")
-        _one(
-            dice,
-            lambda: faults.add(dice.choice(calls), dice.choice(("drop", "lose", "status", "html", "flood"))),
-            lambda: setattr(faults, "duplicates", not faults.duplicates),
-        )
+
+        def fail() -> None:
+            method = dice.choice(calls)
+            if not faults.waits(method):  # else they pile up while the client waits after each
+                faults.add(method, dice.choice(("drop", "lose", "status", "html", "flood")))
+
+        _one(dice, fail, lambda: setattr(faults, "duplicates", not faults.duplicates))
 
     def problems(self) -> Sequence[str]:
         return self.server.violations
+
+    def connected(self) -> bool:
+        return self.server.pollers > 0
 
     def connections(self) -> int:
         return self.server.most_pollers
@@ -143,6 +180,17 @@ class Feishu:
     def answers(self, person: int) -> Sequence[str]:
         return [message.text for message in self.server.seen(f"oc_private_p{person}") if not message.growing]
 
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return bool(self._with_button(person, text, label))
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        for message in self._with_button(person, text, label):
+            self._person(person).presses(message, label)
+
+    def _with_button(self, person: int, text: str, label: str) -> Sequence[Any]:
+        seen = self.server.seen(f"oc_private_p{person}")
+        return [each for each in seen if text in each.text and label in (button.label for button in each.buttons)]
+
     def disturb(self, dice: random.Random) -> None:
         if not self.server.sockets:
             return  # it reconnects, and is let in
@@ -160,6 +208,9 @@ class Feishu:
     def problems(self) -> Sequence[str]:
         return [f"given up {event}" for event in self.server.lost]
 
+    def connected(self) -> bool:
+        return bool(self.server.sockets)
+
     def connections(self) -> int:
         return self.server.most_sockets
 
@@ -172,7 +223,11 @@ class DingTalk:
         self.server.redelivery_seconds = 4.0
 
     def settings(self) -> Mapping[str, Any]:
-        return {**self.server.settings, "card_template_id": ANSWER_TEMPLATE}
+        return {
+            **self.server.settings,
+            "card_template_id": ANSWER_TEMPLATE,
+            "button_template_id": BUTTON_TEMPLATE,
+        }
 
     async def say(self, person: int, text: str) -> None:
         await self.server.person(f"p{person}").says(text)
@@ -182,6 +237,16 @@ class DingTalk:
 
     def answers(self, person: int) -> Sequence[str]:
         return [seen.text for seen in self.server.seen(f"p{person}") if not seen.streaming]
+
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return bool(self._with_button(person, text, label))
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        for message in self._with_button(person, text, label):
+            await self.server.person(f"p{person}").presses(message, label)
+
+    def _with_button(self, person: int, text: str, label: str) -> Sequence[Any]:
+        return [seen for seen in self.server.seen(f"p{person}") if text in seen.text and label in seen.buttons]
 
     def disturb(self, dice: random.Random) -> None:
         if not self.server.sockets:
@@ -198,6 +263,9 @@ class DingTalk:
 
     def problems(self) -> Sequence[str]:
         return self.server.violations  # a process that was killed does not know how long it was to wait
+
+    def connected(self) -> bool:
+        return bool(self.server.sockets)
 
     def connections(self) -> int:
         return self.server.peak

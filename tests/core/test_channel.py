@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -213,6 +213,19 @@ async def test_the_answer_is_followed(tmp_path: Path) -> None:
     assert texts[0] == "One "
     assert texts[-1] == "One two three."
     assert all("One two three.".startswith(text) for text in texts)
+
+
+async def test_what_was_said_before_one_listens_is_followed_too(tmp_path: Path) -> None:
+    async with ringing(tmp_path, Bell()) as (stage, desk):
+        receipt = await desk.receive("room", "hello", key="1")
+        await work(stage, receipt)
+        begun = (await stage.system.threads.load(receipt.thread)).seq
+        said = Preview(message="a", after=begun, offset=0, text="One ")
+        await stage.system.pump.publish(stage.system.bus.names.tok(receipt.run), said)
+        async with aclosing(desk.follow(receipt)) as texts:
+            with anyio.fail_after(30):
+                assert await anext(texts) == "One "
+        await work(stage, receipt, RunCompleted())
 
 
 async def _until_heard(say: Any, heard: anyio.Event) -> None:

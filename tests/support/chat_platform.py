@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import anyio
 
 from actors import delivery
+from actors.chat.access import Gate
 from core.bus.connection import Endpoint
 from core.chat.facts import Attachment, Button, ChatReceived, Target
 from core.chat.port import (
@@ -33,6 +34,8 @@ from core.chat.port import (
     Report,
     Traits,
 )
+from core.chat.state import Conversation
+from core.config.load import ConfigSource
 from core.errors import Unavailable, ungrouped
 from core.runtime import system
 from core.runtime.system import System
@@ -295,11 +298,21 @@ def store(*, findable: bool = True, pace: Pace = QUICK, topics: bool = False, la
     )
 
 
+async def anybody(event: ChatReceived, state: Conversation) -> bool:
+    return True
+
+
 @asynccontextmanager
 async def serving(
-    endpoint: Endpoint, home: Path, platform_store: Store, *, wire: Callable[[System], None] | None = None
+    endpoint: Endpoint,
+    home: Path,
+    platform_store: Store,
+    *,
+    wire: Callable[[System], None] | None = None,
+    source: ConfigSource | None = None,
 ) -> AsyncIterator[System]:
-    """Runs the process of the account for as long as the block lasts. `wire`: changes its parts before it begins."""
+    """Runs the process of the account for as long as the block lasts. `wire`: changes its parts before it begins.
+    `source`: says who may talk; without it, everybody."""
     views = home / f"views-{time.monotonic_ns()}.db"
     with ungrouped(Exception):
         async with (
@@ -308,7 +321,8 @@ async def serving(
         ):
             if wire is not None:
                 wire(running)
-            built = delivery.actors(ACCOUNT, ScriptedPlatform(platform_store), running, home)
+            admits = Gate(ACCOUNT, source, running.log).admits if source else anybody
+            built = delivery.actors(ACCOUNT, ScriptedPlatform(platform_store), running, home, admits)
             await tasks.start(partial(running.serve, built, alone=True))
             yield running
             tasks.cancel_scope.cancel()

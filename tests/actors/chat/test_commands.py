@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.chat import router
+from actors.chat import place, router
 from actors.chat.commands import HELP, Command, parsed
 from core.chat.facts import Attachment, DeliveryPlanned
 from core.events import GoalSet, RunCancelled, RunCancelRequested, RunStarted, thread
@@ -97,7 +97,7 @@ async def test_stop_stops_what_is_at_work_and_not_the_next_message(tmp_path: Pat
         stops = [record for record in records if isinstance(record.event, RunCancelRequested)]
         assert len(stops) == 1
         known = await office.chats.load(office.place().id)
-        chosen = router.at_work(await office.state(first), known, known.heard["m3"].seq)
+        chosen = place.at_work(await office.state(first), known, known.heard["m3"].seq)
         assert chosen is not None
         assert chosen.id == first.run_id
 

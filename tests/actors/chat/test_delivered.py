@@ -19,7 +19,7 @@ from core.config.load import ConfigSource
 from core.events import RunStarted
 from core.runtime.system import System
 from tests.actors.chat.test_whole import mail
-from tests.support.chat_platform import ACCOUNT, Message, ScriptedPlatform, Store, store
+from tests.support.chat_platform import ACCOUNT, Message, ScriptedPlatform, Store, anybody, store
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.nats import eventually
 from tests.support.workers import site
@@ -80,7 +80,7 @@ async def room(home: Path, turns: Sequence[Turn], count: Any = "total", **sectio
     def of_account(number: int) -> Any:
         def make(running: System, _: ConfigSource) -> Actor[Any]:
             if not shared:
-                shared.extend(delivery.actors(ACCOUNT, ScriptedPlatform(platform), running, home))
+                shared.extend(delivery.actors(ACCOUNT, ScriptedPlatform(platform), running, home, anybody))
             return shared[number]
 
         return make

@@ -97,7 +97,7 @@ async def test_a_file_that_failed_is_told(tmp_path: Path) -> None:
 async def test_files_within_a_second_are_one_turn(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
         events = [await office.hears("", attachments=attached(f"{n}.txt"), settle=False, album="a") for n in range(3)]
-        after = await office.hears("and these?", settle=False)
+        after = await office.hears("and these?", sender="U2", settle=False)
         for n, event in enumerate(events):
             await fetched(office, event, (f"{n}.txt", b"x"))
         outcomes = [await routed(office, event) for event in (*events, after)]
@@ -127,15 +127,22 @@ async def test_what_was_said_in_a_voice_message_is_its_text(tmp_path: Path) -> N
         assert message["content"] == "hello there"
 
 
-def message(seconds: float, *, files: bool = True, sender: str = "U1", album: str = "", there: bool = True) -> Message:
+def message(
+    seconds: float, *, files: bool = True, sender: str = "U1", album: str = "", there: bool = True, text: str = ""
+) -> Message:
     event = ChatReceived(
         message="m",
         target=Target("C"),
         sender=sender,
+        text=text,
         album=album,
         attachments=attached("a") if files else (),
     )
     return Message("m", "id", 1, AT + timedelta(seconds=seconds), event, () if there and files else None)
+
+
+def is_chat(event: ChatReceived) -> bool:
+    return not event.text.startswith("/")
 
 
 @pytest.mark.parametrize(
@@ -145,15 +152,17 @@ def message(seconds: float, *, files: bool = True, sender: str = "U1", album: st
         ([message(0), message(1.1)], [1, 1]),
         ([message(0, album="a"), message(5, album="a")], [2]),
         ([message(0), message(0.1, sender="U2")], [1, 1]),
-        ([message(0), message(0.1, files=False)], [1, 1]),
+        ([message(0), message(0.9), message(1.8, files=False), message(1.9, files=False)], [3, 1]),
+        ([message(0), message(1.1, files=False)], [1, 1]),
+        ([message(0), message(0.1, files=False, text="/status")], [1, 1]),
         ([message(0, files=False), message(0.1, files=False)], [1, 1]),
     ],
 )
 def test_which_messages_are_a_turn(messages: list[Message], sizes: list[int]) -> None:
-    assert [len(turn.messages) for turn in turns_of(messages)] == sizes
+    assert [len(turn.messages) for turn in turns_of(messages, is_chat)] == sizes
 
 
 def test_when_a_turn_may_begin() -> None:
-    assert turns_of([message(0, files=False)])[0].ready_at() is None
-    assert turns_of([message(0), message(0.5)])[0].ready_at() == AT + timedelta(seconds=0.5) + TOGETHER
-    assert turns_of([message(0), message(0.5, there=False)])[0].ready_at() == AT + FETCHING
+    assert turns_of([message(0, files=False)], is_chat)[0].ready_at() is None
+    assert turns_of([message(0), message(0.5)], is_chat)[0].ready_at() == AT + timedelta(seconds=0.5) + TOGETHER
+    assert turns_of([message(0), message(0.5, there=False)], is_chat)[0].ready_at() == AT + FETCHING

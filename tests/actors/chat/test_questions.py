@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from actors.chat import questions, router
+from actors.chat.answers import plans
 from actors.lead.policies.question_form import card, question_text
-from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned
+from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Target
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -19,6 +20,7 @@ from core.events import (
     RunStarted,
     ToolCompleted,
     ToolRequested,
+    thread,
 )
 from core.thread import approvals
 from tests.actors.chat.site import Account, account
@@ -226,3 +228,16 @@ async def test_a_question_without_options_has_no_buttons(tmp_path: Path) -> None
         assert ((await office.plan()).buttons, (await office.plan()).question) == ((), "")
         await office.hears("Berlin")
         assert len(await office.events(DeliveryPlanned)) == 1
+
+
+async def test_an_answer_is_not_replaced_by_the_question_of_a_later_run(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        first = await office.answers(await office.hears("one"), "Eins.")
+        second = await asks_to_approve(office, await office.hears("two"))
+        state = await office.state(second)
+        records = await office.stage.settled(thread(first.thread))
+        ends = {record.run: record for record in records if isinstance(record.event, RunCompleted | RunPaused)}
+        for routed, text in ((first, "Eins."), (second, "May I do this?")):  # as an actor sees it that comes late
+            run = state.runs[routed.run_id]
+            [plan] = plans(ends[run.id], run, state, Target("C1"))
+            assert text in plan.text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -13,7 +15,7 @@ from actors.delivery.plain import plain
 from core.chat.facts import Artifact, Button, DeliveryDrafted, Target, TopicNoted, sent_message
 from core.chat.port import Pace
 from tests.actors.delivery.conftest import HERE, Side
-from tests.support.chat_platform import ACCOUNT, Fault, Store, serving, store
+from tests.support.chat_platform import ACCOUNT, Fault, ScriptedPlatform, Store, serving, store
 
 pytestmark = pytest.mark.anyio
 BOTH = pytest.mark.parametrize("findable", [True, False])
@@ -41,6 +43,26 @@ async def test_a_plan_is_said_in_parts(side: Side, findable: bool) -> None:
     types = [record.type for record in await side.facts()]
     assert types[1:] == ["delivery.attempted", "delivery.sent"] * 3
     assert platform.made("find") == []
+
+
+async def test_a_text_is_split_once_and_a_long_one_in_a_thread(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    split = ScriptedPlatform.parts
+
+    def parts(self: ScriptedPlatform, text: str) -> Sequence[str]:
+        threads.append(threading.current_thread().name)
+        return split(self, text)
+
+    monkeypatch.setattr(ScriptedPlatform, "parts", parts)
+    platform, long = store(), "\n\n".join(f"{number} {'x' * 700}" for number in range(3))
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("short", TEXT)
+        await side.done()
+        await side.plan("long", long)
+        await side.done()
+    assert platform.texts() == [*THREE, *long.split("\n\n")]
+    short_one, long_one = threads
+    assert short_one == threading.current_thread().name != long_one
 
 
 async def test_plans_are_executed_in_order(side: Side) -> None:

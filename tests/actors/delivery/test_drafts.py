@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from actors.delivery import delivering, drafts
-from core.chat.facts import Target, TopicNoted, sent_message
+from core.chat.facts import Button, Target, TopicNoted, sent_message
 from core.chat.port import Pace
 from core.events import (
     ModelCompleted,
     RunCompleted,
+    RunPaused,
     SubagentCompleted,
     SubagentStarted,
     ThreadErased,
@@ -81,6 +82,22 @@ async def test_an_answer_grows_in_its_message(side: Side, findable: bool, target
     assert platform.working[target.chat][-1] is False
     noted = await side.read(sent_message(ACCOUNT, target.chat, "m1"))
     assert [record.event for record in noted] == ([TopicNoted(topic="t7")] if target is GROUP else [])
+
+
+async def test_a_question_takes_the_place_of_what_was_said_before_it(side: Side) -> None:
+    platform = store(pace=PACED)
+    async with serving(side.endpoint, side.home, platform):
+        previewer = await typing(side, "r1", await side.begin("r1"))
+        await say(previewer, "Let me see.")
+        await until(lambda: shows(platform, "Let me see."))
+        await side.run(
+            "r1", ModelCompleted(message=ai("ai-1", "Let me see.")), RunPaused(next=["tools"], interrupts=[])
+        )
+        buttons = (Button("y", "Yes"),)
+        await side.plan("r1", "Let me see. May I?", purpose="question", buttons=buttons)
+        await side.done()
+    [message] = platform.messages.values()
+    assert (message.text, message.buttons) == ("Let me see. May I?", buttons)
 
 
 async def test_the_line_about_what_it_does(side: Side) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from actors.delivery import fetcher
 from core.chat.facts import Attachment, ChatFetched, ChatRouted, Fetched, conversation
 from core.chat.objects import Objects
+from core.config.load import ConfigSource
 from core.errors import NotFound
 from tests.actors.delivery.conftest import HERE, Side
 from tests.support.chat_platform import ACCOUNT, Fault, received, serving, store
@@ -45,6 +48,21 @@ async def test_the_files_of_a_message(side: Side, tmp_path: Path) -> None:
     await side.system.log.erase(conversation(ACCOUNT, HERE.chat))
     with pytest.raises(NotFound):
         await Objects(side.system.bus).get(files[0].object, tmp_path / "erased")
+
+
+async def test_files_of_people_who_may_not_talk_are_not_fetched(side: Side, tmp_path: Path) -> None:
+    account = {"enabled": True, "use": "tests.actors.chat.office", "allowed_users": ["U2"]}
+    (tmp_path / "config.yaml").write_text(json.dumps({"channels": {ACCOUNT: account}}))
+    platform = store()
+    platform.attachments = {"f1": b"x"}
+    async with serving(side.endpoint, side.home, platform, source=ConfigSource(tmp_path / "config.yaml")):
+        await side.append(received("1", Attachment("f1", "a.txt")))
+        [stranger] = await fetched(side, "1")
+        await side.append(msgspec.structs.replace(received("2", Attachment("f1", "a.txt")), sender="U2"))
+        [friend] = await fetched(side, "2")
+    assert (stranger.error, stranger.object) == (fetcher.NOT_ADMITTED, "")
+    assert friend.object
+    assert len(platform.made("fetch")) == 1
 
 
 async def test_what_cannot_be_fetched_is_said(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def chats(lab: Laboratory) -> Iterator[Row]:
 
 async def _measured(path: Path, idle: int, busy: int) -> tuple[list[float], list[float], int]:
     town = Telegram()
-    async with place(path, town) as (server, _, running):
+    async with place(path, town) as ([server], _, running):
         await _talk(town, range(idle), 0)
         first = await running.log.last()
         said = dict[str, float]()

@@ -412,6 +412,18 @@ async def test_a_question_is_a_card_with_buttons_that_shows_the_decision() -> No
         assert (seen.text, seen.buttons) == ("Deleted, said Ann.", {})
 
 
+async def test_a_question_after_words_has_its_buttons() -> None:
+    async with connected(**CARDS) as (server, platform):
+        draft = platform.draft(ANN, "run-1")
+        await draft.show("Let me see.", "")
+        question = Content("Let me see. Delete it?", "", BUTTONS, "run-1")
+        message = await draft.finish(question, "run-1/0")
+        assert await draft.finish(question, "run-1/0") == message
+        words, asked = server.seen("ann")
+        assert (words.text, words.streaming) == ("Let me see.", False)
+        assert (asked.id, asked.text, list(asked.buttons)) == (message, "Let me see. Delete it?", ["Yes", "No"])
+
+
 @pytest.mark.parametrize("template", ["", "unpublished.schema"])
 async def test_without_a_template_the_options_are_numbered(template: str) -> None:
     async with connected(button_template_id=template) as (server, platform):

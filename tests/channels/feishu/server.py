@@ -461,7 +461,8 @@ class FeishuServer:
                 return json.loads(base64.b64decode(data)) if data else {}
             if pause is not None:
                 await asyncio.sleep(pause)
-        self.lost.append(name)
+        if again:
+            self.lost.append(name)
         return None
 
     async def _deliver_once(self, body: Json, name: str) -> Json | None:

@@ -147,6 +147,10 @@ class Faults:
     def clear(self) -> None:
         self._faults.clear()
 
+    def waits(self, method: str) -> bool:
+        """Tells whether a fault waits for a call of a method."""
+        return any(fault.times and fault.method in (method, "*") for fault in self._faults)
+
     def take(self, method: str, parameters: Json) -> Fault | None:
         for fault in self._faults:
             if fault.times and fault.method in (method, "*"):
@@ -296,7 +300,7 @@ class TelegramServer:
         self.actions: Counter[int] = Counter()
         """Chat actions, by chat."""
         self.webhook = ""
-        self.pollers = 0
+        self._polling: dict[int, web.Request] = {}
         self.most_pollers = 0
         self.conflicts = 0
         self.url = ""
@@ -487,6 +491,21 @@ class TelegramServer:
         method = request.match_info["method"]
         parameters = await _parameters(request)
         call = Call(method, {**parameters}, self.clock())
+        if method == "getUpdates":
+            self._polling[id(request)] = request
+            self.most_pollers = max(self.most_pollers, self.pollers)
+            try:
+                return await self._respond(request, method, parameters, call)
+            finally:
+                del self._polling[id(request)]
+        return await self._respond(request, method, parameters, call)
+
+    @property
+    def pollers(self) -> int:
+        """The polls at work. One of a process that was killed goes on, but has no connection."""
+        return sum(poll.transport is not None and not poll.transport.is_closing() for poll in self._polling.values())
+
+    async def _respond(self, request: web.Request, method: str, parameters: Json, call: Call) -> web.StreamResponse:
         self.calls.append(call)
         fault = self.faults.take(method, parameters)
         if fault and fault.kind == "hang":
@@ -552,26 +571,21 @@ class TelegramServer:
         self._poll += 1
         mine = self._poll
         deadline = time.monotonic() + float(parameters.get("timeout", 0))
-        self.pollers += 1
-        self.most_pollers = max(self.most_pollers, self.pollers)
-        try:
-            async with self._news:
-                self._news.notify_all()
-                while not self._updates and not self._closing.is_set():
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                            await self._news.wait()
-                    if mine != self._poll:
-                        self.conflicts += 1
-                        raise Refused(
-                            409,
-                            "Conflict: terminated by other getUpdates request; "
-                            "make sure that only one bot instance is running",
-                        )
-                    if time.monotonic() >= deadline:
-                        break
-        finally:
-            self.pollers -= 1
+        async with self._news:
+            self._news.notify_all()
+            while not self._updates and not self._closing.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                        await self._news.wait()
+                if mine != self._poll:
+                    self.conflicts += 1
+                    raise Refused(
+                        409,
+                        "Conflict: terminated by other getUpdates request; "
+                        "make sure that only one bot instance is running",
+                    )
+                if time.monotonic() >= deadline:
+                    break
         updates = list(itertools.islice(self._updates, int(parameters.get("limit", 100))))
         if self.faults.duplicates and self._last_confirmed:
             updates = [self._last_confirmed, *updates]

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from core.bus.connection import Bus
-from core.chat.lease import Lease
+from core.chat.lease import Lease, free
 from core.errors import OwnershipLost, Unavailable
 from tests.support.nats import DEADLINE
 
@@ -71,3 +71,16 @@ async def test_accounts_have_leases_of_their_own(bus: Bus) -> None:
     with anyio.fail_after(DEADLINE):
         for account in ("slack", "slack-work"):
             await lease(bus, "first", 60, account).take()
+
+
+async def test_the_lease_of_a_dead_process_is_freed_by_its_name_only(bus: Bus) -> None:
+    first, second = lease(bus, "first", 60), lease(bus, "second", 60)
+    with anyio.fail_after(DEADLINE):
+        assert not await free(bus, "slack", "first")
+        await first.take()
+        assert not await free(bus, "slack", "second")
+        assert await free(bus, "slack", "first")
+        assert not await free(bus, "slack", "first")
+        await second.take()
+        assert not await free(bus, "slack", "first"), "what another has taken meanwhile stays"
+    assert second.held

@@ -1,0 +1,83 @@
+"""Places: the thread of a person in a conversation, and what commands read from it. Pure functions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from core.chat.state import Conversation
+from core.events import Event, Json, StatePatched
+from core.thread import turns
+from core.thread.state import REMOVE_ALL, Run, ThreadState
+
+
+class Place(NamedTuple):
+    """A thread and its state."""
+
+    id: str
+    state: ThreadState
+
+
+def at_work(state: ThreadState, known: Conversation, seq: int) -> Run | None:
+    """Returns the run that was at work when a message was written (`seq`), else the oldest one that waited. The answer
+    is the same at any later time."""
+    earlier = {heard.run for heard in known.heard.values() if heard.seq < seq}
+    runs = [
+        run
+        for run in state.runs.values()
+        if (run.requested_seq < seq or run.id in earlier) and (run.ended_seq is None or run.ended_seq > seq)
+    ]
+    begun = [run for run in runs if run.started_seq is not None and run.started_seq < seq]
+    return next(iter(begun or runs), None)
+
+
+def last_question(place: Place) -> tuple[int, Json] | None:
+    """Returns the checkpoint before the last question, and the input that asks it again. Raises `Refused` while a run
+    is at work."""
+    state = place.state
+    turns.at_rest(place.id, state)
+    if not state.messages:
+        return None
+    first = state.messages[turns.turn_of(state.messages, len(state.messages) - 1)[0]]
+    if first.get("type") != "human":
+        return None
+    question = turns.question(state, first)
+    return turns.before(state, question, question)
+
+
+def forgotten(place: Place) -> list[Event]:
+    """Returns what takes the last question and its answer from a thread."""
+    start = last_question(place)
+    if start is None:
+        return []
+    base, input_ = start
+    ids = {message.get("id") for message in input_.get("messages", ())}
+    before = place.state.values_at(place.state.commit_at(base)).get("messages", ())
+    if any(message.get("id") in ids for message in before):  # the first question has no checkpoint before it
+        return [StatePatched(values={"messages": [{"type": "remove", "id": REMOVE_ALL}]})]
+    return [StatePatched(values={"messages": []}, base=base)]
+
+
+def status(place: Place | None) -> str:
+    if place is None:
+        return "There is no conversation yet."
+    state = place.state
+    words = {"busy": "at work", "interrupted": "waits for your decision", "error": "the last answer failed"}
+    waiting = len(state.queued) - (0 if state.active else 1)
+    lines = [f"Conversation `{place.id}`: {words.get(state.status, 'idle')}."]
+    lines += [f"Messages in the queue: {waiting}."] if waiting > 0 else []
+    return "\n".join(lines)
+
+
+def queue(place: Place | None) -> str:
+    queued = place.state.queued if place else []
+    if place and place.state.active is None:
+        queued = queued[1:]  # the first is about to begin
+    if not queued:
+        return "No message is waiting."
+    return "\n".join(["Waiting:", *(f"{number}. {_beginning(run)}" for number, run in enumerate(queued, 1))])
+
+
+def _beginning(run: Run) -> str:
+    messages = (run.request.input or {}).get("messages") or [{}]
+    text = " ".join(str(messages[-1].get("content", "")).split())
+    return text if len(text) <= 80 else f"{text[:80]}…"
