@@ -45,7 +45,7 @@ _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" 
 _LONG = 'ulimit -d "$1" 2>/dev/null; ulimit -u "$2" 2>/dev/null || ulimit -p "$2" 2>/dev/null; shift 2; exec "$@"'
 """Sets the limits of a program that runs for long."""
 _SHARED_NETWORK = (
-    "with sandbox.network commands reach what this machine reaches: the ports of localhost, the metadata of a cloud "
+    "with sandbox.egress.direct commands reach what this machine reaches: the ports of localhost, the metadata of a cloud "
     "(169.254.169.254), and abstract sockets"
 )
 _REMEDY = (
@@ -205,7 +205,7 @@ class Bubblewrap:
         return cgroups.describe()
 
     def weaknesses(self) -> list[str]:
-        return [*weaknesses(), *([_SHARED_NETWORK] if self._network else [])]
+        return [*weaknesses(), *([_SHARED_NETWORK] if self._network and self.way_out is None else [])]
 
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
         folder = self._home / "sandbox"
