@@ -45,8 +45,8 @@ _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" 
 _LONG = 'ulimit -d "$1" 2>/dev/null; ulimit -u "$2" 2>/dev/null || ulimit -p "$2" 2>/dev/null; shift 2; exec "$@"'
 """Sets the limits of a program that runs for long."""
 _SHARED_NETWORK = (
-    "with sandbox.egress.direct commands reach what this machine reaches: the ports of localhost, the metadata of a cloud "
-    "(169.254.169.254), and abstract sockets"
+    "with sandbox.egress.direct commands reach what this machine reaches: the ports of localhost, the metadata of a "
+    "cloud (169.254.169.254), and abstract sockets"
 )
 _REMEDY = (
     "Bubblewrap needs user namespaces. Allow them (sysctl kernel.unprivileged_userns_clone=1, "
