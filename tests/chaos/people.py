@@ -107,7 +107,7 @@ def answering(messages: Sequence[dict[str, Any]]) -> Turn:
     asked = [number for text in contents for number in numbers(text)]
     if not asked:
         return Turn(text="I have read it.", delay_ms=4)
-    last = asked[-1]
+    last = max(asked)  # a list of uploads names earlier ones after the new one
     if messages[-1]["role"] == "user" and f"approve {last.text}" in contents[-1]:
         args = {"description": f"Look for {last.text}", "path": "/mnt/user-data/outputs"}
         return Turn(text="", tool_calls=(ToolCall(APPROVED, args),))
