@@ -29,6 +29,8 @@ APPROVED = "ls"
 """The tool that needs an approval."""
 Kind = Literal["text", "file", "command", "approval"]
 _QUESTION = re.compile(r"question (\d+)-(\d+)")
+_OTHER_UPLOADS = re.compile(r"From previous messages:.*?</uploaded_files>", re.DOTALL)
+"""Also files of messages that are still queued."""
 _STATUS = re.compile(r"Conversation .{30,60}: |There is no conversation yet")
 _WORDS = "the quick brown fox jumps over a lazy dog while seven wizards brew "
 _TYPED = {"Approve": ("yes", "1", "approve"), "Reject": ("no", "2", "Reject")}
@@ -103,7 +105,7 @@ def numbers(text: str) -> list[Number]:
 
 def answering(messages: Sequence[dict[str, Any]]) -> Turn:
     """Answers the last question of a conversation, and calls a tool before if the question says so."""
-    contents = [str(message.get("content")) for message in messages]
+    contents = [_OTHER_UPLOADS.sub("", str(message.get("content"))) for message in messages]
     asked = [number for text in contents for number in numbers(text)]
     if not asked:
         return Turn(text="I have read it.", delay_ms=4)
