@@ -212,7 +212,9 @@ async def test_the_answer_arrives_in_another_process(tmp_path: Path) -> None:
     ):
         source, running = ConfigSource(tmp_path / "config.yaml"), client.system
         holder, other = (
-            Mcp(running.log, own, Directory(running.log, source.current, Seal(tmp_path)), Peers(running.bus))
+            Mcp(
+                running.log, own, Directory(running.log, source.current, Seal(tmp_path)), Peers(running.bus, pause=0.05)
+            )
             for own in (sessions, others)
         )
         await client.thread()
