@@ -96,7 +96,7 @@ class HeldCall:
         self.call, self._server, self._has_room = call, server, has_room
         self.run, self.paused = call.run, False
         self.outcome: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
-        self.ended, self.taken, self.asked, self.over = (asyncio.Event() for _ in range(4))
+        self.watched, self.ended, self.taken, self.asked, self.over = (asyncio.Event() for _ in range(5))
         self._waiting: dict[str, tuple[Mapping[str, Any], asyncio.Future[Any]]] = {}
         self._news = asyncio.Event()
         self._progress: list[str] = []
@@ -122,18 +122,20 @@ class HeldCall:
         self._count = self._samples = 0
 
     def end(self, outcome: Mapping[str, Any] | SikaError) -> None:
-        """States the outcome, and ends the questions."""
+        """States the outcome. Where it is `taken`, the work is to be cancelled, and the questions end after it."""
         if not self.outcome.done():
             if isinstance(outcome, SikaError):
                 self.outcome.set_exception(outcome)
                 self.outcome.exception()  # it may be that nobody waits
             else:
                 self.outcome.set_result(outcome)
+        self.ended.set()
+        self._news.set()
+
+    def end_questions(self) -> None:
         for _, answer in self._waiting.values():
             if not answer.done():
                 answer.set_result(None)
-        self.ended.set()
-        self._news.set()
 
     async def next(self, answers: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
         """Returns the next question, or the outcome."""
@@ -145,11 +147,11 @@ class HeldCall:
             if self._progress:
                 texts, self._progress = self._progress, []
                 await progress("".join(texts))
-            if asks := next((asks for asks, answer in self._waiting.values() if not answer.done()), None):
-                return {"asks": asks}
             if self.outcome.done():
                 self.taken.set()
                 return self.outcome.result()
+            if asks := next((asks for asks, answer in self._waiting.values() if not answer.done()), None):
+                return {"asks": asks}
             await self._news.wait()
 
     # ── questions of the server ─────────────────────────────────────────────────────────────────────────────────────
@@ -193,6 +195,7 @@ class HeldCall:
         if not self.asked.is_set() and not self._has_room():
             log.warning("too many calls wait for people", most=MOST_HELD)
             return {"accepted": None, "error": "too many calls wait for people"}
+        await self.watched.wait()  # so that the pause of the run is not missed
         identity, answer = str(self._count), asyncio.get_running_loop().create_future()
         self._waiting[identity] = {**asks, "id": identity}, answer
         self.asked.set()
@@ -259,12 +262,14 @@ class Calls:
                     with anyio.move_on_after(KEPT_SECONDS):
                         await held.taken.wait()
                     tasks.cancel_scope.cancel()
+                held.end_questions()  # after the server was told that the call is cancelled: it would answer the call
                 held.over.set()
                 held.asked.set()
         except Exception:
             log.exception("a call failed", server=held.call.server)
         finally:
             held.end(Unavailable(f"{held.call.server}: the call was given up"))
+            held.end_questions()
             if self._held.get(name) is held:
                 del self._held[name]
 
@@ -273,6 +278,7 @@ class Calls:
             held.end(await self._work(held))
         except SikaError as error:
             held.end(error)
+        held.end_questions()
 
     async def _serve(self, name: str, held: HeldCall) -> None:
         """Answers the other processes, from the first question to the end."""
@@ -289,9 +295,12 @@ class Calls:
         """Ends a call with its run. A pause is no end for a call that has asked a person, but a new turn is."""
         call = held.call
         if not call.run or not call.thread:
+            held.watched.set()
             return
         aggregate = Aggregate(SUBAGENT, call.subagent) if call.subagent else thread(call.thread)
-        async for record in self._log.follow(aggregate, after=await self._log.tip(aggregate)):
+        tip = await self._log.tip(aggregate)
+        held.watched.set()
+        async for record in self._log.follow(aggregate, after=tip):
             held.paused = held.paused or (record.run == held.run and isinstance(record.event, RunPaused))
             if _ends(record, held):
                 held.end(Invalid("the run was stopped, and the call with it"))

@@ -171,11 +171,11 @@ class _Session:
     async def _take(self, reply: Reply) -> None:
         if not reply.id:
             match reply.kind:
-                case "ready":
+                case "ready" if not self._ready.done():
                     self._ready.set_result(None)
                 case "changed":
                     self._changed(self.place)
-                case "asks" if reply.ask is not None:
+                case "asks" if reply.ask is not None and not self.ended.is_set():
                     self._tasks.start_soon(self._answer, reply.ask)
                 case "withdrawn" if reply.ask is not None and reply.ask.number in self._asked:
                     self._asked[reply.ask.number].cancel()
@@ -380,7 +380,10 @@ class Sessions:
         return session
 
     async def _run(self, session: _Session, setup: Setup) -> None:
-        await session.run(setup)
+        try:
+            await session.run(setup)
+        except Exception:  # the other sessions are tasks of the same group
+            log.exception("MCP session failed at its end", server=session.place.server)
         log.info("MCP session ended", server=session.place.server, reason=session.reason)
         if self._sessions.get(session.place) is session:
             del self._sessions[session.place]

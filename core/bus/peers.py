@@ -21,8 +21,8 @@ class Peers:
     survives that process.
     """
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+    def __init__(self, bus: Bus, pause: float = PAUSE_SECONDS) -> None:
+        self._bus, self._pause = bus, pause
 
     async def serve(self, name: str, answer: rpc.Answer, until: Callable[[], Awaitable[object]]) -> None:
         """Answers the requests for a name. When `until` returns, it takes no more, and ends after the last answer."""
@@ -40,7 +40,7 @@ class Peers:
             except Unavailable:
                 if attempt == TRIES:
                     raise
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(self._pause)
         raise AssertionError
 
 

@@ -146,7 +146,8 @@ async def serve(bus: Bus, actor: str, answer: Answer, until: Callable[[], Awaita
         try:
             await (until or anyio.sleep_forever)()
         finally:
-            await subscription.unsubscribe()
+            if not bus.nc.is_closed:
+                await subscription.unsubscribe()
 
 
 async def _answer(bus: Bus, actor: str, answer: Answer, msg: Msg) -> None:

@@ -10,14 +10,21 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import structlog
 import yaml
 
 from core.errors import Invalid
 from core.user.agents import Definition, checked
 
+log = structlog.get_logger("sika.agents")
+
 MOST_BYTES = 1 << 20
 """Limit of a bundle, and of a file of a folder."""
 CONFIG, SOUL = "config.yaml", "SOUL.md"
+SHARED = "agents"
+"""DeerFlow's folder of agents for everybody, in the data directory. It is not written to (contract runtime §14)."""
+MOST_SHARED = 100
+"""Limit of agents of the shared folder that are listed."""
 
 Text = Annotated[str, msgspec.Meta(max_length=2000)]
 Soul = Annotated[str, msgspec.Meta(max_length=100_000)]
@@ -76,6 +83,30 @@ def read(path: Path) -> Definition:
     except (msgspec.DecodeError, UnicodeDecodeError, Invalid) as error:
         raise Invalid(f"{path}: {error}") from None
     return definition
+
+
+def shared(home: Path, name: str) -> Definition | None:
+    """Returns an agent of the shared folder by its `checked` name; None if there is none. Blocks. Raises `Invalid`."""
+    folder = home / SHARED / name
+    if not (folder / CONFIG).is_file():
+        return None
+    return msgspec.structs.replace(read(folder), name=name)
+
+
+def all_shared(home: Path) -> list[Definition]:
+    """Returns the agents of the shared folder that can be read, by name. Blocks."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(home / SHARED))
+    except OSError:
+        return []
+    agents = list[Definition]()
+    for name in names[:MOST_SHARED]:
+        try:
+            if name == checked(name) and (agent := shared(home, name)) is not None:
+                agents.append(agent)
+        except Invalid as error:
+            log.warning("shared agent left out", agent=name, reason=str(error))
+    return agents
 
 
 def _of_folder(folder: Path) -> Definition:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from actors import compose
@@ -19,7 +20,7 @@ from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, RunRequested, RunStarted
 from core.replay.source import LogSource
-from core.skills.facts import SkillRefused
+from core.skills.facts import SkillRefused, SkillWritten
 from core.thread.replay import Report, replay
 from tests.actors.lead.test_tools import bash
 from tests.support.model_server import Failure, ModelServer, ToolCall, Turn
@@ -329,3 +330,27 @@ async def test_no_verdict_is_a_refusal(tmp_path: Path, answer: str | None, scrip
             assert [type(event) for event in events] == [SkillRefused]
             assert [entry.name for entry in (tmp_path / "users/ada/skills").iterdir()] == [".trees"]
             assert list((tmp_path / "users/ada/skills/.trees").iterdir()) == [], "a failed installation leaves nothing"
+
+
+async def test_of_two_installations_at_once_one_is_refused(tmp_path: Path) -> None:
+    """What the first one installed stays as it is."""
+    async with skilled(tmp_path, {"judge": [Turn(text=ALLOW)] * 2}, **EVOLVING) as (client, _):
+        outputs = tmp_path / "users/ada/threads" / await client.thread() / "user-data/outputs"
+        outputs.mkdir(parents=True)
+        refused = list[str]()
+
+        async def install(text: str) -> None:
+            (outputs / f"{text}.skill").write_bytes(archive({"x/SKILL.md": document("x", body=text)}))
+            try:
+                await call(client, op="install", thread="t1", path=f"mnt/user-data/outputs/{text}.skill")
+            except Refused:
+                refused.append(text)
+
+        async with anyio.create_task_group() as tasks:
+            for text in ("one", "two"):
+                tasks.start_soon(install, text)
+        [loser] = refused
+        content = (tmp_path / "users/ada/skills/x/SKILL.md").read_text()
+        assert ("two" if loser == "one" else "one") in content
+        events = [record.event async for record in client.system.log.read(Aggregate("skills", "user-ada"))]
+        assert [type(event) for event in events] == [SkillWritten]

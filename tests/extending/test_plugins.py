@@ -175,7 +175,9 @@ def test_a_policy_has_its_settings(install: Install) -> None:
 
 def test_an_unknown_sandbox_is_named(install: Install) -> None:
     install("sandboxes", f"{HERE}:number")
-    with pytest.raises(Invalid, match=r"magic: there is no such provider; there are: auto, bubblewrap, host, mine$"):
+    with pytest.raises(
+        Invalid, match=r"magic: there is no such provider; there are: auto, bubblewrap, docker, host, mine$"
+    ):
         discovery.provider_of(parse("sandbox: {provider: magic}"))
 
 

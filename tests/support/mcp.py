@@ -59,7 +59,9 @@ async def mcp_site(
 
 
 def _actor(sessions: Sessions, home: Path, running: Any, source: ConfigSource) -> Mcp:
-    return Mcp(running.log, sessions, Directory(running.log, source.current, Seal(home)), Peers(running.bus))
+    return Mcp(
+        running.log, sessions, Directory(running.log, source.current, Seal(home)), Peers(running.bus, pause=0.05)
+    )
 
 
 async def installed(client: Client) -> Installed:

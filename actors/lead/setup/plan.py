@@ -20,7 +20,7 @@ from actors.lead.setup.prompt import Mounted, Shown, build, mounted, parts_of
 from actors.lead.setup.tools import Toolboxes
 from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
-from core.errors import Invalid
+from core.errors import Invalid, NotFound
 from core.events import RunRequested
 from core.log.repository import Repository
 from core.mcp.tools import Catalogue, Offered
@@ -28,6 +28,8 @@ from core.skills.library import Library
 from core.skills.selection import Selection, Selections
 from core.thread.subagents import TOOLS
 from core.tools import Tool
+from core.user import agents
+from core.user.agent_bundles import shared
 from core.user.agents import Definition, Roster
 
 BOOTSTRAP = "bootstrap"
@@ -112,7 +114,7 @@ class Planner:
         profiled = config.agents_api.enabled
         profiles = requested.agent or profiled
         roster = await self._rosters.load(user, at_least=at_least) if profiles else Roster()
-        agent = find(roster, requested)
+        agent = await self._agent(roster, requested)
         name = model or self._name(config, requested.model or (agent.model if agent else None))
         settings = {entry.name: entry for entry in config.models}
         candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))
@@ -171,14 +173,24 @@ class Planner:
         config, requested = self._config.current(), options(caller) if caller else Options()
         needed = requested.agent or config.agents_api.enabled
         roster = await self._rosters.load(user) if needed else Roster()
-        return role_of(config, roster, find(roster, requested), name)
+        return role_of(config, roster, await self._agent(roster, requested), name)
 
     async def selection(self, request: RunRequested, user: str, role: Role | None = None) -> Selection:
         """Returns the skills of a run. Raises `NotFound`."""
         config, requested = self._config.current(), options(request)
         needed = requested.agent or config.agents_api.enabled
         roster = await self._rosters.load(user) if needed else Roster()
-        return await self._selected(request, user, requested, find(roster, requested), role)
+        return await self._selected(request, user, requested, await self._agent(roster, requested), role)
+
+    async def _agent(self, roster: Roster, requested: Options) -> Definition | None:
+        """Returns the agent of a run: the user's, or one of DeerFlow's shared folder. Raises `Invalid`, `NotFound`."""
+        try:
+            return find(roster, requested)
+        except NotFound:
+            name = agents.checked(requested.agent or "")
+            if (agent := await anyio.to_thread.run_sync(shared, self._home, name)) is None:
+                raise
+            return agent
 
     async def _selected(
         self,

@@ -110,9 +110,11 @@ _READ, _WRITE = "assistants:read", "assistants:write"
 
 @ROUTES("GET", "/agents", _READ)
 async def get_list(call: Call) -> Agents:
-    """Your agents, by name."""
+    """Your agents, and those of DeerFlow's shared folder, by name."""
     roster = await _rosters(call).of(call.user)
-    return Agents([_object(agent) for agent in roster.agents.values()])
+    shared = await to_thread.run_sync(agent_bundles.all_shared, call.services.home)
+    agents = {agent.name: agent for agent in shared} | {**roster.agents}
+    return Agents([_object(agents[name]) for name in sorted(agents)])
 
 
 @ROUTES("GET", "/agents/check", _READ)
@@ -124,9 +126,8 @@ async def check(call: Call, *, name: Annotated[str, msgspec.Meta(pattern="^[A-Za
 
 @ROUTES("GET", "/agents/{name}", _READ, errors=(404,))
 async def get(call: Call, name: str) -> Agent:
-    """One of your agents."""
-    rosters, name = _rosters(call), agents.checked(name)
-    return _object(agents.known(await rosters.of(call.user), name))
+    """One of your agents, or of DeerFlow's shared folder."""
+    return _object(await _known(call, name))
 
 
 @ROUTES("POST", "/agents", _WRITE, errors=(409,))
@@ -163,7 +164,7 @@ async def _refuse_shared(call: Call, name: str) -> None:
     """Raises `Refused` for an agent of DeerFlow's shared folder (contract runtime §14), unless the user has one of its
     name.
     """
-    folder = call.services.home / "agents" / name
+    folder = call.services.home / agent_bundles.SHARED / name
     shared = name not in (await _rosters(call).of(call.user)).agents
     if shared and await to_thread.run_sync((folder / agent_bundles.CONFIG).is_file):
         raise Refused(
@@ -188,8 +189,7 @@ async def take(call: Call, body: ImportBody) -> Created[Agent]:
 @ROUTES("GET", "/agents/{name}/export", _READ, errors=(404,))
 async def export(call: Call, name: str) -> Bundle:
     """An agent as one file: its definition and its soul, without its conversations and its memory."""
-    rosters, name = _rosters(call), agents.checked(name)
-    return bundle(agents.known(await rosters.of(call.user), name))
+    return bundle(await _known(call, name))
 
 
 @ROUTES("GET", "/agents/{name}/history", _READ, errors=(404,))
@@ -224,6 +224,16 @@ def _rosters(call: Call) -> Rosters:
     if not call.config.agents_api.enabled:
         raise Forbidden("Custom agents are turned off; set agents_api.enabled to true in config.yaml")
     return call.services.agents
+
+
+async def _known(call: Call, name: str) -> Definition:
+    """Returns an agent of the user's, or of the shared folder (contract runtime §14). Raises `NotFound`."""
+    rosters, name = _rosters(call), agents.checked(name)
+    roster = await rosters.of(call.user)
+    shared = None
+    if name not in roster.agents:
+        shared = await to_thread.run_sync(agent_bundles.shared, call.services.home, name)
+    return shared or agents.known(roster, name)
 
 
 async def _check(call: Call, fields: Mapping[str, Any]) -> None:

@@ -190,6 +190,22 @@ async def test_every_agent_is_told_what_the_person_says_of_themselves(tmp_path: 
     assert "user_profile" not in his
 
 
+async def test_an_agent_of_the_shared_folder(tmp_path: Path) -> None:
+    """It does the runs of everybody who has no agent of its name."""
+    folder = tmp_path / "agents" / "old"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("name: Old\nmodel: second\n")
+    (folder / "SOUL.md").write_text("You are old.")
+    scripts = {"m": [Turn(text="First.")], "second": [Turn(text="Second.")]}
+    async with site(tmp_path, scripts) as (client, models):
+        messages = await client.said(await client.thread(), "Hi", context={"agent_name": "OLD"})
+        run = await client.ended(await client.thread("t2"), await client.ask("t2", "Hi", context={"agent_name": "new"}))
+    assert messages[-1]["content"] == "Second."
+    assert "<soul>\\nYou are old." in told(models.requests[0].body)
+    assert run.error is not None
+    assert run.error.text == "Agent new not found"
+
+
 async def test_a_model_that_is_gone_fails_the_run(tmp_path: Path) -> None:
     old = AgentDefined(name="old", model="gone")
     async with site(tmp_path, {"m": [Turn(text="Hi")]}) as (client, models):

@@ -169,16 +169,26 @@ async def test_the_profile(api: Api) -> None:
 
 
 async def test_agents_of_the_shared_folder(api: Api, services: Services) -> None:
-    """They are not written to; an agent of one's own with the same name is."""
+    """They are read and not written to; an agent of one's own with the same name counts more."""
     folder = services.home / "agents/legacy"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("description: An old one\n")
+    (folder / "SOUL.md").write_text("# Old")
+    broken = services.home / "agents/broken"
+    broken.mkdir()
+    (broken / "config.yaml").write_text("tool_groups: 7\n")
+    shown = await api.ask("GET", "/agents/legacy")
+    assert (shown["name"], shown["description"], shown["soul"]) == ("legacy", "An old one", "# Old")
+    assert [agent["name"] for agent in (await api.ask("GET", "/agents"))["agents"]] == ["legacy"]
+    assert (await api.ask("GET", "/agents/legacy/export"))["soul"] == "# Old"
     for method, body in (("PUT", {"soul": "x"}), ("DELETE", None)):
         refused = await api.ask(method, "/agents/legacy", body, status=409)
         assert f"sika agents import {folder}" in refused["detail"]
         await api.ask(method, "/agents/unknown", body, status=404)
     await api.ask("POST", "/agents", {"name": "legacy"}, status=201)
     await api.ask("PUT", "/agents/legacy", {"soul": "x"})
+    [own] = (await api.ask("GET", "/agents"))["agents"]
+    assert (own["description"], own["soul"]) == ("", "x")
 
 
 async def test_versions_and_files(api: Api) -> None:

@@ -34,6 +34,11 @@ def test_descriptions_are_read_as_they_are_meant(lines: list[str], description: 
     assert read(front(*lines)).description == description
 
 
+@pytest.mark.parametrize("name", ['"pdf-forms"', "'pdf-forms'", "pdf-forms # a comment"])
+def test_names_in_quotes(name: str) -> None:
+    assert read(f"---\nname: {name}\ndescription: d\n---\n").name == "pdf-forms"
+
+
 @pytest.mark.parametrize(
     ("value", "tools"),
     [
