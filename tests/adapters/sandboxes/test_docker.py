@@ -195,6 +195,24 @@ async def test_the_quota_ends_a_command(tmp_path: Path, sandbox: DockerSandbox) 
     assert "sandbox.max_thread_mb" in result.stderr
 
 
+async def test_the_quota_ends_a_command_in_the_background(
+    tmp_path: Path, provider: Docker, sandbox: DockerSandbox
+) -> None:
+    command = "i=0; while [ $i -lt 20 ]; do head -c 8000000 /dev/zero > f$i; i=$((i + 1)); done; sleep 987640"
+
+    async def ended() -> bool:
+        return (await sandbox.output("c1")).result is not None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(provider.run)
+        await anyio.wait_all_tasks_blocked()
+        await sandbox.start("c1", command, timeout=100)
+        await eventually(ended)
+        tasks.cancel_scope.cancel()
+    assert "sandbox.max_thread_mb" in (await sandbox.output("c1")).text
+    assert running("987640") == []
+
+
 # ── records that a command forges ───────────────────────────────────────────────────────────────────────────────────
 
 
