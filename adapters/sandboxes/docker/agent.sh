@@ -120,7 +120,7 @@ sweep() {
       kill -9 $alive
     elif [ -z "$starting" ]; then
       quiet=$((quiet + 1))
-      [ -n "$ended" ] && [ $quiet -lt 3 ] || return
+      [ -n "$ended" ] && [ $quiet -lt 2 ] || return
     fi
   done
 }

@@ -30,6 +30,8 @@ ENGINE_SECONDS = 60.0
 """Time for an engine that was stopped to come back. Commands run on meanwhile."""
 RESEND_SECONDS = 5.0
 """Seconds after which an order that shows no effect is sent again."""
+KILL_SECONDS = 1.0
+"""The same for the order to end a command."""
 PROBE_SECONDS = 2.0
 """Seconds between two questions whether a command's supervising shell lives."""
 WATCH_PROBE_SECONDS = 30.0
@@ -107,7 +109,7 @@ class DockerSandbox(Files):
 
     async def kill(self, call_id: str) -> None:
         call = self._call(call_id)
-        begun, pause = time.monotonic(), FIRST_PAUSE
+        begun, pause, sent = time.monotonic(), FIRST_PAUSE, 0.0
         while await to_thread.run_sync(call.is_sent):
             if isinstance(await to_thread.run_sync(call.advance), ExecResult):
                 return
@@ -116,7 +118,9 @@ class DockerSandbox(Files):
                 if waited > PATIENCE:
                     await self._abandon()
                     break
-                await self._agent.end(call.name, "interrupted")
+                if time.monotonic() - sent > KILL_SECONDS:  # each order is a walk over all processes
+                    await self._agent.end(call.name, "interrupted")
+                    sent = time.monotonic()
             except MachineLost:
                 break
             except Unavailable:
