@@ -54,7 +54,7 @@ class WayOut:
 
     def mounts(self, record: Path) -> Sequence[tuple[Path, str]]:
         """Returns the files and folders that a call sees, which may not be written: on the host, and inside."""
-        pairs = [(FORWARDER, f"{self.inside}/forwarder.py"), (_socket_folder(record), f"{self.inside}/proxy")]
+        pairs = [(FORWARDER, f"{self.inside}/forwarder.py"), (socket_folder(record), f"{self.inside}/proxy")]
         return [*pairs, (self.trust, f"{self.inside}/trust")] if self.trust else pairs
 
     @property
@@ -80,7 +80,7 @@ class WayOut:
         """Serves a call, whose record lies in this folder. `folder` is where the socket lies, by default beside the
         record, and `owner` the user that may connect to it, by default the server's.
         """
-        place = folder or _socket_folder(record)
+        place = folder or socket_folder(record)
         proxy = await self._prepared()
         for path in (record, place):
             await to_thread.run_sync(partial(path.mkdir, parents=True, exist_ok=True))
@@ -125,12 +125,13 @@ class WayOut:
     async def _prepared(self) -> Proxy:
         async with self._preparing:
             if self._proxy is None:
-                authority = await to_thread.run_sync(self._authority) if self._credentials else None
+                authority = await to_thread.run_sync(self.authority) if self._credentials else None
                 most = self._egress.max_mb << 20
                 self._proxy = Proxy(self._rules, self._credentials, authority, most_bytes=most)
         return self._proxy
 
-    def _authority(self) -> Authority:
+    def authority(self) -> Authority:
+        """Returns the authority. Its certificate lies in `trust` afterwards. Blocks."""
         authority = Authority(self._home / "secrets")
         self._folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("authority.pem", authority.pem), ("all.pem", bundle(authority.pem))):
@@ -140,5 +141,6 @@ class WayOut:
         return authority
 
 
-def _socket_folder(record: Path) -> Path:
+def socket_folder(record: Path) -> Path:
+    """Returns where the socket of a call lies, unless it is named."""
     return record / "egress"

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from adapters.sandboxes import bubblewrap, confinement, etc, seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
+from core.config.sandbox import Egress
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import SECRET, run, settings
 
@@ -156,8 +157,8 @@ def test_filters_of_all_machines_end_in_a_verdict() -> None:
 
 
 async def test_a_network_shared_with_the_host_is_named(tmp_path: Path) -> None:
-    """With `network: true` the command reaches the ports of localhost; what it can reach is said, not hidden."""
-    shared = Bubblewrap(SandboxSetup(**settings(tmp_path) | {"network": True}))
+    """With `egress.direct` the command reaches the ports of localhost; what it can reach is said, not hidden."""
+    shared = Bubblewrap(SandboxSetup(**settings(tmp_path) | {"network": True, "egress": Egress(direct=True)}))
     with socket.create_server(("127.0.0.1", 0)) as listener, capture_logs() as lines:
         assert await shared.check() is None
         port = listener.getsockname()[1]

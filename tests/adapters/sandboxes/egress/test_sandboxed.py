@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
+from adapters.sandboxes.confinement import in_memory
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.docker.sandbox import DockerSandbox
+from adapters.sandboxes.egress.proxy import SOCKET
 from core.config.sandbox import Credential, Egress
 from core.config.sections import Secret
 from core.ports.sandbox import ExecResult, SandboxSetup
 from tests.adapters.sandboxes.conftest import settings
 from tests.adapters.sandboxes.egress.test_proxy import BIG, site
 from tests.support.engine import IMAGE, TestEngine
+from tests.support.nats import eventually
 
 HOST = "127.0.0.2"
 TOUCH = """
@@ -192,3 +199,64 @@ async def test_credentials_are_added_outside(make: Make, tmp_path: Path) -> None
     assert "all.pem" in result.stdout
     assert "PRIVATE" not in result.stdout
     assert (tmp_path / "home/sandbox/egress/authority.pem").read_text().strip() in result.stdout
+
+
+async def enclosed(made: Bubblewrap, source: str, *, network: bool) -> str:
+    """Runs a Python program as a server of tools runs, and returns what it says."""
+    fds = [in_memory(b"") for _ in range(2)]
+    program = await to_thread.run_sync(
+        partial(made.enclosed, ["python3", "-c", source], {}, (), network=network, directory="/tmp", fds=fds)
+    )
+    for fd, content in zip(fds, program.files, strict=False):
+        os.write(fd, content)
+        os.lseek(fd, 0, os.SEEK_SET)
+    try:
+        with anyio.fail_after(60):
+            done = await anyio.run_process(program.argv, env={}, pass_fds=fds, check=False)
+    finally:
+        for fd in fds:
+            os.close(fd)
+    return (done.stdout + done.stderr).decode()
+
+
+async def test_a_program_that_runs_for_long_has_the_proxy_only(tmp_path: Path) -> None:
+    async with site() as port:
+        credentials = (Credential(host="api.example.com", value=Secret("hidden-token")),)
+        egress = Egress(allow=(), allow_private=(f"{HOST}:{port}",), credentials=credentials)
+        made = Bubblewrap(SandboxSetup(**{**settings(tmp_path), "egress": egress}))
+        if (problem := await made.check()) is not None:
+            pytest.skip(problem)
+        fetch = f"import urllib.request as u; print(u.urlopen('http://{HOST}:{port}/hello').read().decode())"
+        touch = f"import socket; socket.create_connection(('{HOST}', {port}), 5); print('reached')"
+        trust = "import os; print(open(os.environ['SSL_CERT_FILE']).read())"
+        assert "BEGIN CERTIFICATE" in await enclosed(made, trust, network=True), "also before the proxy runs"
+        async with running(made):
+            text = await enclosed(made, fetch, network=True)
+            assert json.loads(text)["path"] == "/hello", text
+            assert "refused" in await enclosed(made, touch, network=True)
+            assert "/hello" not in await enclosed(made, fetch, network=False)
+        assert list((tmp_path / "home/sandbox/programs").iterdir()) == []
+
+
+async def test_the_folder_of_a_killed_server_is_deleted_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
+    setup = SandboxSetup(**settings(tmp_path))
+    alive, dead = Bubblewrap(setup), tmp_path / "home/sandbox/programs/dead"
+    (dead / "egress").mkdir(parents=True)
+    folder = os.open(dead / "egress", os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"/proc/self/fd/{folder}/{SOCKET}")
+    os.close(folder)
+    async with running(alive):
+        await eventually(lambda: _is_gone(dead))
+        [living] = dead.parent.iterdir()
+        async with running(Bubblewrap(setup)):
+            await eventually(lambda: _are_two(dead.parent))
+        assert list(dead.parent.iterdir()) == [living]
+
+
+async def _is_gone(path: Path) -> bool:
+    return not path.exists() and any((folder / "egress" / SOCKET).exists() for folder in path.parent.iterdir())
+
+
+async def _are_two(path: Path) -> bool:
+    return len(list(path.glob(f"*/egress/{SOCKET}"))) == 2
