@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from core.bus import embedded
 from tests.e2e.servers import Browser, Server, browser, serving
 from tests.support.engine import IMAGE, TestEngine
 from tests.support.model_server import ModelServer, ToolCall, Turn
@@ -21,6 +22,13 @@ WAITING = "echo x >> count; touch began; while [ ! -e go ]; do sleep 0.05; done;
 
 def bash(command: str) -> Turn:
     return Turn(tool_calls=(ToolCall("bash", {"description": "d", "command": command}),))
+
+
+def looks(messages: Any) -> Turn:
+    """Runs a command in each run, another one each time: the same one again and again would be warned of."""
+    if messages[-1]["role"] == "tool":
+        return Turn(text="Done.")
+    return bash(f"echo {len(messages)} >> looked")
 
 
 class House:
@@ -62,14 +70,17 @@ class House:
 Opens = Callable[[dict[str, Any]], Any]
 
 
+def settings(engine: TestEngine, **more: Any) -> dict[str, Any]:
+    sandbox = {"provider": "docker", "docker": {"host": engine.host, "image": IMAGE}}
+    return {"runs": {"lease_seconds": 2}, "sandbox": sandbox, **more}
+
+
 @pytest.fixture
 def house(tmp_path: Path, docker_engine: TestEngine) -> Opens:
     @asynccontextmanager
     async def opened(scripts: dict[str, Any]) -> AsyncIterator[House]:
-        sandbox = {"provider": "docker", "docker": {"host": docker_engine.host, "image": IMAGE}}
         async with ModelServer(scripts) as models, browser() as client:
-            about: dict[str, Any] = {"runs": {"lease_seconds": 2}, "sandbox": sandbox}
-            config = configure(tmp_path / "config.yaml", models, **about)
+            config = configure(tmp_path / "config.yaml", models, **settings(docker_engine))
             async with serving(tmp_path / "home", config) as server:
                 thread = House(client, server, docker_engine, await client.thread(server))
                 try:
@@ -107,3 +118,33 @@ async def test_a_container_removed_under_a_command_is_told(house: Opens) -> None
         assert {"began", "count"} <= set(second.split())
         assert (thread.workspace / "count").read_text() == "x\n"
         assert thread.containers() != [container]
+
+
+async def test_two_servers_use_one_container_and_one_ends_under_a_command(
+    tmp_path: Path, docker_engine: TestEngine
+) -> None:
+    """Both have the same data directory, and a bus that belongs to neither. Whichever has the command is killed first
+    or second: the run goes on with the other one, and then with the first one's successor.
+    """
+    scripts: dict[str, Any] = {"looks": looks, "waits": [bash(WAITING), Turn(text="Done.")]}
+    async with ModelServer(scripts) as models, browser() as client, embedded.start(tmp_path / "nats") as nats:
+        about = settings(docker_engine, nats={"url": nats.url, "token": nats.token})
+        config, home = configure(tmp_path / "config.yaml", models, **about), tmp_path / "home"
+        async with serving(home, config, name="one") as one, serving(home, config, name="two") as two:
+            thread = House(client, one, docker_engine, await client.thread(one))
+            for server in (one, two, one, two):
+                await thread.ended(await thread.runs("looks", server))
+            [container] = thread.containers()
+            run_id = await thread.runs("waits", two)
+            await thread.began()
+            await two.kill()
+            await two.start()
+            await one.kill()
+            await one.start()
+            (thread.workspace / "go").touch()
+            assert (await thread.ended(run_id))[-1].split() == ["end"]
+            assert (thread.workspace / "count").read_text() == "x\n"
+            lines = (thread.workspace / "looked").read_text().split()
+            assert len(lines) == len(set(lines)) == 4
+            assert thread.containers() == [container]
+            thread.remove(container)
