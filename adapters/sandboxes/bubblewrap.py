@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import anyio
 import structlog
 from anyio import to_thread
 
@@ -25,6 +26,7 @@ from adapters.sandboxes.confinement import (
     sealed,
     weaknesses,
 )
+from adapters.sandboxes.egress.programs import Programs
 from adapters.sandboxes.egress.wayout import WayOut
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.provider import Threads, environment, limits
@@ -110,9 +112,11 @@ class Bubblewrap:
     included. It cannot create further namespaces. Memory is limited per process at once, and in sum: by a control group
     with /tmp and /dev/shm included, else within `supervisor.NEWS` seconds, and these come on top, up to their sizes.
     The disk is limited by `quota`.
-    With `network` a command reaches the hosts that `egress` allows, by a proxy, and nothing else.
-    Non-guarantees: the kernel is shared. Programs that run for long (`enclosed`, `confined`) and commands with
-    `egress.direct` have, with a network, that of this machine, localhost included.
+    With `network` a command, and a program that runs for long (`enclosed`), reaches the hosts that `egress` allows, by
+    a proxy, and nothing else.
+    Non-guarantees: the kernel is shared. With `egress.direct` the network is that of this machine, localhost included.
+    Programs that run for long share a socket of the proxy, without a limit of bytes, and their connections are in no
+    thread's log. They have a network while `run` runs.
     `confinement.weaknesses` names gaps of this machine: an unknown architecture (`seccomp.ARCHITECTURES`) or an old
     bwrap.
     """
@@ -123,7 +127,7 @@ class Bubblewrap:
         self.max_file_mb, self.quota = setup.max_file_mb, dict(setup.quota)
         self._home, self._environment, self._network = setup.home, setup.environment, setup.network
         self._memory_mb, self._max_processes = setup.memory_mb, setup.max_processes
-        self.way_out = WayOut.of(setup)
+        self.way_out, self._programs = WayOut.of(setup), Programs(setup)
         self._threads = Threads(setup, self._create)
 
     async def check(self) -> str | None:
@@ -143,8 +147,10 @@ class Bubblewrap:
         return await self._threads.acquire(user, thread)
 
     async def run(self) -> None:
-        if self.way_out is not None:
-            await self.way_out.run()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._programs.run)
+            if self.way_out is not None:
+                tasks.start_soon(self.way_out.run)
 
     def job(
         self,
@@ -165,7 +171,9 @@ class Bubblewrap:
             inner = self.way_out.command(f"{toolkit.ROOT}/bin/python3", inner)
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
-        inside = self._bwrap(mounts, {**self._environment, **extra}, record=record)
+        inside = self._bwrap(
+            mounts, {**self._environment, **extra}, network=self._network, way_out=self.way_out, record=record
+        )
         words = "\0".join([*inside, *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
@@ -196,8 +204,14 @@ class Bubblewrap:
         mounts = list(mounts)
         _refuse_missing(argv[0], mounts)
         filter_words, filters = filtered(fds[1])
-        words = [*self._bwrap(mounts, env, directory=directory, network=network), *filter_words, "--chdir", directory]
+        network = network or self._network
+        way_out = self._programs.way_out if network else None
+        record = self._programs.folder() if way_out else None
+        inside = self._bwrap(mounts, env, directory=directory, network=network, way_out=way_out, record=record)
+        words = [*inside, *filter_words, "--chdir", directory]
         limited = ["sh", "-c", _LONG, "sh", str(self._memory_mb << 10), str(self._max_processes), *argv]
+        if way_out is not None:
+            limited = way_out.command(f"{toolkit.ROOT}/bin/python3", limited)
         command = [binary() or "bwrap", "--args", str(fds[0]), "--", *limited]
         return Enclosed(command, [os.fsencode("\0".join(words)), *filters])
 
@@ -245,13 +259,13 @@ class Bubblewrap:
         directory: str = WORKSPACE,
         network: bool = False,
         folder: Path | None = None,
+        way_out: WayOut | None = None,
         record: Path | None = None,
     ) -> list[str]:
         """Returns the arguments for a sandbox. `folder` has the prepared files, by default in the data directory. With
-        the record of a call, its network is the way out.
+        a way out, by the socket beside the record, that is its network, and else the machine's.
         """
-        way_out = self.way_out if record is not None else None
-        network, folder = (network or self._network) and way_out is None, folder or self._home / "sandbox"
+        network, folder = network and way_out is None, folder or self._home / "sandbox"
         words = namespaces(network=network)
         variables = {**toolkit.ENVIRONMENT, **(way_out.variables() if way_out else {}), **variables}
         for name, value in environment(directory, toolkit.path(_PATH), variables).items():

@@ -5,16 +5,18 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 import yaml
+from anyio import CancelScope
 
 from channels.terminal.text import one_line
 from core.errors import Invalid
 from core.memory.words import words
-from core.ports.sandbox import SandboxProvider
+from core.ports.sandbox import Sandbox, SandboxProvider, StartsMachines
 from core.skills import archive
 from core.skills.folders import Listing, Skill, content, skill_at
 from core.skills.format import FILE, problems, remarks
@@ -130,11 +132,26 @@ async def test(
         place = provider(Path(temporary) / "home", root.parent)
         if problem := await place.check():
             raise Invalid(f"sandbox: {problem}")
-        sandbox, path = await place.acquire("test", "test"), f"/mnt/skills/public/{name}"
-        for number, (title, command) in enumerate(_commands(root / name, path)):
-            result = await sandbox.exec(f"test-{number}", command, timeout=TEST_SECONDS, on_output=lambda _: None)
-            output = f"{result.stdout}{result.stderr}".strip() or f"exit code {result.exit_code}"
-            yield title, "" if result.exit_code == 0 else output[-2000:]
+        path = f"/mnt/skills/public/{name}"
+        async with _sandbox(place) as sandbox:
+            for number, (title, command) in enumerate(_commands(root / name, path)):
+                result = await sandbox.exec(f"test-{number}", command, timeout=TEST_SECONDS, on_output=lambda _: None)
+                output = f"{result.stdout}{result.stderr}".strip() or f"exit code {result.exit_code}"
+                yield title, "" if result.exit_code == 0 else output[-2000:]
+
+
+@asynccontextmanager
+async def _sandbox(provider: SandboxProvider) -> AsyncIterator[Sandbox]:
+    """Yields the sandbox of a test. Ends its machine, which nobody else knows of."""
+    if not isinstance(provider, StartsMachines):
+        yield await provider.acquire("test", "test")
+        return
+    machine = await provider.start("test", "test")
+    try:
+        yield await provider.open(machine, "test", "test")
+    finally:
+        with CancelScope(shield=True):
+            await provider.end(machine)
 
 
 def _cases(folder: Path, others: Sequence[Skill]) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,7 @@ from core.events import (
 )
 from core.log.repository import Repository
 from core.log.store import EventLog
-from core.paths import ROOTS, USER_DATA, Mount, Tree, make_thread, thread_root
+from core.paths import ROOTS, USER_DATA, Mount, Tree, make_thread, owner_within, thread_root
 from core.thread.threads import KIND
 
 STALE_SECONDS = 24 * 3600
@@ -132,6 +132,7 @@ class Draft:
         plain(directory, name)
         assert self._path is not None
         with _room():
+            self._hand_over(directory)
             try:
                 os.rename(self._path, name, dst_dir_fd=directory)
             except IsADirectoryError:
@@ -144,6 +145,7 @@ class Draft:
         assert self._path is not None
         try:
             with _room():
+                self._hand_over(directory)
                 os.link(self._path, name, dst_dir_fd=directory, follow_symlinks=False)
         except FileExistsError:
             return False
@@ -151,6 +153,11 @@ class Draft:
         self._path = None
         os.fsync(directory)
         return True
+
+    def _hand_over(self, directory: int) -> None:
+        """Gives the draft to the owner of its directory, who may be the user of a container."""
+        if (owner := owner_within(directory)) is not None:
+            os.fchown(self.fd, *owner)
 
     def close(self) -> None:
         self._file.close()

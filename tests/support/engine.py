@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ import pytest
 if TYPE_CHECKING:  # every process of tests imports this file
     import docker
 
-IMAGE, GNU_IMAGE = "sika-test-busybox", "sika-test-gnu"
+IMAGE, GNU_IMAGE, PYTHON_IMAGE = "sika-test-busybox", "sika-test-gnu", "sika-test-python"
 ATTEMPTS = 4
 """An engine that follows a killed one fails at first (research sandboxes §4)."""
 START_SECONDS = 30.0
@@ -27,6 +28,9 @@ _GNU = (
     *("bash", "dash", "env", "kill", "mkdir", "mkfifo", "sleep", "tail", "tee", "wc", "cat", "seq", "setsid", "ls"),
     *("head", "tr", "rm", "touch", "id", "grep", "ln", "yes"),
 )
+
+_PYTHON_TOOLS = ("curl", "cp", "chmod", "chown", "mount", "find", "mknod", "nohup", "getent", "mv", "dd", "stat")
+_UNUSED = {"test", "idlelib", "ensurepip", "lib2to3", "dist-packages", "tkinter", "turtledemo"}
 
 
 class TestEngine:
@@ -58,6 +62,11 @@ class TestEngine:
                 self._process.wait()
         self._process = None
         (self._folder / "pid").unlink(missing_ok=True)
+
+    def admit_everybody(self) -> None:
+        """Lets servers of every user reach the engine, as the group `docker` does."""
+        self._folder.chmod(0o711)
+        (self._folder / "sock").chmod(0o666)
 
     @contextlib.contextmanager
     def client(self) -> Iterator[docker.APIClient]:
@@ -105,6 +114,27 @@ def docker_engine() -> Iterator[TestEngine]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def python_image(docker_engine: TestEngine) -> str:
+    """The name of an image with this system's Python and curl. Skips where there is none."""
+    if reason := no_python():
+        pytest.skip(reason)
+    return python_in(docker_engine)
+
+
+def python_in(running: TestEngine) -> str:
+    """Imports the image with Python, and returns its name."""
+    import_images(running, {PYTHON_IMAGE: _python})
+    return PYTHON_IMAGE
+
+
+def no_python() -> str | None:
+    """Returns why there is no image with Python here."""
+    found = Path("/usr/bin/python3").resolve()
+    standard = Path("/usr/lib") / found.name / "socket.py"
+    return None if standard.exists() and shutil.which("curl") else "an image with Python needs the system's, and curl"
+
+
 def problem() -> str | None:
     """Returns why no engine can be started here."""
     missing = [name for name in ("dockerd", "containerd", "runc", "busybox") if shutil.which(name) is None]
@@ -119,15 +149,15 @@ def engine() -> Iterator[TestEngine]:
     running = TestEngine(Path(tempfile.mkdtemp(prefix="sika-engine-", dir="/tmp")))
     try:
         running.start()
-        import_images(running)
+        import_images(running, {IMAGE: _busybox, GNU_IMAGE: _gnu})
         yield running
     finally:
         running.close()
 
 
-def import_images(running: TestEngine) -> None:
+def import_images(running: TestEngine, images: Mapping[str, Callable[[tarfile.TarFile], None]]) -> None:
     with tempfile.TemporaryDirectory() as folder, running.client() as client:
-        for name, write in ((IMAGE, _busybox), (GNU_IMAGE, _gnu)):
+        for name, write in images.items():
             tar = Path(folder) / f"{name}.tar"
             with tarfile.open(tar, "w", dereference=True) as archive:
                 write(archive)
@@ -144,18 +174,40 @@ def _busybox(archive: tarfile.TarFile) -> None:
 
 def _gnu(archive: tarfile.TarFile) -> None:
     """This system's shells and tools, with their libraries."""
-    libraries = set()
-    for name in _GNU:
-        path = str(shutil.which(name, path="/usr/bin:/bin"))
-        archive.add(path, f"bin/{name}")
-        words = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout.split()
-        libraries |= {word for word in words if word.startswith("/")}
-    for library in libraries:
-        archive.add(library, library.lstrip("/"))
+    _programs(archive, _GNU)
     _link(archive, "bin/sh", "dash")
+
+
+def _python(archive: tarfile.TarFile) -> None:
+    """This system's Python with its standard library, and curl, beside the tools."""
+    python = Path("/usr/bin/python3").resolve()
+    standard = f"/usr/lib/{python.name}"
+    _programs(archive, (*_PYTHON_TOOLS, *_GNU, python.name), [str(path) for path in Path(standard).rglob("*.so")])
+    for name, target in (("bin/sh", "dash"), ("bin/python3", python.name), ("usr/bin", "../bin")):
+        _link(archive, name, target)
+    _text(archive, "etc/passwd", "root:x:0:0:root:/:/bin/sh\nagent:x:1000:1000:agent:/:/bin/sh\n")
+    archive.add(
+        standard, standard.lstrip("/"), filter=lambda entry: None if _UNUSED & set(entry.name.split("/")) else entry
+    )
+
+
+def _programs(archive: tarfile.TarFile, names: Iterable[str], modules: Iterable[str] = ()) -> None:
+    """Adds programs, and the libraries of these and of modules."""
+    paths = {name: str(shutil.which(name, path="/usr/bin:/bin")) for name in names}
+    words = subprocess.run(["ldd", *paths.values(), *modules], capture_output=True, text=True, check=False).stdout
+    for name, path in paths.items():
+        archive.add(path, f"bin/{name}")
+    for library in {word for word in words.split() if word.startswith("/") and not word.endswith(":")}:
+        archive.add(library, library.lstrip("/"))
 
 
 def _link(archive: tarfile.TarFile, name: str, target: str) -> None:
     entry = tarfile.TarInfo(name)
     entry.type, entry.linkname = tarfile.SYMTYPE, target
     archive.addfile(entry)
+
+
+def _text(archive: tarfile.TarFile, name: str, text: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(text)
+    archive.addfile(entry, io.BytesIO(text.encode()))

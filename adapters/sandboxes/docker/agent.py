@@ -11,7 +11,7 @@ import math
 import secrets
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,11 +54,18 @@ class Agent:
         self._stream = None
 
     async def run(
-        self, name: str, seconds: float, max_file_mb: int, command: str, environment: Mapping[str, str]
+        self,
+        name: str,
+        seconds: float,
+        max_file_mb: int,
+        prefix: Sequence[str],
+        command: str,
+        environment: Mapping[str, str],
     ) -> None:
+        """Starts a command. `prefix`: words without spaces, a program that runs the shell."""
         variables = [f"{key}={value}" for key, value in environment.items()]
         blocks = (max_file_mb << 20) // BLOCK
-        await self._send("run", name, str(math.ceil(seconds)), str(blocks), command, *variables)
+        await self._send("run", name, str(math.ceil(seconds)), str(blocks), " ".join(prefix), command, *variables)
 
     async def end(self, name: str, verdict: str, reason: str = "") -> None:
         await self._send("end", name, verdict, reason)

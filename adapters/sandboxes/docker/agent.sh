@@ -7,8 +7,8 @@
 shell=sh
 command -v bash >/dev/null && shell=bash
 
-# run ID SECONDS BLOCKS COMMAND [NAME=VALUE…]: starts a command, unless its record exists. BLOCKS of 512 bytes limit
-# the size of a file.
+# run ID SECONDS BLOCKS PREFIX COMMAND [NAME=VALUE…]: starts a command, unless its record exists. BLOCKS of 512 bytes
+# limit the size of a file. PREFIX are the words before the shell, none with a space in it.
 run() {
   mkdir "$1" || return 0
   (
@@ -53,8 +53,8 @@ publish() {
 }
 
 job() {
-  id=$1 seconds=$2 blocks=$3 command=$4
-  shift 4
+  id=$1 seconds=$2 blocks=$3 prefix=$4 command=$5
+  shift 5
   cd "$id" || exit
   ooms
   before=$ooms
@@ -63,7 +63,7 @@ job() {
   drain stderr err &
   (
     ulimit -f "$blocks"
-    cd "$SIKA_WORKSPACE" && exec env -i "$@" "SIKA_CALL=$id." "$shell" -c "$command"
+    cd "$SIKA_WORKSPACE" && exec env -i "$@" "SIKA_CALL=$id." $prefix "$shell" -c "$command"
   ) >out 2>err &
   child=$!
   clock "$seconds" "$id" &
@@ -99,22 +99,29 @@ clock() {
 }
 
 # Kills the processes of a call until there are none. One that has cleared its environment is killed when no other call
-# has processes.
+# has processes. A process that ended during a walk may have a child that the walk did not see: then it is repeated.
 sweep() {
-  rounds=0
+  rounds=0 quiet=0
   while [ $rounds -lt 300 ]; do
-    rounds=$((rounds + 1)) alive='' strays='' others=''
+    rounds=$((rounds + 1)) alive='' strays='' others='' starting='' ended=''
     for process in /proc/[0-9]*; do
       kind "$process" "$1"
       case $kind in
       mine) alive="$alive ${process#/proc/}" ;;
       stray) strays="$strays ${process#/proc/}" ;;
       other) others=1 ;;
+      starting) starting=1 ;;
+      gone) ended=1 ;;
       esac
     done
     [ -n "$others" ] || alive="$alive$strays"
-    [ -n "$alive" ] || return
-    kill -9 $alive
+    if [ -n "$alive" ]; then
+      quiet=0
+      kill -9 $alive
+    elif [ -z "$starting" ]; then
+      quiet=$((quiet + 1))
+      [ -n "$ended" ] && [ $quiet -lt 2 ] || return
+    fi
   done
 }
 
@@ -139,6 +146,9 @@ kind() {
     esac
     return
   done <"$1/environ"
+  [ $kind = stray ] && [ -r "$1/environ" ] || return
+  set -- $stat
+  [ "${48}" != 0 ] || kind=starting # a program whose environment is not there yet (proc(5): env_start)
 }
 
 ooms() {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import threading
 import weakref
@@ -119,6 +120,20 @@ class Engine:
 
     async def start(self, container: str) -> None:
         await self._call(lambda client: client.start(container))
+
+    async def cannot_run(self, image: str, command: Sequence[str]) -> str | None:
+        """Returns why a container of an image cannot start a program, None if it can."""
+        name = f"sika-check-{secrets.token_hex(8)}"
+        host = {"network_mode": "none", "cap_drop": ["ALL"], "read_only": True}
+        try:
+            await self.start(await self.create(name, host, image=image, entrypoint=list(command), command=[]))
+        except EngineAway:
+            raise
+        except Unavailable as error:
+            return str(error)
+        finally:
+            await self.remove(name)
+        return None
 
     async def remove(self, container: str) -> None:
         """Ends a container and removes it; of one that is gone, nothing happens."""

@@ -19,14 +19,16 @@ from docker.types import LogConfig
 from docker.types import Mount as Bind
 
 from adapters.sandboxes.docker.agent import RECORDS, Agent
+from adapters.sandboxes.docker.background import EGRESS, Background, Egress
 from adapters.sandboxes.docker.calls import sweep
 from adapters.sandboxes.docker.engine import RUNNING, Engine, EngineAway, NameTaken
 from adapters.sandboxes.docker.sandbox import DockerSandbox
+from adapters.sandboxes.egress.wayout import FORWARDER, WayOut
 from adapters.sandboxes.provider import MAX_OPEN_FILES, MAX_SANDBOXES, environment
 from core.config.sandbox import Docker as Settings
 from core.errors import Unavailable
 from core.identity.installation import Installation
-from core.paths import ROOTS, WORKSPACE, Tree, make_thread, mounts_of, thread_root
+from core.paths import ROOTS, WORKSPACE, Mount, Tree, make_thread, mounts_of, thread_root
 from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
@@ -48,6 +50,7 @@ ATTEMPTS, ATTEMPT_PAUSE = 50, 0.1
 """For a container that another worker is creating: its name is taken before it can be seen."""
 START_SECONDS = 30.0
 """Time for an engine that was stopped to come back, before a machine is refused."""
+PYTHON = ("python3", "-I", "-S", "-c", "")
 KEEPER = ("/bin/sh", "-c", "while :; do sleep 3600; done")
 
 
@@ -55,7 +58,8 @@ class Docker:
     """Guarantees: commands see of the host's files the mounts, as an ordinary user without capabilities. The root of
     the files is read-only. Memory, processes and processor time are limited for all commands of a thread together.
     Non-guarantees: the kernel is shared unless `runtime` names one with its own. The engine is trusted, and must be on
-    this machine. With `network` commands reach all that the engine's network `bridge` reaches.
+    this machine. With `network` commands reach the hosts that `egress` allows, by a proxy, and nothing else; with
+    `egress.direct` all that the engine's network `bridge` reaches.
     """
 
     name = "docker"
@@ -64,6 +68,7 @@ class Docker:
         self._setup, self._settings = setup, msgspec.convert(dict(setup.settings), Settings)
         self._engine = Engine(self._settings.host)
         self._agents: OrderedDict[str, Agent] = OrderedDict()
+        self._way_out, self._background = WayOut.of(setup, EGRESS), Background()
 
     async def check(self) -> str | None:
         if not self._engine.host.startswith(("unix://", "tcp://")):
@@ -77,6 +82,11 @@ class Docker:
                     f"The image {self._settings.image} is not there: build it in a checkout of Sika (`docker build -t "
                     f"{self._settings.image} -f adapters/sandboxes/docker/Dockerfile .`), or name another one in "
                     "sandbox.docker.image (any with a POSIX shell)."
+                )
+            if self._way_out and (why := await self._engine.cannot_run(self._settings.image, PYTHON)):
+                return (
+                    f"sandbox.network needs python3 in the image {self._settings.image}, for the commands' proxy: "
+                    f"{why}. Name an image that has it in sandbox.docker.image, or turn the network off."
                 )
         except EngineAway as error:
             return f"{error}. Start the engine, or name its socket in sandbox.docker.host."
@@ -92,6 +102,8 @@ class Docker:
 
     async def start(self, user: str, thread: str) -> Machine:
         root = thread_root(self._setup.home, user, thread)
+        if self._way_out is not None:
+            await self._way_out.prepare()
         installation = await to_thread.run_sync(self._prepare, root)
         away = EngineAway(f"docker: {self._engine.host} did not answer within {START_SECONDS:.0f} s")
         with anyio.move_on_after(START_SECONDS):
@@ -102,6 +114,9 @@ class Docker:
                     away = error
                 await anyio.sleep(0.5)
         raise away
+
+    async def run(self) -> None:
+        await self._background.run()
 
     async def open(self, machine: Machine, user: str, thread: str) -> DockerSandbox:
         state = await self._engine.inspect(machine.id)
@@ -172,7 +187,7 @@ class Docker:
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
             "ipc_mode": "private",
-            "network_mode": "bridge" if setup.network else "none",
+            "network_mode": "bridge" if setup.network and self._way_out is None else "none",
             "pids_limit": setup.max_processes + OWN_PROCESSES,
             "mem_limit": memory,
             "memswap_limit": memory,
@@ -199,7 +214,10 @@ class Docker:
         return host, config
 
     def _binds(self, root: Path) -> list[Bind]:
-        mounts = mounts_of(root, self._setup.skills, self._setup.mounts)
+        mounts = list(mounts_of(root, self._setup.skills, self._setup.mounts))
+        if self._way_out is not None:
+            mounts.append(Mount(root / "egress", EGRESS))
+            mounts += [Mount(self._way_out.trust, f"{EGRESS}/trust")] if self._way_out.trust else []
         return [
             Bind(mount.virtual, self._outside(mount.host), type="bind", read_only=not mount.writable)
             for mount in mounts
@@ -213,10 +231,12 @@ class Docker:
 
     def _opened(self, machine: Machine, root: Path, records: Path) -> DockerSandbox:
         sweep(records.parent, records.name)
+        sweep(root / "egress", "trust")
         agent = self._agents.setdefault(machine.id, Agent(self._engine, machine.id, records))
         self._agents.move_to_end(machine.id)
         if len(self._agents) > MAX_SANDBOXES:
             self._agents.popitem(last=False)[1].close()
+        trusted = self._way_out.variables() if self._way_out else {}
         return DockerSandbox(
             root,
             Tree(mounts_of(root, self._setup.skills, self._setup.mounts)),
@@ -224,8 +244,10 @@ class Docker:
             agent,
             self._setup.max_file_mb,
             dict(self._setup.quota),
-            environment(WORKSPACE, PATH, self._setup.environment),
+            environment(WORKSPACE, PATH, {**trusted, **self._setup.environment}),
             self._abandoning(machine),
+            Egress(self._way_out, root / "egress", _owner(root)),
+            self._background,
         )
 
     def _abandoning(self, machine: Machine) -> Callable[[], Awaitable[None]]:
@@ -241,6 +263,8 @@ class Docker:
         make_thread(root)
         (root / "acp-workspace").mkdir(mode=0o755, exist_ok=True)
         (root / "machines").mkdir(mode=0o700, exist_ok=True)
+        if self._way_out is not None:
+            _offer_forwarder(root / "egress")
         if os.geteuid() == 0 and (owner := _owner(root)):
             (root.parent.parent / "skills").chmod(0o755)  # below the data directory, which is closed to others
             for name in ROOTS:
@@ -273,6 +297,18 @@ def _new_records(root: Path) -> Path:
         owner = _owner(root)
         os.chown(records, owner, owner)
     return records
+
+
+def _offer_forwarder(folder: Path) -> None:
+    """Copies the forwarder into a folder that the engine sees, which may not see the server's own files."""
+    (folder / "trust").mkdir(parents=True, exist_ok=True)
+    content, place = FORWARDER.read_bytes(), folder / FORWARDER.name
+    if not place.exists() or place.read_bytes() != content:
+        draft = folder / f"{secrets.token_hex(8)}.draft"
+        draft.write_bytes(content)
+        draft.replace(place)
+    for path, mode in ((folder, 0o755), (folder / "trust", 0o755), (place, 0o644)):
+        path.chmod(mode)
 
 
 def _hand_over(folder: Path, owner: int) -> None:

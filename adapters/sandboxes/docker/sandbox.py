@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -13,14 +14,15 @@ from anyio import to_thread
 
 from adapters.sandboxes import quota
 from adapters.sandboxes.docker.agent import Agent
+from adapters.sandboxes.docker.background import Background, Egress
 from adapters.sandboxes.docker.calls import Call
 from adapters.sandboxes.docker.engine import EngineAway
 from adapters.sandboxes.files import Files
-from adapters.sandboxes.record import FIRST_PAUSE, LAST_PAUSE, PATIENCE
+from adapters.sandboxes.record import FIRST_PAUSE, LAST_PAUSE, LOOK_AGAIN, NEVER_STARTED, PATIENCE
 from adapters.sandboxes.supervisor import COUNT_EVERY, COUNTING_SHARE, MUCH_BYTES, MUCH_FILES
 from core.errors import Unavailable
 from core.paths import Tree
-from core.ports.sandbox import ExecResult, MachineLost, Output
+from core.ports.sandbox import Access, ExecResult, MachineLost, Output
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -28,8 +30,12 @@ ENGINE_SECONDS = 60.0
 """Time for an engine that was stopped to come back. Commands run on meanwhile."""
 RESEND_SECONDS = 5.0
 """Seconds after which an order that shows no effect is sent again."""
+KILL_SECONDS = 1.0
+"""The same for the order to end a command."""
 PROBE_SECONDS = 2.0
 """Seconds between two questions whether a command's supervising shell lives."""
+WATCH_PROBE_SECONDS = 30.0
+"""The same for a command in the background: whoever asks for its output asks for its shell, too."""
 START_SECONDS = 60.0
 """Time for a command to begin: the engine is slow when a machine is full."""
 GRACE = 30.0
@@ -38,7 +44,7 @@ GRACE = 30.0
 
 class DockerSandbox(Files):
     """Guarantees: those of the port. A command runs on when the server or the engine ends, and stops at its timeout.
-    Non-guarantees: the quota is enforced while a caller waits for the command (`exec`), not in the background. A
+    Non-guarantees: the quota is enforced while a server waits for the command, or knows of it in the background. A
     process that clears its environment may run on until no other command runs.
     """
 
@@ -52,10 +58,13 @@ class DockerSandbox(Files):
         limits: quota.Quota,
         environment: Mapping[str, str],
         abandon: Callable[[], Awaitable[None]],
+        egress: Egress,
+        background: Background,
     ) -> None:
         super().__init__(root, tree, max_file_mb, limits)
         self._machine, self._agent, self._abandon = machine, agent, abandon
         self._max_file_mb, self._limits, self._environment = max_file_mb, limits, environment
+        self._egress, self._background = egress, background
 
     async def exec(
         self,
@@ -68,13 +77,15 @@ class DockerSandbox(Files):
     ) -> ExecResult:
         call = self._call(call_id)
         try:
-            return await self._follow(call, _Order(self, call, command, timeout, environment), on_output)
+            async with self._egress.open(call):
+                return await self._follow(call, _Order(self, call, command, timeout, environment), on_output)
         finally:
             call.close()
 
     async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
         call = self._call(call_id)
         await to_thread.run_sync(call.admit, command)
+        await self._hold(call)
         order, pause = _Order(self, call, command, timeout, environment), FIRST_PAUSE
         while (state := await to_thread.run_sync(call.advance, command)) == "unsent":
             await order.pursue(state)
@@ -84,6 +95,8 @@ class DockerSandbox(Files):
     async def output(self, call_id: str, after: int = 0) -> Output:
         call = self._call(call_id)
         part = await to_thread.run_sync(call.output, after)
+        if part.result is None:
+            await self._hold(call)  # the server that started it may be gone
         if part.result is None and not part.text:  # it may have lost its supervising shell, or its machine
             try:
                 await self._agent.probe(call.name)
@@ -96,7 +109,7 @@ class DockerSandbox(Files):
 
     async def kill(self, call_id: str) -> None:
         call = self._call(call_id)
-        begun, pause = time.monotonic(), FIRST_PAUSE
+        begun, pause, sent = time.monotonic(), FIRST_PAUSE, 0.0
         while await to_thread.run_sync(call.is_sent):
             if isinstance(await to_thread.run_sync(call.advance), ExecResult):
                 return
@@ -105,7 +118,9 @@ class DockerSandbox(Files):
                 if waited > PATIENCE:
                     await self._abandon()
                     break
-                await self._agent.end(call.name, "interrupted")
+                if time.monotonic() - sent > KILL_SECONDS:  # each order is a walk over all processes
+                    await self._agent.end(call.name, "interrupted")
+                    sent = time.monotonic()
             except MachineLost:
                 break
             except Unavailable:
@@ -130,6 +145,34 @@ class DockerSandbox(Files):
                 await self._agent.end(call.name, "stopped", reason)
             await anyio.sleep(pause)
             pause = min(pause * 1.5, LAST_PAUSE)
+
+    async def accesses(self, call_id: str) -> Sequence[Access]:
+        return await self._egress.accesses(self._call(call_id))
+
+    async def _hold(self, call: Call) -> None:
+        own = Call(call.record, self._machine)
+        await self._background.hold(own, self._egress, partial(self._watch, own))
+
+    async def _watch(self, call: Call) -> None:
+        """Ends a command in the background that exceeds a limit of files. Returns when it has ended, or its machine."""
+        usage, since, probed = _Usage(self.root, self._limits), time.monotonic(), time.monotonic()
+        reason: str | None = None
+        while (state := await to_thread.run_sync(call.advance)) == "running" or (
+            state == "unsent" and time.monotonic() - since < NEVER_STARTED
+        ):
+            reason = reason or (await to_thread.run_sync(usage.excess) if state == "running" else None)
+            try:
+                if reason:
+                    await self._agent.end(call.name, "stopped", reason)
+                elif time.monotonic() - probed > WATCH_PROBE_SECONDS:
+                    probed = time.monotonic()
+                    await self._agent.probe(call.name)
+            except MachineLost:
+                return
+            except Unavailable as error:
+                log.info("a command in the background was not looked after", call=call.name, reason=str(error))
+            await anyio.sleep(LOOK_AGAIN)
+        await to_thread.run_sync(usage.finish)
 
     def _call(self, call_id: str) -> Call:
         return Call(self.calls.record(call_id), self._machine)
@@ -176,7 +219,12 @@ class _Order:
             raise Unavailable("docker: the command was not started in time; the sandbox may have too many processes")
         if now - self._sent > RESEND_SECONDS or self._sandbox._agent.lost():
             await self._sandbox._agent.run(
-                self._call.name, self._timeout, self._sandbox._max_file_mb, self.command, self._environment
+                self._call.name,
+                self._timeout,
+                self._sandbox._max_file_mb,
+                self._sandbox._egress.prefix(self._call),
+                self.command,
+                self._environment,
             )
             self._sent = self._probed = time.monotonic()
 

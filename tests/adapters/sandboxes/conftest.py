@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
+from adapters.sandboxes.docker.sandbox import DockerSandbox
 from adapters.sandboxes.host import Host, HostSandbox
 from core.paths import Mount
 from core.ports.sandbox import ExecResult, SandboxSetup
 
-Local = BubblewrapSandbox | HostSandbox
+Local = BubblewrapSandbox | DockerSandbox | HostSandbox
 SECRET = "the-server-knows-this"
 
 

@@ -18,9 +18,11 @@ from adapters.sandboxes.docker import sandbox as docker_sandbox
 from adapters.sandboxes.docker.calls import Box
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.docker.sandbox import DockerSandbox
+from channels.terminal import skill
 from core.config.settings import Config
 from core.errors import Unavailable
 from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxSetup
+from core.thread.folder import Folder
 from tests.adapters.sandboxes.conftest import SECRET, running, settings
 from tests.adapters.sandboxes.test_contract import run
 from tests.support.engine import IMAGE, TestEngine
@@ -195,6 +197,24 @@ async def test_the_quota_ends_a_command(tmp_path: Path, sandbox: DockerSandbox) 
     assert "sandbox.max_thread_mb" in result.stderr
 
 
+async def test_the_quota_ends_a_command_in_the_background(
+    tmp_path: Path, provider: Docker, sandbox: DockerSandbox
+) -> None:
+    command = "i=0; while [ $i -lt 20 ]; do head -c 8000000 /dev/zero > f$i; i=$((i + 1)); done; sleep 987640"
+
+    async def ended() -> bool:
+        return (await sandbox.output("c1")).result is not None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(provider.run)
+        await anyio.wait_all_tasks_blocked()
+        await sandbox.start("c1", command, timeout=100)
+        await eventually(ended)
+        tasks.cancel_scope.cancel()
+    assert "sandbox.max_thread_mb" in (await sandbox.output("c1")).text
+    assert running("987640") == []
+
+
 # ── records that a command forges ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -341,6 +361,30 @@ async def test_an_engine_that_stops_takes_its_machines_along(
     successor = await provider.acquire("ada", "t1")
     assert (await run(successor, WAITING)).ended == "interrupted"
     assert (workspace / "count").read_text() == "x\n"
+
+
+async def test_an_upload_belongs_to_the_agent(tmp_path: Path, sandbox: DockerSandbox) -> None:
+    """The container runs already. The server is root, and the commands are another user's."""
+    draft = Folder(tmp_path / "home", "ada", "t1").draft()
+    draft.write(b"uploaded\n")
+    with Folder(tmp_path / "home", "ada", "t1").open("uploads") as directory:
+        draft.publish(directory, "given.txt")
+    draft.close()
+    result = await run(
+        sandbox, "cd /mnt/user-data/uploads && echo changed >> given.txt && cat given.txt && rm given.txt"
+    )
+    assert (result.stdout, result.stderr) == ("uploaded\nchanged\n", "")
+
+
+async def test_the_tests_of_a_skill_leave_no_container(tmp_path: Path, docker_engine: TestEngine) -> None:
+    (folder := skill.create("my-skill", tmp_path)).joinpath("scripts/example.py").unlink()
+    (folder / "tests/example.sh").write_text('test -e "$SKILL/SKILL.md"\n')
+    options = {"host": docker_engine.host, "image": IMAGE}
+    config = msgspec.convert({"sandbox": {"provider": "docker", "docker": options}}, Config)
+    outcomes = {title: text async for title, text in skill.test(folder, compose.test_sandbox(config), [])}
+    assert outcomes == {"tests/example.sh can be parsed": "", "tests/example.sh": ""}
+    with docker_engine.client() as client:
+        assert client.containers(all=True, filters={"label": "sika.user=test"}) == []
 
 
 def test_the_image_has_the_packages_of_skills() -> None:

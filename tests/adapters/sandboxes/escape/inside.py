@@ -7,6 +7,7 @@ opened for writing and not written to, system calls get arguments that have no e
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -310,7 +311,11 @@ def kernel_tables(facts: Facts) -> bool:
 
 @attempt("proc", "other processes of the machine", CONTAINED, host=BY_DESIGN)
 def processes(facts: Facts) -> bool:
-    return len(glob.glob("/proc/[0-9]*")) > 12
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        with contextlib.suppress(OSError), open(path) as file:
+            if facts["program"] in file.read():
+                return True
+    return False
 
 
 several(
@@ -320,7 +325,7 @@ several(
         "cgroups of the host": opens("/sys/fs/cgroup/memory/memory.limit_in_bytes", os.O_WRONLY),
         "release agent": opens("/sys/fs/cgroup/memory/release_agent", os.O_WRONLY),
         "helper for device events": opens("/sys/kernel/uevent_helper", os.O_WRONLY),
-        "debugging file system": opens("/sys/kernel/debug"),
+        "debugging file system": lambda facts: bool(os.listdir("/sys/kernel/debug")),
         "variables of the firmware": opens("/sys/firmware/efi"),
     },
 )

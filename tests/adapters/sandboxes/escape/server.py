@@ -1,4 +1,5 @@
-"""A server that is attacked: `python -m tests.adapters.sandboxes.escape.server BASE PROVIDER` prints the verdicts.
+"""A server that is attacked: `python -m tests.adapters.sandboxes.escape.server BASE PROVIDER [ENGINE IMAGE]` prints the
+verdicts.
 
 It listens, has secrets in its environment, its home and its keyring, and the threads of other people. Runs under the
 uid that it is started with.
@@ -11,8 +12,9 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import msgspec
 
 from adapters.sandboxes import seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap
+from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.host import Host
 from core.paths import WORKSPACE
 from core.ports.sandbox import SandboxSetup
@@ -29,15 +32,16 @@ from tests.adapters.sandboxes.escape import inside
 from tests.adapters.sandboxes.escape.outside import OUTSIDE, Outside, World
 
 AT_ONCE = 5
-PROVIDERS: dict[str, Callable[[SandboxSetup], Bubblewrap | Host]] = {"bubblewrap": Bubblewrap, "host": Host}
+Provider = Bubblewrap | Docker | Host
+PROVIDERS: dict[str, Callable[[SandboxSetup], Provider]] = {"bubblewrap": Bubblewrap, "docker": Docker, "host": Host}
 """Another provider is one more entry here, and one more column in `table.COLUMNS`."""
 Verdicts = dict[str, tuple[str, str]]
 
 
-def provider_of(kind: str, base: Path) -> Bubblewrap | Host:
+def provider_of(kind: str, base: Path, options: Mapping[str, str]) -> Provider:
     bounds = settings(base) | {"memory_mb": 128, "max_processes": 32}
     bounds["quota"] = {"thread_bytes": 64 << 20, "thread_files": 2000, "user_bytes": 0, "user_files": 0}
-    return PROVIDERS[kind](SandboxSetup(**bounds, allow_host_bash=kind == "host"))
+    return PROVIDERS[kind](SandboxSetup(**bounds, allow_host_bash=kind == "host", settings=options))
 
 
 def listener(stack: ExitStack, family: int, address: Any) -> Any:
@@ -73,23 +77,25 @@ def facts_of(base: Path, stack: ExitStack) -> dict[str, Any]:
         **{name: str(path) for name, path in files.items()},
         **{"home": str(home), "base": str(base), "secret": SECRET, "pid": os.getpid(), "group": os.getpgid(0)},
         **{"calls": numbers, "machine": os.uname().machine, "abstract": abstract, "shm": os.getpid()},
+        "program": "escape.server",
         "nats": listener(stack, socket.AF_INET, ("0.0.0.0", 0))[1],
         "http": listener(stack, socket.AF_INET, ("0.0.0.0", 0))[1],
         "socket": listener(stack, socket.AF_UNIX, f"{place}/socket"),
     }
 
 
-async def attacked(kind: str, base: Path, facts: dict[str, Any]) -> Verdicts:
-    provider = provider_of(kind, base)
+async def attacked(kind: str, base: Path, facts: dict[str, Any], options: Mapping[str, str]) -> Verdicts:
+    provider = provider_of(kind, base, options)
     verdicts: Verdicts = {}
     limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def one(attempt: Outside, number: int) -> None:
         async with limiter:
-            box = await provider.acquire("ada", f"t{number}")
+            acquire = partial(provider.acquire, "ada", f"t{number}")
             root = base / "home/users/ada/threads" / f"t{number}"
-            state, _, detail = (await attempt.run(World(facts, box, root))).partition(": ")
+            state, _, detail = (await attempt.run(World(facts, await acquire(), root, acquire))).partition(": ")
             verdicts[f"{attempt.category}: {attempt.name}"] = (state, detail)
+            await _end(provider, f"t{number}")
 
     box = await provider.acquire("ada", "inside")
     await box.write("inside.py", Path(inside.__file__).read_text())
@@ -106,6 +112,7 @@ async def attacked(kind: str, base: Path, facts: dict[str, Any]) -> Verdicts:
         verdicts[name] = (state, detail)
     if result.exit_code:
         verdicts["all: the attempts themselves"] = ("broken", result.stderr)
+    await _end(provider, "inside")
     async with anyio.create_task_group() as tasks:
         for number, attempt in enumerate(OUTSIDE):
             if kind != "host" or attempt.host is not None:
@@ -113,11 +120,23 @@ async def attacked(kind: str, base: Path, facts: dict[str, Any]) -> Verdicts:
     return verdicts
 
 
-def main(base: str, kind: str) -> None:
+async def _end(provider: Provider, thread: str) -> None:
+    """Ends the machine of a thread, if the provider starts machines."""
+    if isinstance(provider, Docker):
+        for resident in await provider.residents():
+            if resident.thread == thread:
+                await provider.end(resident.machine)
+
+
+def main(base: str, kind: str, *options: str) -> None:
     os.umask(0o022)
     with ExitStack() as stack:
         facts = facts_of(Path(base), stack)
-        print(msgspec.json.encode(anyio.run(attacked, kind, Path(base), facts)).decode())
+        print(
+            msgspec.json.encode(
+                anyio.run(attacked, kind, Path(base), facts, dict(zip(("host", "image"), options, strict=False)))
+            ).decode()
+        )
 
 
 if __name__ == "__main__":

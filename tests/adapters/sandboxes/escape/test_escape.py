@@ -9,16 +9,23 @@ import pytest
 
 from adapters.sandboxes import seccomp
 from tests.adapters.sandboxes.escape import table
+from tests.support.engine import TestEngine
 
 pytestmark = pytest.mark.skipif(not seccomp.available(), reason="no filter for this machine")
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("column", table.COLUMNS, ids=lambda column: f"{column.provider}-{column.uid or 'own'}")
-def test_verdicts(column: table.Column) -> None:
+def test_verdicts(column: table.Column, request: pytest.FixtureRequest) -> None:
     if table.python_for(column.uid) is None:
         pytest.skip(f"cannot be run as uid {column.uid} here")
-    outcomes = table.happened(column, Path(f"/tmp/sika-escape-{os.getpid()}-{column.provider}-{column.uid}"))
+    options: tuple[str, ...] = ()
+    if column.provider == "docker":
+        engine: TestEngine = request.getfixturevalue("docker_engine")
+        engine.admit_everybody()
+        options = engine.host, request.getfixturevalue("python_image")
+    base = Path(f"/tmp/sika-escape-{os.getpid()}-{column.provider}-{column.uid}")
+    outcomes = table.happened(column, base, *options)
     expected = {name: verdict for name, verdict in table.expected(column.provider).items() if verdict != table.NOT_RUN}
     verdicts = {name: table.verdict_of(outcome, expected.get(name, "")) for name, outcome in outcomes.items()}
     different = {name: outcomes.get(name) for name in expected if verdicts.get(name) != expected[name]}
