@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,15 @@ def test_percentiles_by_nearest_rank() -> None:
     assert percentile(list(range(1, 101)), 0.95) == 95
     assert percentile([7], 0.95) == 7
     assert percentile([], 0.5) is None
+
+
+@pytest.mark.parametrize("page", ["debugging", "debugging-whatif", "evaluations"])
+def test_every_test_that_a_page_names_is_there(page: str) -> None:
+    root = Path(__file__).parents[3]
+    text = (root / "channels/http/docs" / f"{page}.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) >= 7
+    missing = [
+        (path, name) for path, name in named if not (root / path).is_file() or name not in (root / path).read_text()
+    ]
+    assert not missing
