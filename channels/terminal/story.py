@@ -77,6 +77,7 @@ from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
 from core.mcp import grants
 from core.mcp import servers as mcp
 from core.memory import facts as memories
+from core.replay.evaluation import facts as evaluations
 from core.sandbox import facts as sandboxes
 from core.skills import facts as skills
 from core.thread.ledger import TokensSpent
@@ -372,6 +373,10 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     sandboxes.CommandStarted: lambda e: f"{e.command} in the background, until {e.until} at the longest",
     sandboxes.CommandRead: lambda e: f"{e.command}: bytes {e.after} to {e.place}",
     sandboxes.CommandEnded: lambda e: f"{e.command}: {e.ended if e.exit_code is None else f'exit code {e.exit_code}'}",
+    evaluations.EvaluationStarted: lambda e: f"{e.suite}: {len(e.cases)} cases, {e.samples} samples",
+    evaluations.EvaluationSampled: lambda e: f"{e.case} {e.model}/{e.prompt} sample {e.sample}: {e.outcome}",
+    evaluations.EvaluationCompleted: lambda e: f"{e.outcome}" + (f": {'; '.join(e.reasons)}" if e.reasons else ""),
+    evaluations.SampleRecorded: lambda e: str(e.future.get("end", "")),
     ContextCompacted: _compacted,
     ApprovalRequested: _approval_requested,
     ApprovalResolved: _approval_resolved,
