@@ -14,6 +14,7 @@ from core.replay.diff import Change, Row, Step, words
 from core.replay.prompts import Difference, Missing
 
 WIDTH = 60
+TIME = 9
 MOST_CHARACTERS = 4000
 """Limit of a text that is shown."""
 _WHOSE = {
@@ -84,7 +85,11 @@ def _row(row: Row, style: Style) -> str:
 
 
 def _cell(step: Step | None) -> str:
-    return f"{_step(step)[:WIDTH]:<{WIDTH}}" if step else " " * WIDTH
+    """Returns a step in a column of `WIDTH` characters, with its time at the end."""
+    if step is None:
+        return " " * WIDTH
+    took = seconds(step.milliseconds) if step.milliseconds else ""
+    return f"{_step(step)[: WIDTH - TIME]:<{WIDTH - TIME}}{took:>{TIME}}"
 
 
 def _step(step: Step) -> str:

@@ -270,6 +270,10 @@ async def test_prompts_of_two_runs_are_compared_word_by_word(tmp_path: Path) -> 
             tip = record.seq
         written: list[str] = []
         await logs.diff(source, "t1", "t2", written.append, style=Style())
+        plain: list[str] = []
+        await logs.diff(source, "t1", "t2", plain.append, style=Style(), raw=True)
     [line] = [line for line in written if "[-Answer-]" in line]
     assert "{+Reply+} in the language" in line
     assert "prompt: what the models got differs" in written
+    [difference] = [msgspec.json.decode(line) for line in plain]
+    assert difference["setup"] == [{"part": "prompt", "before": parts["prompt"], "after": other}]
