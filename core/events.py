@@ -256,7 +256,7 @@ class RunStarted(Event, frozen=True):
     `setup/<sha256>`, or in that of `setup_thread` (`core.replay.prompts`).
     """
     setup_thread: str = ""
-    """The thread whose log `thread_setup/<thread>` holds the contents with something of its user; empty without such."""
+    """The thread whose log `thread_setup/<thread>` holds the contents with something of its user, if there are any."""
     release: str = ""
     """The version of Sika."""
     prepared: Json = {}
