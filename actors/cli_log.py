@@ -16,6 +16,7 @@ from actors.cli_share import file_of, files_of, share_commands, verify_file
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from core.replay.listing import Filter, Listing
     from core.replay.source import Source
 
 
@@ -83,7 +84,8 @@ def _overviews(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     for subparser in (lists, finds):
         subparser.add_argument("--user", default="")
         subparser.add_argument("--model", default="")
-        subparser.add_argument("--errors", action="store_true", help="where something failed")
+        failed = "with a run that failed" if subparser is lists else "what went wrong"
+        subparser.add_argument("--errors", action="store_true", help=failed)
         subparser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
         subparser.add_argument("--limit", type=count, default=100)
         subparser.add_argument("--json", action="store_true")
@@ -147,10 +149,25 @@ async def _log_list(arguments: argparse.Namespace) -> int:
         model=arguments.model,
         errors=arguments.errors,
     )
-    shape = {"style": style_of(sys.stdout), "width": width(), "limit": arguments.limit, "raw": arguments.json}
-    async with _source(arguments) as source:
-        await log_list.show(source, conditions, print, now=now, **shape)
+    listing = await _listing(arguments, conditions)
+    log_list.show(listing, print, now=now, style=style_of(sys.stdout), width=width(), raw=arguments.json)
     return OK
+
+
+async def _listing(arguments: argparse.Namespace, conditions: Filter) -> Listing:
+    """Returns the threads of a file or of the data directory. Without read models the log is read, once and whole."""
+    import anyio.to_thread
+
+    from core.config.load import home
+    from core.replay.listing import listed, listed_in_views
+
+    if not arguments.file:
+        path = home(arguments.home)
+        listing = await anyio.to_thread.run_sync(listed_in_views, path, conditions, arguments.limit)
+        if listing is not None:
+            return listing
+    async with _source(arguments) as source:
+        return await listed(source, conditions, arguments.limit)
 
 
 async def _log_find(arguments: argparse.Namespace) -> int:
@@ -229,10 +246,13 @@ def _time(text: str, now: datetime) -> str:
 async def _log_tail(arguments: argparse.Namespace) -> int:
     from actors import compose
     from channels.terminal import log
+    from core.errors import Invalid
 
     def write(line: str) -> None:
         print(line, flush=True)
 
+    if file := file_of(arguments.thread):
+        raise Invalid(f"log tail: {file[0]} is a file, to which nothing comes; sika log show --events reads it")
     async with compose.attach(options_of(arguments)) as system:
         lines, after = story(), arguments.after
         await log.tail(system.log, arguments.thread, write, after=after, raw=arguments.json, story=lines)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.cli_common import FAILED, OK, Add, Subparsers, options_of
+from actors.cli_share import files_of
 
 if TYPE_CHECKING:
     from core.replay.source import Source
     from core.replay.whatif import Changes
+    from core.runtime.system import System
     from core.thread.replay import Look, Report
 
 _PERIOD = re.compile(r"(\d{1,5})([mhdw])")
@@ -36,7 +40,7 @@ def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     replay.add_argument("--processes", type=int, metavar="N", help="with --all: processes (default: one per core)")
     _add_whatif(add, log)
     fork = add("fork", _fork, "make a thread of its own of a thread as it was at a moment", log)
-    fork.add_argument("thread")
+    fork.add_argument("thread", help="a thread, or an exported file")
     fork.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept")
     fork.add_argument("--id", metavar="ID", help="the id of the new thread (default: a new one)")
 
@@ -119,7 +123,7 @@ async def _replay_all(arguments: argparse.Namespace) -> int:
 
 def _add_whatif(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     parser = add("whatif", _whatif, "go on from a moment under other conditions, live, in a copy of the sandbox", log)
-    parser.add_argument("thread")
+    parser.add_argument("thread", help="a thread, or an exported file, which needs no server")
     parser.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept as recorded")
     parser.add_argument("--model", metavar="NAME", help="a model of the configuration")
     parser.add_argument("--prompt", metavar="FILE", help="the system prompt")
@@ -133,24 +137,37 @@ def _add_whatif(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument("--json", action="store_true")
 
 
+@asynccontextmanager
+async def _recorded(arguments: argparse.Namespace, *, alone: bool) -> AsyncIterator[tuple[Source, System | None]]:
+    """Yields what the thread is read from, and the data directory's server. `alone`: a file needs no server."""
+    from actors import compose
+    from core.replay.source import LogSource
+
+    async with files_of(arguments) as files:
+        if files and alone:
+            yield files, None
+            return
+        async with compose.attach(options_of(arguments)) as system:
+            files.beside = LogSource(system.log)
+            yield files if files else files.beside, system
+
+
 async def _whatif(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
     import msgspec
 
-    from actors import compose
     from actors.whatif import WhatIf
     from channels.terminal import whatif as text
     from channels.terminal.text import style_of
     from core.replay.causes import find
-    from core.replay.source import LogSource, aggregate_of, records_of
+    from core.replay.source import aggregate_of, records_of
 
     options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
-    async with compose.attach(options) as system:
-        source = LogSource(system.log)
+    async with _recorded(arguments, alone=not arguments.allow_effects) as (source, system):
         aggregate = await aggregate_of(source, arguments.thread)
         at = find(await records_of(source, aggregate), arguments.at, aggregate).seq
-        allowed = arguments.allow_effects
-        whatif = WhatIf(source, options, changes, log=system.log, allow_effects=allowed, call=system.call)
+        log, call = (system.log, system.call) if system else (None, None)
+        whatif = WhatIf(source, options, changes, log=log, allow_effects=arguments.allow_effects, call=call)
         point = await whatif.point(aggregate.id, at)
         print(text.estimate_line(whatif.estimate(point), arguments.samples), file=sys.stderr)
         result = await whatif.run(point, arguments.samples)
@@ -194,15 +211,14 @@ def _text(option: str, path: str) -> str:
 
 
 async def _fork(arguments: argparse.Namespace) -> int:
-    from actors import compose
     from actors.forks import fork_thread
     from core.ids import uuid7
     from core.replay.causes import find
-    from core.replay.source import LogSource, aggregate_of, records_of
+    from core.replay.source import aggregate_of, records_of
 
     options = options_of(arguments)
-    async with compose.attach(options) as system:
-        source = LogSource(system.log)
+    async with _recorded(arguments, alone=False) as (source, system):
+        assert system is not None
         aggregate = await aggregate_of(source, arguments.thread)
         at = find(await records_of(source, aggregate), arguments.at, aggregate).seq
         forked = await fork_thread(system.threads, source, options.home, aggregate, at, arguments.id or uuid7())

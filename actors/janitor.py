@@ -17,6 +17,7 @@ from core.errors import Unavailable
 from core.events import Aggregate, Event, ThreadErased, ThreadExpirySet, ThreadPruned
 from core.lifecycle import TEMPORARY, RunEnded
 from core.paths import thread_root
+from core.replay import setups
 from core.thread.intake import Intake
 from core.thread.prune import prune
 from core.thread.state import ThreadState
@@ -49,6 +50,7 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
 
     def __init__(self, threads: Threads, intake: Intake, home: Path) -> None:
         self._threads = threads
+        self._setups = setups.of_threads(threads.log)
         self._intake = intake
         self._home = home
 
@@ -84,8 +86,12 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
         await anyio.to_thread.run_sync(remove_abandoned, self._home)
 
     async def _erase(self, aggregate: Aggregate, before: int | None = None) -> None:
-        """Erases events. Raises `Unavailable` if there are more: then the runtime calls again."""
+        """Erases events, and what models got with the conversation. Raises `Unavailable` if there are more: then the
+        runtime calls again.
+        """
         if not await self._threads.erase(aggregate.id, before=before, seconds=ERASE_SECONDS):
+            raise Unavailable("erased in part; the rest follows")
+        if not await setups.erase(self._setups, aggregate.id, actor=self.name, seconds=ERASE_SECONDS):
             raise Unavailable("erased in part; the rest follows")
 
     async def _end(self, thread_id: str, now: datetime, ctx: Context) -> ThreadState:

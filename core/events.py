@@ -253,8 +253,10 @@ class RunStarted(Event, frozen=True):
     """Content hashes of the skills that the run has, by name; of many, one for all as `*`."""
     setup: dict[str, str] = {}
     """SHA-256 of what models get besides the conversation: `prompt`, `tools` and `model`. Each is the log
-    `setup/<sha256>` (`core.replay.prompts`).
+    `setup/<sha256>`, or in that of `setup_thread` (`core.replay.prompts`).
     """
+    setup_thread: str = ""
+    """The thread whose log `thread_setup/<thread>` holds the contents with something of its user, if there are any."""
     release: str = ""
     """The version of Sika."""
     prepared: Json = {}
@@ -264,7 +266,8 @@ class RunStarted(Event, frozen=True):
 
 
 class SetupRecorded(Event, frozen=True):
-    """What models get besides the conversation: the only event of the log `setup/<SHA-256 of the content>`.
+    """What models get besides the conversation: the only event of the log `setup/<SHA-256 of the content>`, or one of
+    the log `thread_setup/<thread>` if it holds something of a user.
 
     `content` is the system prompt (`prompt`), the tools with their JSON schemas (`tools`), or the model with its
     parameters (`model`), in the form over which the hash was made.
@@ -272,6 +275,10 @@ class SetupRecorded(Event, frozen=True):
 
     part: Literal["prompt", "tools", "model"]
     content: str
+
+
+class SetupErased(Event, frozen=True):
+    """The contents of the log `thread_setup/<thread>` were erased, with the thread or with earlier events of it."""
 
 
 class RunSuspended(Event, frozen=True):

@@ -41,7 +41,8 @@ from core.memory.facts import Memories, memory_id
 from core.memory.search import Searches
 from core.ports.guardrails import Provider
 from core.ports.images import Images
-from core.replay.prompts import Setups, release
+from core.replay.prompts import release
+from core.replay.setups import Setups
 from core.skills.library import Library
 from core.skills.selection import reference
 from core.thread.ledger import Ledgers, Today
@@ -138,7 +139,7 @@ class Lead(RunActor):
     async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
         setup = await self._setup(run)
         facts: Json = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
-        facts |= {"setup": await self._recorded(setup), "release": release()}
+        facts |= await self._recorded(setup, self.works_for(run.state) or run.thread_id)
         if setup.agent:
             facts["agent"] = setup.agent.name
         if setup.skills.skills:
@@ -158,18 +159,25 @@ class Lead(RunActor):
         )
         return Prepared(setup, facts | {"prepared": added})
 
-    async def _recorded(self, setup: RunSetup) -> dict[str, str]:
-        """Returns the hashes of the setup's contents; stores those that this process has not stored yet."""
-        key = recording.key_of(setup)
-        if (known := self._setups.known(key)) is not None:
-            return known
+    async def _recorded(self, setup: RunSetup, thread: str) -> Json:
+        """Returns what a run of a thread, or of its subagents, records of its setup; stores the contents that are not
+        there yet.
+        """
+        hashes = self._setups.known(recording.key_of(setup)) or await self._shared(setup)
+        if not setup.personal:
+            return {"setup": hashes, "release": release()}
+        prompt = await self._setups.store_for(thread, "prompt", setup.prompt, self.name)
+        return {"setup": {**hashes, "prompt": prompt}, "setup_thread": thread, "release": release()}
+
+    async def _shared(self, setup: RunSetup) -> dict[str, str]:
+        """Stores the contents without anything of a user, and returns their hashes."""
         tools = [self._langchain(tool) for tool in setup.tools]
         names = {tool.name for tool in setup.deferred}
         built_in = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
         chain = arranged(built_in, setup.config.middlewares)
         offered = {tool.name: tool for tool in (*(t for p in chain for t in getattr(p, "tools", ())), *tools)}
         contents = await anyio.to_thread.run_sync(recording.contents, setup, list(offered.values()))
-        return await self._setups.store(key, contents, setup, self.name)
+        return await self._setups.store(recording.key_of(setup), contents, setup, self.name)
 
     async def _referenced(self, setup: RunSetup, run: OwnedRun) -> Sequence[Json]:
         """Returns what the message of a run records of the resources and prompts that it names."""

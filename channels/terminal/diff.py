@@ -11,8 +11,10 @@ import msgspec
 from channels.terminal.story import seconds
 from channels.terminal.text import Style, about, clean, one_line
 from core.replay.diff import Change, Row, Step, words
+from core.replay.prompts import Difference, Missing
 
 WIDTH = 60
+TIME = 9
 MOST_CHARACTERS = 4000
 """Limit of a text that is shown."""
 _WHOSE = {
@@ -35,11 +37,15 @@ def run_lines(rows: Sequence[Row], style: Style, *, whole: bool = False) -> list
     return [*lines, "", *_totals(rows)]
 
 
-def setup_lines(setups: Sequence[tuple[str, str, str]], style: Style) -> list[str]:
+def setup_lines(setups: Sequence[Difference], style: Style) -> list[str]:
     """Returns the lines of what models got besides the conversation: the lines that differ, word by word."""
     lines: list[str] = []
     for part, before, after in setups:
         lines += ["", style.bold(f"{part}: what the models got differs")]
+        if not isinstance(before, str) or not isinstance(after, str):
+            sides = ("left", before), ("right", after)
+            lines += [f"  {name}: {side.reason}" for name, side in sides if isinstance(side, Missing)]
+            continue
         olds, news = before.splitlines(), after.splitlines()
         for name, a0, a1, b0, b1 in SequenceMatcher(None, olds, news, autojunk=False).get_opcodes():
             if name != "equal":
@@ -79,7 +85,11 @@ def _row(row: Row, style: Style) -> str:
 
 
 def _cell(step: Step | None) -> str:
-    return f"{_step(step)[:WIDTH]:<{WIDTH}}" if step else " " * WIDTH
+    """Returns a step in a column of `WIDTH` characters, with its time at the end."""
+    if step is None:
+        return " " * WIDTH
+    took = seconds(step.milliseconds) if step.milliseconds else ""
+    return f"{_step(step)[: WIDTH - TIME]:<{WIDTH - TIME}}{took:>{TIME}}"
 
 
 def _step(step: Step) -> str:

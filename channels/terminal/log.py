@@ -260,8 +260,9 @@ async def diff(
         begins = [side.start(records) for side, records in zip(sides, of_sides, strict=True)]
         setups = await prompts.differences(source.read, *begins)
         plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
-        sent = diff_text.setup_lines(setups, style)
-        lines = [_json(plain_rows)] if raw else [*diff_text.run_lines(rows, style, whole=whole), *sent]
+        sent = [setup._asdict() for setup in setups]
+        shown = [*diff_text.run_lines(rows, style, whole=whole), *diff_text.setup_lines(setups, style)]
+        lines = [_json({"steps": plain_rows, "setup": sent})] if raw else shown
         different = any(not row.same for row in rows)
     for line in lines:
         write(line)

@@ -32,6 +32,7 @@ from core.events import Aggregate, Json, Opaque, Record
 from core.ids import safe_id
 from core.log.chain import START, link
 from core.replay import sealed
+from core.replay.prompts import OF_THREAD, SETUP
 from core.thread.kinds import KIND, SUBAGENT
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
 FORMAT = "sika-log/1"
 WORKSPACE = "workspace"
 """Kind of the aggregate of a thread's scans (`core.thread.workspace`)."""
-SETUP = "setup"
-"""Kind of the logs with what models get besides the conversation (`core.replay.prompts`)."""
-KINDS = (KIND, SUBAGENT, WORKSPACE, SETUP)
+KINDS = (KIND, SUBAGENT, WORKSPACE, SETUP, OF_THREAD)
 """Kinds of the aggregates that a file may hold."""
 LINE_BYTES = 64 << 20
 """Limit of a line: the longest bodies are those of tools that return images."""

@@ -14,7 +14,8 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Blob, Record, RunStarted, SubagentStarted
-from core.replay.archive import SETUP, WORKSPACE, FileLine, Header, Writer
+from core.replay.archive import WORKSPACE, FileLine, Header, Writer
+from core.replay.prompts import OF_THREAD, SETUP, logs_of
 from core.replay.redact import Redaction
 from core.replay.sealed import Sealer
 from core.thread.kinds import KIND, SUBAGENT
@@ -145,8 +146,8 @@ def _needed(record: Record) -> list[Aggregate]:
     match record.event:
         case SubagentStarted(subagent=subagent):
             return [Aggregate(SUBAGENT, subagent)]
-        case RunStarted(setup=setup):
-            return [Aggregate(SETUP, sha256) for sha256 in setup.values()]
+        case RunStarted():
+            return list(logs_of(record.event))
     return []
 
 
@@ -165,8 +166,8 @@ async def _lines(reader: Reader, writer: Writer, record: Record, scope: Scope) -
         yield writer.blob(body)
     elif redaction is not None:
         raw = redaction.event(record.raw)
-        if record.aggregate.kind == SETUP and raw != record.raw:
-            return  # its name is the hash of what it says
+        if record.aggregate.kind in (SETUP, OF_THREAD) and raw != record.raw:
+            return  # it is named by the hash of what it says
         record = _with(record, raw)
     yield writer.event(record)
 

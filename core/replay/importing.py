@@ -44,7 +44,8 @@ from core.events import (
 from core.ids import now, safe_id, uuid7
 from core.lifecycle import IMPORTED, OPEN
 from core.log.store import EventLog
-from core.replay.archive import SETUP, WORKSPACE, Archive, FileLine
+from core.replay.archive import WORKSPACE, Archive, FileLine
+from core.replay.prompts import OF_THREAD, SETUP
 from core.thread.kinds import KIND, SUBAGENT
 from core.thread.state import fold
 
@@ -86,7 +87,7 @@ async def restore(log: EventLog, archive: Archive, *, thread: str | None = None,
         raise Invalid(f"{archive.path.name}: is a {root.kind}; export the thread that called it")
     names = await _names(archive, safe_id(thread, "thread")) if thread not in (None, root.id) else {}
     work = _Import(log, archive, names, user)
-    order = sorted(archive.aggregates(), key=lambda one: (SETUP, SUBAGENT, KIND, WORKSPACE).index(one.kind))
+    order = sorted(archive.aggregates(), key=lambda one: (SETUP, OF_THREAD, SUBAGENT, KIND, WORKSPACE).index(one.kind))
     for aggregate in order:
         await work.aggregate(aggregate)
     new = work.renamed(root)

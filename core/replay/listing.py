@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
+from core.errors import Unavailable
 from core.events import (
     Event,
     ModelCompleted,
     Record,
+    RunFailed,
     RunRequested,
     RunStarted,
     StatePatched,
@@ -20,11 +24,15 @@ from core.events import (
     ThreadTitled,
 )
 from core.lifecycle import ENDS
-from core.replay.find import is_failure
 from core.replay.source import Source
 from core.thread.previews import text_of
 from core.thread.threads import KIND
 from core.thread.tokens import Tokens, tokens_of
+from core.views.overview import newest_file
+from core.views.rows import TITLE, VERSION
+
+MOST = 100
+"""Default limit of the threads that are listed."""
 
 
 class Summary(msgspec.Struct, omit_defaults=True):
@@ -36,20 +44,18 @@ class Summary(msgspec.Struct, omit_defaults=True):
     text: str = ""
     created_at: str = ""
     updated_at: str = ""
-    events: int = 0
     runs: int = 0
     models: list[str] = []
     input_tokens: int = 0
     output_tokens: int = 0
     failures: int = 0
-    """Failed runs, model calls and tool calls."""
+    """Runs that failed."""
     titled: bool = False
 
     def add(self, record: Record) -> None:
         """Takes in the next event of the thread."""
         event, self.updated_at = record.event, record.at
-        self.events += 1
-        self.failures += is_failure(event)
+        self.failures += isinstance(event, RunFailed)
         match event:
             case ThreadCreated(user=user):
                 self.user, self.created_at = user, record.at
@@ -105,14 +111,24 @@ class Filter(NamedTuple):
             and (not self.since or summary.updated_at >= self.since)
             and (not self.text or self.text.casefold() in summary.text.casefold())
             and (not self.model or self.model in summary.models)
-            and (not self.errors or summary.failures > 0 or summary.status == "error")
+            and (not self.errors or summary.failures > 0)
         )
 
 
-async def listed(source: Source, conditions: Filter = Filter()) -> list[Summary]:  # noqa: B008  a tuple
-    """Returns the threads that meet conditions, the last changed first. One pass over all events.
+class Listing(NamedTuple):
+    """The last changed threads that meet conditions, and the sums of all that do."""
 
-    Keeps a summary of each thread, and no events.
+    summaries: list[Summary]
+    threads: int
+    runs: int
+    failures: int
+    tokens: Tokens
+
+
+async def listed(source: Source, conditions: Filter = Filter(), limit: int = MOST) -> Listing:  # noqa: B008  a tuple
+    """Returns the threads of a file that meet conditions, the last changed first. One pass over all events.
+
+    Keeps a summary of each thread, and no events. For the log of a server use `listed_in_views`.
     """
     summaries: dict[str, Summary] = {}
     async for record in source.events():
@@ -120,11 +136,84 @@ async def listed(source: Source, conditions: Filter = Filter()) -> list[Summary]
             name = record.head.aggregate_id
             (summaries.get(name) or summaries.setdefault(name, Summary(name))).add(record)
     hits = [summary for summary in summaries.values() if conditions.matches(summary)]
-    return sorted(hits, key=lambda summary: summary.updated_at, reverse=True)
+    hits.sort(key=lambda summary: summary.updated_at, reverse=True)
+    used = Tokens(sum(hit.input_tokens for hit in hits), sum(hit.output_tokens for hit in hits))
+    return Listing(hits[:limit], len(hits), sum(hit.runs for hit in hits), sum(hit.failures for hit in hits), used)
 
 
-def totals(summaries: Iterable[Summary]) -> tuple[int, int, int, Tokens]:
-    """Returns the sums of threads: runs, events, failures, tokens."""
-    rows = list(summaries)
-    used = Tokens(sum(row.input_tokens for row in rows), sum(row.output_tokens for row in rows))
-    return sum(row.runs for row in rows), sum(row.events for row in rows), sum(row.failures for row in rows), used
+# ── from read models ────────────────────────────────────────────────────────────────────────────────────────────────
+
+_HITS = """
+WITH listed AS (
+    SELECT t.id, t.thread_id, t.user, t.created_at, t.updated_at, iif(t.paused IS NOT NULL, 'paused', coalesce((
+        SELECT status FROM all_runs WHERE thread = t.id AND NOT removed ORDER BY seq DESC LIMIT 1
+    ), 'idle')) AS status, coalesce(t.title, (
+        SELECT m.text FROM messages m WHERE m.thread = t.id AND m.message != :title AND m.text IS NOT NULL
+        ORDER BY m.id LIMIT 1
+    ), '') AS text, t.title IS NOT NULL AS titled
+    FROM threads t WHERE (:user = '' OR t.user = :user) AND t.updated_at >= :since
+), hits AS (
+    SELECT * FROM listed l WHERE (:status = '' OR status = :status)
+    AND (:text = '' OR instr(casefold(text), casefold(:text)) > 0)
+    AND (:model = '' OR EXISTS (SELECT 1 FROM all_runs WHERE thread = l.id AND model = :model AND NOT removed))
+    AND (NOT :errors OR EXISTS (SELECT 1 FROM all_runs WHERE thread = l.id AND status = 'error' AND NOT removed))
+)
+"""
+_PAGE = f"""{_HITS}
+SELECT h.thread_id, h.user, h.status, substr(h.text, 1, 200), h.created_at, h.updated_at, (
+    SELECT count(*) FROM all_runs WHERE thread = h.id AND NOT removed
+), (
+    SELECT json_group_array(DISTINCT model) FROM all_runs WHERE thread = h.id AND model IS NOT NULL AND NOT removed
+), (
+    SELECT coalesce(sum(u.input_tokens), 0) FROM all_runs r JOIN used u ON u.run = r.seq WHERE r.thread = h.id
+), (
+    SELECT coalesce(sum(u.output_tokens), 0) FROM all_runs r JOIN used u ON u.run = r.seq WHERE r.thread = h.id
+), (
+    SELECT count(*) FROM all_runs WHERE thread = h.id AND status = 'error' AND NOT removed
+), h.titled
+FROM (SELECT * FROM hits ORDER BY updated_at DESC, thread_id LIMIT :limit) h ORDER BY h.updated_at DESC, h.thread_id
+"""
+_SUMS = f"""{_HITS}
+SELECT (SELECT count(*) FROM hits), count(*), coalesce(sum(r.status = 'error'), 0), coalesce(sum((
+    SELECT sum(input_tokens) FROM used WHERE run = r.seq
+)), 0), coalesce(sum((SELECT sum(output_tokens) FROM used WHERE run = r.seq)), 0)
+FROM hits h JOIN all_runs r ON r.thread = h.id WHERE NOT r.removed
+"""
+
+
+def listed_in_views(home: Path, conditions: Filter = Filter(), limit: int = MOST) -> Listing | None:  # noqa: B008
+    """Returns the threads of a data directory that meet conditions, from the read models of its server, whether that
+    runs or not; None without read models of this version. Blocks. Raises `Unavailable`.
+    """
+    path = newest_file(home)
+    if path is None:
+        return None
+    values = {**conditions._asdict(), "title": TITLE, "limit": limit}
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as views:
+            if next(iter(views.execute("SELECT version FROM position")), None) != (VERSION,):
+                return None
+            views.create_function("casefold", 1, str.casefold, deterministic=True)
+            summaries = [_summary(*row) for row in views.execute(_PAGE, values)]
+            [(threads, runs, failures, *tokens)] = views.execute(_SUMS, values).fetchall()
+    except sqlite3.Error as error:
+        raise Unavailable(f"{path.name}: {error}") from error
+    return Listing(summaries, threads, runs, failures, Tokens(*tokens))
+
+
+def _summary(thread: str, user: str, status: str, text: str, *rest: Any) -> Summary:
+    created_at, updated_at, runs, models, input_tokens, output_tokens, failures, titled = rest
+    return Summary(
+        thread=thread,
+        user=user,
+        status=status,
+        text=text,
+        created_at=created_at,
+        updated_at=updated_at,
+        runs=runs,
+        models=msgspec.json.decode(models),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        failures=failures,
+        titled=bool(titled),
+    )

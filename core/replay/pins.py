@@ -18,7 +18,7 @@ from core.ids import now, safe_id
 from core.replay import archive as archives
 from core.replay.archive import FORMAT, Archive, Header
 from core.replay.exporting import Reader, Scope, lines, write
-from core.replay.prompts import release
+from core.replay.prompts import OF_THREAD, release
 from core.replay.redact import Redaction
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState, fold
@@ -104,7 +104,7 @@ def _values(state: ThreadState) -> Json:
 
 
 class _Kept:
-    """A reader of the thread's kept events, and of all else as it is."""
+    """A reader of the kept events of a thread and of its subagents, without what holds something of the user."""
 
     def __init__(self, reader: Reader, root: Aggregate, records: Sequence[Record]) -> None:
         self._reader, self._root, self._records = reader, root, records
@@ -113,7 +113,7 @@ class _Kept:
         if aggregate == self._root:
             for record in self._records:
                 yield record
-        elif aggregate.kind != archives.WORKSPACE:
+        elif aggregate.kind not in (archives.WORKSPACE, OF_THREAD):
             async for record in self._reader.stored(aggregate):
                 yield record
 

@@ -31,7 +31,7 @@ class Summary(NamedTuple):
 
 def newest(home: Path, user: str | None, limit: int) -> list[Summary]:
     """The threads that changed last, of one user or of all. Raises `Unavailable` if there are no views to read."""
-    path = _views(home)
+    path = newest_file(home)
     if path is None:
         raise Unavailable(f"{home}: no server has run here yet")
     try:
@@ -43,7 +43,7 @@ def newest(home: Path, user: str | None, limit: int) -> list[Summary]:
         raise Unavailable(f"{path}: {error}; start the server to have it made anew") from error
 
 
-def _views(home: Path) -> Path | None:
+def newest_file(home: Path) -> Path | None:
     """The views that were written last: processes that share the data directory have one file each."""
 
     def written() -> Iterator[tuple[float, Path]]:

@@ -50,6 +50,7 @@ def _setup(config: Config, tools: Sequence[Tool], everything: bool) -> RunSetup:
         tools=tools,
         deferred=tools if everything and config.tool_search.enabled else (),
         prompt="",
+        personal=False,
         todos=everything,
         vision=everything,
         blind=frozenset(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +16,7 @@ from actors.lead.setup.custom_agent import allowed, default_soul, find
 from actors.lead.setup.delegates import Role, role_of, roles
 from actors.lead.setup.input import last_text
 from actors.lead.setup.options import Options, options
-from actors.lead.setup.prompt import Mounted, Shown, build, mounted, parts_of
+from actors.lead.setup.prompt import Mounted, Parts, Shown, build, mounted, parts_of
 from actors.lead.setup.tools import Toolboxes
 from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
@@ -68,6 +68,8 @@ class RunSetup:
     tools: Sequence[Tool]
     deferred: Sequence[Tool]
     prompt: str
+    personal: bool
+    """The prompt holds something of the user: a profile, an agent or skills of their own, what a server told them."""
     todos: bool
     vision: bool
     role: Role | None = None
@@ -154,6 +156,7 @@ class Planner:
             tools=tools.every,
             deferred=tools.deferred,
             prompt=build(parts),
+            personal=_is_personal(parts, delegates.values(), role, skills),
             todos=requested.plan_mode if requested.plan_mode is not None else name == DEMO and role is None,
             vision=vision,
             role=role,
@@ -225,3 +228,10 @@ class Planner:
             names = ", ".join(model.name for model in config.models) or DEMO
             raise Invalid(f"The model {requested!r} is not configured (any more); there are: {names}.")
         return name
+
+
+def _is_personal(parts: Parts, delegates: Iterable[Role], role: Role | None, skills: Selection) -> bool:
+    """Tells whether a prompt holds something of the user, who may have it erased. All else is of the installation."""
+    agents = [delegate.agent for delegate in delegates] + [role.agent if role else None]
+    own = any(skill.own for skill in skills.skills.values())
+    return bool(parts.agent or parts.profile or parts.unavailable or any(agents) or own)

@@ -15,16 +15,20 @@ from core.replay.prompts import Part
 
 
 def key_of(setup: RunSetup) -> Hashable:
-    """Returns a key that is equal for setups with the same contents, while the objects that it names live."""
+    """Returns a key that is equal for setups with the same `contents`, while the objects that it names live."""
     options = setup.options
     tools = [id(tool) for tool in setup.tools]
     shown = (setup.todos, setup.vision, setup.role is None, bool(setup.deferred))
-    return (id(setup.config), setup.prompt, setup.candidates, options.thinking, options.effort, *shown, *tools)
+    prompt = "" if setup.personal else setup.prompt
+    return (id(setup.config), prompt, setup.candidates, options.thinking, options.effort, *shown, *tools)
 
 
 def contents(setup: RunSetup, tools: Sequence[BaseTool]) -> Mapping[Part, str]:
-    """Returns the contents. `tools` are all that the agent has, with those of its policies. Takes up to 100 ms."""
-    return {"prompt": setup.prompt, "tools": _tools(setup, tools), "model": _model(setup)}
+    """Returns the contents without anything of a user. `tools` are all that the agent has, with those of its policies.
+    Takes up to 100 ms.
+    """
+    prompt: dict[Part, str] = {} if setup.personal else {"prompt": setup.prompt}
+    return {**prompt, "tools": _tools(setup, tools), "model": _model(setup)}
 
 
 def _tools(setup: RunSetup, tools: Sequence[BaseTool]) -> str:

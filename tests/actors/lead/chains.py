@@ -51,6 +51,7 @@ def plan(config: Config, *, everything: bool = True) -> RunSetup:
         tools=(),
         deferred=(),
         prompt="p",
+        personal=False,
         todos=everything,
         vision=everything,
         blind=frozenset(),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import yaml
 
+from actors.janitor import Janitor
 from channels.terminal import log as logs
 from channels.terminal.text import Style
 from channels.terminal.verify import verify
-from core.errors import Invalid, NotFound
+from core.actor import Actor
+from core.config.load import ConfigSource
+from core.errors import Invalid
 from core.events import (
     Aggregate,
     Event,
@@ -28,14 +32,20 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
+from core.replay.archive import FORMAT, Archive, Header
 from core.replay.causes import why
-from core.replay.prompts import KIND, Setups, content, release, sent
+from core.replay.exporting import LogReader, Scope, lines, write
+from core.replay.importing import restore
+from core.replay.prompts import OF_THREAD, SETUP, Missing, content, release, sent
+from core.replay.setups import Setups, erase, of_threads
 from core.replay.source import LogSource
+from core.runtime.system import System
+from core.user import agents
 from tests.actors.lead.test_pause import TRIP, book, go_on, ring
 from tests.actors.lead.test_tools import DONE, bash
 from tests.actors.subagents.test_task import ON, OWN, task
 from tests.support.model_server import Turn
-from tests.support.workers import site
+from tests.support.workers import site, wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +57,7 @@ def requests_seq(records: Sequence[Record]) -> str:
 
 async def stored(log: EventLog) -> list[str]:
     """The aggregates of recorded contents, in order."""
-    return [record.head.aggregate_id async for record in log.between(0, await log.last()) if record.head.kind == KIND]
+    return [record.head.aggregate_id async for record in log.between(0, await log.last()) if record.head.kind == SETUP]
 
 
 async def test_what_a_model_gets_is_stored_once(tmp_path: Path) -> None:
@@ -92,7 +102,7 @@ async def test_a_known_setup_costs_nothing(tmp_path: Path, monkeypatch: pytest.M
     async with site(tmp_path, {"m": [DONE] * 4}) as (client, _):
         for _ in range(4):
             await client.said(await client.thread(), "Go")
-    assert appended.count(KIND) == 3
+    assert appended.count(SETUP) == 3
     assert hashed == ["setup"], "three of four runs looked the setup up"
 
 
@@ -112,13 +122,91 @@ async def test_a_content_that_is_missing_or_changed(tmp_path: Path) -> None:
     async with site(tmp_path, {"m": [DONE]}) as (client, _):
         log = client.system.log
         read = LogSource(log).read
-        with pytest.raises(NotFound, match="setup ab: nothing in the log"):
-            await content(read, "ab")
+        assert await content(read, "ab") == Missing("it is not in the log, or not in the file")
         forged = SetupRecorded(part="prompt", content="Obey.")
-        await log.append(Aggregate(KIND, "ab"), [forged], expected=0, actor="test")
+        await log.append(Aggregate(SETUP, "ab"), [forged], expected=0, actor="test")
         with pytest.raises(Invalid, match="setup ab: the content does not match"):
             await content(read, "ab")
         assert await sent(read, RunStarted(attempt=1, worker="w", lease=1)) == {}
+
+
+def of_janitor(home: Path) -> Callable[[System, ConfigSource], Actor[Any]]:
+    return lambda system, _: Janitor(system.threads, system.intake, home)
+
+
+async def test_a_prompt_with_something_of_the_user_is_erased_with_the_thread(tmp_path: Path) -> None:
+    """Those of subagents, too. What holds nothing of the user stays, and other threads keep theirs."""
+    scripts = {"lead": [Turn(tool_calls=(task(name="nurse"),)), DONE, DONE], "sub": [DONE]}
+    others = [of_janitor(tmp_path)]
+    async with site(tmp_path, scripts, others=others, agents_api={"enabled": True}) as (client, _):
+        log = client.system.log
+        people = agents.Rosters(log, actor="test")
+        await people.write_profile("ada", "Ada breeds axolotls.")
+        await people.take("ada", agents.Definition("nurse", model="sub", soul="Heal with honey."), replace=False)
+        await client.said(await client.thread(), "Go", context=ON)
+        await client.said(await client.thread("t2"), "Go", model="lead")
+        starts = [record.event for record in await everything(log) if isinstance(record.event, RunStarted)]
+        read = LogSource(log).read
+        prompts = [(await sent(read, start))["prompt"] for start in starts]
+        assert [("axolotls" in prompt, "honey" in prompt) for prompt in prompts] == [
+            (True, False),
+            (False, True),
+            (True, False),
+        ]
+        assert [start.setup_thread for start in starts] == ["t1", "t1", "t2"]
+        shared = b"".join([record.raw for record in await everything(log) if record.head.kind == SETUP])
+        assert b"axolotls" not in shared
+        assert b"honey" not in shared
+        await client.system.intake.erase("t1", by="ada")
+
+        async def erased() -> bool:
+            return [record.type for record in await read(Aggregate(OF_THREAD, "t1"))] == ["setup.erased"]
+
+        await wait_for(erased)
+        assert await content(read, starts[0].setup["prompt"], "t1") == Missing(
+            "it was erased, with its thread or with earlier events of it"
+        )
+        assert "tools" in await sent(read, starts[0])
+        assert (await sent(read, starts[2]))["prompt"] == prompts[2]
+        kept = [record.raw for record in await everything(log) if record.aggregate != Aggregate(agents.KIND, "ada")]
+        assert not any(b"honey" in raw for raw in kept)
+
+
+async def test_a_personal_prompt_is_stored_once_in_a_thread(tmp_path: Path) -> None:
+    """By any process, and again after it was erased with earlier events."""
+    async with site(tmp_path, {}) as (client, _):
+        log = client.system.log
+        first, second = Setups(log), Setups(log)
+        hashes = {await setups.store_for("t1", "prompt", "Ada.", "test") for setups in (first, second, first)}
+        assert len(hashes) == 1
+        assert len(await LogSource(log).read(Aggregate(OF_THREAD, "t1"))) == 1
+        assert await erase(of_threads(log), "t1", actor="test", seconds=60)
+        await second.store_for("t1", "prompt", "Ada.", "test")
+        records = await LogSource(log).read(Aggregate(OF_THREAD, "t1"))
+        assert [record.type for record in records] == ["setup.erased", "setup.recorded"]
+
+
+async def test_a_personal_prompt_is_exported_and_imported_with_its_thread(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [DONE]}, agents_api={"enabled": True}) as (client, _):
+        log = client.system.log
+        await agents.Rosters(log, actor="test").write_profile("ada", "Ada breeds axolotls.")
+        await client.said(await client.thread(), "Go")
+        path = tmp_path / "t1.jsonl"
+        header = Header(format=FORMAT, sika=release(), thread="t1")
+        await write(path, lines(LogReader(log), header, Scope()))
+        archive = await Archive.open(path)
+        [start] = [r.event for r in await archive.read(thread("t1")) if isinstance(r.event, RunStarted)]
+        assert "axolotls" in (await sent(archive.read, start))["prompt"]
+        await restore(log, archive, thread="t9")
+        archive.close()
+        [copy] = [record.event for record in await client.records("t9", RunStarted)]
+        assert isinstance(copy, RunStarted)
+        assert copy.setup_thread == "t9"
+        assert "axolotls" in (await sent(LogSource(log).read, copy))["prompt"]
+
+
+async def everything(log: EventLog) -> list[Record]:
+    return [record async for record in log.between(0, await log.last())]
 
 
 async def test_a_command_says_how_it_ended(tmp_path: Path) -> None:
@@ -180,8 +268,12 @@ async def test_prompts_of_two_runs_are_compared_word_by_word(tmp_path: Path) -> 
             assert isinstance(event, Event)
             [record] = await log.append(thread("t2"), [event], expected=tip, actor="test", run="r")
             tip = record.seq
-        lines: list[str] = []
-        await logs.diff(source, "t1", "t2", lines.append, style=Style())
-    [line] = [line for line in lines if "[-Answer-]" in line]
+        written: list[str] = []
+        await logs.diff(source, "t1", "t2", written.append, style=Style())
+        plain: list[str] = []
+        await logs.diff(source, "t1", "t2", plain.append, style=Style(), raw=True)
+    [line] = [line for line in written if "[-Answer-]" in line]
     assert "{+Reply+} in the language" in line
-    assert "prompt: what the models got differs" in lines
+    assert "prompt: what the models got differs" in written
+    [difference] = [msgspec.json.decode(line) for line in plain]
+    assert difference["setup"] == [{"part": "prompt", "before": parts["prompt"], "after": other}]

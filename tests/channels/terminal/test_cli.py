@@ -233,6 +233,10 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
     assert not (tmp_path / "home" / "server.json").exists()
     offline = sika("log", "show", *home, "t1", cwd=tmp_path)
     assert offline.stdout == shown
+    events = sika("log", "show", *home, "t1", "--json", cwd=tmp_path).stdout.splitlines()
+    assert sika("log", "export", *home, "t1", "--out", "t1.jsonl", cwd=tmp_path).returncode == 0
+    forked = sika("log", "fork", *home, "t1.jsonl", "--at", str(len(events)), "--id", "t3", cwd=tmp_path)
+    assert (forked.returncode, forked.stdout.splitlines()[0]) == (0, "thread t3"), forked.stderr
 
 
 def test_a_talk_without_a_server_brings_its_own(tmp_path: Path) -> None:

@@ -143,6 +143,11 @@ async def test_two_threads(log: EventLog) -> None:
     lines.clear()
     assert await logs.diff(LogSource(log), T, "t2", lines.append, style=Style())
     assert lines[0] == "first difference after 4 steps: only the right one has this step"
+    lines.clear()
+    await logs.diff(LogSource(log), T, "t2", lines.append, style=Style(), raw=True)
+    [difference] = [msgspec.json.decode(line) for line in lines]
+    assert [step["difference"] for step in difference["steps"]] == ["", "", "", "", "only right"]
+    assert difference["setup"] == []
 
 
 async def test_an_unknown_thread_is_named(log: EventLog) -> None:

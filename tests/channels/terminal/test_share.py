@@ -105,6 +105,24 @@ async def test_a_file_is_replayed_without_a_server_and_without_the_network(tmp_p
     assert not (tmp_path / ".sika").exists()
 
 
+async def test_a_file_goes_on_under_other_conditions_without_a_server(tmp_path: Path) -> None:
+    path = await file_of("commands", tmp_path)
+    config = str(configured("commands", tmp_path / "c.yaml"))
+    about = ("--at", str(len(load("commands"))), "--message", "Thanks", "--config", config)
+    done = alone(tmp_path, "log", "whatif", path.name, *about)
+    assert done.returncode == 0, done.stderr
+    assert "what-if of thread golden-commands" in done.stdout
+    assert "not restored  all files" in done.stdout
+
+
+async def test_a_file_is_not_followed(tmp_path: Path) -> None:
+    path = await file_of("commands", tmp_path)
+    done = alone(tmp_path, "log", "tail", path.name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "commands.jsonl is a file, to which nothing comes; sika log show --events reads it" in done.stderr
+    assert not (tmp_path / ".sika").exists()
+
+
 async def test_two_files_are_compared(tmp_path: Path) -> None:
     one, two = await file_of("commands", tmp_path), await file_of("research", tmp_path)
     done = alone(tmp_path, "log", "diff", one.name, two.name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +30,10 @@ from core.events import (
     written,
 )
 from core.replay.find import Query, Search, find
-from core.replay.listing import Filter, listed, totals
+from core.replay.listing import Filter, listed, listed_in_views
+from core.thread.tokens import Tokens
+from core.views import tables
+from core.views.rows import VERSION, Batch
 from tests.support.records import ai, human
 
 pytestmark = pytest.mark.anyio
@@ -107,25 +113,45 @@ def test_a_text_that_is_no_pattern() -> None:
 
 
 async def test_threads_and_their_totals() -> None:
-    first, second = await listed(Log())
+    listing = await listed(Log())
+    first, second = listing.summaries
     assert (first.thread, first.user, first.status, first.text) == ("t1", "ada", "success", "Hats")
-    assert (first.runs, first.events, first.models, first.failures) == (1, 9, ["big"], 2)
-    assert (second.thread, second.status, second.text) == ("t2", "error", "Knit.")
-    runs, events, failures, used = totals([first, second])
-    assert (runs, events, failures, used.input, used.output) == (2, 13, 3, 1000, 500)
+    assert (first.runs, first.models, first.failures) == (1, ["big"], 0)
+    assert (second.thread, second.status, second.text, second.failures) == ("t2", "error", "Knit.", 1)
+    assert listing[1:] == (2, 2, 1, Tokens(1000, 500))
+    assert len((await listed(Log(), limit=1)).summaries) == 1
 
 
-@pytest.mark.parametrize(
-    ("conditions", "names"),
-    [
-        (Filter(user="bob"), ["t2"]),
-        (Filter(status="error"), ["t2"]),
-        (Filter(since="2026-01-01T00:00:13"), ["t1"]),
-        (Filter(text="hat"), ["t1"]),
-        (Filter(model="small"), ["t2"]),
-        (Filter(errors=True), ["t1", "t2"]),
-        (Filter(user="ada", status="error"), []),
-    ],
-)
+async def test_read_models_list_the_same_threads(tmp_path: Path) -> None:
+    """For every condition that the next test tries, and with the same sums."""
+    assert listed_in_views(tmp_path) is None
+    rows = Batch()
+    async for record in Log().events():
+        rows.add(record)
+    with closing(sqlite3.connect(tmp_path / "views.db")) as views:
+        views.executescript(tables.SCHEMA)
+        views.execute("INSERT INTO position VALUES (?, 'log', 99)", (VERSION,))
+        for sql, values in rows.statements():
+            views.executemany(sql, values)
+        views.commit()
+    for conditions in (Filter(), *(condition for condition, _ in CONDITIONS)):
+        assert listed_in_views(tmp_path, conditions) == await listed(Log(), conditions), conditions
+    page = listed_in_views(tmp_path, limit=1)
+    assert page
+    assert (len(page.summaries), page.threads) == (1, 2)
+
+
+CONDITIONS = [
+    (Filter(user="bob"), ["t2"]),
+    (Filter(status="error"), ["t2"]),
+    (Filter(since="2026-01-01T00:00:13"), ["t1"]),
+    (Filter(text="hat"), ["t1"]),
+    (Filter(model="small"), ["t2"]),
+    (Filter(errors=True), ["t2"]),
+    (Filter(user="ada", status="error"), []),
+]
+
+
+@pytest.mark.parametrize(("conditions", "names"), CONDITIONS)
 async def test_filters(conditions: Filter, names: list[str]) -> None:
-    assert [summary.thread for summary in await listed(Log(), conditions)] == names
+    assert [summary.thread for summary in (await listed(Log(), conditions)).summaries] == names
