@@ -2,7 +2,7 @@
 
 A content is an event, and `RunStarted.setup` names it by its SHA-256. One without anything of a user is stored once for
 all, as the only event of the log `setup/<sha256>`. One that holds something of a user lies in the log
-`thread_setup/<thread>` of the thread that the run works for, and is erased with it (decision 25). So the prompts of two
+`thread_setup/<thread>` of the thread that the run works for, and is erased with it (decision 27). So the prompts of two
 runs can be compared word by word, and a request can be made again. What is stored has been redacted, and the hash is
 that of the redacted text. `core.replay.setups` stores contents.
 """
