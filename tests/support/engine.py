@@ -127,19 +127,19 @@ def engine() -> Iterator[TestEngine]:
 
 def import_images(running: TestEngine) -> None:
     with tempfile.TemporaryDirectory() as folder, running.client() as client:
-        for name, write in ((IMAGE, _busybox), (GNU_IMAGE, _gnu)):
+        for name, write in ((IMAGE, add_busybox), (GNU_IMAGE, _gnu)):
             tar = Path(folder) / f"{name}.tar"
             with tarfile.open(tar, "w", dereference=True) as archive:
                 write(archive)
             client.import_image_from_file(str(tar), repository=name, tag="latest")
 
 
-def _busybox(archive: tarfile.TarFile) -> None:
+def add_busybox(archive: tarfile.TarFile) -> None:
     binary = str(shutil.which("busybox"))
     archive.add(binary, "bin/busybox")
     for applet in subprocess.check_output([binary, "--list"], text=True).split():
         if applet != "busybox":
-            _link(archive, f"bin/{applet}", "busybox")
+            add_link(archive, f"bin/{applet}", "busybox")
 
 
 def _gnu(archive: tarfile.TarFile) -> None:
@@ -152,10 +152,10 @@ def _gnu(archive: tarfile.TarFile) -> None:
         libraries |= {word for word in words if word.startswith("/")}
     for library in libraries:
         archive.add(library, library.lstrip("/"))
-    _link(archive, "bin/sh", "dash")
+    add_link(archive, "bin/sh", "dash")
 
 
-def _link(archive: tarfile.TarFile, name: str, target: str) -> None:
+def add_link(archive: tarfile.TarFile, name: str, target: str) -> None:
     entry = tarfile.TarInfo(name)
     entry.type, entry.linkname = tarfile.SYMTYPE, target
     archive.addfile(entry)

@@ -46,9 +46,9 @@ class Rules:
 
 def checked(body: Any, rules: Rules) -> dict[str, Any]:
     """Returns the body of a creation that is passed on. Raises `Refused` with the field. Blocks briefly."""
-    config = _known("", body, _CONFIG | {"Image": lambda value: value == rules.image}, ("HostConfig", "Labels"))
-    runtime: Check = lambda value: bool(rules.runtime) and value == rules.runtime  # noqa: E731
-    host = _known("HostConfig.", body.get("HostConfig"), _HOST | {"Runtime": runtime}, ("Mounts",))
+    config = _known("", body, {**_CONFIG, "Image": lambda value: value == rules.image}, ("HostConfig", "Labels"))
+    host_checks = {**_HOST, "Runtime": lambda value: value == rules.runtime}  # an empty text is left out
+    host = _known("HostConfig.", body.get("HostConfig"), host_checks, ("Mounts",))
     for name in _REQUIRED:
         if name not in host:
             raise Refused(f"HostConfig.{name}: is required")

@@ -116,8 +116,14 @@ REFUSED: list[tuple[str, Any]] = [
     (f"{MOUNT}.BindOptions", {"Propagation": "rshared"}),
     (f"{MOUNT}.ReadOnly", "no"),
     *((f"{MOUNT}.Target", path) for path in ("/", "", "tmp", "/proc/x", "/etc", "//etc", "/usr/bin", "/mnt/../etc")),
-    *((f"{MOUNT}.Source", path) for path in ("/", "", "/etc", "/var/run/docker.sock", "DATA", "DATA/../..", "DATA/none")),
-    *((f"{MOUNT}.Source", path) for path in ("DATA/link", "DATA/link/etc", "DATA/users/../link", "DATA/file", "DATA/\0")),
+    *(
+        (f"{MOUNT}.Source", path)
+        for path in ("/", "", "/etc", "/var/run/docker.sock", "DATA", "DATA/../..", "DATA/none")
+    ),
+    *(
+        (f"{MOUNT}.Source", path)
+        for path in ("DATA/link", "DATA/link/etc", "DATA/users/../link", "DATA/file", "DATA/\0")
+    ),
     ("HostConfig.Mounts", [{}] * 65),
     ("HostConfig.Mounts", {"Type": "bind"}),
 ]
@@ -181,11 +187,26 @@ async def sent(socket: Path, words: str, content: bytes = b"", headers: str = ""
 
 OTHERS = [
     *("GET /containers/x/archive?path=/etc", "PUT /containers/x/archive", "POST /containers/x/update", "POST /build"),
-    *("POST /images/create?fromImage=a", "POST /volumes/create", "GET /volumes", "GET /networks", "POST /networks/create"),
+    *(
+        "POST /images/create?fromImage=a",
+        "POST /volumes/create",
+        "GET /volumes",
+        "GET /networks",
+        "POST /networks/create",
+    ),
     *("POST /containers/x/attach", "GET /containers/x/export", "POST /containers/x/rename?name=y", "POST /commit"),
     *("GET /secrets", "POST /swarm/init", "POST /plugins/pull", "GET /events", "POST /session", "GET /system/df"),
-    *("GET /v1.41/../containers/json", "GET /containers/..%2f..%2finfo/json", "GET /images/other/json", "DELETE /images/x"),
-    *("POST /containers/create", "POST /containers/create?name=other", "POST /containers/create?name=sika-x&platform=y"),
+    *(
+        "GET /v1.41/../containers/json",
+        "GET /containers/..%2f..%2finfo/json",
+        "GET /images/other/json",
+        "DELETE /images/x",
+    ),
+    *(
+        "POST /containers/create",
+        "POST /containers/create?name=other",
+        "POST /containers/create?name=sika-x&platform=y",
+    ),
     "GET /containers/json?filters={%22status%22:[%22exited%22]}",
 ]
 
@@ -200,7 +221,8 @@ async def test_requests_that_no_sandbox_needs_never_reach_the_engine(words: str,
 
 
 @pytest.mark.parametrize(
-    "words", ["GET /containers/x/json", "POST /containers/x/start", "DELETE /containers/x", f"POST /exec/{CONTAINER}/start"]
+    "words",
+    ["GET /containers/x/json", "POST /containers/x/start", "DELETE /containers/x", f"POST /exec/{CONTAINER}/start"],
 )
 async def test_containers_of_others_cannot_be_seen_or_touched(words: str, tmp_path: Path) -> None:
     async with proxied(tmp_path) as (engine, socket):
@@ -221,7 +243,8 @@ async def test_a_list_has_the_proxys_own_containers_only(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "fields", [{"Cmd": ["/bin/bash"]}, {"Cmd": ["/bin/sh", "-c", "id"]}, {"Privileged": True}, {"User": "0"}, {"Env": [1]}]
+    "fields",
+    [{"Cmd": ["/bin/bash"]}, {"Cmd": ["/bin/sh", "-c", "id"]}, {"Privileged": True}, {"User": "0"}, {"Env": [1]}],
 )
 async def test_a_shell_in_a_container_is_that_of_its_user(fields: dict[str, Any], tmp_path: Path) -> None:
     async with proxied(tmp_path) as (engine, socket):
