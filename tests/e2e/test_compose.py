@@ -21,7 +21,7 @@ from tests.support.engine import GNU_IMAGE, TestEngine
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = tuple(
@@ -34,7 +34,9 @@ SCRIPTS = {
     "shows": [
         Turn(
             tool_calls=(
-                ToolCall("bash", {"description": "d", "command": "id -u; hostname; grep CapEff /proc/self/status"}),
+                ToolCall(
+                    "bash", {"description": "d", "command": "id -u; cat /etc/hostname; grep CapEff /proc/self/status"}
+                ),
             )
         ),
         Turn(text="Done."),
@@ -77,8 +79,8 @@ class Stack:
         assert result.returncode == 0, f"{words}: {(result.stdout + result.stderr)[-4000:]}"
         return str(result.stdout)
 
-    async def up(self, *services: str) -> None:
-        await self.run("up", "--detach", "--wait", *services)
+    async def up(self) -> None:
+        await self.run("up", "--detach", "--wait")
 
     async def gateway(self) -> str:
         """Returns the address of this machine in the stack's network."""
@@ -148,7 +150,7 @@ async def started(engine: TestEngine, program: str, folder: Path, **variables: s
     stack = Stack(engine, program, folder, **variables)
     try:
         await stack.run("build", "sika")
-        await stack.up("nats")
+        await stack.run("up", "--detach", "nats")  # makes the network
         async with ModelServer(
             {name: Script(tuple(turns)) for name, turns in SCRIPTS.items()}, host=await stack.gateway()
         ) as models:
@@ -194,7 +196,7 @@ async def test_a_run_goes_on_after_the_server_was_killed_and_its_command_ran_on_
         server = stack.server
         thread_id = await client.thread(server)
         shown = await ended(client, server, thread_id, await client.run(server, thread_id, "hello", "shows"))
-        assert shown.split()[:2] == ["1000", "sandbox"]
+        assert shown.split()[:2] == ["1000", "sandbox"], shown
         (sandbox,) = await asyncio.to_thread(stack.sandboxes)
         assert sandbox["HostConfig"]["NetworkMode"] == "none"
         assert sandbox["HostConfig"]["ReadonlyRootfs"] is True
@@ -208,7 +210,7 @@ async def test_a_run_goes_on_after_the_server_was_killed_and_its_command_ran_on_
         await wait_for(begun, 60)
         await stack.kill()
         (workspace / "go").touch()
-        await stack.run("start", "sika")
+        await stack.run("up", "--detach", "--wait", "--no-recreate", "sika")
         await stack.located()
         assert "after the kill" in await ended(client, server, thread_id, run_id)
         assert await client.status(server, thread_id, run_id) == "success"
