@@ -28,7 +28,7 @@ PLUGINS = tuple(
     Path(place) / "cli-plugins/docker-compose"
     for place in ("/usr/libexec/docker", "/usr/lib/docker", "/usr/local/lib/docker", Path.home() / ".docker")
 )
-UP_SECONDS = 180
+UP_SECONDS = 300
 WAITS = "echo begun >> begun; while [ ! -e go ]; do sleep 0.1; done; echo after the kill"
 SCRIPTS = {
     "shows": [
