@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import importlib.metadata
+import json
 import re
 import subprocess
 import sys
@@ -16,7 +18,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from adapters.sandboxes import toolkit
+from adapters.sandboxes import seccomp, toolkit
 
 ROOT = Path(__file__).parent.parent
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
@@ -91,9 +93,32 @@ def test_the_second_lock_adds_tools_to_the_first_one() -> None:
 def test_the_container_gets_no_tools_and_has_a_shell_for_the_agent() -> None:
     server = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["sika"]
     *_, image = server["build"]["dockerfile_inline"].split("FROM ")
-    assert "--require-hashes -r requirements.lock" in image
+    assert "--require-hashes -r /app/requirements.lock" in image
     assert "requirements-dev" not in image
-    assert {"seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"} <= set(server["security_opt"])
+    assert "USER 1000:1000" in image
+    profile = next(word for word in server["security_opt"] if word.startswith("seccomp=")).removeprefix("seccomp=")
+    assert (ROOT / profile).is_file()
+    assert {"systempaths=unconfined", "no-new-privileges=true"} <= set(server["security_opt"])
+    assert server["cap_drop"] == ["ALL"]
+
+
+def test_the_containers_profile_refuses_what_the_sandbox_does_but_for_bubblewraps_own_calls() -> None:
+    profile = json.loads((ROOT / "adapters/sandboxes/docker/seccomp.json").read_text())
+    needed = {"mount", "umount2", "pivot_root", "sethostname", "clone3"}
+    refused = {entry["errnoRet"]: set(entry["names"]) for entry in profile["syscalls"]}
+    x86 = {"modify_ldt", "iopl", "ioperm", "uselib"}
+    assert profile["defaultAction"] == "SCMP_ACT_ALLOW"
+    assert refused == {
+        errno.EPERM: set(seccomp.REFUSED) - needed | x86,
+        errno.ENOSYS: set(seccomp.ABSENT) - needed,
+    }
+
+
+def test_only_the_socket_proxy_has_the_engines_socket() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    holders = {name for name, service in services.items() if "docker.sock" in str(service.get("volumes"))}
+    assert holders == {"engine"}
+    assert services["engine"]["network_mode"] == "none"
 
 
 def test_the_wheel_has_the_shipped_skills(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def engine() -> Iterator[TestEngine]:
     running = TestEngine(Path(tempfile.mkdtemp(prefix="sika-engine-", dir="/tmp")))
     try:
         running.start()
-        import_images(running, {IMAGE: _busybox, GNU_IMAGE: _gnu})
+        import_images(running, {IMAGE: add_busybox, GNU_IMAGE: _gnu})
         yield running
     finally:
         running.close()
@@ -164,18 +164,18 @@ def import_images(running: TestEngine, images: Mapping[str, Callable[[tarfile.Ta
             client.import_image_from_file(str(tar), repository=name, tag="latest")
 
 
-def _busybox(archive: tarfile.TarFile) -> None:
+def add_busybox(archive: tarfile.TarFile) -> None:
     binary = str(shutil.which("busybox"))
     archive.add(binary, "bin/busybox")
     for applet in subprocess.check_output([binary, "--list"], text=True).split():
         if applet != "busybox":
-            _link(archive, f"bin/{applet}", "busybox")
+            add_link(archive, f"bin/{applet}", "busybox")
 
 
 def _gnu(archive: tarfile.TarFile) -> None:
     """This system's shells and tools, with their libraries."""
     _programs(archive, _GNU)
-    _link(archive, "bin/sh", "dash")
+    add_link(archive, "bin/sh", "dash")
 
 
 def _python(archive: tarfile.TarFile) -> None:
@@ -184,7 +184,7 @@ def _python(archive: tarfile.TarFile) -> None:
     standard = f"/usr/lib/{python.name}"
     _programs(archive, (*_PYTHON_TOOLS, *_GNU, python.name), [str(path) for path in Path(standard).rglob("*.so")])
     for name, target in (("bin/sh", "dash"), ("bin/python3", python.name), ("usr/bin", "../bin")):
-        _link(archive, name, target)
+        add_link(archive, name, target)
     _text(archive, "etc/passwd", "root:x:0:0:root:/:/bin/sh\nagent:x:1000:1000:agent:/:/bin/sh\n")
     archive.add(
         standard, standard.lstrip("/"), filter=lambda entry: None if _UNUSED & set(entry.name.split("/")) else entry
@@ -201,7 +201,7 @@ def _programs(archive: tarfile.TarFile, names: Iterable[str], modules: Iterable[
         archive.add(library, library.lstrip("/"))
 
 
-def _link(archive: tarfile.TarFile, name: str, target: str) -> None:
+def add_link(archive: tarfile.TarFile, name: str, target: str) -> None:
     entry = tarfile.TarInfo(name)
     entry.type, entry.linkname = tarfile.SYMTYPE, target
     archive.addfile(entry)

@@ -159,6 +159,7 @@ class ModelServer:
         self,
         scripts: Mapping[str, Script | Sequence[Turn] | Answer] | None = None,
         *,
+        host: str = "127.0.0.1",
         port: int = 0,
         record: bool = True,
     ) -> None:
@@ -171,16 +172,16 @@ class ModelServer:
         """What `base_url` needs, with `/v1`. All paths, also `/control/…`, are served with and without that prefix."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.connections: set[_Connection] = set()
-        self._port = port
+        self._host, self._port = host, port
         self._record = record
         self._gates: dict[str, _Gate] = {}
         self._strikes: Counter[tuple[str, int]] = Counter()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(self), "127.0.0.1", self._port, backlog=1024
+            lambda: _Connection(self), self._host, self._port, backlog=1024
         )
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        self.url = f"http://{self._host}:{self._server.sockets[0].getsockname()[1]}/v1"
         return self
 
     async def __aexit__(self, *_: object) -> None:
