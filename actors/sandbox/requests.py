@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-
 CHANNEL_USER = "DEERFLOW_CHANNEL_USER_ID"
 """A variable of commands (contract channels §7.2)."""
 
