@@ -280,6 +280,7 @@ def _approval_resolved(event: ApprovalResolved) -> str:
 def _received(event: chats.ChatReceived) -> str:
     parts = [f"“{one_line(event.text, _words())}”"] if event.text else []
     parts += [f"presses {event.choice.button}"] if event.choice else []
+    parts += [f"quotes “{one_line(event.quoted.text, _words())}”"] if event.quoted else []
     return ", ".join([*parts, *(attachment.name for attachment in event.attachments)])
 
 

@@ -63,6 +63,13 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     transcript: str = ""
 
 
+class Quoted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message to which a person replies, or which they share, as the platform delivers it."""
+
+    text: str
+    author: str = ""
+
+
 class Choice(msgspec.Struct, frozen=True):
     """A pressed button: the plan that showed it (`DeliveryPlanned.plan`), and its `Button.id`."""
 
@@ -102,6 +109,7 @@ class ChatReceived(Event, frozen=True):
     mentioned: bool = False
     """It was addressed to the bot: in a private chat, by a mention, or as a reply to it."""
     choice: Choice | None = None
+    quoted: Quoted | None = None
     edited: str = ""
     """The time of the edit, of an edited message."""
     sent_at: str = ""
