@@ -441,6 +441,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     chats.DeliveryAttempted: lambda e: f"part {e.part + 1}",
     chats.DeliverySent: lambda e: f"part {e.part + 1} of {e.parts}" + (f", message {e.message}" if e.message else ""),
     chats.DeliveryFailed: lambda e: f"part {e.part + 1}, {e.fate}: {e.reason}",
+    chats.ChatErased: lambda e: f"words of {', '.join(e.threads)}",
     chats.TopicNoted: lambda e: e.topic,
     bots.AccountConfigured: lambda e: f"{e.account}: {_keys(e.values)}",
     bots.AccountReset: lambda e: e.account,

@@ -18,6 +18,8 @@ from core.events import Aggregate, Event
 KIND = "chat"
 ACCOUNT = re.compile(r"[a-z]+(-[a-z0-9_]{1,32})?")
 """A platform, and the account's own name if it is not the only one."""
+CONVERSATION = re.compile(rf"{ACCOUNT.pattern}-[0-9a-f]{{32}}")
+"""The id of a conversation's aggregate."""
 
 TARGET = "chat_target"
 """Key of a run's metadata: the `Target` of its answer. Such a run has an `Origin`, too."""
@@ -214,6 +216,12 @@ class DeliveryFailed(Event, frozen=True):
     part: int
     fate: Literal["refused", "gone", "unknown"]
     reason: str
+
+
+class ChatErased(Event, frozen=True):
+    """What was written and said in these deleted threads is erased from the conversation; only ids stay."""
+
+    threads: tuple[str, ...]
 
 
 class TopicNoted(Event, frozen=True):
