@@ -13,8 +13,11 @@ from typing import NamedTuple
 import anyio.to_thread
 
 from core.actor import Actor, Context
+from core.chat.erasure import erase_words
+from core.chat.facts import CONVERSATION, KIND
+from core.chat.state import Chats
 from core.errors import Unavailable
-from core.events import Aggregate, Event, ThreadErased, ThreadExpirySet, ThreadPruned
+from core.events import Aggregate, Event, ThreadCreated, ThreadErased, ThreadExpirySet, ThreadPruned
 from core.lifecycle import TEMPORARY, RunEnded
 from core.paths import thread_root
 from core.replay import setups
@@ -53,12 +56,17 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
         self._setups = setups.of_threads(threads.log)
         self._intake = intake
         self._home = home
+        self._chats = Chats(threads.log)
 
     async def handle(self, event: ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded, ctx: Context) -> None:
         aggregate = ctx.record.aggregate
         match event:
             case ThreadErased():
-                await ctx.wake_at(_now(ctx) + timedelta(seconds=SWEEP_SECONDS), KEY)
+                again = _now(ctx) + timedelta(seconds=SWEEP_SECONDS)
+                await ctx.wake_at(again, KEY)
+                if (chat := await self._conversation(aggregate)) is not None:
+                    await ctx.wake_at(again, KEY, chat)
+                    await self._erase_words(chat)
                 await self._wipe(aggregate, event.by)
             case ThreadPruned():
                 await self._erase(aggregate, before=ctx.record.seq)
@@ -66,7 +74,22 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
                 await self._attend(await ctx.load(), aggregate, ctx)
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
+        if aggregate.kind == KIND:
+            return await self._erase_words(aggregate)
         await self._attend(await ctx.load(), aggregate, ctx)
+
+    async def _conversation(self, aggregate: Aggregate) -> Aggregate | None:
+        """Returns the conversation on a chat platform in which a thread was begun. That it is the thread's is checked
+        there: clients write metadata, too."""
+        async for record in self._threads.log.read(aggregate):
+            if isinstance(record.event, ThreadCreated | ThreadPruned):
+                name = record.event.metadata.get("conversation")
+                return Aggregate(KIND, name) if isinstance(name, str) and CONVERSATION.fullmatch(name) else None
+        return None
+
+    async def _erase_words(self, conversation: Aggregate) -> None:
+        if not await erase_words(self._chats, self._threads, conversation, ERASE_SECONDS):
+            raise Unavailable("erased in part; the rest follows")
 
     async def _attend(self, state: ThreadState, aggregate: Aggregate, ctx: Context) -> None:
         """Deletes or prunes an expired thread, and sets the timer of the next expiry."""

@@ -77,6 +77,11 @@ class ToolContext(Protocol):
         ...
 
     @property
+    def channel_user(self) -> str:
+        """The platform's id of the person in a chat from whom the run came; empty for other runs."""
+        ...
+
+    @property
     def call_id(self) -> str:
         """Unique per run; the idempotency key of the call. A retry after a crash has the same key."""
         ...

@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from actors.chat.questions import Question, of_messages, pending
+from actors.chat.questions import Question, of_messages, overtaken, pending
 from core.channel import reply_of
 from core.chat.facts import TARGET, Artifact, DeliveryPlanned, Target
-from core.events import Origin, Record
+from core.events import Origin, Record, RunPaused
 from core.paths import OUTPUTS
 from core.thread.previews import text_of
 from core.thread.runs import end_of
@@ -84,9 +84,10 @@ def _asking(question: Question, run: Run, first: DeliveryPlanned) -> DeliveryPla
 
 
 def _questions(end: Record, run: Run, state: ThreadState) -> list[Question]:
-    """Returns the questions that a run ended with, unless the conversation has gone on since."""
-    if state.paused is not None and state.paused == end.event:  # else it is a later run that waits for a person
-        return pending(state)
+    """Returns the questions that a run ended with; without buttons if the conversation has gone on since."""
+    if isinstance(end.event, RunPaused):
+        current = state.paused is not None and state.paused == end.event and not any(state.runs.open())
+        return pending(state) if current else overtaken(end.event.interrupts)
     if run.status != "success":
         return []
     question = of_messages(state.values_at(end_of(state, run)).get("messages", ()))

@@ -66,6 +66,12 @@ def pending(state: ThreadState) -> list[Question]:
     return [question] if question else []
 
 
+def overtaken(interrupts: Sequence[Interrupt]) -> list[Question]:
+    """Returns questions that nobody answered before the conversation went on: without buttons."""
+    asked = map(_of_interrupt, interrupts)
+    return [Question(each.id, f"{each.text.removesuffix(CHOICES)}\n\n{GONE_ON}") for each in asked]
+
+
 def of_messages(messages: Sequence[Message]) -> Question | None:
     """Returns the question with which a conversation ends."""
     if not asks_person(messages):

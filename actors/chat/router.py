@@ -201,7 +201,7 @@ class Router:
             if (question.form or not question.approval) and place.state.paused is not None:
                 return await self._resume(call, place, question, call.turn.text, [], "answer")
         closed = await self._close(call, place) if place else []
-        await self._run(call, call.turn.text, also=closed)
+        await self._run(call, call.turn.content, also=closed)
 
     async def _run(
         self,

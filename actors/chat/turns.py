@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from core.chat.facts import ChatReceived, Fetched
+from core.control import neutralised
 
 TOGETHER = timedelta(seconds=1)
 """Files of a person that arrive within this time are one turn (contract channels §7.5 has 0.75 s), and so is what they
 write after them."""
+MOST_QUOTED, MOST_AUTHOR = 4000, 80
+"""Limits of characters of a quoted message and of its author's name."""
 FETCHING = timedelta(seconds=60)
 """The time after which a turn goes on without files that were not fetched."""
 
@@ -46,6 +49,12 @@ class Turn(NamedTuple):
         parts = [text for message in self.messages for text in _texts(message.event)]
         return "\n\n".join(part for part in parts if part)
 
+    @property
+    def content(self) -> str:
+        """The same, each after what it quotes: as the agent reads it."""
+        parts = [text for message in self.messages for text in (_quote(message.event), *_texts(message.event))]
+        return "\n\n".join(part for part in parts if part)
+
     def ready_at(self) -> datetime | None:
         """Returns the earliest time at which the turn may begin; None if at once."""
         if not any(message.has_files for message in self.messages):
@@ -76,6 +85,16 @@ def _belongs(last: Message, message: Message, is_chat: Callable[[ChatReceived], 
     if message.event.album and message.event.album == last.event.album:
         return True
     return message.at - last.at <= TOGETHER
+
+
+def _quote(event: ChatReceived) -> str:
+    """Returns what a message quotes, as a block quotation: each line has a mark, so no text can end it."""
+    if event.quoted is None or not event.quoted.text.strip():
+        return ""
+    text, author = event.quoted.text.strip(), " ".join(event.quoted.author.split())[:MOST_AUTHOR]
+    text = text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+    lines = [f"> {line}".rstrip() for line in neutralised(text).splitlines()]
+    return "\n".join([f"Quoted message{f' of {neutralised(author)}' if author else ''}:", *lines])
 
 
 def _texts(event: ChatReceived) -> list[str]:

@@ -33,7 +33,7 @@ from actors.lead.summary.write import chosen
 from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
 from core.errors import Invalid, SikaError
-from core.events import Json, Message, SubagentCompleted, ToolCompleted
+from core.events import FileUploaded, Json, Message, SubagentCompleted, ToolCompleted, thread, type_of
 from core.log.store import EventLog
 from core.mcp.tools import Catalogue
 from core.memory import inject
@@ -56,6 +56,7 @@ from core.user import agents
 
 log = structlog.get_logger("sika.lead")
 
+UPLOADED = type_of(FileUploaded.__name__)
 KEPT_TOOLS, KEPT_SETS = 1024, 64
 """Sizes of the caches of LangChain tools, and of the sets of them that runs have. Each change of the configuration
 makes new ones."""
@@ -118,6 +119,7 @@ class Lead(RunActor):
         self._call = call
         self._traced = traced
         self._config = config
+        self._log = log
         self._ledgers = Ledgers(log)
         self._uploads = uploads
         self._images = images
@@ -156,8 +158,16 @@ class Lead(RunActor):
             recall,
             skill=await _called(setup),
             references=await self._referenced(setup, run),
+            later=partial(self._uploaded_later, run),
         )
         return Prepared(setup, facts | {"prepared": added})
+
+    async def _uploaded_later(self, run: OwnedRun) -> Sequence[str]:
+        """Returns the names of the files that were uploaded while the run waited."""
+        events = self._log.read(thread(run.thread_id), after=run.run.requested_seq, bodies=False)
+        uploaded = [record async for record in events if record.type == UPLOADED]
+        wholes = [(await self._log.whole(record)).event for record in uploaded]
+        return [event.name for event in wholes if isinstance(event, FileUploaded)]
 
     async def _recorded(self, setup: RunSetup, thread: str) -> Json:
         """Returns what a run of a thread, or of its subagents, records of its setup; stores the contents that are not

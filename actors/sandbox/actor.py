@@ -12,6 +12,7 @@ from actors.sandbox import network, reaping
 from actors.sandbox.background import Background
 from actors.sandbox.machines import Machines
 from actors.sandbox.requests import (
+    CHANNEL_USER,
     Answer,
     AnyRequest,
     Call,
@@ -147,7 +148,7 @@ class Sandbox(Actor[ThreadErased]):
             case Exec():
                 return await self._exec(request, sandbox, progress)
             case Start():
-                return await self._commands.start(request, sandbox, machine, await self._secrets(request))
+                return await self._commands.start(request, sandbox, machine, await self._variables(request))
             case Output() | End():
                 return await self._of_background(request, sandbox)
             case Kill():
@@ -206,8 +207,8 @@ class Sandbox(Actor[ThreadErased]):
 
     async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
         timeout = self._limits.bash_timeout
-        secrets = await self._secrets(request)
-        more: dict[str, Any] = {"environment": secrets} if secrets else {}
+        variables = await self._variables(request)
+        more: dict[str, Any] = {"environment": variables} if variables else {}
         result = await streamed(
             progress, lambda show: sandbox.exec(request.key, request.command, timeout=timeout, on_output=show, **more)
         )
@@ -218,6 +219,11 @@ class Sandbox(Actor[ThreadErased]):
         if result.ended != "exited":
             return {"error": text}
         return {"text": text, "exit_code": result.exit_code} if request.detailed else text
+
+    async def _variables(self, request: Exec | Start) -> Mapping[str, str]:
+        """Returns the variables that only this command gets."""
+        person = {CHANNEL_USER: request.channel_user} if request.channel_user else {}
+        return {**person, **await self._secrets(request)}
 
     async def _secrets(self, request: Exec | Start) -> Mapping[str, str]:
         """Returns the variables that the command gets because it runs a script of a skill that declares them."""

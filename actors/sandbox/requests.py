@@ -7,6 +7,9 @@ from typing import Any
 
 import msgspec
 
+CHANNEL_USER = "DEERFLOW_CHANNEL_USER_ID"
+"""A variable of commands (contract channels §7.2)."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The configurable limits, with the names and defaults of the contract. 0 characters means no limit."""
@@ -41,6 +44,8 @@ class Run(Call, frozen=True, kw_only=True):
     """A request that runs a command."""
 
     command: str
+    channel_user: str = ""
+    """The platform's id of the person in a chat from whom the run came: `CHANNEL_USER` of the command."""
     detailed: bool = False
     """True if the answer to `exec` has the exit code beside the text: `text`, `exit_code`."""
 

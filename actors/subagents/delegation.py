@@ -145,6 +145,7 @@ class Call:
         context = {
             "model_name": model,
             "agent_name": role.agent or run.request.context.get("agent_name"),
+            "channel_user_id": run.request.context.get("channel_user_id"),
             "available_skills": run.request.context.get("available_skills"),
             "thinking_enabled": False,
             "is_plan_mode": False,

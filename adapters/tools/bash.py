@@ -31,6 +31,8 @@ async def bash(ctx: ToolContext, description: str, command: str, background: boo
         "run": ctx.run,
         "call_id": ctx.call_id,
     }
+    if ctx.channel_user:
+        request["channel_user"] = ctx.channel_user
     response = await ctx.call("sandbox", request | {"command": command, "detailed": True})
     if not isinstance(response, Mapping):
         return response  # of a command in the background, or of a server of an earlier version

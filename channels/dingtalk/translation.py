@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from core.chat.facts import Attachment, Button, ChatReceived, Choice, Target
+from core.chat.facts import Attachment, Button, ChatReceived, Choice, Quoted, Target
 
 log = structlog.get_logger(__name__)
 COLORS = {"": "gray", "primary": "blue", "danger": "red"}
@@ -28,8 +28,10 @@ class _Content(msgspec.Struct, frozen=True, rename="camel"):
     rich_text: list[dict[str, Any]] = []
 
 
-class _Text(msgspec.Struct, frozen=True):
+class _Text(msgspec.Struct, frozen=True, rename="camel"):
     content: str = ""
+    replied_msg: Any = None
+    """The message that is quoted; its content is that of its kind."""
 
 
 class _Message(msgspec.Struct, frozen=True, rename="camel"):
@@ -93,8 +95,20 @@ def message(data: Mapping[str, Any]) -> ChatReceived | None:
         text=text,
         attachments=tuple(attachments),
         mentioned=not group or got.is_in_at_list,
+        quoted=_quoted(got.text.replied_msg),
         sent_at=datetime.fromtimestamp(got.create_at / 1000, UTC).isoformat() if got.create_at else "",
     )
+
+
+def _quoted(replied: Any) -> Quoted | None:
+    """Returns a quoted message; None if it has no words."""
+    content = replied.get("content") if isinstance(replied, dict) else None
+    if not isinstance(content, dict):
+        return None
+    pieces = content.get("richText")
+    texts = [content, *(pieces if isinstance(pieces, list) else ())]
+    text = "".join(str(each["text"]) for each in texts if isinstance(each, dict) and each.get("text"))
+    return Quoted(text, str(replied.get("senderNick") or "")) if text.strip() else None
 
 
 def answered(target: Target) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from core.chat.facts import Attachment, ChatReceived, Choice, Target
+from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
 
 _SUBTYPES = frozenset({"file_share", "thread_broadcast", "me_message"})
 """Subtypes of messages that people write; others are notices, as `channel_join`."""
@@ -77,7 +77,8 @@ def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
     raw = str(message.get("text") or "")
     text = readable(mention.sub(" ", raw)).strip()
     attachments = tuple(_attachment(file) for file in message.get("files") or () if file.get("id"))
-    if not text and not attachments:
+    quoted = _shared(message)
+    if not text and not attachments and quoted is None:
         return None
     root = message.get("thread_ts") or ""
     return ChatReceived(
@@ -93,6 +94,7 @@ def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
         sender_name=_name(_mapping(message.get("user_profile"))),
         text=text,
         attachments=attachments,
+        quoted=quoted,
         mentioned=private
         or event["type"] == "app_mention"
         or mention.search(raw) is not None
@@ -175,6 +177,16 @@ def _written(entity: str) -> str:
     if not label or label in (address, address.removeprefix("mailto:").removeprefix("tel:")):
         return label or address
     return f"[{label}]({address})"
+
+
+def _shared(message: Mapping[str, Any]) -> Quoted | None:
+    """Returns the messages that a person shares; links that Slack unfurls are none."""
+    shared = [_mapping(each) for each in message.get("attachments") or ()]
+    shared = [each for each in shared if (each.get("is_share") or each.get("is_msg_unfurl")) and each.get("text")]
+    if not shared:
+        return None
+    authors = dict.fromkeys(str(each.get("author_name") or "") for each in shared)
+    return Quoted("\n\n".join(readable(str(each["text"])) for each in shared), ", ".join(filter(None, authors)))
 
 
 def _attachment(file: Mapping[str, Any]) -> Attachment:

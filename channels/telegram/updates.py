@@ -10,7 +10,7 @@ from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 
 from channels.telegram.texts import choice_of
 from channels.telegram.traits import COMMANDS
-from core.chat.facts import Attachment, ChatReceived, Target
+from core.chat.facts import Attachment, ChatReceived, Quoted, Target
 
 ALLOWED = ("message", "edited_message", "callback_query", "stopped_message_generation")
 """The updates that the bot asks for. Telegram remembers them, and sends the last one only to who asks for it."""
@@ -63,6 +63,7 @@ def _written(message: Message, bot: User) -> ChatReceived | None:
         attachments=(attachment,) if attachment else (),
         album=message.media_group_id or "",
         mentioned=private or mentioned,
+        quoted=_quoted(message, answers),
         edited=message.edit_date.isoformat() if message.edit_date else "",
         sent_at=message.date.isoformat(),
     )
@@ -111,6 +112,17 @@ def _replied_to(message: Message) -> Message | None:
     person chose another."""
     answered = message.reply_to_message
     return None if answered is None or answered.forum_topic_created else answered
+
+
+def _quoted(message: Message, answers: Message | None) -> Quoted | None:
+    """Returns the part that a person chose of a message that they answer, else all of it."""
+    chosen = message.quote.text if message.quote else ""
+    text = chosen or ((answers.text or answers.caption or _description(answers)) if answers else "")
+    if not text:
+        return None
+    sender, chat = (answers.from_user, answers.sender_chat) if answers else (None, None)
+    author = chat.effective_name if chat else sender.full_name if sender else ""
+    return Quoted(text, author or "")
 
 
 def _topic(message: Message, answers: Message | None) -> str:

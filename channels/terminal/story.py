@@ -282,6 +282,7 @@ def _approval_resolved(event: ApprovalResolved) -> str:
 def _received(event: chats.ChatReceived) -> str:
     parts = [f"“{one_line(event.text, _words())}”"] if event.text else []
     parts += [f"presses {event.choice.button}"] if event.choice else []
+    parts += [f"quotes “{one_line(event.quoted.text, _words())}”"] if event.quoted else []
     return ", ".join([*parts, *(attachment.name for attachment in event.attachments)])
 
 
@@ -447,6 +448,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     chats.DeliveryAttempted: lambda e: f"part {e.part + 1}",
     chats.DeliverySent: lambda e: f"part {e.part + 1} of {e.parts}" + (f", message {e.message}" if e.message else ""),
     chats.DeliveryFailed: lambda e: f"part {e.part + 1}, {e.fate}: {e.reason}",
+    chats.ChatErased: lambda e: f"words of {', '.join(e.threads)}",
     chats.TopicNoted: lambda e: e.topic,
     bots.AccountConfigured: lambda e: f"{e.account}: {_keys(e.values)}",
     bots.AccountReset: lambda e: e.account,

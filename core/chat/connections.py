@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -174,7 +174,7 @@ class Connections:
         return connection if connection is not None and connection.code == code else None
 
     async def revoke(self, user: str, connection: str) -> None:
-        """Ends a user's connection. Raises `NotFound`."""
+        """Ends a user's connection, and erases who it was. Raises `NotFound`."""
 
         def decide(state: State) -> Sequence[Event]:
             known = state.bound.get(connection)
@@ -182,7 +182,30 @@ class Connections:
                 raise NotFound(f"Connection {connection[:80]} not found")
             return [ConnectionRevoked(connection=connection)]
 
-        await self._states.decide(CONNECTIONS.id, decide, actor=self._actor)
+        state, _ = await self._states.decide(CONNECTIONS.id, decide, actor=self._actor)
+        await self._forget(state)
+
+    async def _forget(self, state: State) -> None:
+        """Erases the events of connections that do not count any more, also those that a crash left."""
+        codes = {bound.code for bound in state.bound.values()} | state.offers.keys()
+        log = self._states.log
+        tip = await log.tip(CONNECTIONS)  # the last event stays: writers expect it
+
+        def is_over(event: object) -> bool:
+            match event:
+                case ConnectionBound(connection=connection):
+                    return connection not in state.bound
+                case ConnectionOffered(code=code):
+                    return code not in codes
+            return False
+
+        over = [record async for record in log.read(CONNECTIONS, upto=tip - 1) if is_over(record.event)]
+
+        async def records() -> AsyncIterator[Record]:
+            for record in over:
+                yield record
+
+        await log.erase_records(records())
 
 
 def _hash(code: str) -> str:

@@ -18,6 +18,8 @@ from core.events import Aggregate, Event
 KIND = "chat"
 ACCOUNT = re.compile(r"[a-z]+(-[a-z0-9_]{1,32})?")
 """A platform, and the account's own name if it is not the only one."""
+CONVERSATION = re.compile(rf"{ACCOUNT.pattern}-[0-9a-f]{{32}}")
+"""The id of a conversation's aggregate."""
 
 TARGET = "chat_target"
 """Key of a run's metadata: the `Target` of its answer. Such a run has an `Origin`, too."""
@@ -63,6 +65,13 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     transcript: str = ""
 
 
+class Quoted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message to which a person replies, or which they share, as the platform delivers it."""
+
+    text: str
+    author: str = ""
+
+
 class Choice(msgspec.Struct, frozen=True):
     """A pressed button: the plan that showed it (`DeliveryPlanned.plan`), and its `Button.id`."""
 
@@ -102,6 +111,7 @@ class ChatReceived(Event, frozen=True):
     mentioned: bool = False
     """It was addressed to the bot: in a private chat, by a mention, or as a reply to it."""
     choice: Choice | None = None
+    quoted: Quoted | None = None
     edited: str = ""
     """The time of the edit, of an edited message."""
     sent_at: str = ""
@@ -206,6 +216,12 @@ class DeliveryFailed(Event, frozen=True):
     part: int
     fate: Literal["refused", "gone", "unknown"]
     reason: str
+
+
+class ChatErased(Event, frozen=True):
+    """What was written and said in these deleted threads is erased from the conversation; only ids stay."""
+
+    threads: tuple[str, ...]
 
 
 class TopicNoted(Event, frozen=True):

@@ -93,7 +93,8 @@ def _after(state: Conversation, record: Record) -> Conversation:
         case ChatFetched(message=message, files=files):
             return change(state, heard=_heard(state.heard, message, files=files))
         case ChatRouted(message=message, outcome=outcome, run_id=run):
-            heard = _heard(state.heard, message, outcome=outcome, run=run)
+            before = state.heard if message in state.heard else _with(state.heard, message, Heard(record.seq, ""))
+            heard = _heard(before, message, outcome=outcome, run=run)  # known also after its words were erased
             waits = run and run not in state.plans  # it may have ended before this was written
             return change(state, heard=heard, runs=_with(state.runs, run, record.id) if waits else state.runs)
         case ChatBegun(thread=thread, user=user):

@@ -380,6 +380,11 @@ class EventLog:
             await self._blobs.erase_rest(aggregate)
         return done
 
+    async def erase_records(self, records: AsyncIterator[Record], seconds: float = math.inf) -> bool:
+        """Erases single events of aggregates as `erase` does. Non-guarantee: the last one of an aggregate must not be
+        among them, else its next writer conflicts."""
+        return await self._eraser.erase(records, seconds)
+
     async def _page(self, subject: str, start: int, limit: int | None = None) -> tuple[list[Record], bool]:
         """Returns up to `limit` (default: PAGE) records of a subject (or filter) from a sequence on, and whether there
         are more.

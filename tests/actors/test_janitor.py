@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,19 @@ from actors import janitor
 from actors.janitor import Janitor, remove_files
 from core.actor import Context
 from core.bus import streams
+from core.chat.facts import (
+    ChatBegun,
+    ChatReceived,
+    ChatRouted,
+    DeliveryPlanned,
+    DeliverySent,
+    Target,
+    TopicNoted,
+    conversation,
+    sent_message,
+)
+from core.chat.inbox import Inbox
+from core.chat.state import Chats
 from core.errors import Invalid
 from core.events import (
     Aggregate,
@@ -308,3 +322,53 @@ def test_what_an_earlier_try_left_goes_too(tmp_path: Path) -> None:
 def test_odd_names_are_refused(tmp_path: Path, user: str, name: str) -> None:
     with pytest.raises(Invalid):
         remove_files(tmp_path, user, name)
+
+
+# ── conversations on chat platforms ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _always(events: list[Event], _: object) -> list[Event]:
+    return events
+
+
+async def test_what_was_said_in_a_chat_goes_with_its_thread(system: System) -> None:
+    chats, place, target = Chats(system.log), conversation("telegram", "C1", "t"), Target("C1", "t")
+    doomed, kept = uuid7(), uuid7()
+    for number, name in enumerate((doomed, kept)):
+        await write(system, name, ThreadCreated(user="ada", metadata={"conversation": place.id}))
+        heard = ChatReceived(message=f"m{number}", target=target, sender="U1", text=f"secret {number}")
+        [record] = (await chats.decide(place.id, partial(_always, [heard]), actor="test"))[1]
+        said: list[Event] = [
+            ChatBegun(thread=name, user="ada"),
+            ChatRouted(message=heard.message, outcome="run", thread=name, run_id=f"r{number}", user="ada"),
+            DeliveryPlanned(plan=f"n{number}", purpose="notice", target=target, text=f"secret notice {number}"),
+            DeliveryPlanned(plan=f"r{number}", purpose="answer", target=target, text=f"secret {number}", thread=name),
+            DeliverySent(plan=f"r{number}", part=0, parts=1, message=f"own{number}"),
+        ]
+        await chats.decide(place.id, partial(_always, said), actor="test", cause=record.id)
+        noted = sent_message("telegram", "C1", f"own{number}")
+        await system.log.append(noted, [TopicNoted(topic="t")], expected=0, actor="test")
+    await system.intake.erase(doomed, by="ada")
+    await eventually(lambda: gone(system, doomed))
+    raw = b"".join([record.raw for record in await read(system.log, place)])
+    assert b"secret 0" not in raw
+    assert b"secret notice 0" not in raw
+    assert raw.count(b"secret 1") == 2
+    assert b"secret notice 1" in raw
+    assert [await read(system.log, sent_message("telegram", "C1", f"own{n}")) == [] for n in range(2)] == [True, False]
+    assert (await Chats(system.log).load(place.id)).heard["m0"].outcome == "run"  # a second delivery is known
+    await Inbox("telegram", Chats(system.log), replies_are_topics=False).receive(
+        ChatReceived(message="m0", target=target, sender="U1", text="secret 0")
+    )
+    assert b"secret 0" not in b"".join([record.raw for record in await read(system.log, place)])
+
+
+async def test_metadata_erase_nothing_of_another_conversation(system: System) -> None:
+    chats, place = Chats(system.log), conversation("telegram", "C2")
+    heard = ChatReceived(message="m", target=Target("C2"), sender="U1", text="mine")
+    await chats.decide(place.id, lambda _: [heard], actor="test")
+    foreign = uuid7()
+    await write(system, foreign, ThreadCreated(user="eve", metadata={"conversation": place.id}))
+    await system.intake.erase(foreign, by="eve")
+    await eventually(lambda: gone(system, foreign))
+    assert [record.type for record in await read(system.log, place)] == ["chat.received"]

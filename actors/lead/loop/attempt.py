@@ -149,6 +149,12 @@ class Attempt:
         return self.journal.id
 
     @property
+    def channel_user(self) -> str:
+        """The person in a chat from whom the run came. Clients cannot set it (`core.user.assistants`)."""
+        person = self.state.runs[self.run].request.context.get("channel_user_id")
+        return person if isinstance(person, str) else ""
+
+    @property
     def user(self) -> str:
         return self.state.user
 

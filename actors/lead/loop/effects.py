@@ -61,6 +61,7 @@ class CallContext:
     thread: str
     user: str
     subagent: str | None
+    channel_user: str
     ref: CallRef
     _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
     _ask: Callable[[Question], Awaitable[Response]]
@@ -175,7 +176,7 @@ def _context(attempt: Attempt, call: ToolCall) -> CallContext:
     async def answer(question: Question) -> Response:
         return await answered_by_person(attempt, call, question)
 
-    about = attempt.thread, attempt.user, attempt.subagent, attempt.call_ref(call_id)
+    about = attempt.thread, attempt.user, attempt.subagent, attempt.channel_user, attempt.call_ref(call_id)
     return CallContext(*about, ask, answer, partial(complete, attempt, call_id), partial(has_asked, attempt, call))
 
 

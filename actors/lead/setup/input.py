@@ -46,6 +46,15 @@ async def nothing(text: str, earlier: Sequence[Message]) -> Json | None:
     return None
 
 
+Later = Callable[[], Awaitable[Collection[str]]]
+"""Returns the names of files that were uploaded after the run was requested: they belong to later messages."""
+
+
+async def none() -> Collection[str]:
+    """Returns no names."""
+    return ()
+
+
 async def prepare(
     run: str,
     request: RunRequested,
@@ -55,6 +64,7 @@ async def prepare(
     recall: Recall = nothing,
     skill: Json | None = None,
     references: Sequence[Json] = (),
+    later: Later = none,
 ) -> Json:
     """Returns `prepared` for the first attempt at a run. Lists files only if the last message is a person's.
 
@@ -64,6 +74,8 @@ async def prepare(
     base = state.head if request.base is None else state.commit_at(request.base)
     names = claimed(values)
     files = [] if names is None else await uploads.listing(state.user, thread, names)
+    if files:  # after the look at them: nothing that comes in between is missed
+        files = _without(files, {*await later()} - {*(names or ())})
     history = state.values_at(base).get("messages", ())
     memory = await _recalled(values, history, recall)
     extra = {key: value for key, value in ((MEMORY, memory), (SKILL, skill), (REFERENCES, [*references])) if value}
@@ -231,6 +243,12 @@ def _listed(files: Sequence[Upload], names: Collection[str]) -> Listed:
     new = [by_name[name] for name in names if name in by_name]
     texts = {file.markdown for file in files if PurePath(file.name).suffix.lower() in KINDS}
     return Listed(new, [file for file in files if file.name not in names and file.name not in texts])
+
+
+def _without(files: Sequence[Upload], names: Collection[str]) -> Sequence[Upload]:
+    """Leaves out files, and the texts that documents among them were converted to."""
+    texts = {file.markdown for file in files if file.name in names and PurePath(file.name).suffix.lower() in KINDS}
+    return [file for file in files if file.name not in names and file.name not in texts]
 
 
 def block(listed: Listed) -> str:

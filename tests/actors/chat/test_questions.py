@@ -241,3 +241,16 @@ async def test_an_answer_is_not_replaced_by_the_question_of_a_later_run(tmp_path
             run = state.runs[routed.run_id]
             [plan] = plans(ends[run.id], run, state, Target("C1"))
             assert text in plan.text
+
+
+async def test_a_question_that_was_overtaken_is_shown_without_buttons(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        first = await asks_to_approve(office, await office.hears("one"), "rm")
+        await office.answers(await office.hears("two"), "Zwei.")
+        state = await office.state(first)
+        records = await office.stage.settled(thread(first.thread))
+        [end] = [record for record in records if isinstance(record.event, RunPaused)]
+        [plan] = plans(end, state.runs[first.run_id], state, Target("C1"))  # as an actor sees it that comes late
+        assert "May I do this? `rm`" in plan.text
+        assert plan.text.endswith(questions.GONE_ON)
+        assert (plan.buttons, plan.question) == ((), "")

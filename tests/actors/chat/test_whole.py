@@ -10,13 +10,24 @@ from typing import Any
 import pytest
 
 from actors.chat.actor import Chat
-from core.chat.facts import ChatReceived, Choice, DeliveryPlanned, Target, conversation
+from core.chat.facts import (
+    Attachment,
+    ChatFetched,
+    ChatReceived,
+    Choice,
+    DeliveryPlanned,
+    Fetched,
+    Target,
+    conversation,
+)
 from core.chat.inbox import Inbox
+from core.chat.objects import Objects
 from core.chat.state import Chats
 from core.config.load import ConfigSource
 from core.runtime.system import System
+from core.thread.state import ThreadState
 from core.tools import ToolContext, tool
-from tests.support.model_server import Failure, Script, ToolCall, Turn
+from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.nats import eventually
 from tests.support.workers import Client, site
 
@@ -33,9 +44,11 @@ async def mail(ctx: ToolContext, to: str) -> str:
 class Person:
     """A person in a chat, without a platform in between."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, models: ModelServer, home: Path) -> None:
         running = client.system
         self.client = client
+        self.models = models
+        self._home = home
         self._log = running.log
         self._inbox = Inbox("office", Chats(running.log), replies_are_topics=False)
         self._messages = 0
@@ -47,6 +60,25 @@ class Person:
             message=message, target=Target("C1"), sender="U1", sender_name="Ada", text=text, choice=choice
         )
         await self._inbox.receive(event)
+
+    async def sends(self, text: str, name: str) -> None:
+        """Sends a file, which the process of the account fetches."""
+        self._messages += 1
+        path = self._home / "sent"
+        path.write_text("content")
+        message = f"m{self._messages}"
+        file = await Objects(self._log.bus).put(PLACE, name, path)
+        event = ChatReceived(
+            message=message, target=Target("C1"), sender="U1", text=text, attachments=(Attachment("f", name),)
+        )
+        await self._inbox.receive(event)
+        fact = ChatFetched(message=message, files=(Fetched(name, object=file, size=7),))
+        await Chats(self._log).decide(PLACE.id, lambda _: [fact], actor="office")
+
+    async def state(self) -> ThreadState | None:
+        """The state of the thread of the conversation; None before there is one."""
+        known = (await Chats(self._log).load(PLACE.id)).thread
+        return await self.client.system.threads.load(known) if known else None
 
     async def hears(self, count: int) -> list[DeliveryPlanned]:
         """The first plans of the conversation, once there are so many."""
@@ -68,8 +100,8 @@ async def talking(home: Path, turns: Sequence[Turn], **sections: Any) -> AsyncIt
 
     channels = {"office": {"enabled": True, "use": "tests.actors.chat.office"}}
     scripts = {"one": Script(tuple(turns), count="total")}
-    async with site(home, scripts, tools=[mail], others=[make], channels=channels, **sections) as (client, _):
-        yield Person(client)
+    async with site(home, scripts, tools=[mail], others=[make], channels=channels, **sections) as (client, models):
+        yield Person(client, models, home)
 
 
 async def test_a_message_is_answered(tmp_path: Path) -> None:
@@ -142,3 +174,38 @@ async def test_the_agent_says_something_while_it_works(tmp_path: Path) -> None:
         said = await ada.client.said(await ada.client.thread("t1"), "work")
         assert "send_message is not a valid tool" in str(said)
         await ada.hears(2)
+
+
+async def test_files_of_a_later_message_are_not_shown_to_a_queued_one(tmp_path: Path) -> None:
+    turns = [Turn(text="One.", gate="first"), Turn(text="Two."), Turn(text="Three.")]
+    async with talking(tmp_path, turns) as ada:
+        await ada.sends("one", "one.txt")
+        await ada.models.reached("first")
+        await ada.says("two")
+        await ada.sends("three", "three.txt")
+
+        async def probe() -> list[str]:
+            state = await ada.state()
+            return list(state.runs) if state is not None and len(state.runs) == 3 else []
+
+        await eventually(probe)
+        ada.models.release("first")
+        await ada.hears(5)
+        state = await ada.state()
+        assert state is not None
+        asked = [str(message["content"]) for message in state.messages if message["type"] == "human"]
+        assert ["one.txt" in text for text in asked] == [True, True, True]
+        assert ["three.txt" in text for text in asked] == [False, False, True]
+
+
+async def test_only_commands_of_a_run_from_a_chat_know_the_person(tmp_path: Path) -> None:
+    show = {"description": "Show", "command": "echo [$DEERFLOW_CHANNEL_USER_ID]"}
+    turns = [Turn(tool_calls=(ToolCall("bash", show),)), Turn(text="Done.")]
+    async with talking(tmp_path, turns) as ada:
+        await ada.says("show")
+        await ada.hears(1)
+        state = await ada.state()
+        assert state is not None
+        assert "[U1]" in str(state.messages)
+        said = await ada.client.said(await ada.client.thread("t1"), "show")
+        assert "[]" in str(said)

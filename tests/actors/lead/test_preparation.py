@@ -351,3 +351,16 @@ def test_it_is_part_of_the_start_of_the_run() -> None:
     started = RunStarted(attempt=1, worker="w", lease=1, prepared=patch)
     state = fold(log_of(ThreadCreated(user="u"), (request, "r"), (started, "r")))
     assert state.values == {"colour": "red", **patch}
+
+
+@pytest.mark.anyio
+async def test_files_of_later_messages_are_not_listed() -> None:
+    async def later() -> Sequence[str]:
+        return ["b.pdf", "a.txt"]
+
+    request = RunRequested(input={"messages": [with_files("a.txt")]})
+    patch = await prepare("r", request, fold(log_of(ThreadCreated(user="u"))), "t", Shelf(), later=later)
+    [text] = [message["content"] for message in patch["messages"]]
+    assert "a.txt" in text
+    assert "b.pdf" not in text
+    assert "b.md" not in text

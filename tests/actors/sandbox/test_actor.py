@@ -31,6 +31,7 @@ class Asking:
     """A tool context that asks the actor directly."""
 
     thread, user, run = "t1", "ada", "r1"
+    channel_user = ""
 
     def __init__(self, actor: Sandbox) -> None:
         self.actor, self.call_id, self.shown = actor, "c0", ""
@@ -69,6 +70,13 @@ async def test_bash(ask: Asking) -> None:
     assert await ask.use(bash, command="echo a; echo b >&2; exit 2") == "a\nStd Error:\nb\nExit Code: 2"
     assert ask.shown.splitlines() == ["a", "a", "b"]
     assert ask.exit_code == 2
+
+
+async def test_a_command_learns_who_in_a_chat_it_works_for(ask: Asking) -> None:
+    show = "echo ${DEERFLOW_CHANNEL_USER_ID-nobody}"
+    assert await ask.use(bash, command=show) == "nobody"
+    ask.channel_user = "U042"
+    assert await ask.use(bash, command=show) == "U042"
 
 
 async def test_bash_cuts_the_middle(ask: Asking) -> None:

@@ -26,7 +26,7 @@ from core.runtime import system
 from core.runtime.system import System
 from core.sandbox.facts import CommandEnded, CommandRead, CommandStarted, SandboxAcquired, SandboxUsed
 from core.sandbox.state import KIND, key_of
-from core.tools import Tool
+from core.tools import Result, Tool
 from tests.adapters.sandboxes.conftest import running, settings
 from tests.support.machines import Processes, alive, cut, quick, worker
 from tests.support.nats import read
@@ -38,7 +38,7 @@ USER, THREAD = "ada", "t1"
 class Agent:
     """A context of tools that asks the actor over the bus."""
 
-    thread, user, run, subagent = THREAD, USER, "r1", None
+    thread, user, run, subagent, channel_user = THREAD, USER, "r1", None, ""
 
     def __init__(self, running: System) -> None:
         self.system, self.call_id = running, "c0"
@@ -50,8 +50,8 @@ class Agent:
 
     async def use(self, tool: Tool, call_id: str = "", **arguments: Any) -> str:
         self.call_id = call_id or f"c{int(self.call_id[1:]) + 1}"
-        result: str = await tool.function(self, "because", **arguments)
-        return result
+        result: str | Result = await tool.function(self, "because", **arguments)
+        return result.text if isinstance(result, Result) else result
 
     async def begin(self, command: str, call_id: str = "") -> str:
         """Returns the id of a command that was started."""

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from channels.dingtalk import translation
 from channels.dingtalk.platform import DingTalk, connect
-from core.chat.facts import Button, ChatReceived, Choice, Target, key_of
+from core.chat.facts import Button, ChatReceived, Choice, Quoted, Target, key_of
 from core.chat.port import Content, CredentialsDead
 from core.errors import Invalid, Unavailable
 from tests.channels.dingtalk.server import ANSWER_TEMPLATE, BUTTON_TEMPLATE, CARD, ROBOT, DingTalkServer
@@ -117,6 +118,24 @@ async def test_kinds_that_the_sdk_does_not_parse_are_read_from_the_data() -> Non
         ]
         assert account.texts == ["", "", "", "", "look: and done"]
         assert {file.id for event in account.received for file in event.attachments} == set(server.files)
+
+
+@pytest.mark.parametrize(
+    ("replied", "quoted"),
+    [
+        ({"msgType": "text", "content": {"text": "the old plan"}}, Quoted("the old plan")),
+        ({"content": {"richText": [{"text": "a"}, {"downloadCode": "c"}, {"text": "b"}]}}, Quoted("ab")),
+        ({"msgType": "picture", "content": {"downloadCode": "c"}}, None),
+        ({"content": 5}, None),
+        (None, None),
+    ],
+    ids=["text", "rich", "picture", "malformed", "none"],
+)
+def test_a_quoted_message_comes_with_the_reply(replied: object, quoted: Quoted | None) -> None:
+    data = {"msgId": "m", "conversationId": "c", "conversationType": "1", "msgtype": "text", "senderStaffId": "ann"}
+    event = translation.message({**data, "text": {"content": "this?", "isReplyMsg": True, "repliedMsg": replied}})
+    assert event is not None
+    assert (event.text, event.quoted) == ("this?", quoted)
 
 
 async def test_outsiders_own_echoes_unknown_kinds_and_malformed_frames_are_acknowledged_and_ignored() -> None:

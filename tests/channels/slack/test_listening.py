@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from channels.slack.platform import SCOPES, connect
+from core.chat.facts import Quoted
 from core.chat.port import CredentialsDead
 from core.errors import Invalid, Unavailable
 from tests.channels.slack.server import BOT_USER, SlackServer
@@ -90,6 +91,17 @@ async def test_edits_are_messages_but_unfurled_links_are_not() -> None:
         edit = inbox.events[1]
         assert (edit.message, edit.text, edit.mentioned, edit.target.topic) == (ts, "b", True, ts)
         assert float(edit.edited) > float(ts)
+
+
+async def test_shared_messages_are_quoted_but_unfurled_links_are_not() -> None:
+    async with SlackServer() as server, listening(server) as (_, inbox):
+        ann = server.person("ann")
+        shared = {"is_share": True, "author_name": "Bob", "text": "a &lt; b"}
+        await ann.says("look", attachments=[{"text": "a page", "from_url": "https://example.com"}, shared])
+        await ann.says("", attachments=[shared])
+        await ann.says("a link", attachments=[{"text": "a page", "from_url": "https://example.com"}])
+        await inbox.until(events=3)
+        assert [event.quoted for event in inbox.events] == [*[Quoted("a < b", "Bob")] * 2, None]
 
 
 async def test_commands() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.chat.facts import Attachment, Button, Choice, Target, key_of
+from core.chat.facts import Attachment, Button, Choice, Quoted, Target, key_of
 from core.chat.port import Content
 from core.errors import Unavailable
 from tests.channels.telegram.conftest import Account, until
@@ -41,6 +41,15 @@ async def test_a_reply_to_the_bot_is_addressed_to_it(server: TelegramServer, acc
     ann.says("Thanks", chat, reply_to=int(answer))
     message = await account.message()
     assert (message.mentioned, message.target.topic) == (True, answer)
+
+
+async def test_what_a_message_replies_to_is_quoted(server: TelegramServer, account: Account) -> None:
+    ann = server.person("ann")
+    first = ann.says("all of it")
+    ann.says("what is this?", reply_to=first)
+    ann.says("and this?", reply_to=first, quote={"text": "of it", "position": 4})
+    messages = await account.messages(3)
+    assert [message.quoted for message in messages] == [None, Quoted("all of it", "ann"), Quoted("of it", "ann")]
 
 
 async def test_who_is_meant_in_a_group(server: TelegramServer, account: Account) -> None:
