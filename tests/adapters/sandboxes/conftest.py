@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.host import Host, HostSandbox
 from core.paths import Mount
 from core.ports.sandbox import ExecResult, SandboxSetup
+from tests.support.aio_image import Container, image
 
 Local = BubblewrapSandbox | HostSandbox
 SECRET = "the-server-knows-this"
@@ -90,3 +92,19 @@ def running(mark: str) -> list[int]:
             if mark.encode() in words:
                 found.append(int(entry.name))
     return found
+
+
+@pytest.fixture(scope="module")
+def aio_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Container]]:
+    """Starts stand-ins of the all-in-one image, one of each kind."""
+    running: dict[bool, Container] = {}
+    with ExitStack() as stack:
+
+        def start(old: bool) -> Container:
+            if old not in running:
+                root = tmp_path_factory.mktemp("aio") / "mnt"
+                root.mkdir()
+                running[old] = stack.enter_context(image(root, old=old))
+            return running[old]
+
+        yield start

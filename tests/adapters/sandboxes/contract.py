@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sandboxes.bubblewrap import Bubblewrap
+from adapters.sandboxes.aio.provider import Aio
+from adapters.sandboxes.bubblewrap import Bubblewrap, binary
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.host import Host
 from core.ports.sandbox import SandboxProvider, SandboxSetup
@@ -70,11 +71,36 @@ class InDocker(Kind):
         return Docker(SandboxSetup(**settings(place), settings=options))
 
 
+class InImage(Kind):
+    """One stand-in of the all-in-one image per file of tests; `old`: of an image that has shells only."""
+
+    def __init__(self, name: str, old: bool = False) -> None:
+        self.name, self._old = name, old
+        self._url = ""
+
+    def prepare(self, request: pytest.FixtureRequest) -> Path:
+        if binary() is None:
+            pytest.skip("the stand-in of the image needs bubblewrap")
+        container = request.getfixturevalue("aio_images")(self._old)
+        self._url = container.url
+        place: Path = request.getfixturevalue("shared_place") / self.name
+        empty(place)
+        for name in ("home", "user-data", "skills", "readonly", "shared"):
+            shutil.rmtree(container.root / name, ignore_errors=True)
+        (container.root / "home").mkdir()
+        shutil.rmtree(place / "home/users", ignore_errors=True)
+        return place
+
+    def provider(self, place: Path) -> Aio:
+        return Aio(SandboxSetup(**settings(place), settings={"url": self._url}))
+
+
 KINDS: tuple[Kind, ...] = (
     OnHost(),
     InBubblewrap(),
     InDocker("docker-busybox", IMAGE),
     InDocker("docker-gnu", GNU_IMAGE),
+    InImage("aio"),
 )
 
 
