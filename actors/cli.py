@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from actors.cli_common import FAILED, INTERRUPTED, OK, WRONG, Command, count, options_of
 from actors.cli_log import log_commands
+from actors.cli_provisioner import provisioner_command
 
 if TYPE_CHECKING:
     import anyio
@@ -144,6 +145,7 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("--call", action="store_true", help="ask each model one short question, which may cost money")
 
     log_commands(add)
+    provisioner_command(add)
 
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")

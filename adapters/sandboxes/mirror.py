@@ -132,27 +132,30 @@ class Copy:
     def wanted(self, listing: bytes) -> tuple[bytes, list[str]]:
         """Returns the names (NUL after each) of what changed there, and what is left out and why."""
         base, self._there = self._load(), parsed(listing, self._max_files)
-        self._names: list[bytes] = []
-        budget, left_out = self._max_bytes - sum(size for _, size, _ in self._there.values()), []
-        for name, (kind, size, described) in self._there.items():
+        changed = []
+        for name, (kind, _, described) in self._there.items():
             entry = base.get(_full(name))
-            if entry is not None and entry.there == described:
-                continue
-            if kind == "d" and entry is not None and entry.kind == "d":
-                continue
-            if kind == "f" and budget < 0:
-                budget += size
-                left_out.append(os.fsencode(os.fsdecode(name)).decode(errors="replace"))
-                continue
-            self._names.append(name)
-        self._left_out = {os.fsencode(name) for name in left_out}
-        notes = [f"{len(left_out)} files were not copied to the server, as {left_out[0]}: over the limit of a thread's "
-                 f"files, {self._max_bytes >> 20} MB (sandbox.max_thread_mb)"] if left_out else []
-        return b"".join(name + b"\0" for name in self._names), notes
+            if entry is None or entry.there != described:
+                changed.append((name, kind))
+        sizes = {name: self._there[name][1] for name, kind in changed if kind == "f"}
+        free = self._max_bytes - sum(size for _, size, _ in self._there.values()) + sum(sizes.values())
+        left_out = set()
+        for name in sorted(sizes, key=sizes.__getitem__):
+            free -= sizes[name]
+            if free < 0:
+                left_out.add(name)
+        self._names = [name for name, _ in changed if name not in left_out]
+        return b"".join(name + b"\0" for name in self._names), self._over(left_out)
+
+    def _over(self, names: set[bytes]) -> list[str]:
+        if not names:
+            return []
+        limit = f"over the limit of a thread's files, {self._max_bytes >> 20} MB (sandbox.max_thread_mb)"
+        return [f"{len(names)} files were not copied to the server, as {_shown(min(names))}: {limit}"]
 
     def received(self, archive: Path | None) -> list[str]:
         """Applies what the machine sent, and deletes what it deleted. Returns what somebody else had changed here."""
-        base, notes = self._load(), []
+        base, notes = self._load(), list[str]()
         if archive is not None:
             try:
                 with tarfile.open(archive, "r|", encoding="utf-8", errors="surrogateescape") as tar:
@@ -178,7 +181,9 @@ class Copy:
                 raise Unavailable(f"the sandbox's machine sends more than {self._max_bytes >> 20} MB")
             full, entry = _full(name), base.get(_full(name))
             if self._changed(full, entry):
-                notes.append(f"{_shown(name)}: was changed by somebody else at the same time; the command's version stays")
+                notes.append(
+                    f"{_shown(name)}: was changed by somebody else at the same time; the command's version stays"
+                )
             with contextlib.suppress(OSError):
                 digest = self._store(name, kind, member, tar)
                 if info := self._stat(name):
@@ -311,9 +316,9 @@ def _entries(folder: Path, prefix: bytes) -> Iterator[tuple[bytes, Path, os.stat
         for name in [*folders, *files]:
             with contextlib.suppress(OSError):
                 info = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                if stat.S_IFMT(info.st_mode) in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
-                    if not (name.startswith(b".") and name.endswith(b".part")):
-                        yield inside + b"/" + name, Path(os.fsdecode(path)) / os.fsdecode(name), info
+                draft = name.startswith(b".") and name.endswith(b".part")  # of a write that is under way
+                if not draft and stat.S_IFMT(info.st_mode) in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
+                    yield inside + b"/" + name, Path(os.fsdecode(path)) / os.fsdecode(name), info
 
 
 def _described(info: os.stat_result) -> tuple[int, ...]:

@@ -85,9 +85,9 @@ class Sandbox(Section, frozen=True, kw_only=True):
     """The sandbox: where the agent's commands run, and their limits."""
 
     provider: str = "auto"
-    """`bubblewrap` confines commands (Linux). `host` runs them on this machine without confinement. `auto` takes
-    the strongest that works here: bubblewrap, a container engine, else `host`. Or the name of a provider of an
-    installed package."""
+    """`bubblewrap` confines commands (Linux); `docker`, `aio` and `provisioner` run them in containers. `host` runs them
+    on this machine without confinement. `auto` takes the strongest that works here: bubblewrap, a container engine,
+    else `host`. Or the name of a provider of an installed package."""
     docker: Docker = Docker()
     aio: Aio = Aio()
     provisioner: Provisioner = Provisioner()

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from adapters.sandboxes.bubblewrap import binary
+from adapters.sandboxes.confinement import binary
 
 CUT = 30_000
 MAX_SESSIONS = 6
@@ -125,7 +126,9 @@ class Image:
         except TimeoutError:  # the command runs on
             return _answer({"session_id": name, "status": "running" if separate else "no_change_timeout"})
         if not separate:
-            return _answer({"session_id": name, "status": "completed", "output": (out + err)[:limit], "exit_code": code})
+            return _answer(
+                {"session_id": name, "status": "completed", "output": (out + err)[:limit], "exit_code": code}
+            )
         parts = {"stdout": out[:limit], "stderr": err[:limit], "exit_code": code}
         return _answer({"session_id": name, "command_id": uuid4().hex, "status": "completed", **parts})
 
@@ -135,7 +138,7 @@ class Image:
             if part.name == "path":  # type: ignore[union-attr]
                 path = await part.text()  # type: ignore[union-attr]
                 continue
-            with open(path, "wb") as file:
+            with Path(path).open("wb") as file:  # noqa: ASYNC230
                 while block := await part.read_chunk(1 << 18):  # type: ignore[union-attr]
                     size += file.write(block)
         return _answer({"file_path": path, "file_size": size})
@@ -171,6 +174,12 @@ class Container:
             assert time.monotonic() < deadline, "the stand-in of the image did not start"
             time.sleep(0.02)
         self.url = address.read_text()
+
+    def clear(self) -> None:
+        """Makes it a new container: nothing of the last test is left but its shells."""
+        for name in ("home", "user-data", "skills", "readonly", "shared"):
+            shutil.rmtree(self.root / name, ignore_errors=True)
+        (self.root / "home").mkdir()
 
     def stop(self) -> None:
         if self._process is not None:

@@ -5,7 +5,6 @@ A request is never repeated here, as it may have taken effect. Callers repeat wh
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import time
 from collections.abc import Mapping
@@ -123,7 +122,7 @@ class Image:
                         if size > limit:
                             raise Unavailable(f"the sandbox's image sends more than {limit >> 20} MB")
                         await to_thread.run_sync(file.write, block)
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise ImageAway(f"the sandbox at {self._url} does not answer: {error or type(error).__name__}") from error
 
     async def _exec(self, command: str, session: str | None) -> _Result:
@@ -152,7 +151,7 @@ class Image:
                 session.request(method, self._url + path, **options) as response,
             ):
                 text = await _read(response)
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise ImageAway(f"the sandbox at {self._url} does not answer: {error or type(error).__name__}") from error
         if response.status in (502, 503, 504):  # its nginx is there before what is behind it (research §6)
             raise ImageAway(f"the sandbox at {self._url} answers {response.status}")

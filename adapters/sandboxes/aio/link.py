@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import shlex
 import secrets
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,8 @@ class Look:
     state: str
     stdout: bytes = b""
     stderr: bytes = b""
+    at: tuple[int, int] = (0, 0)
+    """Where the new output begins in both streams."""
     inline: bytes | None = None
     file: str = ""
 
@@ -69,7 +71,13 @@ class Link:
         self.image, self.folder, self._token, self._gone = image, folder, token, gone
 
     async def go(
-        self, name: str, seconds: int, max_file_mb: int, command: str, environment: Mapping[str, str], at: tuple[int, int]
+        self,
+        name: str,
+        seconds: int,
+        max_file_mb: int,
+        command: str,
+        environment: Mapping[str, str],
+        at: tuple[int, int],
     ) -> Look:
         """Starts a command unless it was started before, and looks at it."""
         fixed = ["go", name, str(at[0]), str(at[1]), str(LOOKS), str(seconds), str((max_file_mb << 20) // BLOCK)]
@@ -78,11 +86,11 @@ class Link:
             file = f"order-{name}-{secrets.token_hex(4)}"
             text = f'"$@" {shlex.join(words)}\n'.encode("utf-8", "surrogateescape")
             await self.upload(file, text)
-            return _look(await self.ask("order", file, *fixed))
-        return _look(await self.ask(*fixed, *words))
+            return _look(await self.ask("order", file, *fixed), at)
+        return _look(await self.ask(*fixed, *words), at)
 
     async def peek(self, name: str, at: tuple[int, int], rounds: int = LOOKS) -> Look:
-        return _look(await self.ask("peek", name, str(at[0]), str(at[1]), str(rounds)))
+        return _look(await self.ask("peek", name, str(at[0]), str(at[1]), str(rounds)), at)
 
     async def finish(self, name: str) -> Look:
         """Ends a command and everything it started."""
@@ -119,10 +127,8 @@ class Link:
         lines = text.splitlines()
         if lines[:1] == ["lost"]:
             raise MachineLost("the sandbox's machine was started again, without what was on it")
-        if not lines:
-            raise MachineLost("the sandbox's machine has lost its agent") if await self._gone() else ImageAway(
-                "the sandbox's agent does not answer"
-            )
+        if not lines:  # the agent always answers something
+            raise MachineLost("the sandbox's machine was started again, without its agent")
         return lines
 
     async def _reach(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -143,10 +149,10 @@ def decoded(text: str) -> bytes:
         raise Unavailable("the sandbox's machine answers with something else than base64") from error
 
 
-def _look(lines: list[str]) -> Look:
+def _look(lines: list[str], at: tuple[int, int] = (0, 0)) -> Look:
     match lines:
         case ["running", out, err]:
-            return Look("running", decoded(out), decoded(err))
+            return Look("running", decoded(out), decoded(err), at)
         case ["running", *_]:
             return Look("running")
         case ["ended", "inline", text]:

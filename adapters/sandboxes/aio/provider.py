@@ -138,9 +138,7 @@ class Aio:
         async def gone() -> bool:
             return False  # nobody can tell: it may be started again
 
-        return await self._rooms.opened(
-            self._image, machine.id, user, thread, gone, lambda: self.end(machine)
-        )
+        return await self._rooms.opened(self._image, machine.id, user, thread, gone, lambda: self.end(machine))
 
     async def end(self, machine: Machine) -> None:
         """Ends the thread's commands, and empties the sandbox for the next thread."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import structlog
@@ -29,6 +30,7 @@ from core.paths import Tree
 from core.ports.sandbox import ExecResult, MachineLost, Output
 
 log = structlog.get_logger("sika.sandbox")
+T = TypeVar("T")
 
 AWAY_SECONDS = 60.0
 """Time for a machine that does not answer to come back. Commands run on meanwhile."""
@@ -133,7 +135,7 @@ class AioSandbox(Files):
         """Records what a look at a command has shown. Files come before the outcome, which is then for ever."""
         box = self._records / call.name
         if look.state == "running":
-            await to_thread.run_sync(_append, box, at(box), look)
+            await to_thread.run_sync(_append, box, look)
         if look.state != "ended":
             return
         parts = await self._record_of(look)
@@ -226,7 +228,7 @@ class AioSandbox(Files):
             for note in await self._pull():
                 log.warning("files of a sandbox", note=note, root=self.root.name)
 
-    async def _pull(self) -> list[str]:
+    async def _pull(self) -> Paths:
         async with self._synced():
             listing = await self._shown(await self._link.ask("list", f"list-{secrets.token_hex(4)}"))
             names, notes = await to_thread.run_sync(self._copy.wanted, listing)
@@ -255,12 +257,12 @@ class AioSandbox(Files):
         finally:
             path.unlink(missing_ok=True)
 
-    def _locked(self, work):  # type: ignore[no-untyped-def]
+    def _locked(self, work: Callable[[], T]) -> T:
         with self._exclusive():
             return work()
 
     def _is_active(self) -> bool:
-        return self._active.is_dir() and any(True for _ in os.scandir(self._active))
+        return self._active.is_dir() and bool(os.listdir(self._active))
 
     @asynccontextmanager
     async def _synced(self) -> AsyncIterator[None]:
@@ -339,9 +341,9 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _append(box: Path, at: tuple[int, int], look: Look) -> None:
+def _append(box: Path, look: Look) -> None:
     box.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name, offset, data in zip(("stdout", "stderr"), at, (look.stdout, look.stderr), strict=True):
+    for name, offset, data in zip(("stdout", "stderr"), look.at, (look.stdout, look.stderr), strict=True):
         _put(box / name, data, offset)
 
 

@@ -15,9 +15,11 @@ from adapters.sandboxes.host import Host, HostSandbox
 from core.paths import Mount
 from core.ports.sandbox import ExecResult, SandboxSetup
 from tests.support.aio_image import Container, image
+from tests.support.kubernetes import service
 
 Local = BubblewrapSandbox | HostSandbox
 SECRET = "the-server-knows-this"
+KEY = "the-key-of-the-provisioner"
 
 
 def settings(tmp_path: Path) -> dict[str, Any]:
@@ -108,3 +110,12 @@ def aio_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[b
             return running[old]
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def provisioner_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Container, str]]:
+    """Runs our provisioner, the Kubernetes stand-in below it, and the container that its pods lead to."""
+    root = tmp_path_factory.mktemp("pods") / "mnt"
+    root.mkdir()
+    with image(root) as container, service(int(container.url.rpartition(":")[2]), KEY) as url:
+        yield container, url

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from adapters.sandboxes.aio.provider import Aio
-from adapters.sandboxes.bubblewrap import Bubblewrap, binary
+from adapters.sandboxes.bubblewrap import Bubblewrap
+from adapters.sandboxes.confinement import binary
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.host import Host
+from adapters.sandboxes.provisioner import Provisioner
 from core.ports.sandbox import SandboxProvider, SandboxSetup
-from tests.adapters.sandboxes.conftest import settings
+from tests.adapters.sandboxes.conftest import KEY, settings
 from tests.support.engine import GNU_IMAGE, IMAGE
 
 
@@ -84,15 +86,31 @@ class InImage(Kind):
         container = request.getfixturevalue("aio_images")(self._old)
         self._url = container.url
         place: Path = request.getfixturevalue("shared_place") / self.name
-        empty(place)
-        for name in ("home", "user-data", "skills", "readonly", "shared"):
-            shutil.rmtree(container.root / name, ignore_errors=True)
-        (container.root / "home").mkdir()
-        shutil.rmtree(place / "home/users", ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
+        container.clear()
         return place
 
     def provider(self, place: Path) -> Aio:
         return Aio(SandboxSetup(**settings(place), settings={"url": self._url}))
+
+
+class OfProvisioner(Kind):
+    """Our provisioner on a stand-in of Kubernetes, whose only node has one container of the image."""
+
+    name = "provisioner"
+    _url = ""
+
+    def prepare(self, request: pytest.FixtureRequest) -> Path:
+        if binary() is None:
+            pytest.skip("the stand-in of the image needs bubblewrap")
+        container, self._url = request.getfixturevalue("provisioner_service")
+        place: Path = request.getfixturevalue("shared_place") / self.name
+        shutil.rmtree(place, ignore_errors=True)
+        container.clear()
+        return place
+
+    def provider(self, place: Path) -> Provisioner:
+        return Provisioner(SandboxSetup(**settings(place), settings={"url": self._url, "api_key": KEY}))
 
 
 KINDS: tuple[Kind, ...] = (
@@ -101,6 +119,7 @@ KINDS: tuple[Kind, ...] = (
     InDocker("docker-busybox", IMAGE),
     InDocker("docker-gnu", GNU_IMAGE),
     InImage("aio"),
+    OfProvisioner(),
 )
 
 
