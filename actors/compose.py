@@ -636,7 +636,8 @@ def _provider_settings(config: Config) -> Mapping[str, Any]:
     if section.provider in ("docker", "aio"):
         return msgspec.structs.asdict(getattr(section, section.provider))
     if section.provider == "provisioner":
-        return {"url": section.provisioner.url, "api_key": section.provisioner.api_key.reveal()}
+        key = section.provisioner.api_key
+        return {"url": section.provisioner.url, "api_key": key.reveal() if key else ""}
     settings: Mapping[str, Any] = reveal(config.installed.get(section.provider, {}))
     return settings
 

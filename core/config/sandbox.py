@@ -77,7 +77,7 @@ class Provisioner(Section, frozen=True, kw_only=True):
 
     url: str = ""
     """Address of the service, as `http://provisioner:8002` (`sika provisioner`)."""
-    api_key: Secret = Secret("")
+    api_key: Secret | None = None
     """The service's bearer key."""
 
 
@@ -85,9 +85,9 @@ class Sandbox(Section, frozen=True, kw_only=True):
     """The sandbox: where the agent's commands run, and their limits."""
 
     provider: str = "auto"
-    """`bubblewrap` confines commands (Linux); `docker`, `aio` and `provisioner` run them in containers. `host` runs them
-    on this machine without confinement. `auto` takes the strongest that works here: bubblewrap, a container engine,
-    else `host`. Or the name of a provider of an installed package."""
+    """`bubblewrap` confines commands (Linux). `docker`, `aio` and `provisioner` run them in containers. `host` runs
+    them on this machine without confinement. `auto` takes the strongest that works here: bubblewrap, a container
+    engine, else `host`. Or the name of a provider of an installed package."""
     docker: Docker = Docker()
     aio: Aio = Aio()
     provisioner: Provisioner = Provisioner()
