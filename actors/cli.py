@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from actors.cli_common import FAILED, INTERRUPTED, OK, WRONG, Command, count, options_of
 from actors.cli_eval import eval_commands
 from actors.cli_log import log_commands
+from actors.cli_provisioner import provisioner_command
 
 if TYPE_CHECKING:
     import anyio
@@ -146,6 +147,7 @@ def parser() -> argparse.ArgumentParser:
 
     log_commands(add)
     eval_commands(add)
+    provisioner_command(add)
 
     running = add("actors", _actors, "what runs where: position, lag, work, errors and durations of each actor")
     running.add_argument("--json", action="store_true")

@@ -543,6 +543,14 @@ def _built_in(name: str) -> MakeProvider:
         from adapters.sandboxes.docker.provider import Docker
 
         return Docker
+    if name == "aio":
+        from adapters.sandboxes.aio.provider import Aio
+
+        return Aio
+    if name == "provisioner":
+        from adapters.sandboxes.provisioner import Provisioner
+
+        return Provisioner
     from adapters.sandboxes.bubblewrap import Bubblewrap
 
     return Bubblewrap
@@ -619,10 +627,19 @@ def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
             "user_files": section.max_user_files,
         },
         allow_host_bash=section.allow_host_bash,
-        settings=msgspec.structs.asdict(section.docker)
-        if section.provider == "docker"
-        else reveal(config.installed.get(section.provider, {})),
+        settings=_provider_settings(config),
     )
+
+
+def _provider_settings(config: Config) -> Mapping[str, Any]:
+    section = config.sandbox
+    if section.provider in ("docker", "aio"):
+        return msgspec.structs.asdict(getattr(section, section.provider))
+    if section.provider == "provisioner":
+        key = section.provisioner.api_key
+        return {"url": section.provisioner.url, "api_key": key.reveal() if key else ""}
+    settings: Mapping[str, Any] = reveal(config.installed.get(section.provider, {}))
+    return settings
 
 
 def _announce(home: Path, address: Address, number: int) -> None:

@@ -28,7 +28,7 @@ from core.tools import Tool
 
 _NOT_ACTORS = ("cli", "compose", "delivery", "discovery", "__main__")
 OF_ACTORS = (plugins.ACTORS, plugins.CHANNELS)
-BUILT_IN_SANDBOXES = ("auto", "bubblewrap", "docker", "host")
+BUILT_IN_SANDBOXES = ("aio", "auto", "bubblewrap", "docker", "host", "provisioner")
 
 
 def load_tools(entries: Sequence[ToolEntry] = (), exclusive: bool | None = None) -> list[Tool]:

@@ -64,14 +64,33 @@ class Docker(Section, frozen=True, kw_only=True):
     `DEER_FLOW_HOST_BASE_DIR`). Empty: where the server sees it."""
 
 
+class Aio(Section, frozen=True, kw_only=True):
+    """The provider `aio`."""
+
+    url: str = ""
+    """Address of a container of the all-in-one image, as `http://sandbox:8080`, on a private network: its API asks for
+    no key. It serves one thread at a time; set `replicas` to 1."""
+
+
+class Provisioner(Section, frozen=True, kw_only=True):
+    """The provider `provisioner`: a service that starts a container of the all-in-one image for each thread."""
+
+    url: str = ""
+    """Address of the service, as `http://provisioner:8002` (`sika provisioner`)."""
+    api_key: Secret | None = None
+    """The service's bearer key."""
+
+
 class Sandbox(Section, frozen=True, kw_only=True):
     """The sandbox: where the agent's commands run, and their limits."""
 
     provider: str = "auto"
-    """`bubblewrap` confines commands (Linux). `host` runs them on this machine without confinement. `auto` takes
-    the strongest that works here: bubblewrap, a container engine, else `host`. Or the name of a provider of an
-    installed package."""
+    """`bubblewrap` confines commands (Linux). `docker`, `aio` and `provisioner` run them in containers. `host` runs
+    them on this machine without confinement. `auto` takes the strongest that works here: bubblewrap, a container
+    engine, else `host`. Or the name of a provider of an installed package."""
     docker: Docker = Docker()
+    aio: Aio = Aio()
+    provisioner: Provisioner = Provisioner()
     allow_host_bash: bool = False
     """With the provider `host`: whether the agent gets a shell. Else it has file tools only."""
     network: bool = False

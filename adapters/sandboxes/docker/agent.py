@@ -33,7 +33,7 @@ DYING_SECONDS = 1.0
 """Time in which a container that ends is still called running."""
 BLOCK = 512
 """Bytes of a unit of `ulimit -f` (POSIX)."""
-_SCRIPT = Path(__file__).with_name("agent.sh")
+_SCRIPTS = [Path(__file__).with_name(name) for name in ("agent.sh", "container.sh")]
 
 
 class Agent:
@@ -98,7 +98,7 @@ class Agent:
 
     async def _connect(self) -> None:
         token = secrets.token_hex(8)
-        script = await to_thread.run_sync(_SCRIPT.read_bytes)
+        script = await to_thread.run_sync(lambda: b"".join(path.read_bytes() for path in _SCRIPTS))
         variables = {"SIKA_PART": token, "SIKA_RECORDS": RECORDS, "SIKA_WORKSPACE": WORKSPACE}
         limits = {"SIKA_HEAD": str(HEAD // BLOCK), "SIKA_TAIL": str(TAIL)}
         self._stream = await self._engine.shell(self._container, variables | limits)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from adapters.sandboxes.docker.sandbox import DockerSandbox
 from adapters.sandboxes.host import Host, HostSandbox
 from core.paths import Mount
 from core.ports.sandbox import ExecResult, SandboxSetup
+from tests.support.aio_image import Container, image
+from tests.support.kubernetes import service
 
 Local = BubblewrapSandbox | DockerSandbox | HostSandbox
 SECRET = "the-server-knows-this"
+KEY = "the-key-of-the-provisioner"
 
 
 def settings(tmp_path: Path) -> dict[str, Any]:
@@ -91,3 +95,28 @@ def running(mark: str) -> list[int]:
             if mark.encode() in words:
                 found.append(int(entry.name))
     return found
+
+
+@pytest.fixture(scope="module")
+def aio_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Container]]:
+    """Starts stand-ins of the all-in-one image, one of each kind."""
+    running: dict[bool, Container] = {}
+    with ExitStack() as stack:
+
+        def start(old: bool) -> Container:
+            if old not in running:
+                root = tmp_path_factory.mktemp("aio") / "mnt"
+                root.mkdir()
+                running[old] = stack.enter_context(image(root, old=old))
+            return running[old]
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def provisioner_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Container, str]]:
+    """Runs our provisioner, the Kubernetes stand-in below it, and the container that its pods lead to."""
+    root = tmp_path_factory.mktemp("pods") / "mnt"
+    root.mkdir()
+    with image(root) as container, service(int(container.url.rpartition(":")[2]), KEY) as url:
+        yield container, url

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from adapters.sandboxes.aio.provider import Aio
 from adapters.sandboxes.bubblewrap import Bubblewrap
+from adapters.sandboxes.confinement import binary
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.host import Host
+from adapters.sandboxes.provisioner import Provisioner
 from core.ports.sandbox import SandboxProvider, SandboxSetup
-from tests.adapters.sandboxes.conftest import settings
+from tests.adapters.sandboxes.conftest import KEY, settings
 from tests.support.engine import GNU_IMAGE, IMAGE
 
 
@@ -70,11 +73,53 @@ class InDocker(Kind):
         return Docker(SandboxSetup(**settings(place), settings=options))
 
 
+class InImage(Kind):
+    """One stand-in of the all-in-one image per file of tests; `old`: of an image that has shells only."""
+
+    def __init__(self, name: str, old: bool = False) -> None:
+        self.name, self._old = name, old
+        self._url = ""
+
+    def prepare(self, request: pytest.FixtureRequest) -> Path:
+        if binary() is None:
+            pytest.skip("the stand-in of the image needs bubblewrap")
+        container = request.getfixturevalue("aio_images")(self._old)
+        self._url = container.url
+        place: Path = request.getfixturevalue("shared_place") / self.name
+        shutil.rmtree(place, ignore_errors=True)
+        container.clear()
+        return place
+
+    def provider(self, place: Path) -> Aio:
+        return Aio(SandboxSetup(**settings(place), settings={"url": self._url}))
+
+
+class OfProvisioner(Kind):
+    """Our provisioner on a stand-in of Kubernetes, whose only node has one container of the image."""
+
+    name = "provisioner"
+    _url = ""
+
+    def prepare(self, request: pytest.FixtureRequest) -> Path:
+        if binary() is None:
+            pytest.skip("the stand-in of the image needs bubblewrap")
+        container, self._url = request.getfixturevalue("provisioner_service")
+        place: Path = request.getfixturevalue("shared_place") / self.name
+        shutil.rmtree(place, ignore_errors=True)
+        container.clear()
+        return place
+
+    def provider(self, place: Path) -> Provisioner:
+        return Provisioner(SandboxSetup(**settings(place), settings={"url": self._url, "api_key": KEY}))
+
+
 KINDS: tuple[Kind, ...] = (
     OnHost(),
     InBubblewrap(),
     InDocker("docker-busybox", IMAGE),
     InDocker("docker-gnu", GNU_IMAGE),
+    InImage("aio"),
+    OfProvisioner(),
 )
 
 
