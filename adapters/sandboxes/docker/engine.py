@@ -121,12 +121,11 @@ class Engine:
     async def start(self, container: str) -> None:
         await self._call(lambda client: client.start(container))
 
-    async def cannot_run(self, image: str, command: Sequence[str]) -> str | None:
-        """Returns why a container of an image cannot start a program, None if it can."""
+    async def cannot_run(self, host: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+        """Returns why a container like this one cannot start its program, None if it can."""
         name = f"sika-check-{secrets.token_hex(8)}"
-        host = {"network_mode": "none", "cap_drop": ["ALL"], "read_only": True}
         try:
-            await self.start(await self.create(name, host, image=image, entrypoint=list(command), command=[]))
+            await self.start(await self.create(name, host, **config))
         except EngineAway:
             raise
         except Unavailable as error:

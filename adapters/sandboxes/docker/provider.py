@@ -83,7 +83,7 @@ class Docker:
                     f"{self._settings.image} -f adapters/sandboxes/docker/Dockerfile .`), or name another one in "
                     "sandbox.docker.image (any with a POSIX shell)."
                 )
-            if self._way_out and (why := await self._engine.cannot_run(self._settings.image, PYTHON)):
+            if self._way_out and (why := await self._has_no_python()):
                 return (
                     f"sandbox.network needs python3 in the image {self._settings.image}, for the commands' proxy: "
                     f"{why}. Name an image that has it in sandbox.docker.image, or turn the network off."
@@ -96,6 +96,11 @@ class Docker:
             reason = "docker: the engine has no user namespaces (options userns-remap, or rootless)"
             log.warning("the sandbox is weaker than it could be", reason=reason)
         return None
+
+    async def _has_no_python(self) -> str | None:
+        """Returns why the image cannot start Python; its container is confined as those of threads are."""
+        host, config = self._plan(os.geteuid() or UID)
+        return await self._engine.cannot_run(host, {**config, "entrypoint": list(PYTHON)})
 
     async def acquire(self, user: str, thread: str) -> DockerSandbox:
         return await self.open(await self.start(user, thread), user, thread)
@@ -142,7 +147,7 @@ class Docker:
         name = f"sika-{installation[:8]}-{_digest(user, thread)}"
         labels = {INSTALLATION: installation, USER: user, THREAD: thread}
         for _ in range(ATTEMPTS):
-            host, config = self._plan(root)
+            host, config = self._plan(_owner(root))
             binds = self._binds(root)
             setup = _digest(*sorted(map(repr, [*binds, *host.items(), *config.items()])))
             state = await self._engine.inspect(name)
@@ -175,10 +180,9 @@ class Docker:
             raise Unavailable(f"docker: the sandbox's container does not run: {reason}")
         return Machine(id=container)
 
-    def _plan(self, root: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _plan(self, owner: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns how the engine runs the container, and what runs in it."""
         setup, memory = self._setup, self._setup.memory_mb << 20
-        owner = _owner(root)
         tmp = min(TMP_BYTES, memory)
         host: dict[str, Any] = {
             "read_only": True,
