@@ -138,14 +138,14 @@ async def _whatif(arguments: argparse.Namespace) -> int:
     import msgspec
 
     from actors import compose
-    from actors.whatif import WhatIf
+    from actors.whatif import WhatIf, models_closed
     from channels.terminal import whatif as text
     from channels.terminal.text import style_of
     from core.replay.causes import find
     from core.replay.source import LogSource, aggregate_of, records_of
 
     options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
-    async with compose.attach(options) as system:
+    async with compose.attach(options) as system, models_closed():
         source = LogSource(system.log)
         aggregate = await aggregate_of(source, arguments.thread)
         at = find(await records_of(source, aggregate), arguments.at, aggregate).seq

@@ -163,6 +163,9 @@ ONLY_REFUSING = {
     "GET /api/channels/files/{token}",
     "POST /api/channels/{name}/restart",
     "POST /api/channels/{provider}/runtime-config",
+    # The parts that fork threads and execute what-ifs come with a whole server (test_debugging).
+    "POST /api/threads/{thread_id}/log/fork",
+    "POST /api/threads/{thread_id}/log/whatif",
     # Connections are off.
     "DELETE /api/channels/connections/{connection_id}",
     "POST /api/channels/{provider}/connect",
