@@ -23,7 +23,7 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "thread.jsonl").write_bytes(b"".join(lines))
     loaded = "\nimport sys\nassert not {'nats', 'aiohttp', 'langchain_core', 'textual'} & set(sys.modules)\n"
     command = [sys.executable, "-c", example + loaded]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr
     status, *rest = result.stdout.splitlines()
     assert status.startswith("idle ")
