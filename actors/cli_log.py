@@ -33,6 +33,7 @@ def log_commands(add: Add) -> None:
         ("state", _log_state, "the state they fold to"),
         ("why", _log_why, "the causes of an event or a call, from the person's message on"),
         ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
+        ("tui", _log_tui, "the events and states full screen, with a slider through time"),
         ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@EVENT)"),
         ("verify", _log_verify, "check that the log, or an exported file, is sound"),
     ):
@@ -285,6 +286,18 @@ async def _log_tree(arguments: argparse.Namespace) -> int:
 
     async with _source(arguments) as source:
         await log.tree(source, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
+    return OK
+
+
+async def _log_tui(arguments: argparse.Namespace) -> int:
+    from core.errors import Invalid
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Invalid("log tui: needs a terminal; sika log show prints the events")
+    from channels.terminal.tui import app
+
+    async with _source(arguments) as source:
+        await app.show(source, arguments.thread)
     return OK
 
 

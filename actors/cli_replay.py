@@ -156,14 +156,14 @@ async def _whatif(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
     import msgspec
 
-    from actors.whatif import WhatIf
+    from actors.whatif import WhatIf, models_closed
     from channels.terminal import whatif as text
     from channels.terminal.text import style_of
     from core.replay.causes import find
     from core.replay.source import aggregate_of, records_of
 
     options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
-    async with _recorded(arguments, alone=not arguments.allow_effects) as (source, system):
+    async with _recorded(arguments, alone=not arguments.allow_effects) as (source, system), models_closed():
         aggregate = await aggregate_of(source, arguments.thread)
         at = find(await records_of(source, aggregate), arguments.at, aggregate).seq
         log, call = (system.log, system.call) if system else (None, None)

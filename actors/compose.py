@@ -35,7 +35,7 @@ from core.chat.account import Accounts
 from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid, Unavailable, ungrouped
-from core.events import RunRequested
+from core.events import Aggregate, RunRequested
 from core.mcp.login import Logins
 from core.mcp.servers import Directory
 from core.plugins import Plugin
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from core.log.store import EventLog
     from core.mcp.authorisation import Authorisation
     from core.ports.guardrails import Provider
+    from core.replay.fork import Forked
+    from core.replay.whatif import Changes, Experiment
     from core.thread.intake import Intake
     from core.thread.replay import Report
     from core.thread.threads import Threads
@@ -178,6 +180,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         services = app.Services.of(running, source.current, options.home)
         services = replace(services, missing=ready.missing, plugins=listed, skills=skills)
         services = replace(services, tools=partial(tool_listings, Toolset(source.current()), source))
+        services = replace(services, **_debugging(running, options))
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
@@ -204,6 +207,27 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             finally:
                 tasks.cancel_scope.cancel()
                 withdraw(options.home, number)
+
+
+def _debugging(running: System, options: Options) -> dict[str, Any]:
+    """Returns the services that fork threads and execute what-ifs; their modules are loaded when they are used."""
+    from core.replay.source import LogSource
+
+    async def fork(aggregate: Aggregate, at: int, new: str) -> Forked:
+        from actors.forks import fork_thread
+
+        return await fork_thread(running.threads, LogSource(running.log), options.home, aggregate, at, new)
+
+    async def what_if(changes: Changes, allow_effects: bool) -> Experiment:
+        def make() -> Experiment:
+            from actors.whatif import WhatIf
+
+            source, log = LogSource(running.log), running.log
+            return WhatIf(source, options, changes, log=log, allow_effects=allow_effects, call=running.call)
+
+        return await anyio.to_thread.run_sync(make)
+
+    return {"fork": fork, "what_if": what_if}
 
 
 @asynccontextmanager

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
-import msgspec
 
 from adapters.restoring import restored
 from core.errors import NotFound
@@ -15,21 +13,13 @@ from core.events import Aggregate, ToolRequested
 from core.ids import safe_id
 from core.replay import moment
 from core.replay.files import later_changes, later_uploads
-from core.replay.fork import fork
+from core.replay.fork import Forked, fork
 from core.replay.source import Source, records_of
 from core.thread.folder import Folder
 from core.thread.threads import KIND, Threads
 from core.thread.workspace import KIND as SCANS
 
 INSIDE = "changes that the run had made to files up to the event: they are recorded at its end only"
-
-
-class Forked(msgspec.Struct, frozen=True):
-    """A fork. `not_restored`: files that are not as they were, each with its reason."""
-
-    thread: str
-    new: bool
-    not_restored: Sequence[str] = ()
 
 
 async def fork_thread(threads: Threads, source: Source, home: Path, aggregate: Aggregate, at: int, new: str) -> Forked:

@@ -106,6 +106,16 @@ def _is_struct(value: Any) -> bool:
     return isinstance(value, msgspec.Struct)
 
 
+@asynccontextmanager
+async def models_closed() -> AsyncIterator[None]:
+    """Closes the connections to models at the end: for a process that does nothing but what-ifs."""
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+            await factory.close()
+
+
 class WhatIf:
     """Executes what-ifs of the threads of a source. `log`: holds agents, skills and memories, if not the source."""
 
@@ -137,21 +147,21 @@ class WhatIf:
         return whatif.estimated(point, self._changes.model, self._price)
 
     async def run(
-        self, point: Point, samples: int = 1, progress: Callable[[int], None] = lambda number: None
+        self,
+        point: Point,
+        samples: int = 1,
+        progress: Callable[[int], None] = lambda number: None,
+        watch: Callable[[Record], None] = lambda record: None,
     ) -> Result:
-        """Executes the future of a fork point so many times, one after the other; `progress` is called after each."""
+        """Executes the samples one after the other; `progress` is called after each, `watch` with each event."""
         if not 1 <= samples <= whatif.MOST_SAMPLES:
             raise Invalid(f"samples: 1 to {whatif.MOST_SAMPLES}, got {samples}")
         thread_id, results, missing = point.prefix[0].aggregate.id, list[Sample](), list[str]()
         scans = await self._source.read(Aggregate(SCANS, thread_id))
-        try:
-            for number in range(samples):
-                sample, missing = await self._sample(point, scans)
-                results.append(sample)
-                progress(number + 1)
-        finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-                await factory.close()
+        for number in range(samples):
+            sample, missing = await self._sample(point, scans, watch)
+            results.append(sample)
+            progress(number + 1)
         upto = point.after[-1].seq if point.after else point.at
         state = fold([r for r in await self._source.read(thread(thread_id)) if r.seq <= upto])
         run = (point.after[0].run if point.after else None) or point.run
@@ -173,8 +183,11 @@ class WhatIf:
 
     # ── one sample ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _sample(self, point: Point, scans: Sequence[Record]) -> tuple[Sample, list[str]]:
+    async def _sample(
+        self, point: Point, scans: Sequence[Record], watch: Callable[[Record], None]
+    ) -> tuple[Sample, list[str]]:
         journal = Fork(point, self._changes, self._allowed)
+        journal.watch = watch
         tools = {tool.name: tool for tool in self._toolset(self._config.current())}
 
         def leaves(name: str, effect: Effect) -> bool:

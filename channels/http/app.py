@@ -21,6 +21,7 @@ from channels.http import (
     asyncapi,
     auth,
     connections,
+    debugging,
     deerflow,
     errors,
     guard,
@@ -50,7 +51,7 @@ __all__ = ["Services", "build", "serve"]
 STOP_SECONDS = 5.0
 
 PACKAGES = (deerflow, langgraph, langgraph_events)
-MODULES = (actors, agui, asyncapi, auth, mcp_server, metrics, native, openapi, pages)
+MODULES = (actors, agui, asyncapi, auth, debugging, mcp_server, metrics, native, openapi, pages)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 
@@ -68,6 +69,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
         client_max_size=http.max_body_bytes,
     )
     live = app[LIVE] = Live(services)
+    app[debugging.LIMITS] = debugging.Limits()
     app[access.GATE], oidc = gate, Oidc()
     app[auth.OIDC], app[mcp_server.ENDPOINT] = oidc, mcp_server.Endpoint()
     app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))

@@ -16,12 +16,14 @@ from channels.http import guard
 from core.chat.account import Accounts
 from core.config.load import Config
 from core.errors import SikaError, Unavailable
-from core.events import Json
+from core.events import Aggregate, Json
 from core.identity.principal import Principal
 from core.log.store import EventLog
 from core.mcp.servers import Directory
 from core.memory.facts import Memories
 from core.plugins import Listed
+from core.replay.fork import Forked
+from core.replay.whatif import Changes, Experiment
 from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
@@ -106,6 +108,10 @@ class Services:
     """Returns the tools that the configuration declares."""
     report: Callable[[], ProcessReport] | None = None
     """Reports the work of this process's actors."""
+    fork: Callable[[Aggregate, int, str], Coroutine[Any, Any, Forked]] | None = None
+    """Makes a thread of another one up to an event, under an id; None in a process without the actors' parts."""
+    what_if: Callable[[Changes, bool], Awaitable[Experiment]] | None = None
+    """Returns a what-if under changed conditions, and whether effects are allowed; None as above."""
     plugins: Sequence[Listed] = ()
     """The plug-ins of installed packages, those that are left out among them."""
 

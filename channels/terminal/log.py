@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,12 +14,13 @@ from channels.terminal.text import Style, about, clean, one_line, todo_line
 from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Record, RunRequested, RunStarted
-from core.replay import causes, moment, prompts
+from core.events import Aggregate, Record
+from core.replay import causes, moment
 from core.replay import diff as diffs
 from core.replay import source as sources
 from core.replay import tree as spans
 from core.replay.find import Query, picked
+from core.replay.queries import Side, compare, sequence_of, shown
 from core.replay.source import LogSource, Source, aggregate_of
 from core.thread.state import Run, ThreadState, fold, next_nodes
 
@@ -43,11 +43,6 @@ class Formatter(Protocol):
 async def records_of(source: Source, name: str) -> Sequence[Record]:
     """Returns the events of a log by its name (see `aggregate_of`). Raises `NotFound` if there are none."""
     return await sources.records_of(source, await aggregate_of(source, name))
-
-
-def sequence_of(records: Sequence[Record], place: str | None) -> int | None:
-    """Returns the sequence of the event at a place (`causes.find`); None for none. Raises `NotFound`."""
-    return None if place is None else causes.find(records, place, records[0].aggregate).seq
 
 
 async def show(
@@ -244,65 +239,19 @@ async def diff(
 
     Two moments are compared as states, everything else step by step. Raises `Invalid` and `NotFound`.
     """
-    sides = [Side.of(name) for name in (left, right)]
-    of_sides = [await records_of(source, side.thread) for side in sides]
-    if sides[0].thread == sides[1].thread and all(side.run is None for side in sides):
-        states = [
-            _plain(side.thread, moment.at(records, sequence_of(records, side.at)))
-            for side, records in zip(sides, of_sides, strict=True)
-        ]
-        plain = [msgspec.to_builtins(state["values"] | {"status": state["status"]}) for state in states]
-        changes = list(diffs.changes(*plain))
+    compared = await compare(source, Side.of(left), Side.of(right))
+    if compared.rows is None:
+        changes = compared.changes
         lines = [_json([change._asdict() for change in changes])] if raw else diff_text.state_lines(changes, style)
-        different = bool(changes)
     else:
-        rows = diffs.aligned(*(side.steps(records) for side, records in zip(sides, of_sides, strict=True)))
-        begins = [side.start(records) for side, records in zip(sides, of_sides, strict=True)]
-        setups = await prompts.differences(source.read, *begins)
+        rows = compared.rows
         plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
-        sent = [setup._asdict() for setup in setups]
-        shown = [*diff_text.run_lines(rows, style, whole=whole), *diff_text.setup_lines(setups, style)]
+        sent = [setup._asdict() for setup in compared.setups]
+        shown = [*diff_text.run_lines(rows, style, whole=whole), *diff_text.setup_lines(compared.setups, style)]
         lines = [_json({"steps": plain_rows, "setup": sent})] if raw else shown
-        different = any(not row.same for row in rows)
     for line in lines:
         write(line)
-    return different
-
-
-class Side(NamedTuple):
-    """One side of a comparison: a thread, one of its runs (from 1), or up to an event."""
-
-    thread: str
-    run: int | None = None
-    at: str | None = None
-
-    @classmethod
-    def of(cls, name: str) -> Side:
-        """Reads `THREAD`, `THREAD#2` or `THREAD@17`. Raises `Invalid`."""
-        match = re.fullmatch(r"(@?[^#@]+)(?:#(\d{1,9})|@([\w:-]{1,64}))?", name)
-        if match is None:
-            raise Invalid(f"{name}: THREAD, THREAD#RUN (from 1) or THREAD@EVENT is expected")
-        return cls(match[1], int(match[2]) if match[2] else None, match[3])
-
-    def start(self, records: Sequence[Record]) -> RunStarted | None:
-        """Returns the last start of the run, or of the last run."""
-        run = self._run_of(records)
-        starts = [r.event for r in records if isinstance(r.event, RunStarted) and run in (None, r.run)]
-        return starts[-1] if starts else None
-
-    def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
-        """Returns the steps to compare. Raises `NotFound`."""
-        last = sequence_of(records, self.at)
-        upto = [record for record in records if last is None or record.seq <= last]
-        return diffs.steps(upto, self._run_of(records))
-
-    def _run_of(self, records: Sequence[Record]) -> str | None:
-        if self.run is None:
-            return None
-        runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
-        if not 1 <= self.run <= len(runs):
-            raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
-        return runs[self.run - 1]
+    return compared.different
 
 
 def state_lines(thread_id: str, state: ThreadState, style: Style) -> list[str]:
@@ -353,21 +302,7 @@ def _next(state: ThreadState) -> str:
 
 
 def _plain(thread_id: str, state: ThreadState) -> dict[str, Any]:
-    return {
-        "thread_id": thread_id,
-        "seq": state.seq,
-        "exists": state.exists,
-        "erased": state.erased,
-        "user": state.user,
-        "status": state.status,
-        "created_at": state.created_at,
-        "updated_at": state.updated_at,
-        "metadata": state.metadata,
-        "checkpoint": state.commits[state.head].seq if state.head >= 0 else None,
-        "next": next_nodes(state.messages),
-        "values": state.values,
-        "runs": list(state.runs.values()),
-    }
+    return msgspec.structs.asdict(shown(thread_id, state))
 
 
 def _json(value: Any) -> str:

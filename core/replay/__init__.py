@@ -1,1 +1,43 @@
-"""The debugger: why something happened, how long it took, and how a thread was at a moment. Reads records only."""
+"""Recorded threads, read and compared: `from core.replay import Archive, state_at, why` (page `debugging-http`).
+
+A name is loaded when it is used: who reads a file loads no bus.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.replay.archive import Archive as Archive
+    from core.replay.find import Query as Query
+    from core.replay.moment import part as part
+    from core.replay.queries import Cause as Cause
+    from core.replay.queries import Compared as Compared
+    from core.replay.queries import EventPage as EventPage
+    from core.replay.queries import Moment as Moment
+    from core.replay.queries import Side as Side
+    from core.replay.queries import compare as compare
+    from core.replay.queries import events as events
+    from core.replay.queries import spans as spans
+    from core.replay.queries import state_at as state_at
+    from core.replay.queries import why as why
+    from core.replay.source import LogSource as LogSource
+    from core.replay.source import Source as Source
+    from core.replay.tree import Span as Span
+
+_PLACES = {
+    "archive": ("Archive",),
+    "find": ("Query",),
+    "moment": ("part",),
+    "queries": ("Cause", "Compared", "EventPage", "Moment", "Side", "compare", "events", "spans", "state_at", "why"),
+    "source": ("LogSource", "Source"),
+    "tree": ("Span",),
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -67,6 +67,11 @@ async def why(read: Read, aggregate: Aggregate, place: str) -> list[Link]:
     return chain[::-1]
 
 
+def cause_of(records: Sequence[Record], record: Record) -> Record | None:
+    """Returns the cause of a record in its own log; None for the first cause, and for one that is in another log."""
+    return _Log(records).rests_on(record)[0]
+
+
 def find(records: Sequence[Record], place: str, aggregate: Aggregate) -> Record:
     """Returns the record at a place: the number of an event in this log (from 1), `seq:` with its sequence in the
     stream, the id of a tool call (its outcome, else its request), or the beginning of an event's id.

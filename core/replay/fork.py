@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from core.errors import Conflict, Invalid, Refused
 from core.events import Event, Record, ThreadCreated, ThreadForked, ThreadTitled
 from core.ids import checkpoint_id, safe_id
@@ -16,6 +18,14 @@ from core.thread.threads import Threads
 ACTOR = "fork"
 SOURCE, SEQUENCE = "branch_parent_thread_id", "fork_sequence"
 """Metadata of a fork: the thread it comes from, and the last event that both share."""
+
+
+class Forked(msgspec.Struct, frozen=True):
+    """A fork. `not_restored`: files that are not as they were, each with its reason."""
+
+    thread: str
+    new: bool
+    not_restored: Sequence[str] = ()
 
 
 async def fork(threads: Threads, records: Sequence[Record], at: int, new: str) -> tuple[ThreadState, bool]:

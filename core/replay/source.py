@@ -50,6 +50,10 @@ class LogSource:
     async def read(self, aggregate: Aggregate) -> Sequence[Record]:
         return [record async for record in self._log.read(aggregate)]
 
+    def follow(self, aggregate: Aggregate, after: int) -> AsyncIterator[Record]:
+        """Yields the events of an aggregate after a sequence, and new ones as they come, without end."""
+        return self._log.follow(aggregate, after=after)
+
     async def threads(self) -> AsyncIterator[Aggregate]:
         from core.bus.streams import counts  # a reader of files loads no bus
 

@@ -7,6 +7,7 @@ retry ends when the next one may begin.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Literal
@@ -40,6 +41,8 @@ from core.thread.tokens import reported, tokens_of
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]
 DEEPEST = 8
 """Limit of subagents in subagents that are read."""
+PAUSE_EVERY = 1000
+"""Events after which other tasks of the process go on."""
 
 
 class Span(msgspec.Struct):
@@ -125,8 +128,10 @@ def _time(at: str) -> datetime:
 async def tree(read: Read, aggregate: Aggregate, deepest: int = DEEPEST) -> list[Span]:
     """Returns the runs of a log, oldest first, with those of their subagents."""
     builder = _Builder()
-    for record in await read(aggregate):
+    for number, record in enumerate(await read(aggregate)):
         builder.add(record)
+        if number % PAUSE_EVERY == 0:
+            await asyncio.sleep(0)
     for call in builder.delegated if deepest > 0 else ():
         call.children = await tree(read, Aggregate(SUBAGENT, call.subagent or ""), deepest - 1)
     return list(builder.runs.values())

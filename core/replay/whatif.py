@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -199,6 +199,24 @@ def _changed(record: Record, run: str, changes: Changes) -> Record:
     return record
 
 
+class Experiment(Protocol):
+    """A what-if under changed conditions."""
+
+    async def point(self, thread_id: str, at: int) -> Point:
+        """Returns the fork point. Raises `NotFound` and `Invalid`."""
+        ...
+
+    def estimate(self, point: Point) -> Estimate:
+        """Estimates the usage of one sample."""
+        ...
+
+    async def run(
+        self, point: Point, samples: int, progress: Callable[[int], None], watch: Callable[[Record], None]
+    ) -> Result:
+        """Executes the samples one after the other; `progress` is called after each, `watch` with each event."""
+        ...
+
+
 class Fork:
     """The journal of one sample (`core.thread.run.Journal`): events in memory, after those that were recorded."""
 
@@ -213,6 +231,8 @@ class Fork:
         self.made: list[Call] = []
         self.leaves: Callable[[str, Effect], bool] = lambda name, effect: effect != "pure" and name not in SANDBOXED
         """Tells whether a call acts outside the sandbox."""
+        self.watch: Callable[[Record], None] = lambda record: None
+        """Called with each new event."""
         self._allowed = allow_effects
         self._results = changes.results
         self._message = changes.message if point.run in self.state.runs else None
@@ -240,6 +260,7 @@ class Fork:
         record = Record(self.state.seq + 1, encode(event, head))
         self._last = record.id
         self.records.append(record)
+        self.watch(record)
         self.state = fold([record], self.state)
 
     async def model_recorded(self, request: str) -> ModelCompleted | None:

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.anyio
 
 TURNS = [Turn(tool_calls=(ToolCall("ls", {"description": "look", "path": "/mnt/user-data"}),)), Turn(text="Done.")]
 PLENTY = {"budgets": {name: {"tokens": 10**9} for name in ("user_per_day", "day")}}
-EVENTS = 12
-"""Those of the run, two posts after each answer, and the thread's first."""
+EVENTS = 15
+"""Those of the run, the three parts of its setup, two posts after each answer, and the thread's first."""
 MODES: list[Literal["unheard", "heard", "later"]] = ["unheard", "heard", "later"]
 
 

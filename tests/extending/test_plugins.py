@@ -176,7 +176,8 @@ def test_a_policy_has_its_settings(install: Install) -> None:
 def test_an_unknown_sandbox_is_named(install: Install) -> None:
     install("sandboxes", f"{HERE}:number")
     with pytest.raises(
-        Invalid, match=r"magic: there is no such provider; there are: auto, bubblewrap, docker, host, mine$"
+        Invalid,
+        match=r"magic: there is no such provider; there are: aio, auto, bubblewrap, docker, host, provisioner, mine$",
     ):
         discovery.provider_of(parse("sandbox: {provider: magic}"))
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
-import kubernetes_validate  # type: ignore[import-untyped]
+import kubernetes_validate
 from aiohttp import web
 from anyio.from_thread import start_blocking_portal
 

@@ -1,0 +1,274 @@
+"""Questions about a thread's log, with typed results: the terminal, HTTP and Python show the same ones.
+
+Work that grows with the log is done in a thread: the event loop of a server goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterable, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import anyio.to_thread
+import msgspec
+
+from core.errors import Invalid, NotFound
+from core.events import Aggregate, Json, Record, RunRequested, RunStarted
+from core.replay import causes, moment, prompts
+from core.replay import diff as diffs
+from core.replay.find import Query, Search
+from core.replay.source import Source, aggregate_of, records_of
+from core.replay.tree import Span, tree
+from core.thread.state import ThreadState, next_nodes
+
+PAGE_BYTES = 8 << 20
+"""Bytes of events after which a page ends."""
+PAGE_SCANNED = 50_000
+"""Events that are tested for one page."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An event as stored, and its sequence in the stream."""
+
+    seq: int
+    event: msgspec.Raw
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """Events of a log. The next page begins after the sequence `next`; None: there is no more."""
+
+    events: list[Entry]
+    next: int | None = None
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread folded up to the event `seq`."""
+
+    thread_id: str
+    seq: int
+    exists: bool
+    erased: bool
+    user: str
+    status: str
+    created_at: str
+    updated_at: str
+    metadata: Json
+    checkpoint: int | None
+    next: Sequence[str]
+    """The nodes of the graph that would be executed next."""
+    values: Json
+    runs: Sequence[Any]
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A fact of a chain of causes, the log that it is in, and the sequences of the other facts that it rests on."""
+
+    kind: str
+    aggregate: str
+    seq: int
+    event: msgspec.Raw
+    beside: list[int] = []
+
+
+class ComparedStep(msgspec.Struct, frozen=True):
+    """A step of a run, as `core.replay.diff.Step`."""
+
+    kind: diffs.Kind
+    name: str
+    seq: int
+    input: Any
+    output: Any
+    tokens: int
+    milliseconds: int
+
+
+class ComparedSteps(msgspec.Struct, frozen=True):
+    """Two steps beside each other. None where one side has no such step; `difference` is empty if they are equal."""
+
+    difference: Literal["", "input", "output", "only left", "only right"]
+    left: ComparedStep | None
+    right: ComparedStep | None
+
+
+class ComparedValue(msgspec.Struct, frozen=True):
+    """A value of the state that differs; `before` or `after` is left out where there is none."""
+
+    path: str
+    before: Any = msgspec.UNSET
+    after: Any = msgspec.UNSET
+
+
+class ComparedSetup(msgspec.Struct, frozen=True):
+    """A part of what the models got besides the conversation, such as the system prompt, that differs."""
+
+    part: str
+    before: str | None
+    after: str | None
+    """Null for a text that is not there any more, or not in the file."""
+    reason: str = ""
+    """Why a text is not there."""
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """The differences of two moments of a thread (`values`), or of two runs or threads (`steps` and `setups`)."""
+
+    same: bool
+    first: ComparedSteps | None = None
+    """The first difference of steps."""
+    values: list[ComparedValue] = []
+    steps: list[ComparedSteps] = []
+    setups: list[ComparedSetup] = []
+
+
+class Side(NamedTuple):
+    """One side of a comparison: a thread, one of its runs (from 1), or up to an event."""
+
+    thread: str
+    run: int | None = None
+    at: str | None = None
+
+    @classmethod
+    def of(cls, name: str) -> Side:
+        """Reads `THREAD`, `THREAD#2` or `THREAD@17`. Raises `Invalid`."""
+        match = re.fullmatch(r"(@?[^#@]+)(?:#(\d{1,9})|@([\w:-]{1,64}))?", name)
+        if match is None:
+            raise Invalid(f"{name[:200]}: THREAD, THREAD#RUN (from 1) or THREAD@EVENT is expected")
+        return cls(match[1], int(match[2]) if match[2] else None, match[3])
+
+    def start(self, records: Sequence[Record]) -> RunStarted | None:
+        """Returns the last start of the run, or of the last run."""
+        run = self._run_of(records)
+        starts = [r.event for r in records if isinstance(r.event, RunStarted) and run in (None, r.run)]
+        return starts[-1] if starts else None
+
+    def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
+        """Returns the steps to compare. Raises `NotFound`."""
+        last = sequence_of(records, self.at)
+        upto = [record for record in records if last is None or record.seq <= last]
+        return diffs.steps(upto, self._run_of(records))
+
+    def _run_of(self, records: Sequence[Record]) -> str | None:
+        if self.run is None:
+            return None
+        runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
+        if not 1 <= self.run <= len(runs):
+            raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
+        return runs[self.run - 1]
+
+
+class Compared(NamedTuple):
+    """The differences of two sides: `changes` of two moments of a thread, else `rows` and `setups`."""
+
+    rows: Sequence[diffs.Row] | None
+    changes: Sequence[diffs.Change] = ()
+    setups: Sequence[prompts.Difference] = ()
+
+    @property
+    def different(self) -> bool:
+        return bool(self.changes) if self.rows is None else any(not row.same for row in self.rows)
+
+
+def sequence_of(records: Sequence[Record], place: str | None) -> int | None:
+    """Returns the sequence of the event at a place (`causes.find`); None for none. Raises `NotFound`."""
+    return None if place is None else causes.find(records, place, records[0].aggregate).seq
+
+
+async def events(records: AsyncIterable[Record], query: Query, *, after: int = 0, limit: int = 100) -> EventPage:
+    """Returns a page of the events after a sequence that meet a query. `records`: all of the log, or those after it.
+
+    A page ends after `limit` events, `PAGE_BYTES` or `PAGE_SCANNED` tested events. It may be empty and have a next one.
+    """
+    search, page, size, scanned = Search(query), list[Entry](), 0, 0
+    async for record in records:
+        hit = search.matches(record)
+        if record.seq <= after:
+            continue
+        scanned += 1
+        if hit:
+            page.append(Entry(record.seq, msgspec.Raw(record.raw)))
+            size += len(record.raw)
+        if len(page) >= limit or size >= PAGE_BYTES or scanned >= PAGE_SCANNED:
+            return EventPage(page, record.seq)
+    return EventPage(page)
+
+
+async def state_at(source: Source, aggregate: Aggregate, at: str | None = None) -> Moment:
+    """Returns the state after the event at a place (`causes.find`); None: after all. Raises `NotFound`."""
+    records = await records_of(source, aggregate)
+    return await anyio.to_thread.run_sync(lambda: shown(aggregate.id, moment.at(records, sequence_of(records, at))))
+
+
+def shown(thread_id: str, state: ThreadState) -> Moment:
+    """Returns a folded state with all that there is to show of it."""
+    return Moment(
+        thread_id=thread_id,
+        seq=state.seq,
+        exists=state.exists,
+        erased=state.erased,
+        user=state.user,
+        status=state.status,
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        metadata=state.metadata,
+        checkpoint=state.commits[state.head].seq if state.head >= 0 else None,
+        next=list(next_nodes(state.messages)),
+        values=dict(state.values),
+        runs=list(state.runs.values()),
+    )
+
+
+async def why(read: causes.Read, aggregate: Aggregate, place: str) -> list[Cause]:
+    """Returns the chain of causes of an event, the first cause first. Raises `NotFound` (see `causes.find`)."""
+    return [
+        Cause(*link.record.aggregate, link.record.seq, msgspec.Raw(link.record.raw), [r.seq for r in link.beside])
+        for link in await causes.why(read, aggregate, place)
+    ]
+
+
+async def spans(read: causes.Read, aggregate: Aggregate) -> list[Span]:
+    """Returns the runs as trees of what took time, with those of subagents."""
+    return await tree(read, aggregate)
+
+
+async def compare(source: Source, left: Side, right: Side) -> Compared:
+    """Compares two moments of one thread as states, everything else step by step. Raises `NotFound` and `Invalid`."""
+    of_sides = [await records_of(source, await aggregate_of(source, side.thread)) for side in (left, right)]
+    if left.thread == right.thread and left.run is None and right.run is None:
+        states = [partial(_values, side, records) for side, records in zip((left, right), of_sides, strict=True)]
+        changes = await anyio.to_thread.run_sync(lambda: list(diffs.changes(*(state() for state in states))))
+        return Compared(None, changes)
+    rows = await anyio.to_thread.run_sync(
+        lambda: diffs.aligned(left.steps(of_sides[0]), right.steps(of_sides[1])),
+    )
+    begins = (left.start(of_sides[0]), right.start(of_sides[1]))
+    return Compared(rows, (), await prompts.differences(source.read, *begins))
+
+
+def _values(side: Side, records: Sequence[Record]) -> Any:
+    state = shown(side.thread, moment.at(records, sequence_of(records, side.at)))
+    return msgspec.to_builtins({**state.values, "status": state.status})
+
+
+def comparison(compared: Compared) -> Comparison:
+    """Returns differences in their typed form."""
+    rows = [_steps(row) for row in compared.rows or ()]
+    return Comparison(
+        not compared.different,
+        next((row for row in rows if row.difference), None),
+        [ComparedValue(*change) for change in compared.changes],
+        rows,
+        [_setup(setup) for setup in compared.setups],
+    )
+
+
+def _setup(difference: prompts.Difference) -> ComparedSetup:
+    sides = (difference.before, difference.after)
+    before, after = (side if isinstance(side, str) else None for side in sides)
+    reasons = [side.reason for side in sides if not isinstance(side, str)]
+    return ComparedSetup(difference.part, before, after, reasons[0] if reasons else "")
+
+
+def _steps(row: diffs.Row) -> ComparedSteps:
+    left, right = (step and ComparedStep(*step) for step in row)
+    return ComparedSteps(row.difference, left, right)

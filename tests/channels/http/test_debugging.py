@@ -1,0 +1,184 @@
+"""Debugging over HTTP, on a whole server with a scripted model: the same answers as `core.replay` gives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from actors import compose
+from core.events import RunRequested, Wanted, thread
+from core.ids import uuid7
+from core.replay.archive import Archive
+from core.runtime.system import System
+from tests.channels.http.conftest import Api
+from tests.channels.http.people import ADA, BOB, WithAccounts, place
+from tests.channels.http.story import human
+from tests.support.model_server import ModelServer, ToolCall, Turn
+from tests.support.workers import configure
+
+pytestmark = pytest.mark.anyio
+
+TURNS = (
+    Turn(
+        text="I look.", tool_calls=(ToolCall("bash", {"description": "look", "command": "echo one > a.txt; exit 3"}),)
+    ),
+    Turn(text="There is one."),
+)
+OTHER = (Turn(text="Never said."), Turn(text="Otherwise."))
+
+
+class Place:
+    """A thread `t` with one run on a server, and the requests that its models got."""
+
+    def __init__(self, api: Api, models: ModelServer) -> None:
+        self.api, self.models = api, models
+
+    async def ask(self, path: str, body: Any = None, status: int = 200) -> Any:
+        return await self.api.ask("GET" if body is None else "POST", f"/threads/t/log/{path}", body, status=status)
+
+
+@asynccontextmanager
+async def serving(home: Path) -> AsyncIterator[Place]:
+    async with ModelServer({"m": TURNS, "other": OTHER}) as models:
+        config = configure(home / "config.yaml", models)
+        options = compose.Options(home / "home", config, port=0)
+        async with compose.serve(options) as url, aiohttp.ClientSession() as session:
+            api = Api(session, url)
+            await api.ask("POST", "/threads", {"thread_id": "t"})
+            body = {"input": {"messages": [human("h1", "Look")]}, "context": {"model_name": "m"}}
+            await api.ask("POST", "/threads/t/runs/wait", body)
+            yield Place(api, models)
+
+
+async def test_a_thread_is_debugged_over_http(tmp_path: Path) -> None:
+    with anyio.fail_after(60):
+        async with serving(tmp_path) as place:
+            await _pages(place)
+            await _questions(place)
+            await _forks(place)
+            await _exported(place, tmp_path)
+            await _what_if(place)
+
+
+async def _pages(place: Place) -> None:
+    page = await place.ask("events?limit=2")
+    first = [entry["event"]["type"] for entry in page["events"]]
+    rest = await place.ask(f"events?after={page['next']}")
+    assert first[0] == "thread.created"
+    assert len(first) == 2
+    assert rest["events"][0]["seq"] > page["events"][-1]["seq"]
+    assert rest["next"] is None
+    failed = await place.ask("events?errors=1&type=tool.*")
+    assert [entry["event"]["exit_code"] for entry in failed["events"]] == [3]
+    assert (await place.ask("events?text=ECHO%20ONE&type=model.completed"))["events"]
+    assert (await place.ask("events?text=(a%2B)%2B%24"))["events"] == [], "a text, no regular expression"
+    of_model = await place.ask(f"events?model=m&type=model.completed&after={failed['events'][0]['seq']}")
+    assert len(of_model["events"]) == 1
+
+
+async def _questions(place: Place) -> None:
+    [outcome] = (await place.ask("events?type=tool.completed"))["events"]
+    call, seq = outcome["event"]["call_id"], outcome["seq"]
+    now, then = await place.ask("state"), await place.ask(f"state?at=seq:{seq}")
+    assert (now["status"], then["status"]) == ("idle", "busy")
+    assert await place.ask("state?path=messages[-1].content") == "There is one."
+    assert await place.ask(f"state?path=messages[-1].type&at={call}") == "tool"
+    await place.ask("state?path=[@,@]|[@,@]", status=422)
+    await place.ask("state?at=9999", status=404)
+    causes = [cause["event"]["type"] for cause in await place.ask(f"why?event={call}")]
+    assert causes[-3:] == ["model.completed", "tool.requested", "tool.completed"]
+    assert "run.requested" in causes
+    [run] = await place.ask("tree")
+    assert [span["kind"] for span in run["children"]] == ["answer", "answer"]
+    assert run["children"][0]["children"][0]["failed"] is True
+    moments = await place.ask(f"diff?left=@seq:{seq}&right=@seq:{now['seq']}")
+    assert moments["same"] is False
+    assert "There is one." in str(moments["values"])
+    assert (await place.ask("diff?right=%231"))["same"] is True
+    await place.ask("diff?left=t&right=%231", status=422)
+    await place.ask("diff?right=nobody", status=404)
+
+
+async def _forks(place: Place) -> None:
+    end = (await place.ask("state"))["seq"]
+    body = {"at": f"seq:{end}", "thread_id": "copy"}
+    assert (await place.api.ask("POST", "/threads/t/log/fork", body, status=201))["new"] is True
+    assert (await place.api.ask("POST", "/threads/t/log/fork", body, status=201))["new"] is False
+    diff = await place.ask("diff?right=copy")
+    assert diff["first"] is None or diff["first"]["difference"] == "only left", "a fork has the messages, no runs"
+    await place.ask("fork", {"at": "9999"}, status=404)
+
+
+async def _exported(place: Place, folder: Path) -> None:
+    address = f"{place.api.url}/api/threads/t/log/export?redact=1&blobs=1&files=1"
+    async with place.api.session.get(address) as response:
+        assert response.status == 200
+        path = folder / "t.jsonl"
+        path.write_bytes(await response.read())
+    archive = await Archive.open(path)
+    try:
+        assert archive.root == thread("t")
+        assert archive.header.redacted
+        assert len(await archive.read(thread("t"))) == len((await place.ask("events?limit=1000"))["events"])
+    finally:
+        archive.close()
+
+
+async def _what_if(place: Place) -> None:
+    [outcome] = (await place.ask("events?type=tool.completed"))["events"]
+    before = len(place.models.requests)
+    events_before = len((await place.ask("events?limit=1000"))["events"])
+    body = {"at": f"seq:{outcome['seq']}", "model": "other", "samples": 2}
+    async with place.api.stream("POST", "/threads/t/log/whatif", body) as stream:
+        frames = await stream.rest()
+    names = [name for name, _, _ in frames]
+    assert (names[0], names[-1]) == ("estimate", "result")
+    assert names.count("model.completed") == 2
+    assert {identity.partition("-")[0] for name, _, identity in frames if name == "model.completed"} == {"1", "2"}
+    result = frames[-1][1]
+    assert [sample["future"]["text"] for sample in result["samples"]] == ["Otherwise.", "Otherwise."]
+    assert [request.model for request in place.models.requests[before:]] == ["other", "other"], "none for the prefix"
+    assert len((await place.ask("events?limit=1000"))["events"]) == events_before, "nothing is on the log"
+    await place.ask("whatif", {**body, "at": "9999"}, status=404)
+    await place.ask("whatif", {**body, "samples": 1000}, status=422)
+    await place.ask("whatif", {**body, "settings": {"runs.nothing": "1"}}, status=422)
+
+
+async def test_keys_and_roles(system: System, tmp_path: Path) -> None:
+    """An export needs a scope of its own, and conditions of the whole server an administrator."""
+    async with place(system, WithAccounts(), tmp_path) as here:
+        ada = await here.person(ADA)
+        user = (await ada.me()).body["id"]
+        thread_id = uuid7()
+        await system.intake.create_thread(thread_id, user=user)
+        log = f"/api/threads/{thread_id}/log"
+        for scope, status in (("threads:read", 403), ("threads:export", 200), ("threads", 200)):
+            program = here.browser(**{"X-Api-Key": await here.key(ADA, [scope])})
+            answer = await program.ask("GET", f"{log}/export")
+            assert answer.status == status, scope
+        for body in ({"settings": {"sandbox.provider": "host"}}, {"allow_effects": True}):
+            answer = await ada.ask("POST", f"{log}/whatif", {"at": "1", **body})
+            assert (answer.status, answer.body["code"]) == (403, "forbidden")
+
+
+async def test_causes_in_logs_of_others_are_left_out(system: System, tmp_path: Path) -> None:
+    async with place(system, WithAccounts(), tmp_path) as here:
+        ada, bob = await here.person(ADA), await here.person(BOB)
+        threads = {}
+        for person in (ada, bob):
+            user = (await person.me()).body["id"]
+            threads[user] = uuid7()
+            await system.intake.create_thread(threads[user], user=user)
+        mine, other = threads.values()
+        [secret] = [record async for record in system.log.read(thread(other))]
+        wanted = Wanted("thread", other, secret.id)
+        await system.intake.request_run(mine, "r", RunRequested(input={"messages": []}, wanted=wanted))
+        answer = await ada.ask("GET", f"/api/threads/{mine}/log/why?event=2")
+        assert answer.status == 200
+        assert [cause["aggregate"] for cause in answer.body] == [mine]
