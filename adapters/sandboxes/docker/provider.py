@@ -100,6 +100,7 @@ class Docker:
     async def _has_no_python(self) -> str | None:
         """Returns why the image cannot start Python; its container is confined as those of threads are."""
         host, config = self._plan(os.geteuid() or UID)
+        host["init"] = False  # the engine says that a program is not there; its init only ends
         return await self._engine.cannot_run(host, {**config, "entrypoint": list(PYTHON)})
 
     async def acquire(self, user: str, thread: str) -> DockerSandbox:
