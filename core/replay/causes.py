@@ -31,6 +31,8 @@ from core.thread.kinds import SUBAGENT
 
 SEQUENCE = "seq:"
 """Begins a place that is a sequence of the stream."""
+MOST_DIGITS = 18
+"""Digits of a number that is read as a place: it fits 64 bits."""
 Read = Callable[[Aggregate], Awaitable[Sequence[Record]]]
 """Reads all records of a log."""
 
@@ -81,9 +83,9 @@ def find(records: Sequence[Record], place: str, aggregate: Aggregate) -> Record:
     if not records:
         raise NotFound(f"{aggregate.kind} {aggregate.id}: nothing in the log")
     sequence = place.removeprefix(SEQUENCE)
-    if place.isdecimal():
+    if place.isdecimal() and len(place) <= MOST_DIGITS:
         hits = list(records[int(place) - 1 : int(place)]) if int(place) else []
-    elif sequence != place and sequence.isdecimal():
+    elif sequence != place and sequence.isdecimal() and len(sequence) <= MOST_DIGITS:
         hits = [record for record in records if record.seq == int(sequence)]
     else:
         hits = [record for record in records if getattr(record.event, "call_id", None) == place]

@@ -16,8 +16,8 @@ from tests.support.workers import Client, Power
 pytestmark = pytest.mark.anyio
 
 TURNS = [Turn(tool_calls=(ToolCall("mail", {"to": "ada"}),)), Turn(text="All is done.")]
-BEGUN = 5
-"""thread.created, run.requested, run.started, model.completed, tool.requested."""
+BEGUN = 8
+"""thread.created, run.requested, three parts of the setup, run.started, model.completed, tool.requested."""
 
 
 class Moody:

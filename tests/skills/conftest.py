@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap
+from core.config.sandbox import Egress
 from core.ports.sandbox import ExecResult, SandboxSetup
 from core.skills.folders import folders_in
 
@@ -42,7 +43,9 @@ class Desk:
 
 
 async def _desk(tmp_path: Path, network: bool) -> Desk:
-    provider = Bubblewrap(SandboxSetup(home=tmp_path / "home", skills=folders_in(SKILLS), network=network))
+    direct = Egress(direct=True)  # to the site on this machine's loopback
+    setup = SandboxSetup(home=tmp_path / "home", skills=folders_in(SKILLS), network=network, egress=direct)
+    provider = Bubblewrap(setup)
     sandbox = await provider.acquire("ada", "t1")
     calls = iter(range(1000))
 

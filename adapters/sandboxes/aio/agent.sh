@@ -1,7 +1,7 @@
 # What the agent of a container (docker/agent.sh) does otherwise in the all-in-one image: every order is a process of its
 # own, `sh agent.sh TOKEN ORDER…`, and the image's own processes, which have no mark, are left alone.
 
-# run ID SECONDS BLOCKS COMMAND [NAME=VALUE…]
+# run ID SECONDS BLOCKS PREFIX COMMAND [NAME=VALUE…]
 run() {
   mkdir "$1" || return 0
   (
@@ -23,7 +23,7 @@ sweep() {
   done
 }
 
-# go ID OUT ERR ROUNDS SECONDS BLOCKS COMMAND [NAME=VALUE…]: starts a command, then as peek.
+# go ID OUT ERR ROUNDS SECONDS BLOCKS PREFIX COMMAND [NAME=VALUE…]: starts a command, then as peek.
 go() {
   id=$1 out=$2 err=$3 look=$4
   shift 4

@@ -81,7 +81,7 @@ class Link:
     ) -> Look:
         """Starts a command unless it was started before, and looks at it."""
         fixed = ["go", name, str(at[0]), str(at[1]), str(LOOKS), str(seconds), str((max_file_mb << 20) // BLOCK)]
-        words = [command, *(f"{key}={value}" for key, value in environment.items())]
+        words = ["", command, *(f"{key}={value}" for key, value in environment.items())]
         if sum(map(len, words)) > SHORT_ORDER:
             file = f"order-{name}-{secrets.token_hex(4)}"
             text = f'"$@" {shlex.join(words)}\n'.encode("utf-8", "surrogateescape")

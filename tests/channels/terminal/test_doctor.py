@@ -323,5 +323,6 @@ async def test_limits_and_gaps_of_the_sandbox(tmp_path: Path) -> None:
     assert await findings("sandbox: {provider: host}") == []
     limits, *gaps = await findings("sandbox: {provider: bubblewrap}")
     assert limits == Finding("sandbox", "ok", cgroups.describe())
-    shared = await findings("sandbox: {provider: bubblewrap, network: true}")
+    assert await findings("sandbox: {provider: bubblewrap, network: true}") == [limits, *gaps]
+    shared = await findings("sandbox: {provider: bubblewrap, network: true, egress: {direct: true}}")
     assert ["localhost" in finding.text for finding in shared[len(gaps) + 1 :]] == [True]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from aiohttp import web
+from anyio.abc import Process
 
 from adapters.sandboxes.egress import accesses, forwarder
 from adapters.sandboxes.egress.authority import Authority, bundle
@@ -61,12 +64,27 @@ async def site(context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
+@asynccontextmanager
+async def forwarded(folder: Path, *words: str, **environment: str) -> AsyncIterator[Process]:
+    """Runs a command behind the forwarder, which ends with the block: outside of a sandbox nothing else ends it."""
+    head = [sys.executable, "-I", "-S", forwarder.__file__, str(folder / SOCKET)]
+    variables = {"PATH": "/usr/bin:/bin", **environment}
+    process = await anyio.open_process([*head, *words], env=variables, start_new_session=True)
+    try:
+        async with process:
+            yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 async def command(folder: Path, *words: str) -> tuple[int, str]:
     """Runs a command behind the forwarder. Returns its exit code and its output."""
-    head = [sys.executable, "-I", "-S", forwarder.__file__, str(folder / SOCKET)]
-    with anyio.fail_after(60):
-        done = await anyio.run_process([*head, *words], env={"PATH": "/usr/bin:/bin"}, check=False)
-    return done.returncode, done.stdout.decode(errors="replace")
+    async with forwarded(folder, *words) as process:
+        assert process.stdout is not None
+        with anyio.fail_after(60):
+            text = b"".join([chunk async for chunk in process.stdout])
+            return await process.wait(), text.decode(errors="replace")
 
 
 def proxy(*allow: str, **more: Any) -> Proxy:
@@ -156,9 +174,7 @@ async def test_a_call_transfers_no_more_than_its_limit(tmp_path: Path) -> None:
 async def test_another_server_goes_on_at_the_same_place(tmp_path: Path) -> None:
     async with site() as port:
         script = "curl -s $U > /dev/null && echo one; read line; curl -s $U > /dev/null && echo two"
-        head = [sys.executable, "-I", "-S", forwarder.__file__, str(tmp_path / SOCKET)]
-        environment = {"U": f"http://127.0.0.2:{port}/", "PATH": "/usr/bin:/bin"}
-        async with await anyio.open_process([*head, "sh", "-c", script], env=environment) as process:
+        async with forwarded(tmp_path, "sh", "-c", script, U=f"http://127.0.0.2:{port}/") as process:
             assert process.stdout is not None
             assert process.stdin is not None
             with anyio.fail_after(60):
