@@ -14,7 +14,8 @@ import aiohttp
 import anyio
 import pytest
 
-from actors import cli, cli_common
+from actors import cli
+from actors.cli import common
 from channels.terminal import new
 from core.errors import Invalid
 from tests.extending.test_pages import SCRIPTS, Site, served
@@ -36,7 +37,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a package of each kind, as the command writes them."""
     folder = tmp_path_factory.mktemp("new")
     for kind in new.KINDS:
-        assert cli.main(["new", kind, f"my-{kind}", "--dir", str(folder)]) == cli_common.OK
+        assert cli.main(["new", kind, f"my-{kind}", "--dir", str(folder)]) == common.OK
     return folder
 
 

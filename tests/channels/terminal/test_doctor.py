@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 
 from actors import cli
+from actors.cli.doctor import strength
 from actors.compose import Options
 from adapters.sandboxes import cgroups, seccomp
 from channels.terminal import cluster, doctor
@@ -145,11 +146,11 @@ async def test_a_configuration_that_cannot_be_loaded(tmp_path: Path, capsys: pyt
     file = tmp_path / "config.yaml"
     arguments = cli.parser().parse_args(["doctor", "--home", str(tmp_path), "--config", str(file), "--port", "0"])
     file.write_text("actors: ['nope:X']\ntools: [{name: x, use: 'nope:x'}]")
-    assert await cli._doctor(arguments) == 1
+    assert await arguments.command(arguments) == 1
     failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail")]
     assert [line.split(":")[0].split()[-1] for line in failed] == ["tools[0].use", "actors[0]"]
     file.write_text("")
-    await cli._doctor(arguments)
+    await arguments.command(arguments)
     assert "everything that it names can be loaded" in capsys.readouterr().out
 
 
@@ -237,7 +238,7 @@ async def test_the_running_server_is_examined_where_it_is(
     missing = [{"part": "configuration", "reason": "config.yaml: models: expected array"}]
     async with healthy_server(tmp_path, nats.url, missing) as url:
         arguments = cli.parser().parse_args(["doctor", "--home", str(tmp_path)])
-        assert await cli._doctor(arguments) == 1
+        assert await arguments.command(arguments) == 1
         shown = capsys.readouterr().out
         assert "fail  server         configuration: config.yaml: models: expected array" in shown
         assert f"{url.removeprefix('http://')} is used by the running server" in shown
@@ -245,7 +246,7 @@ async def test_the_running_server_is_examined_where_it_is(
         assert "an acknowledged event is on the disk" not in shown
         port = free_port()
         arguments = cli.parser().parse_args(["doctor", "--home", str(tmp_path), "--port", str(port)])
-        await cli._doctor(arguments)
+        await arguments.command(arguments)
         assert f"127.0.0.1:{port} is free" in capsys.readouterr().out
 
 
@@ -318,7 +319,7 @@ async def test_credentials_in_an_address_are_not_shown(listener: int) -> None:
 @pytest.mark.skipif(not seccomp.available(), reason="no filter for this machine")
 async def test_limits_and_gaps_of_the_sandbox(tmp_path: Path) -> None:
     async def findings(text: str) -> list[Finding]:
-        return await cli._strength(Options(home=tmp_path), parse(text))
+        return await strength(Options(home=tmp_path), parse(text))
 
     assert await findings("sandbox: {provider: host}") == []
     limits, *gaps = await findings("sandbox: {provider: bubblewrap}")

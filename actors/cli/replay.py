@@ -11,8 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors.cli_common import FAILED, OK, Add, Subparsers, options_of
-from actors.cli_share import files_of
+from actors.cli.common import FAILED, OK, Add, Subparsers, options_of
+from actors.cli.share import files_of
 
 if TYPE_CHECKING:
     from core.replay.source import Source
@@ -62,7 +62,7 @@ async def _replay(arguments: argparse.Namespace) -> int:
         return await _replay_all(arguments)
     if arguments.since or arguments.processes:
         raise Invalid("log replay: --since and --processes are for --all")
-    from actors.cli_log import _source
+    from actors.cli.log import _source
 
     async with _source(arguments) as source:
         return await _replay_one(arguments, source)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from actors.compose import Options
+    from channels.client.aio import AsyncSikaClient
     from channels.terminal.digest import Digest
     from channels.terminal.story import Story
 
@@ -68,3 +71,44 @@ def count(text: str) -> int:
     if text.isdecimal():
         return int(text)
     raise argparse.ArgumentTypeError(f"a count is a number, got {text!r}")
+
+
+def log_to_stderr(level: str) -> None:
+    from core.observe import logs
+
+    logs.configure(level, sys.stderr)
+
+
+def port_number(text: str) -> int:
+    if text.isdecimal() and int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a port is a number from 0 to 65535, got {text!r}")
+
+
+def name_list(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise argparse.ArgumentTypeError("name at least one actor")
+    return names
+
+
+@asynccontextmanager
+async def client_of(
+    arguments: argparse.Namespace, hint: str = "start one with `sika serve`"
+) -> AsyncIterator[AsyncSikaClient]:
+    """A client of the running server; its errors are lines for people."""
+    from channels.client.aio import AsyncSikaClient
+    from channels.client.errors import ClientError
+    from channels.client.servers import announced, healthy
+    from channels.terminal.chat import API_KEY, explained
+    from core.errors import SikaError, Unavailable
+
+    home = options_of(arguments).home
+    url = announced(home)
+    if url is None or not await healthy(url):
+        raise Unavailable(f"no server is running in {home}; {hint}")
+    try:
+        async with AsyncSikaClient(url=url, api_key=os.environ.get(API_KEY) or None) as client:
+            yield client
+    except ClientError as error:
+        raise SikaError(explained(error)) from error

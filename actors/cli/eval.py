@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors.cli_common import FAILED, OK, Add, count, options_of
+from actors.cli.common import FAILED, OK, Add, count, options_of
 
 if TYPE_CHECKING:
     from core.log.store import EventLog

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actors.cli_common import FAILED, OK, Add, Subparsers, options_of
+from actors.cli.common import FAILED, OK, Add, Subparsers, options_of
 from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:

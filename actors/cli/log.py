@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from actors.cli_common import FAILED, OK, Add, Subparsers, count, digest, options_of, story, width
-from actors.cli_replay import replay_commands
-from actors.cli_share import file_of, files_of, share_commands, verify_file
+from actors.cli.common import FAILED, OK, Add, Subparsers, count, digest, options_of, story, width
+from actors.cli.replay import replay_commands
+from actors.cli.share import file_of, files_of, share_commands, verify_file
 
 if TYPE_CHECKING:
     from datetime import datetime

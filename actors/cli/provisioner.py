@@ -6,7 +6,7 @@ import argparse
 import os
 from signal import SIGINT, SIGTERM, Signals
 
-from actors.cli_common import OK, Add
+from actors.cli.common import OK, Add
 
 KEY = "SIKA_PROVISIONER_KEY"
 

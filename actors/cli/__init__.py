@@ -1,0 +1,133 @@
+"""The command line. Each command imports what it needs when it is called, so that `sika --help` costs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from actors.cli.accounts import account_commands
+from actors.cli.agent import agent_commands
+from actors.cli.channel import channel_commands
+from actors.cli.chat import chat_commands
+from actors.cli.common import INTERRUPTED, OK, WRONG, Command, log_to_stderr
+from actors.cli.doctor import doctor_command
+from actors.cli.eval import eval_commands
+from actors.cli.extend import extend_commands
+from actors.cli.log import log_commands
+from actors.cli.mcp import mcp_commands
+from actors.cli.operate import operate_commands
+from actors.cli.provisioner import provisioner_command
+from actors.cli.serve import serve_command
+from actors.cli.setup import init_command, setup_commands
+from actors.cli.skill import skill_commands
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command, and returns its exit code. Expected errors are one line on stderr, never a traceback."""
+    top = parser()
+    options = top.parse_args(arguments)
+    if options.command is None:
+        top.print_help()
+        return OK
+    _hear_interrupts()
+    import anyio
+
+    from core.errors import SikaError, ungrouped
+
+    try:
+        with ungrouped():
+            return anyio.run(_quietly, options, backend_options={"use_uvloop": _has_uvloop()})
+    except SikaError as error:
+        print(f"sika: {error}", file=sys.stderr)
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (BrokenPipeError, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.split(BrokenPipeError)[1] is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `sika log show … | head`: the reader is gone
+        return OK
+
+
+def _hear_interrupts() -> None:
+    """Restores Ctrl-C on a terminal, also if a script that started the command ignores SIGINT."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin is not None and sys.stdin.isatty():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+async def _quietly(options: argparse.Namespace) -> int:
+    """Runs a command with the log on stderr: of servers and accounts from `info`, of other commands only errors."""
+    log_to_stderr(options.log_level)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    command: Command = options.command
+    code = await command(options)
+    sys.stdout.flush()
+    return code
+
+
+class _Version(argparse.Action):
+    """Reads the version only on `--version`: that takes longer than `--help` may."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"sika {version('sika')}")
+        parser.exit()
+
+
+def _has_uvloop() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("uvloop") is not None
+
+
+def parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--home", metavar="DIR", help="data directory (default: $SIKA_HOME, or .sika)")
+    common.add_argument("--config", type=Path, metavar="FILE", help="default: $SIKA_CONFIG, or config.yaml")
+    common.add_argument("--nats", metavar="URL", help="a NATS of yours instead of the one that comes along")
+    top = argparse.ArgumentParser(prog="sika", description="A super-agent server.")
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    top.set_defaults(command=None, log_level="error")
+    commands = top.add_subparsers(metavar="COMMAND")
+
+    def add(
+        name: str,
+        command: Command | None,
+        text: str,
+        to: argparse._SubParsersAction[argparse.ArgumentParser] = commands,
+    ) -> argparse.ArgumentParser:
+        subparser = to.add_parser(name, help=text, description=text, parents=[common] if command else [])
+        subparser.set_defaults(command=command)
+        return subparser
+
+    for adds_commands in _GROUPS:
+        adds_commands(add)
+    return top
+
+
+_GROUPS = (
+    serve_command,
+    chat_commands,
+    init_command,
+    doctor_command,
+    log_commands,
+    eval_commands,
+    operate_commands,
+    mcp_commands,
+    channel_commands,
+    account_commands,
+    agent_commands,
+    skill_commands,
+    setup_commands,
+    extend_commands,
+    provisioner_command,
+)
+"""In the order of `sika --help`."""
