@@ -48,7 +48,7 @@ def account_commands(add: Add) -> None:
 
 @asynccontextmanager
 async def _directory(arguments: argparse.Namespace) -> AsyncIterator[Directory]:
-    from actors import compose
+    from actors.wiring import compose
     from core.identity.directory import Directory
     from core.identity.installation import Installation
 

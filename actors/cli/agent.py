@@ -34,7 +34,7 @@ def agent_commands(add: Add) -> None:
 
 
 async def _agent(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal.agents import ACTOR, Shelf
     from core.config.load import load
     from core.user.agents import Rosters

@@ -37,7 +37,7 @@ def channel_commands(add: Add) -> None:
 async def _channel(arguments: argparse.Namespace) -> int:
     import anyio
 
-    from actors import accounts
+    from actors.wiring import accounts
     from core.config.load import ConfigSource, home
 
     folder, source = home(arguments.home), ConfigSource(arguments.config)
@@ -56,7 +56,7 @@ async def _channel(arguments: argparse.Namespace) -> int:
 
 def _end(serving: anyio.CancelScope) -> None:
     """Ends the process of an account, whose server is gone."""
-    from actors import accounts
+    from actors.wiring import accounts
 
     end_within(accounts.STOP_SECONDS, FAILED, "not ended in time")
     serving.cancel()
@@ -65,7 +65,7 @@ def _end(serving: anyio.CancelScope) -> None:
 @asynccontextmanager
 async def _accounts(arguments: argparse.Namespace) -> AsyncIterator[tuple[System, Accounts, Config]]:
     """The running system, and its accounts of chat platforms."""
-    from actors import compose
+    from actors.wiring import compose
     from core.chat.account import Accounts
     from core.config.load import ConfigSource
     from core.seal import Seal
@@ -93,7 +93,7 @@ async def _channels(arguments: argparse.Namespace) -> int:
 
 
 async def _channels_test(arguments: argparse.Namespace) -> int:
-    from actors import accounts as process
+    from actors.wiring import accounts as process
     from channels.terminal import channels
     from core.chat import platforms
 

@@ -45,7 +45,7 @@ async def _chat(arguments: argparse.Namespace) -> int:
     if url is not None and await healthy(url):
         return await _talk(arguments, text, url, lambda: announced(options.home))
     print("no server is running: starting one for this talk", file=sys.stderr)
-    from actors import compose
+    from actors.wiring import compose
 
     async with compose.serve(replace(options, port=0)) as url:
         return await _talk(arguments, text, url, lambda: None)
@@ -86,7 +86,7 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
 async def _acp(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from actors import compose
+    from actors.wiring import compose
     from channels.acp.agent import serve
     from channels.client.aio import AsyncSikaClient
     from channels.client.errors import ClientError

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from actors.compose import Options
+    from actors.wiring.compose import Options
     from channels.client.aio import AsyncSikaClient
     from channels.terminal.digest import Digest
     from channels.terminal.story import Story
@@ -30,7 +30,7 @@ class Add(Protocol):
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
-    from actors.compose import Options
+    from actors.wiring.compose import Options
     from core.config.load import home
 
     return Options(

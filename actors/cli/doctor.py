@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from actors.cli.common import Add, options_of, port_number
 
 if TYPE_CHECKING:
-    from actors.compose import Options
+    from actors.wiring.compose import Options
     from channels.terminal.doctor import Check, Finding
     from core.config.settings import Config
 
@@ -28,7 +28,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     from functools import partial
     from urllib.parse import urlsplit
 
-    from actors import compose
+    from actors.wiring import compose
     from channels.client.servers import announced, healthy
     from channels.terminal import doctor
     from channels.terminal.text import style_of
@@ -70,7 +70,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
 
 
 async def _cluster(options: Options, config: Config) -> list[Finding]:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import cluster
 
     async with compose.endpoint(options, config) as endpoint:
@@ -80,7 +80,7 @@ async def _cluster(options: Options, config: Config) -> list[Finding]:
 async def _plugged(config: Config) -> list[Finding]:
     import anyio.to_thread
 
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import plugins
     from core.errors import Invalid
 
@@ -93,7 +93,7 @@ async def _plugged(config: Config) -> list[Finding]:
 
 async def _sandbox(options: Options, config: Config) -> list[Finding]:
     """Checks the sandbox provider that a server would use."""
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal.doctor import Finding
     from core.errors import Invalid, Unavailable
 
@@ -124,7 +124,7 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
 
 async def strength(options: Options, config: Config) -> list[Finding]:
     """Returns which limits of the sandbox are in force, and its gaps. Whether it works is for `_sandbox`."""
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal.doctor import Finding
     from core.errors import Invalid, Unavailable
     from core.ports.sandbox import Explains

@@ -37,8 +37,8 @@ def eval_commands(add: Add) -> None:
 async def _run(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
 
-    from actors import compose
-    from actors.evaluations import Evaluations
+    from actors.debugging.evaluations import Evaluations
+    from actors.wiring import compose
     from channels.terminal.evaluation import sample_line
     from core.replay.evaluation.suite import read
 
@@ -52,7 +52,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _list(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal.evaluation import list_line
 
     async with compose.attach(options_of(arguments)) as system:
@@ -63,7 +63,7 @@ async def _list(arguments: argparse.Namespace) -> int:
 
 
 async def _show(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
 
     async with compose.attach(options_of(arguments)) as system:
         _print(await _read(system.log, await _id(system.log, arguments.evaluation)), arguments.json)

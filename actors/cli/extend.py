@@ -35,7 +35,7 @@ async def _asyncapi(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
     import msgspec
 
-    from actors import compose
+    from actors.wiring import compose
     from core.config.load import load
     from core.runtime.asyncapi import document
 
@@ -50,7 +50,7 @@ async def _plugins(arguments: argparse.Namespace) -> int:
     import msgspec
     from rich.console import Console
 
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import plugins
     from core.config.load import load
 

@@ -106,7 +106,7 @@ async def _source(arguments: argparse.Namespace) -> AsyncIterator[Source]:
         if files and files.complete:
             yield files
             return
-        from actors import compose
+        from actors.wiring import compose
         from core.replay.source import LogSource
 
         async with compose.attach(options_of(arguments)) as system:
@@ -245,7 +245,7 @@ def _time(text: str, now: datetime) -> str:
 
 
 async def _log_tail(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import log
     from core.errors import Invalid
 
@@ -313,7 +313,7 @@ async def _log_diff(arguments: argparse.Namespace) -> int:
 
 
 async def _log_verify(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal.verify import Verdict, verify, verify_all
     from core.errors import Invalid
     from core.replay.source import LogSource, aggregate_of

@@ -80,7 +80,7 @@ async def _mcp_logout(arguments: argparse.Namespace) -> int:
 @asynccontextmanager
 async def _mcp(arguments: argparse.Namespace) -> AsyncIterator[tuple[System, Servers]]:
     """The running system, and its MCP servers."""
-    from actors import compose
+    from actors.wiring import compose
     from core.config.load import ConfigSource
     from core.mcp.servers import Directory as Servers
     from core.seal import Seal

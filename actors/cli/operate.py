@@ -24,7 +24,7 @@ def operate_commands(add: Add) -> None:
 async def _actors(arguments: argparse.Namespace) -> int:
     import msgspec
 
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import actors
     from core.runtime.vitals import overview
 
@@ -35,7 +35,7 @@ async def _actors(arguments: argparse.Namespace) -> int:
 
 
 async def _dlq_list(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import dlq
 
     count = 0
@@ -48,7 +48,7 @@ async def _dlq_list(arguments: argparse.Namespace) -> int:
 
 
 async def _dlq_redrive(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import dlq
 
     async with compose.attach(options_of(arguments)) as system:

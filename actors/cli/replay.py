@@ -99,13 +99,14 @@ async def _replay_one(arguments: argparse.Namespace, source: Source) -> int:
 async def _replayed(
     arguments: argparse.Namespace, source: Source, thread: str, until: int | None, look: Look | None
 ) -> Report:
-    from actors import rehearsal
+    from actors.debugging import rehearsal
 
     return await rehearsal.replay(source, thread, until, options_of(arguments), look=look)
 
 
 async def _replay_all(arguments: argparse.Namespace) -> int:
-    from actors import compose, rehearsal_all
+    from actors.debugging import rehearsal_all
+    from actors.wiring import compose
     from channels.terminal.replay import Progress, summary
 
     options, since = options_of(arguments), arguments.since
@@ -140,7 +141,7 @@ def _add_whatif(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
 @asynccontextmanager
 async def _recorded(arguments: argparse.Namespace, *, alone: bool) -> AsyncIterator[tuple[Source, System | None]]:
     """Yields what the thread is read from, and the data directory's server. `alone`: a file needs no server."""
-    from actors import compose
+    from actors.wiring import compose
     from core.replay.source import LogSource
 
     async with files_of(arguments) as files:
@@ -156,7 +157,7 @@ async def _whatif(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
     import msgspec
 
-    from actors.whatif import WhatIf, models_closed
+    from actors.debugging.whatif import WhatIf, models_closed
     from channels.terminal import whatif as text
     from channels.terminal.text import style_of
     from core.replay.causes import find
@@ -211,7 +212,7 @@ def _text(option: str, path: str) -> str:
 
 
 async def _fork(arguments: argparse.Namespace) -> int:
-    from actors.forks import fork_thread
+    from actors.debugging.forks import fork_thread
     from core.ids import uuid7
     from core.replay.causes import find
     from core.replay.source import aggregate_of, records_of

@@ -31,7 +31,7 @@ def serve_command(add: Add) -> None:
 async def _serve(arguments: argparse.Namespace) -> int:
     import anyio
 
-    from actors import compose
+    from actors.wiring import compose
     from core.config.load import load
 
     if arguments.reload:

@@ -73,7 +73,7 @@ async def _try(text: str, variable: str, key: str) -> int:
 
 
 async def _config_check(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from core.config.load import find, load
     from core.errors import Invalid
 
@@ -95,9 +95,9 @@ async def _config_reference(arguments: argparse.Namespace) -> int:
 
 
 async def _prompt_show(arguments: argparse.Namespace) -> int:
-    from actors import compose
     from actors.lead.policies.todos import Todos
     from actors.lead.setup.prompt import short_hash
+    from actors.wiring import compose
     from core.events import RunRequested
 
     context = {

@@ -115,7 +115,7 @@ def secret(prompt: str) -> str:
 
 
 async def _export(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import share
     from core.replay.exporting import LogReader
     from core.replay.source import LogSource, aggregate_of
@@ -138,7 +138,7 @@ async def _export(arguments: argparse.Namespace) -> int:
 
 
 async def _import(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import share
 
     options = options_of(arguments)
@@ -159,7 +159,7 @@ async def verify_file(arguments: argparse.Namespace) -> int:
                 raise Invalid("--against: compares the log of a thread with a file; two files: sika log diff")
             verdict = await verify.verify_file(await _open(file[0], opened))
         else:
-            from actors import compose
+            from actors.wiring import compose
 
             archive = await _open(Path(arguments.against), opened)
             system = await opened.enter_async_context(compose.attach(options_of(arguments)))
@@ -186,7 +186,7 @@ async def _pin(arguments: argparse.Namespace) -> int:
             archive = await _open(file[0], opened)
             reader, aggregate, records = archive, archive.root, await archive.read(archive.root)
         else:
-            from actors import compose
+            from actors.wiring import compose
 
             system = await opened.enter_async_context(compose.attach(options_of(arguments)))
             source, reader = LogSource(system.log), LogReader(system.log)
@@ -210,7 +210,7 @@ async def _pin(arguments: argparse.Namespace) -> int:
 
 
 async def _difference(path: Path, arguments: argparse.Namespace) -> Difference | None:
-    from actors.pins import CONFIG, difference
+    from actors.debugging.pins import CONFIG, difference
 
     options = options_of(arguments)
     if options.config is None and (beside := path.parent / CONFIG).exists():

@@ -39,7 +39,7 @@ def skill_commands(add: Add) -> None:
 
 @asynccontextmanager
 async def _library(arguments: argparse.Namespace) -> AsyncIterator[Library]:
-    from actors import compose
+    from actors.wiring import compose
     from core.config.load import ConfigSource
 
     options = options_of(arguments)
@@ -113,7 +113,7 @@ async def _skill_check(arguments: argparse.Namespace) -> int:
 
 
 async def _skill_test(arguments: argparse.Namespace) -> int:
-    from actors import compose
+    from actors.wiring import compose
     from channels.terminal import skill
     from core.config.load import ConfigSource
     from core.skills.folders import Folders

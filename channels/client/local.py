@@ -15,7 +15,7 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from actors import compose
+from actors.wiring import compose
 from channels.client.background import Background
 from channels.client.errors import ClientError, Invalid, Unavailable, of_core
 from channels.client.servers import announced, answers

@@ -89,7 +89,7 @@ def _step(step: Mapping[str, Any]) -> str:
 
 
 class Replayed(Protocol):
-    """The result of one thread: `actors.rehearsal_all.Replayed`."""
+    """The result of one thread: `actors.debugging.rehearsal_all.Replayed`."""
 
     @property
     def thread(self) -> str: ...
@@ -100,7 +100,7 @@ class Replayed(Protocol):
 
 
 class Part(Protocol):
-    """The results of one process: `actors.rehearsal_all.Part`."""
+    """The results of one process: `actors.debugging.rehearsal_all.Part`."""
 
     @property
     def threads(self) -> Sequence[Replayed]: ...

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import anyio
 
-from actors import compose
+from actors.wiring import compose
 
 async def main() -> None:
     home, config, result = map(Path, sys.argv[1:])

@@ -9,7 +9,7 @@ import anyio
 import pytest
 import structlog.testing
 
-from actors import compose, discovery
+from actors.wiring import compose, discovery
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.actor import Actor
 from core.config.load import parse

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from actors import compose
 from actors.cli import main
-from actors.evaluations import Evaluations
+from actors.debugging.evaluations import Evaluations
+from actors.wiring import compose
 from channels.terminal.evaluation import lines
 from channels.terminal.text import Style
 from core.errors import Invalid

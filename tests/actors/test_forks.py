@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.forks import INSIDE, fork_thread
+from actors.debugging.forks import INSIDE, fork_thread
 from actors.workspace import Workspace
 from adapters.workspace import LocalWorkspace
 from core.errors import Invalid, Refused

@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from actors import pins
 from actors.cli import main
-from actors.compose import Options
+from actors.debugging import pins
+from actors.wiring.compose import Options
 from channels.terminal.pins import TEST
 from core.errors import Invalid
 from core.events import ThreadPruned

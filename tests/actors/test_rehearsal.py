@@ -13,8 +13,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from actors import compose, rehearsal, rehearsal_all
-from actors.whatif import WhatIf
+from actors.debugging import rehearsal, rehearsal_all
+from actors.debugging.whatif import WhatIf
+from actors.wiring import compose
 from channels.terminal.debugger import Prompt
 from channels.terminal.replay import summary
 from channels.terminal.text import Style

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from actors import compose
 from actors.lead.actor import Lead
+from actors.wiring import compose
 from adapters.models.configured import Silent
 from core.bus import embedded
 from core.bus.connection import Endpoint

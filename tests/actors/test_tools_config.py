@@ -13,8 +13,8 @@ import pytest
 import structlog.testing
 from aiohttp import ClientSession
 
-from actors import compose
-from actors.discovery import load_tools
+from actors.wiring import compose
+from actors.wiring.discovery import load_tools
 from adapters import toolbox
 from core.config.load import parse, reveal
 from core.errors import Invalid

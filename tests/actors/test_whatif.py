@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors import compose
-from actors.whatif import WhatIf
+from actors.debugging.whatif import WhatIf
+from actors.wiring import compose
 from channels.terminal.text import Style
 from channels.terminal.whatif import result_lines
 from core.errors import Invalid

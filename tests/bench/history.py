@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors import compose
+from actors.wiring import compose
 from core.bus import embedded
 from core.events import (
     Event,

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from core.events import Aggregate, Message, Record, RunCompleted
 from core.runtime.system import System
 from core.thread.state import fold

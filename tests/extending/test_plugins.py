@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors import compose, discovery
+from actors.wiring import compose, discovery
 from channels.http.app import all_routes
 from core import plugins
 from core.actor import Actor

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from actors import compose
+from actors.wiring import compose
 from core.events import Event, RunCompleted, RunPaused, RunRequested, SubagentCompleted, ToolRequested, thread
 from core.runtime.system import System
 from core.thread import approvals

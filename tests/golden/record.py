@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors import compose
+from actors.wiring import compose
 from core.events import Record, RunRequested, thread
 from core.runtime.system import System
 from tests.golden.stories import FOLDER, SCRIPTS, STORIES, configured, snapshot

@@ -17,7 +17,7 @@ import actors
 import adapters
 import channels
 import core
-from actors import compose
+from actors.wiring import compose
 from core.events import Envelope, Event, catalogue, thread, type_of
 from core.ids import uuid7
 from core.log.store import EventLog

@@ -20,11 +20,11 @@ import anyio
 import pytest
 import structlog
 
-from actors import compose
 from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
 from actors.skills.actor import Skills
 from actors.subagents.actor import Subagents
+from actors.wiring import compose
 from adapters import guardrails
 from adapters.batches import LocalBatchFiles
 from adapters.images import LocalImages

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from actors.account_processes import Supervisor
+from actors.wiring.account_processes import Supervisor
 from core.bus.connection import configured
 from core.chat.account import Accounts
 from core.config.load import ConfigSource

@@ -12,9 +12,9 @@ import pytest
 from langgraph.types import interrupt
 from langgraph_sdk import get_client
 
-from actors import discovery
 from actors.approvals import Approvals
 from actors.lead.actor import Lead
+from actors.wiring import discovery
 from adapters.models.configured import Silent
 from channels.http.app import Services, serve
 from core.bus import embedded

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors import discovery
+from actors.wiring import discovery
 from core.bus.queue import Hint
 from core.config.settings import Config
 from core.errors import Invalid

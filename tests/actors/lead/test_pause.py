@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from langgraph.types import interrupt
 
-from actors import discovery
 from actors.lead.actor import Lead
+from actors.wiring import discovery
 from adapters.models.configured import Silent
 from core.config.load import ConfigSource
 from core.events import Message, Resume, RunPaused, RunRequested, ToolCompleted

@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from actors import discovery
 from actors.lead.actor import Lead
+from actors.wiring import discovery
 from adapters.models.configured import Silent
 from core.config.load import ConfigSource
 from core.events import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.events import Aggregate, ToolRequested
 from core.mcp.servers import KIND, SCOPE, McpListed

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from channels.client import AsyncSikaClient, NotFound
 from channels.terminal import mcp_login
 from tests.support.model_server import ModelServer, ToolCall, Turn

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from core.events import ModelSampled
 from core.thread.usage import of_run
 from tests.actors.mcp.test_calls import DONE, calls, results

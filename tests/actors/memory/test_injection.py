@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from core.events import Aggregate, Event
 from core.memory.facts import (
     KIND,

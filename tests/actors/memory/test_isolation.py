@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from core.events import ToolCompleted
 from core.memory.facts import Fact, FactRemembered, SummaryWritten
 from core.user.agents import Definition, Rosters

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from tests.support.machines import Processes, alive
 from tests.support.workers import wait_for
 

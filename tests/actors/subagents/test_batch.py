@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from actors import compose
 from actors.subagents.pool import Pool
 from actors.subagents.prompts import Source, rendered
+from actors.wiring import compose
 from adapters.batches import LocalBatchFiles
 from core.errors import Invalid, Refused
 from core.events import Aggregate, SubagentCompleted, SubagentProgressed, SubagentStarted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from actors import compose
+from actors.wiring import compose
 from core.events import SubagentStarted
 from tests.actors.subagents.test_task import ON, OWN, events, ls, task
 from tests.support.model_server import Script, Turn

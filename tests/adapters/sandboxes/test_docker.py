@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from adapters.sandboxes import toolkit
 from adapters.sandboxes.docker import sandbox as docker_sandbox
 from adapters.sandboxes.docker.calls import Box

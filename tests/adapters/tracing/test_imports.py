@@ -10,7 +10,7 @@ import textwrap
 def test_telemetry_is_imported_when_it_is_used() -> None:
     program = """
         import sys
-        from actors.compose import problems
+        from actors.wiring.compose import problems
         from core.config.settings import Config
 
         assert problems(Config()) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from actors import compose
+from actors.wiring import compose
 from tests.bench import giant, history
 from tests.bench.laboratory import Laboratory, ask
 from tests.bench.measure import Row, at_most

@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 import structlog
 
-from actors import compose
+from actors.wiring import compose
 from core.events import Record, thread
 from core.thread.replay import Report
 from core.thread.state import fold

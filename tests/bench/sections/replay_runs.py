@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from actors import compose, rehearsal_all
+from actors.debugging import rehearsal_all
+from actors.wiring import compose
 from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.events import Event, Record, thread

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from actors import compose
+from actors.wiring import compose
 from core.events import Event, ModelCompleted, RunCompleted, RunRequested, RunStarted, ThreadCreated, thread
 from core.identity.principal import LOCAL
 from core.log.store import EventLog

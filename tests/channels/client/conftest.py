@@ -69,7 +69,7 @@ def thread_id() -> str:
 
 
 def _announced(home: Path) -> str:
-    from actors.compose import running_server
+    from actors.wiring.compose import running_server
 
     address = running_server(home)
     assert address is not None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.compose import running_server
+from actors.wiring.compose import running_server
 from channels.client import Forbidden, Invalid, NotFound, Refused, SikaClient, Unauthenticated
 from tests.channels.client.stage import Models, Stage, processes, serving, written
 from tests.support import warm

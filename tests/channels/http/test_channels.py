@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from actors import accounts
+from actors.wiring import accounts
 from core.chat.account import AGGREGATE
 from core.chat.facts import Artifact, DeliveryPlanned, Target
 from core.chat.links import GONE, PATH, Links, Shared

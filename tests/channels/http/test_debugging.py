@@ -11,7 +11,7 @@ import aiohttp
 import anyio
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from core.events import RunRequested, Wanted, thread
 from core.ids import uuid7
 from core.replay.archive import Archive

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import pytest
 
-from actors import compose
 from actors.skills.actor import Skills
+from actors.wiring import compose
 from adapters.models.configured import Configured
 from channels.http.app import serve
 from channels.http.live import Services

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp import ClientSession
 
-from actors import compose
+from actors.wiring import compose
 from channels.http.app import Services, serve
 from core.config.load import ConfigSource
 from core.events import ApprovalRequested, ToolCompleted, ToolRequested

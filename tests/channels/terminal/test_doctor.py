@@ -17,7 +17,7 @@ from aiohttp import web
 
 from actors import cli
 from actors.cli.doctor import strength
-from actors.compose import Options
+from actors.wiring.compose import Options
 from adapters.sandboxes import cgroups, seccomp
 from channels.terminal import cluster, doctor
 from channels.terminal.doctor import Finding

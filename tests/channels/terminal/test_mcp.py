@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors import cli, compose
+from actors import cli
+from actors.wiring import compose
 from core.errors import Refused
 from tests.support.mcp import SERVER
 
@@ -57,8 +58,8 @@ async def test_from_adding_to_calling(
 
 def test_only_the_processes_of_sessions_import_the_sdk() -> None:
     code = """
-import sys, actors.cli, actors.compose, actors.discovery, adapters.mcp.sessions, channels.http.app
-actors.discovery.actor_classes((), actors.compose.Parts.__annotations__)
+import sys, actors.cli, actors.wiring.compose, actors.wiring.discovery, adapters.mcp.sessions, channels.http.app
+actors.wiring.discovery.actor_classes((), actors.wiring.compose.Parts.__annotations__)
 sys.exit(bool({"mcp", "langchain_mcp_adapters", "acp"} & {*sys.modules}))
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors import compose
+from actors.wiring import compose
 from channels.terminal import skill
 from core.config.load import parse
 from core.errors import Invalid

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import rehearsal
-from actors.compose import Options
+from actors.debugging import rehearsal
+from actors.wiring.compose import Options
 from core.config.redaction import Redactor
 from core.errors import Invalid
 from core.events import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from actors import pins
+from actors.debugging import pins
 
 PINS = sorted(Path(__file__).parent.glob("*.jsonl"))
 

@@ -18,12 +18,12 @@ import anyio
 import msgspec
 import structlog
 
-from actors import discovery
-from actors.account_processes import Supervisor
-from actors.discovery import actor_classes, construct, load_tools, provider_of
 from actors.sandbox import Limits
 from actors.sandbox.machines import Machines, machines_of
 from actors.sandbox.reaping import Reaper
+from actors.wiring import discovery
+from actors.wiring.account_processes import Supervisor
+from actors.wiring.discovery import actor_classes, construct, load_tools, provider_of
 from adapters import toolbox
 from core import plugins
 from core.actor import Actor
@@ -214,13 +214,13 @@ def _debugging(running: System, options: Options) -> dict[str, Any]:
     from core.replay.source import LogSource
 
     async def fork(aggregate: Aggregate, at: int, new: str) -> Forked:
-        from actors.forks import fork_thread
+        from actors.debugging.forks import fork_thread
 
         return await fork_thread(running.threads, LogSource(running.log), options.home, aggregate, at, new)
 
     async def what_if(changes: Changes, allow_effects: bool) -> Experiment:
         def make() -> Experiment:
-            from actors.whatif import WhatIf
+            from actors.debugging.whatif import WhatIf
 
             source, log = LogSource(running.log), running.log
             return WhatIf(source, options, changes, log=log, allow_effects=allow_effects, call=running.call)
@@ -278,7 +278,7 @@ async def reading(options: Options, place: Endpoint) -> AsyncIterator[System]:
 
 async def replay(running: System, thread_id: str, until: int | None, options: Options) -> Report:
     """Executes a thread's recorded runs again on their recorded outcomes, without network."""
-    from actors import rehearsal
+    from actors.debugging import rehearsal
     from core.replay.source import LogSource
 
     return await rehearsal.replay(LogSource(running.log), thread_id, until, options, log=running.log)

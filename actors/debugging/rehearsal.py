@@ -13,7 +13,7 @@ from core.thread.replay import Look, Report
 from core.thread.replay import replay as execute
 
 if TYPE_CHECKING:
-    from actors.compose import Options
+    from actors.wiring.compose import Options
     from core.log.store import EventLog
 
 
@@ -37,9 +37,9 @@ class Rehearsal:
     """The loop of runs and subagents without models; one for many threads."""
 
     def __init__(self, source: Source, options: Options, log: EventLog | None = None) -> None:
-        from actors.compose import Toolset, library
         from actors.lead.actor import Lead
         from actors.subagents.actor import Subagents
+        from actors.wiring.compose import Toolset, library
         from adapters.batches import LocalBatchFiles
         from adapters.models.configured import Silent
         from core.thread.intake import Intake

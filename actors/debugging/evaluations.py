@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from actors.completion import NoCompletion, Prompt, bare, complete
-from actors.pins import difference
-from actors.whatif import WhatIf
+from actors.debugging.pins import difference
+from actors.debugging.whatif import WhatIf
 from adapters.models.configured import Configured
 from core.config.load import ConfigSource
 from core.config.redaction import redactor
@@ -54,7 +54,7 @@ from core.thread.tokens import reported
 from core.thread.usage import APOLOGY, price
 
 if TYPE_CHECKING:
-    from actors.compose import Options
+    from actors.wiring.compose import Options
     from core.log.store import EventLog
 
 log = structlog.get_logger("sika.evaluations")

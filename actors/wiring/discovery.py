@@ -26,7 +26,7 @@ from core.plugins import Plugin
 from core.ports.sandbox import MakeProvider
 from core.tools import Tool
 
-_NOT_ACTORS = ("cli", "compose", "delivery", "discovery", "__main__")
+_NOT_ACTORS = ("cli", "debugging", "delivery", "wiring", "__main__")
 OF_ACTORS = (plugins.ACTORS, plugins.CHANNELS)
 BUILT_IN_SANDBOXES = ("aio", "auto", "bubblewrap", "docker", "host", "provisioner")
 

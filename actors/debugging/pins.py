@@ -9,7 +9,7 @@ from core.replay.archive import Archive, Archives
 from core.replay.pins import Difference, expected, mismatch
 
 if TYPE_CHECKING:
-    from actors.compose import Options
+    from actors.wiring.compose import Options
 
 CONFIG = "config.yaml"
 """The configuration of the pins of a folder, if it lies there."""
@@ -17,7 +17,7 @@ CONFIG = "config.yaml"
 
 async def difference(archive: Archive, options: Options) -> Difference | None:
     """Replays a pin; returns the first decision that is not the recorded one."""
-    from actors import rehearsal
+    from actors.debugging import rehearsal
 
     archives = Archives()
     archives.name(archive)
@@ -45,7 +45,7 @@ async def check_alone(path: Path, home: Path) -> str:
         def test_it_is_decided_as_it_was_pinned(path, tmp_path):
             assert not anyio.run(pins.check_alone, path, tmp_path)
     """
-    from actors.compose import Options
+    from actors.wiring.compose import Options
 
     config = path.parent / CONFIG
     if not config.exists():

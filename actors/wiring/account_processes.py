@@ -20,7 +20,7 @@ import anyio
 import msgspec
 import structlog
 
-from actors.accounts import Link
+from actors.wiring.accounts import Link
 from core.bus.connection import Endpoint
 from core.chat import lease, platforms
 from core.chat.account import AGGREGATE, Accounts

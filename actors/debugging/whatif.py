@@ -18,11 +18,11 @@ import msgspec
 import structlog
 import yaml
 
-from actors.compose import Options, Toolset, library, sandbox_limits, sandbox_provider
 from actors.lead.actor import Lead
 from actors.lead.loop.attempt import no_progress
 from actors.lead.setup.plan import RunSetup
 from actors.sandbox import Sandbox
+from actors.wiring.compose import Options, Toolset, library, sandbox_limits, sandbox_provider
 from adapters import guardrails
 from adapters.models import factory
 from adapters.models.configured import Configured

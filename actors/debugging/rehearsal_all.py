@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from actors.compose import Options, reading
+from actors.wiring.compose import Options, reading
 from core.bus.connection import Endpoint
 from core.errors import SikaError
 from core.observe import logs
@@ -79,7 +79,7 @@ def _work(options: Options, address: Mapping[str, Any], after: str, threads: Seq
 
 
 async def _chunk(options: Options, place: Endpoint, after: str, threads: Sequence[str]) -> list[Replayed]:
-    from actors.rehearsal import Rehearsal
+    from actors.debugging.rehearsal import Rehearsal
     from core.events import thread
 
     async with reading(options, place) as running:
