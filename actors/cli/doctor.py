@@ -93,7 +93,7 @@ async def _plugged(config: Config) -> list[Finding]:
 
 async def _sandbox(options: Options, config: Config) -> list[Finding]:
     """Checks the sandbox provider that a server would use."""
-    from actors.wiring import compose
+    from actors.wiring import sandboxes
     from channels.terminal.doctor import Finding
     from core.errors import Invalid, Unavailable
 
@@ -101,9 +101,9 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
     stronger: Mapping[str, str] = {}
     try:
         if settings.provider == "auto":
-            provider, stronger = await compose.strongest_sandbox(options.home, config)
+            provider, stronger = await sandboxes.strongest(options.home, config)
         else:
-            provider = await compose.sandbox_provider(options.home, config)
+            provider = await sandboxes.provider_for(options.home, config)
         problem = await provider.check()
     except (Unavailable, Invalid) as error:
         return [Finding("sandbox", "fail", str(error))]
@@ -124,13 +124,13 @@ async def _sandbox(options: Options, config: Config) -> list[Finding]:
 
 async def strength(options: Options, config: Config) -> list[Finding]:
     """Returns which limits of the sandbox are in force, and its gaps. Whether it works is for `_sandbox`."""
-    from actors.wiring import compose
+    from actors.wiring import sandboxes
     from channels.terminal.doctor import Finding
     from core.errors import Invalid, Unavailable
     from core.ports.sandbox import Explains
 
     try:
-        provider = await compose.sandbox_provider(options.home, config)
+        provider = await sandboxes.provider_for(options.home, config)
     except (Unavailable, Invalid):
         return []
     if not isinstance(provider, Explains):

@@ -113,7 +113,7 @@ async def _skill_check(arguments: argparse.Namespace) -> int:
 
 
 async def _skill_test(arguments: argparse.Namespace) -> int:
-    from actors.wiring import compose
+    from actors.wiring import sandboxes
     from channels.terminal import skill
     from core.config.load import ConfigSource
     from core.skills.folders import Folders
@@ -121,7 +121,7 @@ async def _skill_test(arguments: argparse.Namespace) -> int:
 
     source = ConfigSource(options_of(arguments).config)
     failed, others = False, Folders(folders_of(source.current(), source.project)).scan().skills.values()
-    async for title, problem in skill.test(arguments.source, compose.test_sandbox(source.current()), list(others)):
+    async for title, problem in skill.test(arguments.source, sandboxes.for_tests(source.current()), list(others)):
         failed = failed or bool(problem)
         print(f"{'FAILED' if problem else 'ok'}  {title}" + (f"\n{problem}" if problem else ""))
     return FAILED if failed else OK

@@ -22,7 +22,8 @@ from actors.lead.actor import Lead
 from actors.lead.loop.attempt import no_progress
 from actors.lead.setup.plan import RunSetup
 from actors.sandbox import Sandbox
-from actors.wiring.compose import Options, Toolset, library, sandbox_limits, sandbox_provider
+from actors.wiring.compose import Options, Toolset, library
+from actors.wiring.sandboxes import limits_of, provider_for
 from adapters import guardrails
 from adapters.models import factory
 from adapters.models.configured import Configured
@@ -251,8 +252,8 @@ class WhatIf:
             uploads = later_uploads(await self._source.read(thread(thread_id)), point.at)
             work = partial(restored, origin, target, changes, uploads, incomplete=incomplete)
             missing = await anyio.to_thread.run_sync(work)
-            provider = await sandbox_provider(home, config.current(), config.project)
-            sandbox = Sandbox(provider, sandbox_limits(config.current()))
+            provider = await provider_for(home, config.current(), config.project)
+            sandbox = Sandbox(provider, limits_of(config.current()))
             copy = _Copy(sandbox, LocalWorkspace(home), state.user, thread_id, missing)
             copy.missing.extend([text async for text in _repeated(copy, point)])
             yield copy

@@ -9,7 +9,7 @@ import anyio
 import pytest
 import structlog.testing
 
-from actors.wiring import compose, discovery
+from actors.wiring import compose, discovery, sandboxes
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.actor import Actor
 from core.config.load import parse
@@ -136,7 +136,7 @@ async def test_auto_takes_the_strongest_sandbox_that_works_and_says_why(
     monkeypatch.setattr(compose, "BY_STRENGTH", ("bubblewrap",))
     monkeypatch.setattr(Bubblewrap, "check", broken)
     with structlog.testing.capture_logs() as logs:
-        provider = await compose.sandbox_provider(tmp_path, parse(""))
+        provider = await sandboxes.provider_for(tmp_path, parse(""))
     assert provider.name == "host"
     [line] = logs
     assert (line["log_level"], line["provider"]) == ("warning", "host")
@@ -154,4 +154,4 @@ async def test_a_named_sandbox_that_does_not_work_is_no_other_one(
 
     monkeypatch.setattr(Bubblewrap, "check", broken)
     with pytest.raises(Unavailable, match="bubblewrap does not work here: no user namespaces"):
-        await compose.sandbox_provider(tmp_path, parse("sandbox: {provider: bubblewrap}"))
+        await sandboxes.provider_for(tmp_path, parse("sandbox: {provider: bubblewrap}"))

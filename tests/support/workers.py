@@ -24,7 +24,7 @@ from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
 from actors.skills.actor import Skills
 from actors.subagents.actor import Subagents
-from actors.wiring import compose
+from actors.wiring import compose, sandboxes
 from adapters import guardrails
 from adapters.batches import LocalBatchFiles
 from adapters.images import LocalImages
@@ -169,7 +169,7 @@ async def worker(
         async with system.start(endpoint, views, lease_seconds=LEASE, slots=slots) as running:
             if power is not None:
                 power.wire(running)
-            provider = await compose.sandbox_provider(home, source.current(), source.project)
+            provider = await sandboxes.provider_for(home, source.current(), source.project)
             models = Configured(source)
             await anyio.to_thread.run_sync(compose.problems, source.current())  # the imports
             declared = compose.Toolset(source.current())

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from actors.wiring import compose
+from actors.wiring import sandboxes
 from adapters.sandboxes import toolkit
 from adapters.sandboxes.docker import sandbox as docker_sandbox
 from adapters.sandboxes.docker.calls import Box
@@ -381,7 +381,7 @@ async def test_the_tests_of_a_skill_leave_no_container(tmp_path: Path, docker_en
     (folder / "tests/example.sh").write_text('test -e "$SKILL/SKILL.md"\n')
     options = {"host": docker_engine.host, "image": IMAGE}
     config = msgspec.convert({"sandbox": {"provider": "docker", "docker": options}}, Config)
-    outcomes = {title: text async for title, text in skill.test(folder, compose.test_sandbox(config), [])}
+    outcomes = {title: text async for title, text in skill.test(folder, sandboxes.for_tests(config), [])}
     assert outcomes == {"tests/example.sh can be parsed": "", "tests/example.sh": ""}
     with docker_engine.client() as client:
         assert client.containers(all=True, filters={"label": "sika.user=test"}) == []
@@ -396,8 +396,8 @@ def test_the_image_has_the_packages_of_skills() -> None:
 async def test_the_configuration_chooses_it(tmp_path: Path, docker_engine: TestEngine) -> None:
     options = {"host": docker_engine.host, "image": IMAGE}
     config = msgspec.convert({"sandbox": {"provider": "docker", "docker": options}}, Config)
-    provider = await compose.sandbox_provider(tmp_path, config)
+    provider = await sandboxes.provider_for(tmp_path, config)
     assert provider.name == "docker"
     missing = msgspec.convert({"sandbox": {"provider": "docker", "docker": {**options, "image": "none"}}}, Config)
     with pytest.raises(Unavailable, match=r"sandbox.provider: docker does not work here: .*sandbox.docker.image"):
-        await compose.sandbox_provider(tmp_path, missing)
+        await sandboxes.provider_for(tmp_path, missing)

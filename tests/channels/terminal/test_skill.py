@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.wiring import compose
+from actors.wiring import sandboxes
 from channels.terminal import skill
 from core.config.load import parse
 from core.errors import Invalid
@@ -21,7 +21,7 @@ SHIPPED = Path(__file__).parents[3] / "skills/public"
 
 
 async def outcomes(source: Path) -> dict[str, str]:
-    return {title: text async for title, text in skill.test(source, compose.test_sandbox(parse("")), [])}
+    return {title: text async for title, text in skill.test(source, sandboxes.for_tests(parse("")), [])}
 
 
 async def test_a_new_skill_passes_its_check_and_its_test(tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""Sandbox providers as the configuration wants them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from actors.sandbox import Limits
+from actors.wiring.discovery import BUILT_IN_SANDBOXES, provider_of
+from core.config.load import reveal
+from core.config.settings import Config
+from core.errors import Unavailable
+from core.ports.sandbox import MakeProvider, SandboxProvider, SandboxSetup
+from core.skills.library import folders_of
+
+log = structlog.get_logger("sika.compose")
+
+BY_STRENGTH = ("bubblewrap", "docker")
+"""The sandbox providers that `auto` tries, in this order."""
+
+
+def limits_of(config: Config) -> Limits:
+    sandbox = config.sandbox
+    return Limits(
+        bash_timeout=sandbox.timeout_seconds,
+        bash_output_max_chars=sandbox.bash_output_max_chars,
+        read_file_output_max_chars=sandbox.read_file_output_max_chars,
+        ls_output_max_chars=sandbox.ls_output_max_chars,
+        background_seconds=sandbox.background_seconds,
+        max_background=sandbox.max_background,
+    )
+
+
+def _built_in(name: str) -> MakeProvider:
+    if name == "docker":
+        from adapters.sandboxes.docker.provider import Docker
+
+        return Docker
+    if name == "aio":
+        from adapters.sandboxes.aio.provider import Aio
+
+        return Aio
+    if name == "provisioner":
+        from adapters.sandboxes.provisioner import Provisioner
+
+        return Provisioner
+    from adapters.sandboxes.bubblewrap import Bubblewrap
+
+    return Bubblewrap
+
+
+async def provider_for(home: Path, config: Config, project: Path = Path()) -> SandboxProvider:
+    """Returns the configured sandbox provider; for `auto`, the strongest that works here. Raises `Unavailable`."""
+    from adapters.sandboxes.host import Host
+
+    if config.sandbox.provider == "auto":
+        provider, weaker = await strongest(home, config, project)
+        (log.warning if weaker else log.info)("sandbox", provider=provider.name, because=weaker or "the strongest")
+        return provider
+    name, setup = config.sandbox.provider, _sandbox_setup(home, config, project)
+    if name == "host":
+        return Host(setup)
+    provider = (provider_of(config) or _built_in(name))(setup)
+    problem = await provider.check()
+    if problem is None:
+        return provider
+    raise Unavailable(f"sandbox.provider: {name} does not work here: {problem}")
+
+
+async def strongest(home: Path, config: Config, project: Path = Path()) -> tuple[SandboxProvider, Mapping[str, str]]:
+    """Returns the strongest sandbox provider that works here, and why each stronger one does not, by its name. The
+    last is the host's, which has file tools, and commands only with `sandbox.allow_host_bash`.
+    """
+    problems: dict[str, str] = {}
+    for name in (*(name for name in BY_STRENGTH if name in BUILT_IN_SANDBOXES), "host"):
+        sandbox = msgspec.structs.replace(config.sandbox, provider=name)
+        try:
+            return await provider_for(home, msgspec.structs.replace(config, sandbox=sandbox), project), problems
+        except Unavailable as error:
+            problems[name] = str(error)
+    raise AssertionError("the host has no check that fails here")
+
+
+def for_tests(config: Config) -> Callable[[Path, Path], SandboxProvider]:
+    """Returns what makes the configured sandbox for a data directory and a folder of skills of their own."""
+    from adapters.sandboxes.host import Host
+    from core.skills.folders import folders_in
+
+    def make(home: Path, skills: Path) -> SandboxProvider:
+        setup = replace(_sandbox_setup(home, config, Path()), skills=folders_in(skills))
+        name = config.sandbox.provider
+        return Host(setup) if name == "host" else (provider_of(config) or _built_in(name))(setup)
+
+    return make
+
+
+def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
+    from core.paths import Mount
+
+    section = config.sandbox
+    for mount in section.mounts:
+        if not os.path.isdir(mount.host_path):
+            log.warning("a mount is left out: no such directory, or it cannot be looked at", host_path=mount.host_path)
+    return SandboxSetup(
+        home=home,
+        skills=folders_of(config, project),
+        mounts=[Mount(Path(m.host_path), m.container_path, writable=not m.read_only) for m in section.mounts],
+        environment={name: secret.reveal() for name, secret in section.environment.items()},
+        network=section.network,
+        egress=section.egress,
+        memory_mb=section.memory_mb,
+        max_processes=section.max_processes,
+        max_file_mb=section.max_file_mb,
+        quota={
+            "thread_bytes": section.max_thread_mb << 20,
+            "thread_files": section.max_thread_files,
+            "user_bytes": section.max_user_mb << 20,
+            "user_files": section.max_user_files,
+        },
+        allow_host_bash=section.allow_host_bash,
+        settings=_provider_settings(config),
+    )
+
+
+def _provider_settings(config: Config) -> Mapping[str, Any]:
+    section = config.sandbox
+    if section.provider in ("docker", "aio"):
+        return msgspec.structs.asdict(getattr(section, section.provider))
+    if section.provider == "provisioner":
+        key = section.provisioner.api_key
+        return {"url": section.provisioner.url, "api_key": key.reveal() if key else ""}
+    settings: Mapping[str, Any] = reveal(config.installed.get(section.provider, {}))
+    return settings
