@@ -133,7 +133,7 @@ async def test_auto_takes_the_strongest_sandbox_that_works_and_says_why(
     async def broken(self: Bubblewrap) -> str:
         return "no user namespaces"
 
-    monkeypatch.setattr(compose, "BY_STRENGTH", ("bubblewrap",))
+    monkeypatch.setattr(sandboxes, "BY_STRENGTH", ("bubblewrap",))
     monkeypatch.setattr(Bubblewrap, "check", broken)
     with structlog.testing.capture_logs() as logs:
         provider = await sandboxes.provider_for(tmp_path, parse(""))
