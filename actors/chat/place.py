@@ -7,7 +7,8 @@ from typing import NamedTuple
 from core.chat.state import Conversation
 from core.events import Event, Json, StatePatched
 from core.thread import turns
-from core.thread.state import REMOVE_ALL, Run, ThreadState
+from core.thread.state import Run, ThreadState
+from core.thread.values import REMOVE_ALL
 
 
 class Place(NamedTuple):

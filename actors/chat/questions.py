@@ -11,7 +11,8 @@ from core import forms
 from core.chat.facts import Button
 from core.events import ApprovalResolved, Interrupt, Json, Message
 from core.thread.previews import text_of
-from core.thread.state import CLARIFICATION, ThreadState, asks_person
+from core.thread.state import ThreadState
+from core.thread.values import CLARIFICATION, asks_person
 
 APPROVE, REJECT = "approve", "reject"
 _BUTTONS = (Button(APPROVE, "Approve", "primary"), Button(REJECT, "Reject", "danger"))

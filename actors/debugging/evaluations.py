@@ -48,8 +48,8 @@ from core.replay.evaluation.results import Evaluation, failures, folded
 from core.replay.evaluation.suite import RECORDED, REPLAY, Case, Cell, Suite
 from core.replay.prompts import release
 from core.replay.whatif import Changes, Estimate, Future, Point
+from core.thread.fold import fold
 from core.thread.previews import text_of
-from core.thread.state import fold
 from core.thread.tokens import reported
 from core.thread.usage import APOLOGY, price
 

@@ -48,9 +48,10 @@ from core.replay.files import later_changes, later_uploads
 from core.replay.recorded import RecordedLog
 from core.replay.source import Source, records_of
 from core.replay.whatif import Changes, Estimate, Fork, Point, Result, Sample
+from core.thread.fold import fold
 from core.thread.folder import Folder
 from core.thread.run import CallRef, Failed, Journal, Paused
-from core.thread.state import ThreadState, fold
+from core.thread.state import ThreadState
 from core.thread.usage import Price, price
 from core.thread.workspace import KIND as SCANS
 from core.thread.workspace import Entry, FileChange

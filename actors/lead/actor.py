@@ -48,9 +48,10 @@ from core.skills.selection import reference
 from core.thread.ledger import Ledgers, Today
 from core.thread.replay import ReplayJournal
 from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor, tool_message
-from core.thread.state import ThreadState, next_nodes, unanswered
+from core.thread.state import ThreadState
 from core.thread.subagents import TOOLS, shown
 from core.thread.uploads import Uploads
+from core.thread.values import next_nodes, unanswered
 from core.tools import Effect, Tool
 from core.user import agents
 

@@ -48,6 +48,7 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id, safe_id
+from core.thread.fold import Folding
 from core.thread.previews import (
     Ahead,
     Part,
@@ -61,7 +62,8 @@ from core.thread.previews import (
     rest_of,
     text_of,
 )
-from core.thread.state import Folding, Run, ThreadState, tool_calls
+from core.thread.state import Run, ThreadState
+from core.thread.values import tool_calls
 from core.user.assistants import DEFAULT
 
 VERSION = "1.0"

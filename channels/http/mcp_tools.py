@@ -48,7 +48,8 @@ from core.thread import approvals
 from core.thread.follow import Follower
 from core.thread.previews import text_of
 from core.thread.runs import shown_run
-from core.thread.state import ThreadState, tool_calls
+from core.thread.state import ThreadState
+from core.thread.values import tool_calls
 from core.user.assistants import DEFAULT
 
 log = structlog.get_logger("sika.mcp")

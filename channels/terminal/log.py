@@ -22,7 +22,9 @@ from core.replay import tree as spans
 from core.replay.find import Query, picked
 from core.replay.queries import Side, compare, sequence_of, shown
 from core.replay.source import LogSource, Source, aggregate_of
-from core.thread.state import Run, ThreadState, fold, next_nodes
+from core.thread.fold import fold
+from core.thread.state import Run, ThreadState
+from core.thread.values import next_nodes
 
 if TYPE_CHECKING:
     from core.log.store import EventLog

@@ -29,8 +29,8 @@ from core.log.chain import CHAIN, START, link
 from core.log.store import EventLog
 from core.replay.archive import Archive
 from core.replay.causes import wanted_by
+from core.thread.fold import fold
 from core.thread.kinds import KIND, SUBAGENT
-from core.thread.state import fold
 
 GUARD = "Nats-Expected-Last-Subject-Sequence"
 _FORGET = (ThreadErased, ThreadPruned)

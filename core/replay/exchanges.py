@@ -17,9 +17,10 @@ import msgspec
 from core.errors import Invalid
 from core.events import Aggregate, Json, Message, ModelCompleted, Record
 from core.replay.archive import Archive, ExchangeLine
+from core.thread.fold import fold
 from core.thread.kinds import KIND, SUBAGENT
 from core.thread.previews import text_of
-from core.thread.state import ThreadState, fold
+from core.thread.state import ThreadState
 
 ROLES = {"human": "user", "ai": "assistant", "tool": "tool"}
 """Roles of OpenAI's protocol by the types of messages. System messages are no part of a conversation."""

@@ -12,8 +12,9 @@ from core.ids import checkpoint_id, safe_id
 from core.replay import moment
 from core.thread.commands_copies import steps_to, write_steps
 from core.thread.runs import thread_metadata
-from core.thread.state import ThreadState, unanswered
+from core.thread.state import ThreadState
 from core.thread.threads import Threads
+from core.thread.values import unanswered
 
 ACTOR = "fork"
 SOURCE, SEQUENCE = "branch_parent_thread_id", "fork_sequence"

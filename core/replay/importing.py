@@ -46,8 +46,8 @@ from core.lifecycle import IMPORTED, OPEN
 from core.log.store import EventLog
 from core.replay.archive import WORKSPACE, Archive, FileLine
 from core.replay.prompts import OF_THREAD, SETUP
+from core.thread.fold import fold
 from core.thread.kinds import KIND, SUBAGENT
-from core.thread.state import fold
 
 ACTOR = "import"
 BATCH = 100

@@ -10,7 +10,8 @@ import jmespath.exceptions
 
 from core.errors import Invalid, NotFound
 from core.events import Record
-from core.thread.state import ThreadState, fold
+from core.thread.fold import fold
+from core.thread.state import ThreadState
 
 
 def at(records: Sequence[Record], seq: int | None) -> ThreadState:

@@ -20,8 +20,9 @@ from core.replay.archive import FORMAT, Archive, Header
 from core.replay.exporting import Reader, Scope, lines, write
 from core.replay.prompts import OF_THREAD, release
 from core.replay.redact import Redaction
+from core.thread.fold import fold
 from core.thread.runs import thread_metadata
-from core.thread.state import ThreadState, fold
+from core.thread.state import ThreadState
 
 MOST_BYTES = 256 * 1024
 """Limit of a pin, unless a bigger one is wanted (research debugging §4): it lies in a repository for ever."""

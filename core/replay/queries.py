@@ -20,7 +20,8 @@ from core.replay import diff as diffs
 from core.replay.find import Query, Search
 from core.replay.source import Source, aggregate_of, records_of
 from core.replay.tree import Span, tree
-from core.thread.state import ThreadState, next_nodes
+from core.thread.state import ThreadState
+from core.thread.values import next_nodes
 
 PAGE_BYTES = 8 << 20
 """Bytes of events after which a page ends."""

@@ -40,11 +40,13 @@ from core.events import (
 )
 from core.ids import uuid7
 from core.replay.diff import Row, aligned, steps
+from core.thread.fold import fold
 from core.thread.previews import Previewer, text_of
 from core.thread.run import CallRef, outcome_of, tool_message
-from core.thread.state import ThreadState, fold, unanswered
+from core.thread.state import ThreadState
 from core.thread.tokens import Tokens, tokens_of
 from core.thread.usage import Price, in_context, model_of
+from core.thread.values import unanswered
 from core.thread.workspace import FileChange
 from core.tools import Effect
 

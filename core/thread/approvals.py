@@ -18,7 +18,8 @@ import msgspec
 from core import forms
 from core.errors import Invalid, Refused
 from core.events import ApprovalRequested, ApprovalResolved, Interrupt, Json, Resume, RunRequested
-from core.thread.state import Approval, Run, ThreadState, unanswered
+from core.thread.state import Approval, Run, ThreadState
+from core.thread.values import unanswered
 
 Word = Literal["approve", "edit", "reject", "expire"]
 Status = Literal["pending", "approved", "edited", "rejected", "expired", "abandoned"]

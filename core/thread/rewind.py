@@ -8,7 +8,9 @@ from itertools import islice
 
 from core.events import thread
 from core.log.store import EventLog
-from core.thread.state import Run, ThreadState, fold, places_of
+from core.thread.fold import fold
+from core.thread.state import Run, ThreadState
+from core.thread.values import places_of
 
 _TRIES = 8
 """Runs from whose beginnings it is tried to come to a fact."""

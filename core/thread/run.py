@@ -80,8 +80,9 @@ from core.events import (
 )
 from core.log.store import Listener
 from core.thread.previews import Previewer, Progress, Pump
-from core.thread.state import Run, ThreadState, unanswered
+from core.thread.state import Run, ThreadState
 from core.thread.threads import KIND, Threads, folded
+from core.thread.values import unanswered
 from core.tools import Effect
 
 log = structlog.get_logger("sika.run")

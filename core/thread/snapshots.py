@@ -14,7 +14,8 @@ import msgspec
 
 from core.events import Json, Message
 from core.thread.past import Commit, CommitPage, Commits, Frame, Page, Run, RunPage, Runs
-from core.thread.state import ThreadState, places_of
+from core.thread.state import ThreadState
+from core.thread.values import places_of
 
 MESSAGES = 256
 """Messages of one block: encoded and decoded in a piece, while everything else waits."""

@@ -14,11 +14,12 @@ from core.log import repository
 from core.log.repository import Folded, Repository
 from core.log.snapshots import Snapshots
 from core.log.store import EventLog
+from core.thread.fold import Folding, fold
 from core.thread.kinds import KIND as KIND
 from core.thread.kinds import SUBAGENT as SUBAGENT
 from core.thread.ownership import owned
 from core.thread.snapshots import ThreadForm
-from core.thread.state import Folding, ThreadState, fold, labels_of
+from core.thread.state import ThreadState, labels_of
 
 KEPT_BYTES = 128 << 20
 """Limit of the events whose threads stay folded in memory (which takes some three times as much); a thread that is not

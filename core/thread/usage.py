@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from core.config.settings import Pricing
 from core.events import Message
 from core.thread.previews import text_of
-from core.thread.state import COMPACTED, REMOVE_ALL, Commit, Run, ThreadState
+from core.thread.state import COMPACTED, Commit, Run, ThreadState
 from core.thread.tokens import Tokens as Tokens
 from core.thread.tokens import tokens_of as tokens_of
+from core.thread.values import REMOVE_ALL
 
 MILLION = 1_000_000
 ANSWERED_BY = "answered_by"

@@ -38,8 +38,8 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.thread.runs import known_by
-from core.thread.state import REMOVE_ALL
 from core.thread.usage import Tokens, tokens_of
+from core.thread.values import REMOVE_ALL
 from core.user.assistants import DEFAULT
 from core.views import fulltext
 

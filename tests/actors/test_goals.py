@@ -26,7 +26,7 @@ from core.events import (
     ThreadCreated,
 )
 from core.thread import goals
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.records import log_of
 from tests.support.workers import Client, configure, worker

@@ -18,7 +18,7 @@ from core.bus.connection import Endpoint
 from core.config.load import ConfigSource
 from core.config.settings import Title as Settings
 from core.events import RunRequested, RunStarted, StatePatched, ThreadCreated, ThreadTitled
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.channels.http.conftest import Api
 from tests.support.model_server import Failure, ModelServer, Turn
 from tests.support.records import human, log_of

@@ -11,7 +11,8 @@ import msgspec
 
 from core.events import Aggregate, Record
 from core.memory.facts import KIND, FactReinforced, FactRemembered, MemoryExtracted, MemoryKept
-from core.thread.state import ThreadState, fold
+from core.thread.fold import fold
+from core.thread.state import ThreadState
 from core.thread.subagents import shown
 from core.thread.threads import SUBAGENT
 from tests.support.workers import Client

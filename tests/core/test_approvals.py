@@ -37,7 +37,8 @@ from core.thread.approvals import (
     resuming,
     taken,
 )
-from core.thread.state import ThreadState, fold
+from core.thread.fold import fold
+from core.thread.state import ThreadState
 from tests.support.records import AT, ai, call, human, log_of
 
 BEFORE, AFTER = "2025-12-31T00:00:00+00:00", "2026-02-01T00:00:00+00:00"

@@ -13,8 +13,8 @@ from core.events import Aggregate, ModelCompleted, Record, RunRequested, RunStar
 from core.ids import now
 from core.log.store import EventLog
 from core.thread import ledger
+from core.thread.fold import fold as folded
 from core.thread.ledger import KIND, KIND_OF_ALL, Ledger, Ledgers, fold, posted
-from core.thread.state import fold as folded
 from core.thread.usage import Tokens
 from tests.support.records import ai, log_of, record
 

@@ -37,8 +37,8 @@ from core.events import (
     WebhookFailed,
 )
 from core.lifecycle import ENDS, FOLLOWS, RunEnded, Status
-from core.thread import state
-from core.thread.state import Problem, fold, labels_of
+from core.thread.fold import _OF_RUN, fold
+from core.thread.state import Problem, labels_of
 from tests.support.records import ai, human, log_of
 
 REQUESTED, STARTED = RunRequested(), RunStarted(attempt=1, worker="w", lease=1)
@@ -84,7 +84,7 @@ def test_the_table_is_complete() -> None:
     assert FOLLOWS.keys() == LIVES.keys() == {None, *get_args(Status)}
     assert {type(event) for event in EVENTS} == lifecycle.EVENTS
     assert set(ENDS) == set(get_args(RunEnded))
-    assert {RunRequested, *state._OF_RUN, *ENDS} == lifecycle.EVENTS
+    assert {RunRequested, *_OF_RUN, *ENDS} == lifecycle.EVENTS
     assert len({end.name for end in ENDS.values()}) == len(ENDS)
 
 

@@ -42,7 +42,7 @@ from core.events import (
 )
 from core.ids import assistant_id
 from core.log.store import EventLog
-from core.thread.state import fold
+from core.thread.fold import fold
 from core.views import database, projections
 from core.views import rows as rows_module
 from core.views.database import Database

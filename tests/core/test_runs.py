@@ -17,8 +17,8 @@ from core.events import (
     StatePatched,
     ThreadCreated,
 )
+from core.thread.fold import fold
 from core.thread.runs import end_of
-from core.thread.state import fold
 from tests.golden.stories import load
 from tests.golden.test_golden import LOGS
 from tests.support.records import log_of

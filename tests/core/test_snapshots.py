@@ -19,10 +19,11 @@ from core.log.snapshots import Snapshot, Snapshots
 from core.log.store import EventLog
 from core.runtime.system import start
 from core.thread import past
+from core.thread.fold import fold
 from core.thread.intake import Intake
 from core.thread.prune import prune
 from core.thread.snapshots import ThreadForm
-from core.thread.state import ThreadState, fold
+from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from tests.support.nats import Nats, append, eventually, fresh, read, running_tasks
 from tests.support.records import human

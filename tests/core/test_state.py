@@ -26,7 +26,9 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.thread.state import REMOVE_ALL, ThreadState, fold, next_nodes, unanswered
+from core.thread.fold import fold
+from core.thread.state import ThreadState
+from core.thread.values import REMOVE_ALL, next_nodes, unanswered
 from tests.support.records import AT, ai, call, human, log_of, opaque
 
 CREATED = ThreadCreated(user="ada", metadata={"a": 1})

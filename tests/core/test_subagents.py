@@ -22,7 +22,7 @@ from core.events import (
     SubagentStarted,
     ThreadCreated,
 )
-from core.thread.state import fold
+from core.thread.fold import fold
 from core.thread.subagents import MOST_CHARACTERS, NO_ANSWER, answers, identity, outcome, shown, text_of
 from core.thread.usage import APOLOGY, of_run, of_subagents
 from tests.support.records import log_of

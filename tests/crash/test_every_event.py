@@ -12,7 +12,8 @@ import pytest
 
 from core.events import Message, RunCompleted
 from core.runtime.system import System
-from core.thread.state import ThreadState, fold
+from core.thread.fold import fold
+from core.thread.state import ThreadState
 from core.tools import Tool, ToolContext, tool
 from tests.crash.place import Place, place
 from tests.support.model_server import ToolCall, Turn

@@ -11,7 +11,7 @@ import pytest
 from actors.wiring import compose
 from core.events import Aggregate, Message, Record, RunCompleted
 from core.runtime.system import System
-from core.thread.state import fold
+from core.thread.fold import fold
 from core.thread.threads import SUBAGENT
 from tests.crash.place import Place, place, settled
 from tests.crash.test_every_event import plain

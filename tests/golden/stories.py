@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from core.events import Json, Record, Resume, RunRequested
-from core.thread.state import ThreadState, fold
+from core.thread.fold import fold
+from core.thread.state import ThreadState
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 
 FOLDER = Path(__file__).parent

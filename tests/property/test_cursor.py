@@ -34,8 +34,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.thread.fold import fold
 from core.thread.previews import Preview
-from core.thread.state import fold
 from tests.channels.http.story import (
     ALL,
     RUN,

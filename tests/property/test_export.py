@@ -20,7 +20,7 @@ from core.events import ENVELOPE, Aggregate, Record, RunRequested, ThreadCreated
 from core.replay.archive import FORMAT, Archive, Header, checked
 from core.replay.exporting import Scope, lines, write
 from core.replay.redact import Redaction
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.property.test_fold import logs, same
 from tests.support.records import human, log_of
 

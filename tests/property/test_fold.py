@@ -38,8 +38,10 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.thread.fold import Folding, fold
 from core.thread.messages import timed
-from core.thread.state import REMOVE_ALL, Folding, ThreadState, entitle, fold, next_nodes, unanswered
+from core.thread.state import ThreadState
+from core.thread.values import REMOVE_ALL, entitle, next_nodes, unanswered
 from tests.support.records import call, log_of, opaque, record
 
 RUNS = st.sampled_from(["r1", "r2", "r3"])

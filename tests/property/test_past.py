@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from channels.http.langgraph import snapshots as shown
 from core.events import ModelCompleted, Record, RunCompleted, RunRemoved, RunRequested, RunStarted, ThreadCreated
 from core.thread import past
+from core.thread.fold import fold
 from core.thread.rewind import rewound
 from core.thread.snapshots import ThreadForm
-from core.thread.state import ThreadState, entitle, fold, places_of, reduce
+from core.thread.state import ThreadState
+from core.thread.values import entitle, places_of, reduce
 from tests.property.test_fold import logs
 from tests.support.records import ai, human, log_of
 

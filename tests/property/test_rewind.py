@@ -9,8 +9,9 @@ from hypothesis import given
 
 from channels.http.langgraph.frames import Cursor, Frames
 from core.events import Event, ModelCompleted, Record, RunCompleted, RunRolledBack, StatePatched
+from core.thread.fold import fold
 from core.thread.rewind import before_others, rewound
-from core.thread.state import Run, ThreadState, fold
+from core.thread.state import Run, ThreadState
 from tests.channels.http.story import ALL, THREAD, Story, ai, human, requested, started
 from tests.property.test_fold import logs
 

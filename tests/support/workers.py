@@ -39,8 +39,9 @@ from core.events import Aggregate, Event, Message, ModelCompleted, Record, RunRe
 from core.ids import uuid7
 from core.runtime import system
 from core.runtime.system import System
+from core.thread.fold import fold
 from core.thread.run import OwnedRun, Prepared, RunActor
-from core.thread.state import Run, ThreadState, fold
+from core.thread.state import Run, ThreadState
 from core.tools import Tool
 from tests.support import toolset
 from tests.support.model_server import ModelServer, Script, Turn

@@ -26,7 +26,8 @@ from core.config.redaction import redactor
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
 from core.thread.previews import line_of
 from core.thread.run import outcome_of, tool_message
-from core.thread.state import COMPACTED, REMOVE_ALL, asks_person, unanswered
+from core.thread.state import COMPACTED
+from core.thread.values import REMOVE_ALL, asks_person, unanswered
 
 GRAPH_ONLY = ("messages", "jump_to", "structured_response", "remaining_steps")
 """Fields of the graph's state that are not part of the thread's."""

@@ -20,7 +20,8 @@ from core.events import ApprovalRequested, ApprovalResolved, Json
 from core.ids import stamp
 from core.thread import approvals
 from core.thread.approvals import Verdict
-from core.thread.state import Approval, ThreadState, unanswered
+from core.thread.state import Approval, ThreadState
+from core.thread.values import unanswered
 from core.tools import Question, Response
 
 

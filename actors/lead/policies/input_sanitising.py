@@ -27,7 +27,8 @@ from actors.lead.messages.content import rewritten, text_by_line
 from actors.lead.policies.question_form import chosen
 from core.control import neutralised, suspect
 from core.thread.messages import UPLOADS_BLOCK
-from core.thread.state import CLARIFICATION, COMPACTED, ThreadState
+from core.thread.state import COMPACTED, ThreadState
+from core.thread.values import CLARIFICATION
 
 T = TypeVar("T")
 

@@ -20,8 +20,9 @@ from core.paths import USER_DATA
 from core.ports.documents import KINDS
 from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK
 from core.thread.previews import text_of
-from core.thread.state import REMOVE_ALL, ThreadState
+from core.thread.state import ThreadState
 from core.thread.uploads import Outline, Upload, Uploads
+from core.thread.values import REMOVE_ALL
 
 NAME = "user-input"
 """Default `name` of the last human message of a turn (contract runtime §4)."""

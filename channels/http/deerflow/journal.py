@@ -43,7 +43,8 @@ from core.events import (
 from core.log.store import EventLog
 from core.thread import usage
 from core.thread.messages import timed
-from core.thread.state import Commit, Run, ThreadState, with_prepared
+from core.thread.state import Commit, Run, ThreadState
+from core.thread.values import with_prepared
 
 PLACES = 10_000
 """Rows of one fact at most; of a fork of more messages the newest. A power of ten, so that people can read a `seq`."""

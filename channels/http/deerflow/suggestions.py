@@ -14,7 +14,7 @@ from channels.http.deerflow.models import check_name
 from channels.http.endpoint import Routes
 from channels.http.routes import API
 from core.errors import Invalid, SikaError
-from core.thread.state import asks_person
+from core.thread.values import asks_person
 
 log = structlog.get_logger("sika.http")
 

@@ -36,10 +36,11 @@ from core.events import (
     ThreadTitled,
     thread,
 )
+from core.thread.fold import Folding, fold
 from core.thread.follow import Item, Speaker
 from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.rewind import state_before
-from core.thread.state import Folding, Run, ThreadState, fold
+from core.thread.state import Run, ThreadState
 
 MODES = ("run_modes", "lifecycle", "state_update")
 STATE_UPDATE = 100

@@ -59,9 +59,10 @@ from core.events import (
     ThreadTitled,
 )
 from core.lifecycle import RunEnded
+from core.thread.fold import Before, Folding
 from core.thread.follow import Item
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
-from core.thread.state import Before, Folding, Run, ThreadState
+from core.thread.state import Run, ThreadState
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?((?:_[0-9a-f]{8}-\d{1,12}){0,100})")
 _PLACE = re.compile(r"_([0-9a-f]{8})-(\d+)")

@@ -34,8 +34,10 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.thread.fold import Before
 from core.thread.previews import Piece, Preview, Progress
-from core.thread.state import COMPACTED, TITLED, Before, Run, ThreadState, next_nodes, unanswered
+from core.thread.state import COMPACTED, TITLED, Run, ThreadState
+from core.thread.values import next_nodes, unanswered
 
 
 class Slot(IntEnum):

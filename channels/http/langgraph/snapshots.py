@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from channels.http.langgraph import dumps
 from core.events import Json, Message, Record
 from core.ids import checkpoint_id
-from core.thread.state import ROOT, Commit, Run, ThreadState, entitle, next_nodes, places_of, unanswered
-from core.thread.state import reduce as apply
+from core.thread.state import ROOT, Commit, Run, ThreadState
 from core.thread.subagents import TOOL as DELEGATION
+from core.thread.values import entitle, next_nodes, places_of, unanswered
+from core.thread.values import reduce as apply
 
 _CHECKPOINTS = ("checkpoint", "parent_checkpoint")
 

@@ -33,11 +33,12 @@ from channels.http.langgraph_events.wire import Namespace, Slot, WireEvent, plac
 from channels.http.live import Live
 from channels.http.sse import PAUSE_EVERY
 from core.events import Record, thread
+from core.thread.fold import fold
 from core.thread.follow import Batch, Beat, Follower
 from core.thread.follow import Speaker as Voice
 from core.thread.ownership import owned_or_absent
 from core.thread.previews import Progress, RunPreview
-from core.thread.state import Run, ThreadState, fold
+from core.thread.state import Run, ThreadState
 
 SNAPSHOTS = 100
 """Values and checkpoints of the past that a client without `since` gets."""

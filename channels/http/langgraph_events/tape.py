@@ -45,10 +45,12 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import checkpoint_id
+from core.thread.fold import Before, Folding, answered
 from core.thread.follow import Item
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
-from core.thread.state import COMPACTED, TITLED, Before, Folding, Run, ThreadState, answered, next_nodes, unanswered
+from core.thread.state import COMPACTED, TITLED, Run, ThreadState
 from core.thread.subagents import TOOL as DELEGATION
+from core.thread.values import next_nodes, unanswered
 
 Wants = Callable[[str, Namespace], bool]
 

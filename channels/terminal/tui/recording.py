@@ -15,7 +15,8 @@ from core.errors import Invalid
 from core.events import ModelCompleted, Record, ToolRequested
 from core.replay import causes
 from core.replay.find import Query, Search, is_failure
-from core.thread.state import ThreadState, fold
+from core.thread.fold import fold
+from core.thread.state import ThreadState
 
 KEPT_STATES = 64
 """Limit of folded states that are kept, so that each moment is near one."""

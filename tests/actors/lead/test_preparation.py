@@ -11,8 +11,9 @@ import pytest
 from actors.lead.setup.input import MOST_OLD_FILES, claimed, prepare, prepared, size
 from core.events import Json, Message, RunRequested, RunStarted, StatePatched, ThreadCreated
 from core.ids import now
-from core.thread.state import REMOVE_ALL, fold
+from core.thread.fold import fold
 from core.thread.uploads import Heading, Outline, Upload
+from core.thread.values import REMOVE_ALL
 from tests.support.records import ai, human, log_of
 
 AT = "2026-01-01T10:00:00.000000+00:00"

@@ -16,7 +16,7 @@ import pytest
 
 from core.events import Aggregate, Json, RunFailed, RunStarted, ToolCompleted
 from core.paths import thread_root
-from core.thread.state import next_nodes
+from core.thread.values import next_nodes
 from core.user import agents
 from core.user.agents import AgentDefined, ProfileWritten
 from tests.actors.lead.chains import PIXEL

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.events import RunFailed, ToolRequested
-from core.thread.state import unanswered
+from core.thread.values import unanswered
 from tests.actors.lead.test_model import heard
 from tests.actors.lead.test_tools import assert_well_formed, bash, tool_texts
 from tests.support.model_server import ToolCall, Turn

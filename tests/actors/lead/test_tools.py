@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from core.events import Message, ModelCompleted, ToolCompleted, ToolRequested
-from core.thread.state import unanswered
+from core.thread.values import unanswered
 from core.tools import ToolContext, tool
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import DEADLINE, site

@@ -24,8 +24,8 @@ from core.events import (
     encode,
     written,
 )
+from core.thread.fold import fold
 from core.thread.previews import Preview, Progress, line_of
-from core.thread.state import fold
 
 THREAD, RUN = "thread-1", "run-1"
 ALL = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")

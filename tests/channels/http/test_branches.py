@@ -17,7 +17,7 @@ from core.events import ModelCompleted, RunRolledBack, StatePatched, ThreadCreat
 from core.ids import uuid7
 from core.log.store import EventLog
 from core.runtime.system import System
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai, answer, call, human, started
 from tests.support.nats import eventually, read

@@ -26,9 +26,10 @@ from core.events import (
     ToolRequested,
 )
 from core.runtime.system import System
+from core.thread.fold import fold
 from core.thread.previews import Preview
 from core.thread.rewind import rewound
-from core.thread.state import ThreadState, fold
+from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import THREAD, Story, ai, answer, call, data, human, pieces, requested, started
 from tests.support.nats import eventually

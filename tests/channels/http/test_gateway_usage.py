@@ -14,7 +14,7 @@ from core.config.settings import Pricing
 from core.events import ModelCompleted, RunCompleted, RunFailed, RunRolledBack, RunStarted
 from core.identity.principal import Principal
 from core.thread import usage
-from core.thread.state import fold
+from core.thread.fold import fold
 from core.thread.usage import Price, RunUsage, Tokens
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.gateway import OTHER, PRICED, Changeable

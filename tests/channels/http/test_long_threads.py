@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import core.thread.state
+import core.thread.fold
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph_events.tape import Tape
@@ -45,14 +45,14 @@ def test_the_thread_is_not_copied_for_each_fact(
     monkeypatch: pytest.MonkeyPatch, translator: Callable[[], Callable[[Record], object]]
 ) -> None:
     copies = 0
-    thaw = core.thread.state._thaw
+    thaw = core.thread.fold._thaw
 
     def counted(state: ThreadState) -> ThreadState:
         nonlocal copies
         copies += 1
         return thaw(state)
 
-    monkeypatch.setattr(core.thread.state, "_thaw", counted)
+    monkeypatch.setattr(core.thread.fold, "_thaw", counted)
     story = Story(requested(human("h", "hi")), started())
     for number in range(40):
         story.add(ModelCompleted(message=ai(f"m{number}", "Hello")))
@@ -69,7 +69,7 @@ def test_the_thread_is_not_copied_for_each_fact(
 async def turns(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
     """How many facts the event loop folded between two turns of another task."""
     found = [0]
-    loop, apply = threading.get_ident(), core.thread.state._apply
+    loop, apply = threading.get_ident(), core.thread.fold._apply
 
     def counted(state: ThreadState, record: Record) -> None:
         found[-1] += threading.get_ident() == loop
@@ -80,7 +80,7 @@ async def turns(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[int]]:
             found.append(0)
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(core.thread.state, "_apply", counted)
+    monkeypatch.setattr(core.thread.fold, "_apply", counted)
     task = asyncio.create_task(other())
     try:
         yield found

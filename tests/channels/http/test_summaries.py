@@ -13,9 +13,11 @@ from channels.http.langgraph.frames import Cursor
 from channels.http.langgraph_events.tape import Tape
 from channels.http.langgraph_events.wire import WireEvent
 from core.events import ContextCompacted, Message, ModelCompleted, RunCompleted, ToolCompleted, ToolRequested
+from core.thread.fold import fold
 from core.thread.messages import last_answers, timed
-from core.thread.state import COMPACTED, REMOVE_ALL, ThreadState, fold
+from core.thread.state import COMPACTED, ThreadState
 from core.thread.usage import RunUsage, Tokens, in_context, of_run
+from core.thread.values import REMOVE_ALL
 from core.views.rows import SUMMARIES
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import (

@@ -38,8 +38,9 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.thread.fold import fold
 from core.thread.previews import Preview, RunPreview, line_of
-from core.thread.state import ThreadState, fold
+from core.thread.state import ThreadState
 from tests.channels.http.story import (
     PROGRESS,
     RUN,

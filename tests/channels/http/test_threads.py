@@ -21,7 +21,9 @@ from core.events import (
 )
 from core.ids import uuid7
 from core.runtime.system import System
-from core.thread.state import ThreadState, fold, reduce
+from core.thread.fold import fold
+from core.thread.state import ThreadState
+from core.thread.values import reduce
 from tests.channels.http.conftest import Api, Settings, Worker
 from tests.channels.http.story import Story, ai, call, human, started
 from tests.support.nats import read

@@ -28,7 +28,7 @@ from core.log.store import EventLog
 from core.replay.archive import FORMAT, Archive, Header
 from core.replay.exporting import LogReader, Scope, lines, write
 from core.replay.importing import derived, restore
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.channels.terminal.test_log import fill
 from tests.golden.stories import configured, load
 from tests.property.test_export import Records

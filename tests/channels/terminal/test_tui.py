@@ -21,7 +21,7 @@ from core.errors import Unavailable
 from core.events import Event, ModelCompleted, Record, RunCompleted, RunRequested, ThreadCreated, encode, written
 from core.replay import causes
 from core.replay.find import is_failure
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.core.replay.recorded import Story
 
 pytestmark = pytest.mark.anyio

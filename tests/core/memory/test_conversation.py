@@ -12,8 +12,9 @@ from core.events import (
     ToolCompleted,
 )
 from core.memory.conversation import Part, ended_after, part, plain
+from core.thread.fold import fold
 from core.thread.messages import UPLOADS_BLOCK
-from core.thread.state import ThreadState, fold
+from core.thread.state import ThreadState
 from tests.support.records import ai, call, human, log_of
 
 HIDDEN = {**human("x", "hidden"), "additional_kwargs": {"hide_from_ui": True}}

@@ -27,7 +27,7 @@ from core.events import (
     ThreadCreated,
 )
 from core.thread.approvals import EXPIRE, taken
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.actors.lead.turns import RUN, Kept, tool_call, turn
 from tests.support.records import ai, call, log_of
 

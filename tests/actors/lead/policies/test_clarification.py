@@ -15,7 +15,7 @@ from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.question_form import card, chosen, form_of, options_of
 from adapters.tools.ask_clarification import ask_clarification
 from core.events import Json
-from core.thread.state import asks_person
+from core.thread.values import asks_person
 from tests.actors.lead.turns import tool_call, turn
 from tests.support.records import ai, human
 

@@ -19,7 +19,7 @@ from actors.lead.messages.content import rewritten
 from core.config import load as configuration
 from core.control import neutralised
 from core.events import Json
-from core.thread.state import CLARIFICATION
+from core.thread.values import CLARIFICATION
 from tests.actors.lead import chains
 from tests.actors.lead.turns import Asked, model_call, tool_call, turn
 from tests.support.records import ai, human

@@ -28,7 +28,8 @@ from core.events import (
     ThreadForked,
     ToolCompleted,
 )
-from core.thread.state import COMPACTED, fold
+from core.thread.fold import fold
+from core.thread.state import COMPACTED
 from tests.actors.lead.turns import RUN, Asked, Kept, model_call, tool_call, turn
 from tests.support.records import ai, human, log_of
 

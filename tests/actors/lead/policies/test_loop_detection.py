@@ -18,7 +18,7 @@ from actors.lead.policies.loop_detection import LoopDetection, Step, Verdict, fi
 from core.config.settings import Frequency
 from core.config.settings import LoopDetection as Limits
 from core.events import Decision, Event, Json, ModelCompleted, RunCompleted, RunRequested, RunStarted
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.actors.lead.turns import RUN, Asked, Kept, model_call, turn
 from tests.support.records import record
 

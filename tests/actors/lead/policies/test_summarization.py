@@ -23,8 +23,8 @@ from core.config import load as configuration
 from core.config.settings import ContextSize
 from core.config.settings import Summarization as Settings
 from core.events import ContextCompacted, Json, Message
-from core.thread.state import REMOVE_ALL
 from core.thread.usage import Size, estimate, in_context, last_asked
+from core.thread.values import REMOVE_ALL
 from tests.actors.lead.turns import Asked, model_call, turn
 from tests.support.records import ai, call, human
 

@@ -11,7 +11,7 @@ from actors.lead.loop.attempt import Attempt, VisibleFailure
 from actors.lead.messages.convert import dump
 from actors.lead.policies.terminal_response import AGAIN, EXPLANATION, TerminalResponse
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
-from core.thread.state import fold
+from core.thread.fold import fold
 from tests.actors.lead.turns import RUN, Asked, Kept, model_call, turn
 from tests.support.records import ai, call, human, record
 
