@@ -164,7 +164,8 @@ def _zygote() -> str:
         listener.bind(path)
         listener.listen(128)  # requests wait there until it has imported everything
         command = [sys.executable, "-m", "tests.support.warm", str(listener.fileno())]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+        pipe = subprocess.PIPE  # what children have, too: their stdout would seek if this one were a file
+        process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, pass_fds=[listener.fileno()])
     atexit.register(_end, process, Path(path))
     return path
 
