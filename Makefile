@@ -8,21 +8,30 @@ LANES := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test test-fast check bench format lock clean
+.PHONY: install run test tests test-fast compile check bench format lock clean
 
 install: $(STAMP)
 
 # Tests start hundreds of processes: what they import is compiled once, whatever the environment says.
-test test-fast bench: export PYTHONDONTWRITEBYTECODE =
+test tests test-fast compile bench: export PYTHONDONTWRITEBYTECODE =
 
 run: $(STAMP) ## make run ARGS="--port 8000"
 	$(BIN)/sika serve $(ARGS)
 
+TESTS = $(BIN)/python -m pytest $(LANES) --durations=25 $(PYTEST)
+
 test: check ## make test PYTEST="-k log -x"
-	$(BIN)/python -m pytest $(LANES) --durations=25 $(PYTEST)
+	$(TESTS)
+
+tests: $(STAMP) ## without the checks
+	$(TESTS)
 
 test-fast: $(STAMP) ## files that take at most three seconds: for every save
 	$(BIN)/python -m pytest $(LANES) --fast $(PYTEST)
+
+compile: $(STAMP) ## what tests import, once: each of their processes would do it
+	$(BIN)/python -m pytest --collect-only --quiet >/dev/null
+	$(BIN)/python -c "from tests.support.warm import preload; preload()"
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

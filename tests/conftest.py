@@ -9,12 +9,17 @@ import pytest
 import structlog
 
 from core.config.redaction import redactor
-from tests.support import certificates, laws, memory
+from tests.support import certificates, laws, memory, warm
 
 certificates.leave_out()
 laws.use()
 memory.use()
 pytest_plugins = ["tests.support.budget", "tests.support.engine"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", 0) and not config.getoption("collectonly"):
+        warm.share()
 
 
 @pytest.fixture

@@ -23,7 +23,10 @@ JUNK_LINES = 1000
 STDERR_BYTES = 64 << 10
 """Bytes of the server's stderr that are passed on; the rest is read and dropped."""
 CLOSE_SECONDS = 2.0
-EXIT_SECONDS = 0.3
+EXIT_SECONDS = 5.0
+"""From the first sign of the server's end to the last: its exit code, and the ends of its output and stderr. They come
+at once, unless it only closed its output, or its children keep the pipes open.
+"""
 INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG")
 
 _last: deque[str] = deque(maxlen=5)
@@ -65,17 +68,48 @@ async def server(setup: Setup) -> AsyncIterator[tuple[Any, Any]]:
         raise Invalid(f"{setup.argv[0]}: {error.strerror}") from None
     incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     to_send, outgoing = anyio.create_memory_object_stream[SessionMessage](16)
+    end = _End(process)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_read, process, incoming)
+        tasks.start_soon(_read, process, incoming, end)
         tasks.start_soon(_write, process, outgoing)
-        tasks.start_soon(_drain, process)
-        tasks.start_soon(_watch, process)
+        tasks.start_soon(_drain, process, end)
+        tasks.start_soon(_watch, process, end)
         try:
             yield received, to_send
         finally:
+            end.closing = True
             with anyio.CancelScope(shield=True):
                 await _close(process)
             tasks.cancel_scope.cancel()
+
+
+class _End:
+    """The end of a server: what ended of it, and why."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.output, self.stderr = asyncio.Event(), asyncio.Event()
+        """Set when all of it was read."""
+        self.closing = False
+        """The session ends by itself: then the server's end is no failure."""
+        self._process = process
+
+    async def fail(self) -> None:
+        """Raises why the session ends, when all of the end is known or `EXIT_SECONDS` have passed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_SECONDS):
+                await self._process.wait()
+                await self.output.wait()
+                await self.stderr.wait()
+        if self.closing:
+            return
+        match self._process.returncode:
+            case None:
+                _ended[:] = ["the server closed its output"]
+            case code if code >= 0:
+                _ended[:] = [f"the server ended with exit code {code}"]
+            case code:
+                _ended[:] = [f"the server ended by signal {-code}"]
+        raise Invalid(last_words())
 
 
 async def _close(process: asyncio.subprocess.Process) -> None:
@@ -87,7 +121,8 @@ async def _close(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
+async def _read(process: asyncio.subprocess.Process, incoming: Any, end: _End) -> None:
+    """Passes messages on. `incoming` stays open until the reason of the end is known: calls fail when it closes."""
     assert process.stdout is not None
     junk = 0
     async with incoming:
@@ -104,12 +139,11 @@ async def _read(process: asyncio.subprocess.Process, incoming: Any) -> None:
                 continue
             junk = 0
             await incoming.send(SessionMessage(message))
-    await asyncio.sleep(EXIT_SECONDS)  # then it has ended, too, or only closed its output
-    _ended[:] = _ended or ["the server closed its output"]
-    raise Invalid(last_words())
+        end.output.set()
+        await end.fail()
 
 
-async def _watch(process: asyncio.subprocess.Process) -> None:
+async def _watch(process: asyncio.subprocess.Process, end: _End) -> None:
     """Ends the session when the server ends: its children may keep the pipes open."""
     if not hasattr(os, "pidfd_open"):
         return  # not Linux: the end of its output has to do
@@ -122,11 +156,7 @@ async def _watch(process: asyncio.subprocess.Process) -> None:
         finally:
             loop.remove_reader(fd)
             os.close(fd)
-    await asyncio.sleep(EXIT_SECONDS)  # for the rest of its output
-    code = process.returncode
-    how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
-    _ended[:] = [f"the server ended{how}"]
-    raise Invalid(last_words())
+    await end.fail()
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:
@@ -146,7 +176,7 @@ async def _write(process: asyncio.subprocess.Process, outgoing: Any) -> None:
                 await process.stdin.drain()
 
 
-async def _drain(process: asyncio.subprocess.Process) -> None:
+async def _drain(process: asyncio.subprocess.Process, end: _End) -> None:
     """Passes the server's stderr on, up to `STDERR_BYTES`."""
     assert process.stderr is not None
     left = STDERR_BYTES
@@ -159,3 +189,4 @@ async def _drain(process: asyncio.subprocess.Process) -> None:
             left -= len(chunk)
             if left <= 0:
                 print("\n[more of the server's stderr is dropped]", file=sys.stderr, flush=True)
+    end.stderr.set()

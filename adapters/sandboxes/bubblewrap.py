@@ -262,8 +262,9 @@ class Bubblewrap:
         way_out: WayOut | None = None,
         record: Path | None = None,
     ) -> list[str]:
-        """Returns the arguments for a sandbox. `folder` has the prepared files, by default in the data directory. With
-        a way out, by the socket beside the record, that is its network, and else the machine's.
+        """Returns the arguments for a sandbox. `folder` has the prepared files that are not beside the installation, by
+        default in the data directory. With a way out, by the socket beside the record, that is its network, and else
+        the machine's.
         """
         network, folder = network and way_out is None, folder or self._home / "sandbox"
         words = namespaces(network=network)
@@ -271,7 +272,7 @@ class Bubblewrap:
         for name, value in environment(directory, toolkit.path(_PATH), variables).items():
             words += ["--setenv", name, value]
         words += [*_system(), *toolkit.binds(folder / "pyvenv.cfg")]
-        words += ["--ro-bind", str(etc.folder(folder, network=network)), "/etc"]
+        words += ["--ro-bind", str(etc.folder(toolkit.beside() or folder, network=network)), "/etc"]
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", directory]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]

@@ -74,19 +74,24 @@ def _interpreter() -> Path:
 
 def _collected() -> Path | None:
     """Returns the folder of the packages; None if it cannot be made."""
-    if (key := _key()) is None:
+    if (folder := beside()) is None:
         return None
     try:
-        return prepared(Path(sys.prefix) / "share" / "sika", f"python-{key}", _link)
+        return prepared(folder, f"python-{_key()}", _link)
     except OSError:
         return None
 
 
 @functools.cache
-def _key() -> str | None:
-    """Returns what changes with the packages; None where a folder beside them cannot be written."""
-    if sys.prefix == sys.base_prefix or not os.access(sys.prefix, os.W_OK):
-        return None
+def beside() -> Path | None:
+    """Returns the folder beside the installation for what all data directories share; None if it cannot be written."""
+    writable = sys.prefix != sys.base_prefix and os.access(sys.prefix, os.W_OK)
+    return Path(sys.prefix) / "share" / "sika" if writable else None
+
+
+@functools.cache
+def _key() -> str:
+    """Returns what changes with the packages."""
     stats = [(str(path), path.stat()) for path in _entries()]
     return hashlib.sha256(repr([(name, info.st_ino, info.st_mtime_ns) for name, info in stats]).encode()).hexdigest()[
         :16

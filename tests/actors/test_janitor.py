@@ -135,12 +135,16 @@ async def removed(path: Path) -> bool:
 
 async def test_activity_puts_it_off(system: System) -> None:
     """A thread that was touched is due later; one that is at work, when that is over."""
-    name = await made(system, ThreadExpirySet(minutes=2 * SOON))
-    armed = datetime.now(UTC)
-    await anyio.sleep(0.3)
-    await write(system, name, ThreadAnnotated(metadata={"a": 1}))
+    touched = await made(system, ThreadExpirySet(minutes=60))
+    [before] = janitor._expiries(await system.threads.load(touched))
+    await write(system, touched, ThreadAnnotated(metadata={"a": 1}))
+    [after] = janitor._expiries(await system.threads.load(touched))
+    assert after.at > before.at
+    name = await made(system, ThreadExpirySet(minutes=60))
     await write(system, name, RunRequested(), STARTED, run="r")
-    while datetime.now(UTC) < armed + timedelta(seconds=1.2):
+    await write(system, name, ThreadExpirySet(minutes=SOON), run="r")
+    armed = datetime.now(UTC)
+    while datetime.now(UTC) < armed + timedelta(seconds=0.9):
         assert not await gone(system, name)
         await anyio.sleep(0.05)
     await write(system, name, RunCompleted(), run="r")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -28,6 +28,7 @@ from core.replay.source import LogSource
 from core.replay.whatif import Changes
 from tests.actors.lead.test_tools import bash
 from tests.golden import stories
+from tests.support import warm
 from tests.support.model_server import Turn
 from tests.support.workers import Client, site
 
@@ -58,13 +59,10 @@ def options(home: Path) -> compose.Options:
 
 async def sika(home: Path, *words: str, typed: str = "") -> tuple[int, str, str]:
     """Runs a command in a process of its own, while no server runs."""
-    command = [sys.executable, "-m", "actors", *words, "--home", str(home), "--config", str(home / "config.yaml")]
-    pipe = asyncio.subprocess.PIPE
-    environment = {**os.environ, "NO_COLOR": "1"}
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
-    async with asyncio.timeout(60):
-        out, err = await process.communicate(typed.encode())
-    return process.returncode or 0, out.decode(), err.decode()
+    options = ("--home", str(home), "--config", str(home / "config.yaml"))
+    run = partial(warm.run, "actors", *words, *options, env={**os.environ, "NO_COLOR": "1"}, stdin=typed, timeout=60)
+    done = await asyncio.to_thread(run)
+    return done.returncode, done.stdout, done.stderr
 
 
 async def test_stops_show_the_state_before_a_step_and_both_sides_of_it(tmp_path: Path) -> None:

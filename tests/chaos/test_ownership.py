@@ -8,7 +8,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -86,22 +86,23 @@ async def crew(endpoint: Endpoint, home: Path) -> AsyncIterator[Crew]:
 
 
 async def storm(workers: Crew, dice: random.Random) -> None:
-    """Kill some and freeze others, for a bounded time."""
+    """Kill some and freeze others, for a bounded time; whoever was killed by then is replaced."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + CHAOS_SECONDS
 
     async def kill() -> None:
-        while True:
+        while clock() < end:
             await asyncio.sleep(dice.uniform(1.0, 3.0))
             await workers.kill(dice.choice([worker for worker in workers.members if worker not in workers.frozen]))
             await workers.hire()
 
     async def freeze() -> None:
-        while True:
+        while clock() < end:
             await workers.freeze(dice.choice(workers.members))
 
-    with suppress(TimeoutError):
-        async with asyncio.timeout(CHAOS_SECONDS), asyncio.TaskGroup() as tasks:
-            tasks.create_task(kill())
-            tasks.create_task(freeze())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(kill())
+        tasks.create_task(freeze())
 
 
 async def feed(client: Client, dice: random.Random) -> dict[str, str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from core.bus.connection import Endpoint, connect
 from core.config.redaction import _forms
 from core.ports.guardrails import Decision, Reason, Request
 from tests.e2e.servers import Browser, Server, browser, request, serving
+from tests.support import warm
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.nats import eventually
 from tests.support.workers import configure
@@ -157,12 +157,9 @@ async def streamed(session: aiohttp.ClientSession, server: Server, thread: str, 
 
 
 async def command(server: Server, config: Path, *arguments: str) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "actors", *arguments, "--home", str(server.home), "--config", str(config)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    return (await process.communicate())[0]
+    options = ("--home", str(server.home), "--config", str(config))
+    done = await asyncio.to_thread(warm.run, "actors", *arguments, *options)
+    return (done.stdout + done.stderr).encode()
 
 
 async def upload(session: aiohttp.ClientSession, server: Server, thread: str) -> bytes:

@@ -8,6 +8,7 @@ failed; a part of the files is written at the pace of those that are known.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -43,9 +44,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, so that none of them is left alone at the end."""
+    """The longest files first, so that none of them is left alone at the end; before them those that are not known."""
     seconds = budgets()
-    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
+    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), math.inf))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

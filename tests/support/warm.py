@@ -1,8 +1,9 @@
 """Processes of the product that have imported everything before they begin: a server starts in a fraction of a second.
 
-Importing takes most of a start, and the tests start hundreds. A `zygote` per test process imports once and forks a
-child for each start: a process like any other, with an id, signals, streams and an end of its own. The starts that are
-tested themselves (`tests/channels/terminal/test_cli.py`, the benchmarks) go through the interpreter.
+Importing takes most of a start, and the tests start hundreds. A `zygote` imports once and forks a child for each start:
+a process like any other, with an id, signals, streams and an end of its own. The processes of one run of tests share
+it. The starts that are tested themselves (`tests/channels/terminal/test_cli.py`, the benchmarks) go through the
+interpreter.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 END_SECONDS = 30.0
+SHARED = "SIKA_TESTS_ZYGOTE"
+"""The variable with the address of the zygote."""
 _PR_SET_PDEATHSIG = 1
 """From linux/prctl.h: the signal that a process gets when its parent dies."""
 
@@ -146,15 +149,24 @@ def run(
     return subprocess.CompletedProcess([module, *arguments], code, *texts)
 
 
+def share() -> None:
+    """Starts the zygote of this process and of those that it starts."""
+    os.environ[SHARED] = _zygote()
+
+
 @cache
 def _zygote() -> str:
-    """The address of this process's zygote, which ends when this process does: its standard input is at an end then."""
+    """The address of the zygote. This process's own ends with it: its standard input is at an end then."""
+    if path := os.environ.get(SHARED):
+        return path
     path = str(Path(tempfile.mkdtemp(prefix="sika-zygote-")) / "socket")
-    command = [sys.executable, "-m", "tests.support.warm", path]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(128)  # requests wait there until it has imported everything
+        command = [sys.executable, "-m", "tests.support.warm", str(listener.fileno())]
+        pipe = subprocess.PIPE  # what children have, too: their stdout would seek if this one were a file
+        process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, pass_fds=[listener.fileno()])
     atexit.register(_end, process, Path(path))
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
     return path
 
 
@@ -176,21 +188,18 @@ class Order(NamedTuple):
     env: dict[str, str]
 
 
-def serve(path: str) -> Order | None:
+def serve(descriptor: int) -> Order | None:
     """Fork a child for each order. Returns in the child, with its order; in the zygote when the tests are over."""
     parent = os.getpid()
     children: dict[int, socket.socket] = {}
     ended, wakeup = socket.socketpair()
-    with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector, ended, wakeup:
+    with socket.socket(fileno=descriptor) as listener, selectors.DefaultSelector() as selector, ended, wakeup:
         for end in (ended, wakeup):
             end.setblocking(False)
         signal.set_wakeup_fd(wakeup.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        listener.bind(path)
-        listener.listen()
         for stream in (sys.stdin.buffer, listener, ended):
             selector.register(stream, selectors.EVENT_READ)
-        print("ready", flush=True)
         while True:
             ready = [key.fileobj for key, _ in selector.select()]
             if sys.stdin.buffer in ready:
@@ -265,5 +274,5 @@ def preload() -> None:
 
 if __name__ == "__main__":
     preload()
-    if order := serve(sys.argv[1]):
+    if order := serve(int(sys.argv[1])):
         obey(order)

@@ -139,6 +139,14 @@ class Stream:
                     return fields["event"], msgspec.json.decode(fields["data"]), fields.get("id", "")
         return None
 
+    async def hear(self, beats: int) -> None:
+        """Waits for heartbeats. Nothing else may come meanwhile."""
+        with anyio.fail_after(60):
+            while self.beats < beats:
+                line = await self.response.content.readline()
+                assert line[:1] in (b":", b"\n"), line
+                self.beats += line.startswith(b":")
+
     async def until(self, event: str) -> list[tuple[str, Any, str]]:
         found = []
         while one := await self.next():

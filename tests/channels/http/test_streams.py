@@ -211,14 +211,13 @@ async def test_failure(api: Api, worker: Worker) -> None:
     assert end[:2] == ("end", None)
 
 
-async def test_heartbeats_are_steady(api: Api, worker: Worker) -> None:
+async def test_heartbeats_go_on(api: Api, worker: Worker) -> None:
     thread_id = await api.thread()
     async with api.stream("POST", f"/threads/{thread_id}/runs/stream", ASK) as stream:
         run = (await stream.until("metadata"))[0][1]["run_id"]
-        await anyio.sleep(1.1)
+        await stream.hear(beats=4)
         await worker.perform(thread_id, run)
         await stream.rest()
-    assert stream.beats in (4, 5, 6)
 
 
 @pytest.mark.parametrize(("setting", "expected"), [("cancel", "interrupt"), ("continue", None)])

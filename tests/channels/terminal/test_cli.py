@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -58,15 +57,13 @@ def server(tmp_path: Path) -> Iterator[Running]:
         running.end(signal.SIGKILL)
 
 
-def test_help_is_instant_and_imports_nothing_big() -> None:
+def test_help_imports_nothing_big() -> None:
     script = (
         "import sys; from actors import cli; cli.parser().format_help();"
         "print(sorted({'asyncio', 'anyio', 'msgspec', 'aiohttp', 'nats', 'langchain'} & set(sys.modules)))"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize(
