@@ -152,7 +152,7 @@ class Engine:
 
         try:
             with anyio.fail_after(CALL_SECONDS):
-                while await self._call(is_under_way):
+                while await self._call(is_under_way):  # noqa: ASYNC110  # only the engine knows
                     await anyio.sleep(REMOVAL_PAUSE)
         except TimeoutError as error:
             raise Unavailable(f"docker: {container[:12]} was not removed within {CALL_SECONDS:.0f} s") from error
