@@ -1,7 +1,9 @@
 """What a command costs in each sandbox, beside a bare process; how long one takes to begin; many threads; a lot of
 output.
 
-A tool call is the request of `bash` over the bus to the sandbox actor, and its answer. The providers take turns.
+A tool call is the request of `bash` over the bus to the sandbox actor, and its answer. The providers take turns, which
+leaves a pause between two calls of one, as an agent does while its model answers; "of a thread that has its sandbox" is
+without a pause.
 """
 
 from __future__ import annotations
@@ -118,14 +120,16 @@ async def _measured(lab: Laboratory) -> tuple[list[float], dict[str, Figures]]:
             begun = time.perf_counter()
             _bare()
             alone = time.perf_counter() - begun
-            for name, subject in subjects.items():
-                command = await _timed(partial(_run, subject.sandbox, f"c{number}", "true"))
-                tool = await _timed(partial(subject.tool, f"t{number}"))
-                if number >= 0:
-                    figures[name].command.append(command)
-                    figures[name].tool.append(tool)
+            command = {
+                name: await _timed(partial(_run, subject.sandbox, f"c{number}", "true"))
+                for name, subject in subjects.items()
+            }
+            tool = {name: await _timed(partial(subject.tool, f"t{number}")) for name, subject in subjects.items()}
             if number >= 0:
                 bare.append(alone)
+                for name in subjects:
+                    figures[name].command.append(command[name])
+                    figures[name].tool.append(tool[name])
         for name, subject in subjects.items():
             lab.say(f"starts, output and {_threads(lab)} threads in {name}")
             await _starts(subject, figures[name])
