@@ -29,9 +29,9 @@ from adapters.sandboxes.confinement import (
 from adapters.sandboxes.egress.programs import Programs
 from adapters.sandboxes.egress.wayout import WayOut
 from adapters.sandboxes.files import Files
+from adapters.sandboxes.job import Job
 from adapters.sandboxes.launch import FIRST_FD
 from adapters.sandboxes.provider import Threads, environment, limits
-from adapters.sandboxes.record import Job
 from adapters.sandboxes.spare import Spares
 from core.errors import Invalid
 from core.paths import WORKSPACE, Mount, Tree

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Orders = Mapping[str, Any]
-    """A `record.Job`."""
+    """A `job.Job`."""
 
 FIRST_FD = 100
 """The first descriptor of the command's files (`Job.files`)."""

@@ -63,7 +63,7 @@ import msgspec
 from anyio import to_thread
 
 from adapters.sandboxes import cgroups
-from adapters.sandboxes.quota import Quota
+from adapters.sandboxes.job import Job
 from adapters.sandboxes.rolling import rolled
 from adapters.sandboxes.spare import Spares
 from adapters.sandboxes.supervisor import CALL, publish
@@ -93,37 +93,6 @@ PATIENCE = 5.0
 """Seconds for a supervisor to end its tree before it is killed itself."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A command to run: the supervisor's orders."""
-
-    program: str
-    argv: list[str]
-    """The first word is the program's own name."""
-    env: dict[str, str]
-    cwd: str
-    timeout: float
-    limits: dict[str, int]
-    """RLIMIT_… names and values."""
-    max_processes: int
-    max_bytes: int
-    """Limit of the memory of all processes together."""
-    thread: str
-    """The thread's directory, to which the quota applies."""
-    quota: Quota
-    rolling: bool = False
-    """True for a command in the background: its output, of both streams, can be read while it runs."""
-    files: list[bytes] = []
-    """Contents of the command's descriptors from `launch.FIRST_FD` on."""
-    waiting: list[str] = []
-    """Another `argv`, for a sandbox whose shell reads its command from the next descriptor; empty if there is none."""
-    mounts: list[str] = []
-    """The folders that the sandbox shows."""
-    keyctl: int | None = None
-    """Number of the system call by which the command gets a session keyring of its own."""
-    forks: tuple[int, bytes] | None = None
-    """Number of the system call `seccomp`, and the filter by which the kernel notifies of new processes."""
 
 
 class Command(msgspec.Struct, frozen=True):

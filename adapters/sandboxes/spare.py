@@ -16,15 +16,12 @@ import os
 import socket
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from adapters.sandboxes.job import Job
 from adapters.sandboxes.supervisor import CALL, SPARE
 from adapters.sandboxes.template import template
-
-if TYPE_CHECKING:
-    from adapters.sandboxes.record import Job
 
 MOST = 16
 """Limit of sandboxes that wait; each takes some 4 MB."""

@@ -43,9 +43,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, so that none of them is left alone at the end."""
+    """The longest files first, so that none of them is left alone at the end; files that are not known may be long."""
     seconds = budgets()
-    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
+    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), float("inf")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
