@@ -184,7 +184,8 @@ class Bubblewrap:
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
         start = ["bwrap", "--args", str(FIRST_FD), "--"]
-        waits = shell == "bash" and not watched and self.way_out is None and not extra
+        own = type(self).job is Bubblewrap.job  # another one may change the command
+        waits = own and shell == "bash" and not watched and self.way_out is None and not extra
         place = FIRST_FD + 1 + len(filters)
         inside = self._bwrap(
             mounts, {**self._environment, **extra}, network=self._network, way_out=self.way_out, record=record

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from adapters.sandboxes import spare
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
+from adapters.sandboxes.job import Job
 from adapters.sandboxes.template import template
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import run, settings, wait_for
@@ -111,3 +113,13 @@ async def test_there_are_not_many_and_none_without_its_server(tmp_path: Path, mo
         wait_for(lambda: len(waiting()) == 2)
         tasks.cancel_scope.cancel()
     wait_for(lambda: supervisors() == [])
+
+
+async def test_a_provider_that_changes_commands_changes_all_of_them(tmp_path: Path) -> None:
+    class Louder(Bubblewrap):
+        def job(self, command: str, *more: Any, **named: Any) -> Job:
+            return super().job(f"{command} loudly", *more, **named)
+
+    sandbox = await Louder(SandboxSetup(**settings(tmp_path))).acquire("ada", "t1")
+    for number in range(2):
+        assert (await run(sandbox, "echo", f"c{number}")).stdout == "loudly\n"
