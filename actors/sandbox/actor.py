@@ -116,7 +116,7 @@ class Sandbox(Actor[ThreadErased]):
             async with machines.borrowed(request.user, request.thread) as held:
                 try:
                     answer = await self._do(request, held.sandbox, held.machine, progress)
-                    return _with_news(answer, held.take_news()) if _is_for_model(request) else answer
+                    return _with_news(answer, held.take_news(_key_of(request))) if _is_for_model(request) else answer
                 except MachineLost:
                     await machines.lost(request.user, request.thread, held.machine)
             if isinstance(request, Kill | Output | End):
@@ -129,7 +129,7 @@ class Sandbox(Actor[ThreadErased]):
         """Returns the result of a request that was under way when its machine was lost, which is not done again."""
         try:
             async with machines.borrowed(request.user, request.thread) as held:
-                news = held.take_news()
+                news = held.take_news(_key_of(request))
         except Unavailable as error:
             news = NO_ANSWER.format(error)
         text = outcome(INTERRUPTED, 0)
@@ -247,6 +247,10 @@ class Sandbox(Actor[ThreadErased]):
             text = "\n".join(text.splitlines()[max(request.start_line, 1) - 1 : max(request.end_line, 0)])
         hint = "use start_line and end_line to read a part"
         return cut_tail(text, self._limits.read_file_output_max_chars, hint) or "(empty)"
+
+
+def _key_of(request: AnyRequest) -> str:
+    return request.key if isinstance(request, Call) else ""
 
 
 def _has_begun(request: AnyRequest) -> bool:

@@ -93,12 +93,17 @@ class Held:
         self.checked = time.monotonic()
         self.renewal = anyio.Lock()
         self.news = ""
-        """The words for the agent about what it lost, until they are shown."""
+        """The words for the agent about what it lost."""
+        self._news_taken_by: str | None = None
 
-    def take_news(self) -> str:
-        """Returns those words once."""
-        news, self.news = self.news, ""
-        return news
+    def take_news(self, call: str) -> str:
+        """Returns those words to one call, and again if it is repeated: its answer may have been lost. `call`: its key,
+        empty if it has none.
+        """
+        if self._news_taken_by is not None and (not call or call != self._news_taken_by):
+            return ""
+        self._news_taken_by = call
+        return self.news
 
 
 class Machines:

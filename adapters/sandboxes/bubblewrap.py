@@ -29,9 +29,10 @@ from adapters.sandboxes.confinement import (
 from adapters.sandboxes.egress.programs import Programs
 from adapters.sandboxes.egress.wayout import WayOut
 from adapters.sandboxes.files import Files
+from adapters.sandboxes.job import Job
+from adapters.sandboxes.launch import FIRST_FD
 from adapters.sandboxes.provider import Threads, environment, limits
-from adapters.sandboxes.record import Job
-from adapters.sandboxes.supervisor import FIRST_FD
+from adapters.sandboxes.spare import Spares
 from core.errors import Invalid
 from core.paths import WORKSPACE, Mount, Tree
 from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup
@@ -44,6 +45,11 @@ _TMP_BYTES = 512 << 20
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" -c "$2"'
 """Sets the limit of processes: -u in bash, -p in dash. Inside, it counts the processes of this sandbox only."""
+_WAITING = (
+    '[ -z "$1" ] || ulimit -u "$1" 2>/dev/null; '
+    'IFS= read -r -d "" -u "$2" command; exec {fd}<&-; exec "$0" -c "$command"'
+)
+"""Runs a command that comes by a descriptor. Only bash can read it whole."""
 _LONG = 'ulimit -d "$1" 2>/dev/null; ulimit -u "$2" 2>/dev/null || ulimit -p "$2" 2>/dev/null; shift 2; exec "$@"'
 """Sets the limits of a program that runs for long."""
 _SHARED_NETWORK = (
@@ -63,6 +69,7 @@ class BubblewrapSandbox(Files):
     def __init__(self, root: Path, tree: Tree, provider: Bubblewrap) -> None:
         super().__init__(root, tree, provider.max_file_mb, provider.quota)
         self._provider = provider
+        self.calls.spares = provider.spares
 
     async def exec(
         self,
@@ -110,7 +117,7 @@ class Bubblewrap:
     Guarantees: a command sees of the host's files /usr, the mounts, those of `etc` and the packages of `toolkit`. It
     sees no other process, no environment, no key of the server's session. Without `network` it has no network, AF_VSOCK
     included. It cannot create further namespaces. Memory is limited per process at once, and in sum: by a control group
-    with /tmp and /dev/shm included, else within `supervisor.NEWS` seconds, and these come on top, up to their sizes.
+    with /tmp and /dev/shm included, else within `usage.NEWS` seconds, and these come on top, up to their sizes.
     The disk is limited by `quota`.
     With `network` a command, and a program that runs for long (`enclosed`), reaches the hosts that `egress` allows, by
     a proxy, and nothing else.
@@ -128,7 +135,7 @@ class Bubblewrap:
         self._home, self._environment, self._network = setup.home, setup.environment, setup.network
         self._memory_mb, self._max_processes = setup.memory_mb, setup.max_processes
         self.way_out, self._programs = WayOut.of(setup), Programs(setup)
-        self._threads = Threads(setup, self._create)
+        self._threads, self.spares = Threads(setup, self._create), Spares()
 
     async def check(self) -> str | None:
         if sys.platform != "linux":
@@ -147,10 +154,14 @@ class Bubblewrap:
         return await self._threads.acquire(user, thread)
 
     async def run(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._programs.run)
-            if self.way_out is not None:
-                tasks.start_soon(self.way_out.run)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._programs.run)
+                if self.way_out is not None:
+                    tasks.start_soon(self.way_out.run)
+                await anyio.sleep_forever()
+        finally:
+            self.spares.close()
 
     def job(
         self,
@@ -162,22 +173,29 @@ class Bubblewrap:
         record: Path,
     ) -> Job:
         shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
-        inner = [shell, "-c", command]
+        inner, limit, mounts = [shell, "-c", command], "", list(mounts)
         counted = "pids" in cgroups.controllers()
         watched = os.geteuid() == 0 and seccomp.available() and not counted
         if not watched and not counted and _counts_per_sandbox():
-            inner = ["sh", "-c", _LIMITED, shell, str(self._max_processes), command]
+            limit = str(self._max_processes)
+            inner = ["sh", "-c", _LIMITED, shell, limit, command]
         if self.way_out is not None:
             inner = self.way_out.command(f"{toolkit.ROOT}/bin/python3", inner)
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
+        start = ["bwrap", "--args", str(FIRST_FD), "--"]
+        own = type(self).job is Bubblewrap.job  # another one may change the command
+        waits = own and shell == "bash" and not watched and self.way_out is None and not extra
+        place = FIRST_FD + 1 + len(filters)
         inside = self._bwrap(
             mounts, {**self._environment, **extra}, network=self._network, way_out=self.way_out, record=record
         )
         words = "\0".join([*inside, *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
-            argv=["bwrap", "--args", str(FIRST_FD), "--", *inner],
+            argv=[*start, *inner],
+            waiting=[*start, "bash", "-c", _WAITING.format(fd=place), "bash", limit, str(place)] if waits else [],
+            mounts=[str(mount.host) for mount in mounts],
             env={},  # bwrap's own, which the agent can read
             cwd="/",
             timeout=timeout,

@@ -2,7 +2,7 @@
 
 Version 2 where the own group is delegated to the server, version 1 where the server is root and the controllers are
 there. Which of them work is found by trying: containers mount them read-only, and service managers delegate only some.
-Without any, the supervisor samples (`supervisor.Greed`). Standard library only, because the supervisor imports it.
+Without any, the supervisor samples (`usage.Greed`). Standard library only, because the supervisor imports it.
 """
 
 from __future__ import annotations
@@ -116,11 +116,13 @@ def make(wanted: list[Group]) -> list[str]:
     return paths
 
 
-def enter(paths: list[str]) -> None:
-    """Moves this process into the groups. Raises `OSError`: a command must not run without its limits."""
+def enter(paths: list[str], pid: int = 0) -> None:
+    """Moves a process, by default this one, into the groups. Raises `OSError`: a command must not run without its
+    limits.
+    """
     for path in paths:
         with open(f"{path}/cgroup.procs", "w") as file:
-            file.write("0")
+            file.write(str(pid))
 
 
 def limited(paths: list[str]) -> tuple[bool, bool]:

@@ -15,8 +15,8 @@ import msgspec
 from adapters.sandboxes import seccomp
 from adapters.sandboxes.files import Files, Matches
 from adapters.sandboxes.hostrules import refuse
+from adapters.sandboxes.job import Job
 from adapters.sandboxes.provider import Threads, environment, limits
-from adapters.sandboxes.record import Job
 from core.errors import Invalid
 from core.paths import SKILLS, WORKSPACE, Tree
 from core.ports.sandbox import ExecResult, Output, SandboxSetup

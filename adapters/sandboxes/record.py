@@ -63,9 +63,10 @@ import msgspec
 from anyio import to_thread
 
 from adapters.sandboxes import cgroups
-from adapters.sandboxes.quota import Quota
+from adapters.sandboxes.job import Job
 from adapters.sandboxes.rolling import rolled
-from adapters.sandboxes.supervisor import publish
+from adapters.sandboxes.spare import Spares
+from adapters.sandboxes.supervisor import CALL, publish
 from adapters.sandboxes.tail import Tail
 from adapters.sandboxes.template import template
 from core.config.redaction import redactor
@@ -94,33 +95,6 @@ PATIENCE = 5.0
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}\Z")
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A command to run: the supervisor's orders."""
-
-    program: str
-    argv: list[str]
-    """The first word is the program's own name."""
-    env: dict[str, str]
-    cwd: str
-    timeout: float
-    limits: dict[str, int]
-    """RLIMIT_… names and values."""
-    max_processes: int
-    max_bytes: int
-    """Limit of the memory of all processes together."""
-    thread: str
-    """The thread's directory, to which the quota applies."""
-    quota: Quota
-    rolling: bool = False
-    """True for a command in the background: its output, of both streams, can be read while it runs."""
-    files: list[bytes] = []
-    """Contents of the command's descriptors from `supervisor.FIRST_FD` on."""
-    keyctl: int | None = None
-    """Number of the system call by which the command gets a session keyring of its own."""
-    forks: tuple[int, bytes] | None = None
-    """Number of the system call `seccomp`, and the filter by which the kernel notifies of new processes."""
-
-
 class Command(msgspec.Struct, frozen=True):
     """`command.json`: for people, and to notice a call id that is used for two commands."""
 
@@ -137,8 +111,8 @@ class Exit(msgspec.Struct, frozen=True):
 class Record:
     """A call's directory. The methods block; run them in a thread."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, spares: Spares | None = None) -> None:
+        self.path, self._spares = path, spares
         self.news: int | None = None
         """The pipe from the supervisor, if this object started it: readable with each output, closed at the end."""
         self._starts, self._started = 0, 0.0
@@ -242,7 +216,7 @@ class Record:
     def _start(self, command: str, job: Job, lock: int) -> None:
         publish(self.path / "command.json", msgspec.json.encode(Command(command, time.time(), job.timeout)))
         groups = cgroups.groups(self.mark, job.max_bytes, job.max_processes)
-        own = {"env": job.env | {"SIKA_CALL": self.mark}, "groups": groups}
+        own = {"env": job.env | {"SIKA_CALL": self.mark}, "groups": groups, "command": command}
         orders = marshal.dumps((str(self.path), msgspec.structs.asdict(job) | own))
         orders_read, orders_write = os.pipe()
         if hasattr(fcntl, "F_SETPIPE_SZ"):
@@ -252,13 +226,17 @@ class Record:
         os.set_blocking(self.news, False)
         with open(self.path / "log", "ab") as log, open(orders_write, "wb") as pipe:
             try:
-                template.fork(lock, log.fileno(), orders_read, news_write)
+                fds = [lock, log.fileno(), orders_read, news_write]
+                if self._spares is None or not self._spares.send(job, fds):
+                    template.request(CALL, fds)
             finally:
                 os.close(orders_read)
                 os.close(news_write)
             with contextlib.suppress(BrokenPipeError):
                 pipe.write(orders)
                 pipe.flush()
+        if self._spares is not None:
+            self._spares.prepare(job)
 
     async def changed(self, pause: float) -> None:
         """Waits for news of the command: its end at once, output for `pause` seconds. Without news, for the pause."""
@@ -312,10 +290,13 @@ class Calls:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.spares: Spares | None = None
+        """Sandboxes that wait for a call, if the provider makes any."""
 
     def record(self, call_id: str) -> Record:
         plain = _PLAIN.match(call_id)
-        return Record(self._root / (call_id if plain else hashlib.sha256(call_id.encode()).hexdigest()))
+        name = call_id if plain else hashlib.sha256(call_id.encode()).hexdigest()
+        return Record(self._root / name, self.spares)
 
     async def exec(self, call_id: str, command: str, job: Job, on_output: Callable[[str], None]) -> ExecResult:
         record = self._named(call_id, command)
@@ -340,7 +321,7 @@ class Calls:
 
     async def start(self, call_id: str, command: str, job: Job) -> None:
         """Starts a command that runs on by itself; of a call id that was started before, nothing happens."""
-        record, job = self._named(call_id, command), msgspec.structs.replace(job, rolling=True)
+        record, job = self._named(call_id, command), msgspec.structs.replace(job, rolling=True, waiting=[])
         try:
             while True:
                 if await to_thread.run_sync(record.launched, command, job):

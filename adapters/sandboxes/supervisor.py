@@ -2,60 +2,47 @@
 
 Supervisors are forked from a *template* (`serve`), a process of the server that has imported everything: starting
 Python takes 25 ms, a fork takes one. It imports only small modules of the standard library, and those beside it.
+A supervisor may start the sandbox before it gets a call (`spare.py`).
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import gc
 import marshal
 import os
-import resource
 import select
 import signal
 import socket
 import sys
 import time
 
-from adapters.sandboxes import cgroups, processes, quota
+from adapters.sandboxes import cgroups, processes
+from adapters.sandboxes.launch import PR_SET_CHILD_SUBREAPER, Forks, Waiting, start
+from adapters.sandboxes.usage import TICK, Disk, Greed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+    from collections.abc import Callable
 
-    Orders = Mapping[str, Any]
-    """A `record.Job`."""
+    from adapters.sandboxes.launch import Orders
 
 HEAD, TAIL = 4 << 20, 256 << 10
 """Bytes stored of each stream: the first and the last. The bytes between are counted and dropped."""
 SEGMENT = 4 << 20
 """Bytes of a file of the output of a command in the background."""
-TICK = 0.25
-"""Seconds between two checks of the command's usage."""
-NEWS = 2.0
-"""Seconds after which its memory is summed up, also if the machine's has hardly changed."""
-COUNTING_SHARE = 20
-"""Counting files takes at most a COUNTING_SHARE-th of the time."""
-COUNT_EVERY = 10.0
-"""Seconds after which files are counted, also if the disk has hardly changed."""
-MUCH_BYTES, MUCH_FILES = 64 << 20, 2000
-"""Change of the disk's free space that triggers a count."""
 LAST_WAIT = 10.0
 """Timeout for killed processes in seconds; a process that hangs in the kernel must not keep the record open."""
-FIRST_FD = 100
-"""The first descriptor of the command's files (`Job.files`)."""
-FDS = 4
-"""Descriptors of a request to the template: the record's lock and log, the orders, and the pipe for news."""
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38  # linux/prctl.h
-KEYCTL_JOIN_SESSION_KEYRING = 1
-SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
-SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND, SECCOMP_USER_NOTIF_FLAG_CONTINUE = 0xC0502100, 0xC0182101, 1
-PIDFD_GETFD = 438
-"""The same on every architecture, as all system calls since 2019."""
-EAGAIN = 11
-
+CALL, FDS = b".", 4
+"""Request for the supervisor of a call, with four descriptors: the record's lock and log, the orders, and the pipe for
+news.
+"""
+SPARE, SPARE_FDS = b"+", 2
+"""Request for a supervisor that waits for its call, with two descriptors: the orders for its sandbox, and the socket by
+which the request for the call will come.
+"""
+SPARE_SECONDS = 120.0
+"""Time after which a sandbox that nobody needed ends."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _linux = sys.platform == "linux"
 
@@ -82,11 +69,15 @@ class News:
 class Spool:
     """A stream of the command: the head goes to the file as it comes, the tail at the end."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.read_end, False)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file = -1
         self._space, self._dropped, self._tail = HEAD, 0, bytearray()
+
+    def open(self, path: str) -> None:
+        os.close(self.write_end)  # the command has it
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def pump(self) -> bool:
         """Reads the available bytes; returns False if there are none (yet, or any more)."""
@@ -130,25 +121,29 @@ def serve(connection: socket.socket) -> None:
         data, fds, *_ = socket.recv_fds(connection, 1, FDS)
         if not data:
             return
-        for fd in fds:
-            os.set_inheritable(fd, False)  # the command must not keep the record locked
-        if len(fds) == FDS and os.fork() == 0:
+        _keep(fds)
+        if len(fds) == (SPARE_FDS if data == SPARE else FDS) and os.fork() == 0:
             connection.close()
-            _become(*fds)
+            _become(_spare if data == SPARE else _supervise, fds)
         for fd in fds:
             os.close(fd)
 
 
-def _become(lock: int, log: int, orders: int, news: int) -> None:
-    """Turns the forked process into the supervisor of a call."""
+def _keep(fds: list[int]) -> None:
+    """Keeps descriptors from the command: it must not keep the record locked."""
+    for fd in fds:
+        os.set_inheritable(fd, False)
+
+
+def _become(work: Callable[..., None], fds: list[int]) -> None:
+    """Turns the forked process into a supervisor."""
     code = 1
     try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the template's setting would lose a child's exit code
         os.setsid()
-        os.dup2(log, 2)
-        os.close(log)
-        with open(orders, "rb") as file:
-            record, job = marshal.load(file)  # raises if the server died before it had written all
-        main(record, lock, job, News(news))
+        if _linux:
+            _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        work(*fds)
         code = 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -156,17 +151,41 @@ def _become(lock: int, log: int, orders: int, news: int) -> None:
         os._exit(code)
 
 
-def main(record: str, lock: int, orders: Orders, news: News) -> None:
+def _spare(orders: int, connection: int) -> None:
+    """Starts a sandbox, and supervises the call that comes for it, if any."""
+    with open(orders, "rb") as file:
+        waiting = Waiting(marshal.load(file), Spool(), Spool())
+    with socket.socket(fileno=connection) as calls:
+        calls.settimeout(SPARE_SECONDS)
+        try:
+            _, fds, *_ = socket.recv_fds(calls, 1, FDS)
+        except TimeoutError:
+            fds = []
+    if len(fds) == FDS:
+        _keep(fds)
+        lock, log, call, news = fds
+        _supervise(lock, log, call, news, waiting)
+    else:
+        end_tree(waiting.child)
+
+
+def _supervise(lock: int, log: int, orders: int, news: int, waiting: Waiting | None = None) -> None:
+    """Supervises a call, in the sandbox that waits for it or a new one."""
+    os.dup2(log, 2)
+    os.close(log)
+    with open(orders, "rb") as file:
+        record, job = marshal.load(file)  # raises if the server died before it had written all
+    main(record, lock, job, News(news), waiting)
+
+
+def main(record: str, lock: int, orders: Orders, news: News, waiting: Waiting | None) -> None:
     os.chdir(record)
-    if _linux:
-        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     stop = _signal_pipe()
     publish("pid", b"%d" % os.getpid())
-    out, err = Spool("stdout"), Spool("stderr")
     groups = cgroups.make(orders["groups"])
-    child, forks = start(orders, out.write_end, err.write_end, groups)
-    os.close(out.write_end)
-    os.close(err.write_end)
+    child, forks, out, err = _started(orders, groups, waiting)
+    out.open("stdout")
+    err.open("stderr")
     out = Rolling(out) if orders["rolling"] else out
     disk = Disk(orders, lock)
     ended, code = watch(child, orders, (out, err), stop, forks, disk, news, Greed(orders, groups))
@@ -179,6 +198,17 @@ def main(record: str, lock: int, orders: Orders, news: News) -> None:
     cgroups.remove(groups)
     os.close(lock)
     disk.finish()
+
+
+def _started(orders: Orders, groups: list[str], waiting: Waiting | None) -> tuple[int, Forks | None, Spool, Spool]:
+    """Starts the command, in the sandbox that waits for it unless that has ended. Returns its process and streams."""
+    if waiting is not None and reap(waiting.child) is None and waiting.enter(groups):
+        waiting.run(orders["command"])
+        return waiting.child, None, waiting.out, waiting.err
+    if waiting is not None:
+        end_tree(waiting.child)
+    out, err = Spool(), Spool()
+    return *start(orders, out.write_end, err.write_end, groups), out, err
 
 
 def publish(path: str | os.PathLike[str], content: bytes) -> None:
@@ -235,132 +265,6 @@ def _signal_pipe() -> int:
     return read_end
 
 
-# ── starting ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def start(orders: Orders, stdout: int, stderr: int, groups: list[str]) -> tuple[int, Forks | None]:
-    """Starts the command. Returns its process, and the listener for new processes if the kernel does not limit them."""
-    supervisor = os.getpid()
-    listener_read, listener_write = os.pipe()
-    ack_read, ack_write = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(listener_write)
-        os.close(ack_read)
-        message = os.read(listener_read, 16)
-        forks = Forks(_duplicate(child, int(message)), orders["max_processes"]) if message else None
-        os.close(listener_read)
-        os.close(ack_write)
-        return child, forks
-    try:
-        os.close(ack_write)
-        os.setsid()
-        if _linux:
-            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != supervisor:
-                os._exit(1)
-            _prefer_for_oom_kill()
-            if orders["keyctl"]:  # else it has the keys of the session that the server was started in
-                _libc.syscall(orders["keyctl"], KEYCTL_JOIN_SESSION_KEYRING, None)
-        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(stdout, 1)
-        os.dup2(stdout if orders["rolling"] else stderr, 2)
-        _open_files(orders["files"])
-        limit(orders["limits"])
-        cgroups.enter(groups)
-        os.chdir(orders["cwd"])
-        if orders["forks"]:
-            number, program = orders["forks"]
-            if (listener := _filter(number, program)) >= 0:
-                os.write(listener_write, b"%d" % listener)
-                os.close(listener_write)
-                os.read(ack_read, 1)  # the descriptor closes when the command starts: wait until it is duplicated
-        os.execve(orders["program"], orders["argv"], orders["env"])
-    except BaseException as error:
-        os.write(2, f"cannot start: {error}\n".encode())
-    finally:
-        os._exit(126)
-
-
-def limit(limits: Mapping[str, int]) -> None:
-    for name, value in limits.items():
-        kind = getattr(resource, f"RLIMIT_{name}")
-        hard = resource.getrlimit(kind)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (value, value))
-
-
-def _open_files(files: list[bytes]) -> None:
-    """Opens the command's files at the descriptors from `FIRST_FD` on, which are free."""
-    for number, content in enumerate(files, FIRST_FD):
-        fd = os.memfd_create("given")
-        os.write(fd, content)
-        os.lseek(fd, 0, os.SEEK_SET)
-        os.dup2(fd, number)
-        os.close(fd)
-
-
-def _prefer_for_oom_kill() -> None:
-    """Makes the kernel kill the command before the server if the machine runs out of memory."""
-    try:
-        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        os.write(fd, b"1000")
-        os.close(fd)
-    except OSError:
-        pass
-
-
-def _filter(number: int, program: bytes) -> int:
-    """Makes the kernel notify of new processes. Returns the listener's descriptor; negative on failure."""
-
-    class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
-
-    _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    filter_program = Program(len(program) // 8, program)
-    listener: int = _libc.syscall(
-        number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.byref(filter_program)
-    )
-    return listener
-
-
-def _duplicate(child: int, fd: int) -> int:
-    """Duplicates a descriptor of the child into this process."""
-    process = os.pidfd_open(child)
-    try:
-        own: int = _libc.syscall(PIDFD_GETFD, process, fd, 0)
-        return own
-    finally:
-        os.close(process)
-
-
-class Forks:
-    """Allows or refuses new processes up to a limit, for a root server, which the kernel exempts from RLIMIT_NPROC."""
-
-    def __init__(self, listener: int, limit: int) -> None:
-        self.fd, self._limit, self._space = listener, limit, 0
-
-    def answer(self) -> None:
-        notification = bytearray(80)
-        try:
-            fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_RECV, notification)
-        except OSError:  # it died meanwhile
-            return
-        if self._space <= 0:
-            self._space = self._limit - len(processes.descendants())
-        allowed = self._space > 0
-        self._space -= 1
-        flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE if allowed else 0
-        error = (0 if allowed else -EAGAIN).to_bytes(4, sys.byteorder, signed=True)
-        response = bytes(notification[:8]) + bytes(8) + error
-        try:
-            fcntl.ioctl(self.fd, SECCOMP_IOCTL_NOTIF_SEND, response + flags.to_bytes(4, sys.byteorder))
-        except OSError:
-            return
-
-
 # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -415,123 +319,6 @@ def watch(
 
 def _stopped(reason: str) -> bytes:
     return f"\nstopped: {reason}\n".encode()
-
-
-class Greed:
-    """Processes and memory of the command. Samples what the kernel does not limit by a control group."""
-
-    def __init__(self, orders: Orders, groups: list[str]) -> None:
-        self._most_processes, self._most_bytes = orders["max_processes"], orders["max_bytes"]
-        self._groups = groups
-        self._memory_is_limited, self._processes_are_limited = cgroups.limited(groups)
-        self._summed, self._bytes, self._machine = time.monotonic(), 0, processes.machine()
-
-    def look(self) -> str | None:
-        """Returns the exceeded limit. Lists the command's own processes only if a limit may be exceeded."""
-        if (reason := self.killed()) is not None:
-            return reason
-        if self._memory_is_limited and self._processes_are_limited:
-            return None
-        crowded = os.stat("/proc").st_nlink > self._most_processes  # all of the machine's processes, and some more
-        grown = self._bytes + processes.machine() - self._machine > self._most_bytes
-        if not crowded and not grown and time.monotonic() - self._summed < NEWS:
-            return None
-        pids = processes.descendants()
-        if len(pids) > self._most_processes:
-            return f"more than {self._most_processes} processes"
-        self._summed, self._machine = time.monotonic(), processes.machine()
-        self._bytes = processes.memory(pids, self._most_bytes)
-        return self._too_much() if self._bytes > self._most_bytes else None
-
-    def killed(self) -> str | None:
-        """Returns the reason if the kernel has killed a process of the command for its memory."""
-        return f"out of memory: {self._too_much()}" if cgroups.out_of_memory(self._groups) else None
-
-    def _too_much(self) -> str:
-        return f"more than {self._most_bytes >> 20} MB of memory in all (sandbox.memory_mb)"
-
-
-class Disk:
-    """Files of the thread. A separate process counts them, because it may take seconds."""
-
-    def __init__(self, orders: Orders, lock: int) -> None:
-        self._root, self._lock = orders["thread"], lock
-        last = quota.recorded(self._root)
-        self._usage: quota.Usage = last[0] if last else (0, 0)
-        size, number = self._usage
-        limits: quota.Quota = orders["quota"]
-        # Above the limit already: it may run, to delete files, but not grow.
-        self._quota: quota.Quota = {
-            **limits,
-            "thread_bytes": limits["thread_bytes"] and max(limits["thread_bytes"], size),
-            "thread_files": limits["thread_files"] and max(limits["thread_files"], number),
-        }
-        self._thresholds = (_part(limits["thread_bytes"], MUCH_BYTES), _part(limits["thread_files"], MUCH_FILES))
-        self._free = self._space()
-        self._counter = self._answer = 0
-        self._counted, self._cost = float("-inf"), 0.0
-        self._since = time.monotonic()
-
-    def look(self) -> str | None:
-        """Returns the exceeded limit, once a count has ended."""
-        now = time.monotonic()
-        if self._counter:
-            return self._read(now)
-        changed = self._changed(1)
-        pause = max(COUNT_EVERY if not changed else 2 * TICK, COUNTING_SHARE * self._cost)
-        if now - max(self._counted, self._since if not changed else self._counted) >= pause:
-            self._begin(now)
-        return None
-
-    def finish(self) -> None:
-        """Counts the files after the command, if they have changed enough."""
-        if self._counter or self._changed(8) or quota.stale(self._root):
-            os.nice(19)
-            quota.record(self._root, quota.count(self._root))
-
-    def _begin(self, now: float) -> None:
-        self._free, self._counted = self._space(), now
-        self._answer, write_end = os.pipe()
-        self._counter = os.fork()
-        if self._counter:
-            os.close(write_end)
-            os.set_blocking(self._answer, False)
-            return
-        try:
-            started = time.process_time()
-            signal.set_wakeup_fd(-1)
-            os.close(self._lock)
-            os.nice(19)
-            usage = quota.count(self._root)
-            quota.record(self._root, usage)
-            text = quota.excess(usage, quota.others(self._root), self._quota)
-            os.write(write_end, f"{time.process_time() - started} {text or ''}".encode())
-        finally:
-            os._exit(0)
-
-    def _read(self, now: float) -> str | None:
-        try:
-            cost, _, text = os.read(self._answer, 4096).decode().partition(" ")
-        except BlockingIOError:
-            return None
-        os.close(self._answer)
-        self._counter, self._cost = 0, float(cost or now - self._counted)
-        return text or None
-
-    def _changed(self, part: int) -> bool:
-        changes = zip(self._space(), self._free, self._thresholds, strict=True)
-        return any(abs(now - then) * part >= threshold for now, then, threshold in changes)
-
-    def _space(self) -> tuple[int, int]:
-        try:
-            info = os.statvfs(self._root)
-        except OSError:
-            return 0, 0
-        return info.f_bfree * info.f_frsize, info.f_ffree
-
-
-def _part(limit: int, most: int) -> int:
-    return min(most, limit // 8) if limit else most
 
 
 def reap(child: int) -> int | None:

@@ -36,15 +36,15 @@ class Template:
             if self._process is None or self._process.poll() is not None:
                 self._spawn()
 
-    def fork(self, lock: int, log: int, orders: int, news: int) -> None:
+    def request(self, kind: bytes, fds: list[int]) -> None:
         """Requests a supervisor; blocks. Raises `OSError` if there is no template, and none can be started."""
         self.start()
         with self._mutex:
             try:
-                self._send([lock, log, orders, news])
+                self._send(kind, fds)
             except OSError:  # it died meanwhile
                 self._spawn()
-                self._send([lock, log, orders, news])
+                self._send(kind, fds)
 
     def end(self) -> None:
         """Kills the process; the next request starts another one. Blocks."""
@@ -63,9 +63,9 @@ class Template:
         if self._process is not None:
             self._process.returncode = self._process.poll() or 0
 
-    def _send(self, fds: list[int]) -> None:
+    def _send(self, kind: bytes, fds: list[int]) -> None:
         assert self._connection is not None
-        socket.send_fds(self._connection, [b"."], fds)
+        socket.send_fds(self._connection, [kind], fds)
 
     def _spawn(self) -> None:
         if self._connection is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 from core.bus import embedded
 from tests.e2e.servers import Browser, Server, browser, serving
@@ -59,6 +60,11 @@ class House:
         with self._engine.client() as client:
             return [str(one["Id"]) for one in client.containers(filters={"label": f"sika.thread={self.thread_id}"})]
 
+    async def restart_engine(self) -> None:
+        """Stops the engine, which ends its containers, and starts it again."""
+        await to_thread.run_sync(self._engine.stop)
+        await to_thread.run_sync(self._engine.start)
+
     def remove(self, container: str) -> None:
         with self._engine.client() as client:
             client.remove_container(container, force=True)
@@ -106,12 +112,17 @@ async def test_a_command_outlives_the_server_and_the_next_one_has_its_result(hou
         assert thread.containers() == [container]
 
 
-async def test_a_container_removed_under_a_command_is_told(house: Opens) -> None:
+@pytest.mark.parametrize("end", ["container", "engine"])
+async def test_a_container_that_ends_under_a_command_is_told(house: Opens, end: str) -> None:
+    """Somebody removes the container, or stops the engine and starts it again."""
     async with house({"waits": [bash(WAITING), bash("ls"), Turn(text="Done.")]}) as thread:
         run_id = await thread.runs("waits")
         await thread.began()
         [container] = thread.containers()
-        thread.remove(container)
+        if end == "engine":
+            await thread.restart_engine()
+        else:
+            thread.remove(container)
         first, second = await thread.ended(run_id)
         assert "interrupted" in first
         assert "the sandbox was replaced" in first

@@ -26,6 +26,8 @@ from core.ports.sandbox import MachineLost
 
 CALL_SECONDS = 30.0
 """Deadline of one call. Creating and starting a container takes 0.2 s (research sandboxes §4)."""
+REMOVAL_PAUSE = 0.05
+"""Seconds between two looks at a container that somebody else removes, which takes 45 ms (research sandboxes §4)."""
 THREADS = 8
 """Calls at once; the engine serialises much of its work."""
 LOG_LINES = 20
@@ -135,8 +137,25 @@ class Engine:
         return None
 
     async def remove(self, container: str) -> None:
-        """Ends a container and removes it; of one that is gone, nothing happens."""
-        await self._call(lambda client: client.remove_container(container, force=True, v=True))
+        """Ends a container, and returns when it is removed, also by somebody else. Of one that is gone, nothing
+        happens.
+        """
+
+        def is_under_way(client: Any) -> bool:
+            try:
+                client.remove_container(container, force=True, v=True)
+            except errors.APIError as error:
+                if error.status_code != 409:  # of a removal by force: another one is under way
+                    raise
+                return True
+            return False
+
+        try:
+            with anyio.fail_after(CALL_SECONDS):
+                while await self._call(is_under_way):  # noqa: ASYNC110  # only the engine knows
+                    await anyio.sleep(REMOVAL_PAUSE)
+        except TimeoutError as error:
+            raise Unavailable(f"docker: {container[:12]} was not removed within {CALL_SECONDS:.0f} s") from error
 
     async def last_lines(self, container: str) -> str:
         """Returns the end of what the container's main process has said."""

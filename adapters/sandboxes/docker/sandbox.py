@@ -19,7 +19,7 @@ from adapters.sandboxes.docker.calls import Call
 from adapters.sandboxes.docker.engine import EngineAway
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.record import FIRST_PAUSE, LAST_PAUSE, LOOK_AGAIN, NEVER_STARTED, PATIENCE
-from adapters.sandboxes.supervisor import COUNT_EVERY, COUNTING_SHARE, MUCH_BYTES, MUCH_FILES
+from adapters.sandboxes.usage import COUNT_EVERY, COUNTING_SHARE, MUCH_BYTES, MUCH_FILES
 from core.errors import Unavailable
 from core.paths import Tree
 from core.ports.sandbox import Access, ExecResult, MachineLost, Output

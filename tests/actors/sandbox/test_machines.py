@@ -120,7 +120,8 @@ async def test_a_machine_is_in_use_for_as_long_as_a_call_and_idle_afterwards(
 
         await until(idle)
         assert processes.notes("end") == processes.notes("start")
-        assert LOST in await run(system, "true", 2)
+        for _ in range(2):  # an answer may be lost, and its call be repeated
+            assert LOST in await run(system, "true", 2)
         assert LOST not in await run(system, "true", 3)
 
 

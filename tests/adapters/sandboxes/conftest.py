@@ -6,19 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
-from adapters.sandboxes.docker.sandbox import DockerSandbox
 from adapters.sandboxes.host import Host, HostSandbox
 from core.paths import Mount
 from core.ports.sandbox import ExecResult, SandboxSetup
-from tests.support.aio_image import Container, image
-from tests.support.kubernetes import service
 
-Local = BubblewrapSandbox | DockerSandbox | HostSandbox
+if TYPE_CHECKING:  # servers that tests start import this file, and Docker's and Kubernetes' packages take two seconds
+    from adapters.sandboxes.docker.sandbox import DockerSandbox
+    from tests.support.aio_image import Container
+
+Local: TypeAlias = "BubblewrapSandbox | DockerSandbox | HostSandbox"
 SECRET = "the-server-knows-this"
 KEY = "the-key-of-the-provisioner"
 
@@ -100,6 +101,8 @@ def running(mark: str) -> list[int]:
 @pytest.fixture(scope="module")
 def aio_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Container]]:
     """Starts stand-ins of the all-in-one image, one of each kind."""
+    from tests.support.aio_image import image
+
     running: dict[bool, Container] = {}
     with ExitStack() as stack:
 
@@ -116,6 +119,9 @@ def aio_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[b
 @pytest.fixture(scope="module")
 def provisioner_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Container, str]]:
     """Runs our provisioner, the Kubernetes stand-in below it, and the container that its pods lead to."""
+    from tests.support.aio_image import image
+    from tests.support.kubernetes import service
+
     root = tmp_path_factory.mktemp("pods") / "mnt"
     root.mkdir()
     with image(root) as container, service(int(container.url.rpartition(":")[2]), KEY) as url:

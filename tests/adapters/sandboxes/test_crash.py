@@ -14,9 +14,10 @@ import pytest
 from anyio import to_thread
 
 from adapters.sandboxes import record
+from adapters.sandboxes.supervisor import CALL
 from adapters.sandboxes.template import template
 from core.ports.sandbox import ExecResult
-from tests.adapters.sandboxes.conftest import provider_of, run, running, wait_for
+from tests.adapters.sandboxes.conftest import Local, provider_of, run, running, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", ["bubblewrap", "host"])]
 
@@ -42,6 +43,11 @@ def server(
 ) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-c", SERVER, kind, str(tmp_path), command, "yes" if before_spawn else "no", str(timeout)]
     return subprocess.Popen(words, cwd=Path(__file__).parents[3])
+
+
+async def run_apart(sandbox: Local, command: str) -> ExecResult:
+    """Runs a command in a sandbox that no other one has made beforehand: it has a variable of its own."""
+    return await sandbox.exec("after", command, timeout=60, on_output=lambda text: None, environment={"OWN": "1"})
 
 
 async def test_the_command_outlives_the_server(kind: str, tmp_path: Path, workspace: Path) -> None:
@@ -107,7 +113,7 @@ def test_orders_that_were_cut_start_nothing(kind: str, tmp_path: Path) -> None:
     orders_read, orders_write = os.pipe()
     news_read, news_write = os.pipe()
     with open(place / "log", "ab") as log:
-        template.fork(lock, log.fileno(), orders_read, news_write)
+        template.request(CALL, [lock, log.fileno(), orders_read, news_write])
     for fd in (orders_read, news_write, lock):
         os.close(fd)
     os.write(orders_write, marshal.dumps((str(place), {"argv": ["/bin/true"]}))[:-1])
@@ -131,7 +137,7 @@ async def test_without_the_template_another_one_starts(kind: str, tmp_path: Path
         tasks.start_soon(call)
         await to_thread.run_sync(wait_for, (workspace / "started").exists)
         os.kill(first, signal.SIGKILL)
-        assert (await run(sandbox, "echo again", "after")).stdout == "again\n"
+        assert (await run_apart(sandbox, "echo again")).stdout == "again\n"
         assert template.pid != first
         (workspace / "go").touch()
     assert (results[0].stdout, results[0].exit_code) == ("end\n", 0)  # its supervisor lived on
@@ -143,7 +149,7 @@ async def test_a_template_that_hangs_is_replaced(kind: str, tmp_path: Path, monk
     monkeypatch.setattr(record, "START_SECONDS", 3.0)
     first = template.pid
     os.kill(first, signal.SIGSTOP)
-    assert (await run(sandbox, "echo on", "after")).stdout == "on\n"
+    assert (await run_apart(sandbox, "echo on")).stdout == "on\n"
     assert template.pid != first
 
 

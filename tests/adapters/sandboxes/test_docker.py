@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -281,6 +282,28 @@ async def test_a_container_removed_under_a_command(
     assert (workspace / "count").read_text() == "x\n"
     assert (await run(replaced, "true", "c2")).exit_code == 0
     await provider.end(new)
+
+
+async def test_a_machine_is_started_while_the_engine_removes_the_one_before(
+    docker_engine: TestEngine, provider: Docker
+) -> None:
+    """The engine refuses a second removal, and a container of the same name, until the first one is over."""
+
+    def remove(machine: Machine) -> None:
+        with docker_engine.client() as client:
+            client.remove_container(machine.id, force=True)
+
+    for _ in range(5):
+        machine = await provider.start("ada", "t1")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, remove, machine)
+            with contextlib.suppress(MachineLost):
+                while True:
+                    await provider.open(machine, "ada", "t1")
+            successor = await provider.start("ada", "t1")
+        assert successor != machine
+        assert (await run(await provider.open(successor, "ada", "t1"), "echo on", successor.id)).stdout == "on\n"
+    await provider.end(successor)
 
 
 async def test_everything_killed_from_within(provider: Docker, sandbox: DockerSandbox) -> None:

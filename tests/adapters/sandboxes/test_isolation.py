@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,8 @@ async def test_the_home_and_other_threads_are_invisible(tmp_path: Path, jail: Bu
     await other.write("secret.txt", SECRET)
     home = tmp_path / "home"
     (home / "config.yaml").write_text(SECRET)
-    result = await run(jail, f"ls {home} {home}/users; cat {home}/config.yaml; grep -rs {SECRET} /mnt /tmp /home /root")
+    search = f"grep -rs --exclude-dir={Path(sys.base_prefix).name} {SECRET} /mnt /tmp /home /root"  # Python is large
+    result = await run(jail, f"ls {home} {home}/users; cat {home}/config.yaml; {search}")
     assert SECRET not in result.stdout
     assert result.stderr.count("No such file") == 3
 

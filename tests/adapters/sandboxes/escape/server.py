@@ -106,6 +106,7 @@ async def attacked(kind: str, base: Path, facts: dict[str, Any], options: Mappin
         (base / "home/users/ada/threads/inside/user-data/workspace/facts.json").write_bytes(
             msgspec.json.encode((facts, names))
         )
+    await run(box, "true", "first")  # the attempts run in a sandbox that was made beforehand (`spare`), others do not
     result = await run(box, f"cd {WORKSPACE} && python3 inside.py facts.json", timeout=120)
     for line in result.stdout.splitlines():
         name, state, detail = msgspec.json.decode(line, type=tuple[str, str, str])

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
 from adapters.sandboxes.host import Host
-from adapters.sandboxes.record import Job
+from adapters.sandboxes.job import Job
 from core.actor import Actor, Context
 from core.channel import Channel, Desk, Reply
 from core.events import Event, RunCompleted
