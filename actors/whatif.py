@@ -93,13 +93,14 @@ def _with(section: Any, key: str, names: Sequence[str], text: str) -> Any:
     if name not in fields:
         raise Invalid(f"--set {key}: unknown key {name!r}; there are: {', '.join(fields) or 'none'}")
     field = fields[name]
-    if rest:
-        return msgspec.structs.replace(section, **{field.name: _with(getattr(section, field.name), key, rest, text)})
     try:
-        value = msgspec.convert(yaml.safe_load(text), field.type, strict=False)
-    except (msgspec.ValidationError, yaml.YAMLError) as error:
+        if rest:
+            value = _with(getattr(section, field.name), key, rest, text)
+        else:
+            value = msgspec.convert(yaml.safe_load(text), field.type, strict=False)
+        return msgspec.structs.replace(section, **{field.name: value})
+    except (ValueError, yaml.YAMLError) as error:  # of the value, or of what it does not fit to
         raise Invalid(f"--set {key}: {error}") from None
-    return msgspec.structs.replace(section, **{field.name: value})
 
 
 def _is_struct(value: Any) -> bool:
