@@ -147,8 +147,9 @@ async def _recorded(arguments: argparse.Namespace, *, alone: bool) -> AsyncItera
         if files and alone:
             yield files, None
             return
-        async with compose.attach(options_of(arguments)) as system:
-            files.beside = LogSource(system.log)
+        options = options_of(arguments)
+        async with compose.attach(options) as system:
+            files.beside = LogSource(system.log, options.home)
             yield files if files else files.beside, system
 
 

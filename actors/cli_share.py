@@ -129,7 +129,7 @@ async def _export(arguments: argparse.Namespace) -> int:
             line = await share.export(file, file.root, arguments.out, terms, passphrase, file.header.log)
         else:
             async with compose.attach(options) as system:
-                aggregate = await aggregate_of(LogSource(system.log), arguments.thread)
+                aggregate = await aggregate_of(LogSource(system.log, options.home), arguments.thread)
                 identity = await system.log.identity()
                 home, out = options.home, arguments.out
                 line = await share.export(LogReader(system.log), aggregate, out, terms, passphrase, identity, home)
@@ -188,8 +188,9 @@ async def _pin(arguments: argparse.Namespace) -> int:
         else:
             from actors import compose
 
-            system = await opened.enter_async_context(compose.attach(options_of(arguments)))
-            source, reader = LogSource(system.log), LogReader(system.log)
+            options = options_of(arguments)
+            system = await opened.enter_async_context(compose.attach(options))
+            source, reader = LogSource(system.log, options.home), LogReader(system.log)
             aggregate = await aggregate_of(source, arguments.thread)
             records = await records_of(source, aggregate)
         until = find(records, arguments.until, aggregate).seq if arguments.until else None

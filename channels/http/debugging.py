@@ -29,6 +29,7 @@ from core.replay.archive import FORMAT, Header
 from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query
 from core.replay.fork import Forked
+from core.replay.money import Prices
 from core.replay.prompts import release
 from core.replay.queries import Cause, Comparison, EventPage, Side
 from core.replay.redact import Redaction
@@ -153,7 +154,7 @@ async def get_diff(
     if sides[1].thread != owned.id:
         await call.services.commands.state(call.user, sides[1].thread)
     async with _Reading(call):
-        compared = await queries.compare(LogSource(call.services.log), *sides)
+        compared = await queries.compare(LogSource(call.services.log), *sides, _prices(call))
         return await anyio.to_thread.run_sync(queries.comparison, compared)
 
 
@@ -168,7 +169,11 @@ async def get_why(call: Call, owned: OwnedThread, *, event: Annotated[Place, Pla
 async def get_tree(call: Call, owned: OwnedThread) -> list[Span]:
     """Return the runs as trees of what took time: answers, calls, retries, waits, and the runs of subagents."""
     async with _Reading(call):
-        return await queries.spans(_readable(call), thread(owned.id))
+        return await queries.spans(_readable(call), thread(owned.id), _prices(call))
+
+
+def _prices(call: Call) -> Prices:
+    return {model.name: model.pricing for model in call.config.models if model.pricing is not None}
 
 
 def _readable(call: Call) -> causes.Read:

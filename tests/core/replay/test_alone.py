@@ -104,7 +104,7 @@ def test_a_file_is_read(work: Path) -> None:
 def test_a_file_is_executed_again_pinned_and_written(work: Path) -> None:
     file, config = "story.jsonl", ("--config", "../config.yaml")
     live = ("--set", "subagents.agents={}", "--set", "models=[]", "--model", "demo")
-    commands = [
+    commands: list[Sequence[object]] = [
         ["replay", file, *config],
         ["replay", file, "--until", 9, *config],
         ["replay", file, "--break", "tool.requested args.command~sleep", *config],
