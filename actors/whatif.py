@@ -251,12 +251,23 @@ class WhatIf:
             changes, incomplete = later_changes(scans, started)
             uploads = later_uploads(await self._source.read(thread(thread_id)), point.at)
             work = partial(restored, origin, target, changes, uploads, incomplete=incomplete)
-            missing = await anyio.to_thread.run_sync(work)
+            missing = await anyio.to_thread.run_sync(_own_skills, origin, target)
+            missing += await anyio.to_thread.run_sync(work)
             provider = await sandbox_provider(home, config.current(), config.project)
             sandbox = Sandbox(provider, sandbox_limits(config.current()))
             copy = _Copy(sandbox, LocalWorkspace(home), state.user, thread_id, missing)
             copy.missing.extend([text async for text in _repeated(copy, point)])
             yield copy
+
+
+def _own_skills(origin: Folder, copy: Folder) -> list[str]:
+    """Puts the user's own skills beside the copy; a sandbox mounts them read-only. Blocks. Returns what it lacks."""
+    skills, place = (folder.root.parent.parent / "skills" for folder in (origin, copy))
+    if not skills.is_dir():
+        return ["the user's own skills: their directory is not here"]
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place.symlink_to(skills.resolve(), target_is_directory=True)
+    return []
 
 
 class _Copy(NamedTuple):
