@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -25,6 +25,8 @@ from core.events import ENVELOPE, ApprovalRequested, Event, Json, ModelCompleted
 from core.thread.approvals import digest
 
 PLACEHOLDER = re.compile(r"⟨\w+:\d+⟩|redacted-user-\d+")
+MOST_PLAIN = 200_000
+"""Limit of the texts that are remembered as plain: some 15 MB."""
 EVERYWHERE = 8
 """Length from which a text that looks like a secret is replaced wherever it stands, as of secrets in force."""
 _SECRETS = re.compile(
@@ -40,6 +42,7 @@ _SECRETS = re.compile(
 )
 """Keys by their looks that the log keeps: what is written out of the installation is searched for more."""
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_telling = lru_cache(maxsize=4096)(telling)
 Replace = Callable[[str, str], str]
 """Returns what stands for a text of a kind."""
 
@@ -54,6 +57,8 @@ class Redaction:
         """What is private and no secret: it may stand in an id."""
         self._texts: dict[str, str] = {}
         self._numbers: dict[str, dict[str, int]] = {}
+        self._plain: set[int] = set()
+        """Hashes of texts in which nothing looks like a secret: they are searched by their looks once."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -112,16 +117,31 @@ class Redaction:
         return [self._value(item, replace) for item in value] if isinstance(value, list) else value
 
     def _item(self, key: str, item: Any, replace: Replace) -> Any:
-        if isinstance(item, str) and telling(key):
+        if isinstance(item, str) and _telling(key):
             return replace("secret", item)
         return self._value(item, replace)
 
     def _text(self, text: str, replace: Replace) -> str:
-        secret = partial(replace, "secret")
-        text = self._found.replaced(self._known.replaced(text, secret), secret)
-        text = self._names.replaced(text, secret)
-        text = _SECRETS.sub(lambda match: secret(match[0]), text)
-        return _EMAIL.sub(lambda match: replace("email", match[0]), text)
+        key, secret = hash(text), partial(replace, "secret")
+        if key in self._plain:
+            return self._collected(text, secret)
+        hits = 0
+
+        def look(kind: str, value: str) -> str:
+            nonlocal hits
+            hits += 1
+            return replace(kind, value)
+
+        text = self._collected(self._known.replaced(text, partial(look, "secret")), secret)
+        text = _SECRETS.sub(lambda match: look("secret", match[0]), text)
+        text = _EMAIL.sub(lambda match: look("email", match[0]), text) if "@" in text else text
+        if not hits and len(self._plain) < MOST_PLAIN:
+            self._plain.add(key)
+        return text
+
+    def _collected(self, text: str, replace: Callable[[str], str]) -> str:
+        """Returns a text without the values that were collected."""
+        return self._names.substituted(self._found.substituted(text, replace), replace)
 
 
 def _private(event: Json, path: tuple[str, ...], kind: str, replace: Replace) -> None:
