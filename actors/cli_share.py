@@ -33,6 +33,7 @@ def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     export.add_argument("thread")
     export.add_argument("--out", type=Path, metavar="FILE", help="default: THREAD.jsonl")
     export.add_argument("--redact", action="store_true", help="replace secrets, users and addresses by placeholders")
+    export.add_argument("--drop-content", action="store_true", help="and every text: only what happened, and when")
     export.add_argument("--blobs", action="store_true", help="the bodies that are too big for the log, too")
     export.add_argument("--files", action="store_true", help="the files of the thread, too")
     export.add_argument("--passphrase", action="store_true", help=f"encrypt it; from {PASSPHRASE}, or the terminal")
@@ -121,7 +122,7 @@ async def _export(arguments: argparse.Namespace) -> int:
     from core.replay.source import LogSource, aggregate_of
 
     passphrase = secret("passphrase of the file: ") if arguments.passphrase else None
-    terms = share.Terms(arguments.redact, arguments.blobs, arguments.files)
+    terms = share.Terms(arguments.redact, arguments.drop_content, arguments.blobs, arguments.files)
     options = options_of(arguments)
     async with files_of(arguments) as files:
         if files:

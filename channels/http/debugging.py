@@ -36,7 +36,7 @@ from core.replay.redact import Redaction
 from core.replay.source import LogSource, records_of
 from core.replay.tree import Span
 from core.replay.whatif import Changes, Experiment, Point, Result
-from core.thread.kinds import KIND, SUBAGENT
+from core.thread.kinds import SUBAGENT
 from core.user.schedules import KIND as SCHEDULES
 
 log = structlog.get_logger("sika.http")
@@ -206,6 +206,7 @@ async def get_export(
     owned: OwnedThread,
     *,
     redact: Annotated[bool, "Replace secrets, users and addresses by placeholders"] = False,
+    drop_content: Annotated[bool, "And every text: only what happened, and when"] = False,
     blobs: Annotated[bool, "The bodies that are too big for the log, too"] = False,
     files: Annotated[bool, "The files of the thread, too"] = False,
 ) -> web.StreamResponse:
@@ -214,9 +215,12 @@ async def get_export(
     An API key needs the scope `threads:export`.
     """
     folder = thread_root(call.services.home, owned.state.user, owned.id) / "user-data" if files else None
-    scope = Scope(blobs=blobs, files=folder, redaction=Redaction() if redact else None)
+    redaction = Redaction(drop_content=drop_content) if redact or drop_content else None
+    scope = Scope(blobs=blobs, files=folder, redaction=redaction)
     identity = await call.services.log.identity()
-    header = Header(format=FORMAT, sika=release(), thread=owned.id, kind=KIND, log=identity, at=now(), redacted=redact)
+    header = Header(
+        format=FORMAT, sika=release(), thread=owned.id, log=identity, at=now(), redacted=redaction is not None
+    )
     name = {"Content-Disposition": f'attachment; filename="{owned.id}.jsonl"'}
     outlet = Outlet(call.request, "application/x-ndjson", name)
     async with sse.sending(outlet, "export", thread=owned.id):

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio.to_thread
 import msgspec
@@ -67,13 +67,9 @@ class Scope:
     """The folder of the thread's files, if they are wanted."""
     redaction: Redaction | None = None
 
-
-class Summary(NamedTuple):
-    """The result of an export. `chain` is the last hash of the thread."""
-
-    events: int
-    chain: str
-    bytes: int
+    def __post_init__(self) -> None:
+        if self.files is not None and self.redaction is not None and self.redaction.drops_content:
+            raise Invalid("files are content: they cannot be in an export that drops it")
 
 
 async def lines(reader: Reader, header: Header, scope: Scope) -> AsyncIterator[bytes]:
