@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
     from anyio.streams.memory import MemoryObjectSendStream
 
-    from core.replay.archive import Archive, Archives, ExchangeLine
+    from core.replay.archive import Archive
+    from core.replay.archives import Archives
     from core.replay.exporting import Reader
+    from core.replay.format import ExchangeLine
     from core.replay.pins import Difference
 
 PINNED = "tests/golden/pinned"
@@ -75,7 +77,7 @@ async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
 
     In place of a file's name, the arguments get the name under which its thread is read.
     """
-    from core.replay.archive import Archives
+    from core.replay.archives import Archives
 
     archives = Archives()
     async with AsyncExitStack() as opened:
@@ -265,8 +267,8 @@ async def _record(arguments: argparse.Namespace) -> int:
 
     from adapters.models.recorded import recording, serving
     from channels.terminal.share import recorded
-    from core.replay.archive import ExchangeLine
     from core.replay.exporting import write
+    from core.replay.format import ExchangeLine
 
     send, receive = anyio.create_memory_object_stream[ExchangeLine](0)
     async with (

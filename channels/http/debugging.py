@@ -25,10 +25,10 @@ from core.events import Aggregate, Record, thread
 from core.ids import now, uuid7
 from core.paths import thread_root
 from core.replay import causes, moment, queries
-from core.replay.archive import FORMAT, Header
 from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query
 from core.replay.fork import Forked
+from core.replay.format import FORMAT, Header
 from core.replay.money import Prices
 from core.replay.prompts import release
 from core.replay.queries import Cause, Comparison, EventPage, Side

@@ -11,8 +11,9 @@ from core.errors import Invalid, NotFound
 from core.events import Aggregate, ThreadCreated, ThreadPruned
 from core.ids import now
 from core.paths import thread_root
-from core.replay.archive import FORMAT, Archive, ExchangeLine, Header, Writer
+from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
+from core.replay.format import FORMAT, ExchangeLine, Header, Writer
 from core.replay.prompts import release
 from core.replay.redact import Redaction
 from core.thread.kinds import KIND

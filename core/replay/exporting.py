@@ -14,7 +14,7 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Blob, Record, RunStarted, SubagentStarted
-from core.replay.archive import WORKSPACE, FileLine, Header, Writer
+from core.replay.format import WORKSPACE, FileLine, Header, Writer
 from core.replay.prompts import OF_THREAD, SETUP, logs_of
 from core.replay.redact import Redaction
 from core.replay.sealed import Sealer

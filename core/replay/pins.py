@@ -15,9 +15,9 @@ import msgspec
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Json, Record, RunRequested, ThreadPruned, encode, written
 from core.ids import now, safe_id
-from core.replay import archive as archives
-from core.replay.archive import FORMAT, Archive, Header
+from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
+from core.replay.format import FORMAT, WORKSPACE, Header
 from core.replay.prompts import OF_THREAD, release
 from core.replay.redact import Redaction
 from core.thread.runs import thread_metadata
@@ -113,7 +113,7 @@ class _Kept:
         if aggregate == self._root:
             for record in self._records:
                 yield record
-        elif aggregate.kind not in (archives.WORKSPACE, OF_THREAD):
+        elif aggregate.kind not in (WORKSPACE, OF_THREAD):
             async for record in self._reader.stored(aggregate):
                 yield record
 

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from core.config.redaction import Redactor
 from core.errors import Invalid
 from core.events import ENVELOPE, Aggregate, Record, RunRequested, ThreadCreated, thread
-from core.replay.archive import FORMAT, Archive, Header, checked
+from core.replay.archive import Archive
 from core.replay.exporting import Scope, lines, write
+from core.replay.format import FORMAT, Header, checked
 from core.replay.redact import Redaction
 from core.thread.state import fold
 from tests.property.test_fold import logs, same

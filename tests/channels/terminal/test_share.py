@@ -22,8 +22,9 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
-from core.replay.archive import FORMAT, Archive, Header
+from core.replay.archive import Archive
 from core.replay.exporting import LogReader, Scope, lines, write
+from core.replay.format import FORMAT, Header
 from core.replay.importing import derived, restore
 from core.thread.state import fold
 from tests.channels.terminal.test_log import fill

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from core.events import Aggregate, Record
-from core.replay.archive import FORMAT, Header
 from core.replay.exporting import Scope, lines, write
+from core.replay.format import FORMAT, Header
 from core.replay.redact import Redaction
 from tests.golden.make_story import NAME, SECTIONS, STORY
 from tests.property.test_export import Records

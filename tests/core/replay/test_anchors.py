@@ -33,7 +33,8 @@ from channels.terminal.tui.recording import Recording
 from channels.terminal.whatif import result_lines
 from core.events import Event, Record, RunRequested, SubagentStarted, ThreadForked, ToolCompleted, ToolRequested, thread
 from core.replay import moment
-from core.replay.archive import Archive, Archives
+from core.replay.archive import Archive
+from core.replay.archives import Archives
 from core.replay.causes import why
 from core.replay.find import Query, find, picked
 from core.replay.importing import restore

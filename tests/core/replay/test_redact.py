@@ -22,9 +22,11 @@ from core.events import (
     ThreadCreated,
     ToolCompleted,
 )
-from core.replay.archive import FORMAT, Archive, Archives, Header
+from core.replay.archive import Archive
+from core.replay.archives import Archives
 from core.replay.exporting import Scope, lines, write
 from core.replay.find import is_failure
+from core.replay.format import FORMAT, Header
 from core.replay.redact import Redaction
 from core.thread.approvals import digest
 from core.thread.state import fold
