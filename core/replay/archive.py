@@ -6,6 +6,7 @@ places of events only. The events of an aggregate are then read from their place
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -16,8 +17,9 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Opaque, Record
-from core.replay import sealed
+from core.replay import sealed, shared
 from core.replay.format import LINE_BYTES, BlobLine, End, EventLine, ExchangeLine, Header, Line, checked, decoded
+from core.replay.prompts import SETUP
 from core.thread.kinds import KIND
 
 
@@ -103,6 +105,8 @@ class Archive:
             line = await anyio.to_thread.run_sync(self._at, offset)
             if isinstance(line, EventLine):
                 yield stored(line)
+        for record in await anyio.to_thread.run_sync(self._shared, aggregate):
+            yield record
 
     async def body_of(self, record: Record) -> bytes:
         """Returns the body of an event that lies outside of the log. Raises `Invalid`."""
@@ -122,13 +126,28 @@ class Archive:
     def body(self, sha256: str) -> bytes | None:
         """Returns a body that lies outside of the log; None if the file does not hold it. Raises `Invalid`."""
         if (offset := self._blobs.get(sha256)) is None:
-            return None
+            body = shared.body_of(self.path, sha256) if self.header.pin is not None else None
+            if body is not None and hashlib.sha256(body).hexdigest() != sha256:
+                raise Invalid(f"{self.path.name}: the shared body {sha256} does not match its hash")
+            return body
         line = self._at(offset)
         return bytes(line.body) if isinstance(line, BlobLine) else None
 
     def _read(self, aggregate: Aggregate) -> list[Record]:
         lines = (self._at(offset) for offset in self._places.get(aggregate, ()))
-        return [self._whole(stored(line)) for line in lines if isinstance(line, EventLine)]
+        whole = [self._whole(stored(line)) for line in lines if isinstance(line, EventLine)]
+        return whole or self._shared(aggregate)
+
+    def _shared(self, aggregate: Aggregate) -> list[Record]:
+        """Returns what pins share of what a model got. Raises `Invalid` for a body of another name."""
+        if aggregate.kind != SETUP or self.header.pin is None or aggregate in self._places:
+            return []
+        if (body := shared.body_of(self.path, aggregate.id)) is None:
+            return []
+        record = Record(0, body)
+        if record.aggregate != aggregate:
+            raise Invalid(f"{self.path.name}: the shared body {aggregate.id} is of {record.aggregate}")
+        return [record]
 
     def _whole(self, record: Record) -> Record:
         """Returns a record with its body in place of the reference to it."""

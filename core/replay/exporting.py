@@ -18,6 +18,7 @@ from core.replay.format import WORKSPACE, FileLine, Header, Writer
 from core.replay.prompts import OF_THREAD, SETUP, logs_of
 from core.replay.redact import Redaction
 from core.replay.sealed import Sealer
+from core.replay.shared import Shared
 from core.thread.kinds import KIND, SUBAGENT
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Scope:
     files: Path | None = None
     """The folder of the thread's files, if they are wanted."""
     redaction: Redaction | None = None
+    shared: Shared | None = None
+    """Takes bodies outside of the log, and what models got besides the conversation, in place of the file."""
 
     def __post_init__(self) -> None:
         if self.files is not None and self.redaction is not None and self.redaction.drops_content:
@@ -159,13 +162,19 @@ async def _lines(reader: Reader, writer: Writer, record: Record, scope: Scope) -
         if redaction is not None:
             body = redaction.event(body)
             record = _claim(record, body)
-        yield writer.blob(body)
+        if scope.shared is None:
+            yield writer.blob(body)
+        else:
+            scope.shared.add(hashlib.sha256(body).hexdigest(), body)
     elif redaction is not None:
         raw = redaction.event(record.raw)
         if record.aggregate.kind in (SETUP, OF_THREAD) and raw != record.raw:
             return  # it is named by the hash of what it says
         record = _with(record, raw)
-    yield writer.event(record)
+    if scope.shared is not None and record.aggregate.kind == SETUP:
+        scope.shared.add(record.aggregate.id, record.raw)
+    else:
+        yield writer.event(record)
 
 
 def _claim(record: Record, body: bytes) -> Record:

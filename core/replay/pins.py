@@ -1,8 +1,9 @@
 """Pinned runs: a recorded run as a file that a test replays, which fails when it would be decided otherwise.
 
 A pin is an export, redacted, of one run with what it needs: what was before is folded into one event (`thread.pruned`),
-and runs that paused for it come along. Its header says what the replay must come to. Decisions are compared: calls and
-their arguments, what policies did, ends. Times, ids, usage and the prompt are not.
+and runs that paused for it come along. Big bodies and what the models got lie once in a folder that pins share. The
+header says what the replay must come to. Decisions are compared: calls and their arguments, what policies did, ends.
+Times, ids, usage and the prompt are not.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid, NotFound
@@ -20,6 +22,7 @@ from core.replay.exporting import Reader, Scope, lines, write
 from core.replay.format import FORMAT, WORKSPACE, Header
 from core.replay.prompts import OF_THREAD, release
 from core.replay.redact import Redaction
+from core.replay.shared import Shared
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState, fold
 
@@ -138,9 +141,12 @@ async def pin(
         redacted=True,
         pin=msgspec.to_builtins(Expected(path.stem)),
     )
-    scope = Scope(redaction=Redaction(), blobs=True)
+    shared = Shared(path, most)
+    scope = Scope(redaction=Redaction(), blobs=True, shared=shared)
     content = lines(_Kept(reader, root, kept(records, until)), header, scope)
-    return await write(path, limited(content, most), None)
+    size = await write(path, limited(content, most), None)
+    await anyio.to_thread.run_sync(shared.write)
+    return size
 
 
 async def limited(content: AsyncIterator[bytes], most: int | None) -> AsyncIterator[bytes]:
@@ -160,7 +166,9 @@ async def expect(path: Path, difference: Difference | None) -> None:
         name = expected(archive).name
         terms = Expected(name, difference.at, difference.decided()) if difference else Expected(name)
         header = msgspec.structs.replace(archive.header, pin=msgspec.to_builtins(terms))
-        await write(path, lines(archive, header, Scope(blobs=True)))
+        shared = Shared(path)
+        await write(path, lines(archive, header, Scope(blobs=True, shared=shared)))
+        await anyio.to_thread.run_sync(shared.write)
     finally:
         archive.close()
 
