@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from channels.client.aio import AsyncSikaClient
     from channels.terminal.digest import Digest
     from channels.terminal.story import Story
+    from core.replay.money import Prices
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 Subparsers = argparse._SubParsersAction  # argparse gives it no public name
@@ -42,6 +43,19 @@ def options_of(arguments: argparse.Namespace) -> Options:
         actors=getattr(arguments, "actors", None),
         own_process=True,
     )
+
+
+def prices_of(arguments: argparse.Namespace) -> Prices:
+    """Returns today's prices of models; none, and says so, where the configuration is wrong: the log can be read."""
+    from core.config.load import ConfigSource
+    from core.errors import SikaError
+
+    try:
+        models = ConfigSource(arguments.config).current().models
+    except SikaError as error:
+        print(f"without prices: {error}", file=sys.stderr)
+        return {}
+    return {model.name: model.pricing for model in models if model.pricing is not None}
 
 
 def width() -> int:

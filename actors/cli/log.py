@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from actors.cli.common import FAILED, OK, Add, Subparsers, count, digest, options_of, story, width
+from actors.cli.common import FAILED, OK, Add, Subparsers, count, digest, options_of, prices_of, story, width
 from actors.cli.replay import replay_commands
 from actors.cli.share import file_of, files_of, share_commands, verify_file
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from core.replay.source import Source
 
 
-THREAD = "a thread's id, the beginning of one, @last, or subagent/ID; or an exported file"
+THREAD = "a thread's id, the beginning of one, @last, @last-failed, or subagent/ID; or an exported file"
 
 
 def log_commands(add: Add) -> None:
@@ -67,7 +67,7 @@ def _of_show(subparser: argparse.ArgumentParser) -> None:
     subparser.add_argument("--errors", action="store_true", help="only what went wrong, also commands that failed")
     subparser.add_argument("--type", action="append", default=[], metavar="TYPE", help="only this type: tool.*")
     subparser.add_argument("--grep", metavar="REGEX", help="only events with this text")
-    subparser.add_argument("--run", metavar="RUN", help="only this run: a number from 1, or the beginning of its id")
+    subparser.add_argument("--run", metavar="RUN", help="only this run: its number, its id, @last, @last-failed")
     subparser.add_argument("--until", metavar="EVENT", help="only events up to this one")
 
 
@@ -109,8 +109,9 @@ async def _source(arguments: argparse.Namespace) -> AsyncIterator[Source]:
         from actors.wiring import compose
         from core.replay.source import LogSource
 
-        async with compose.attach(options_of(arguments)) as system:
-            files.beside = LogSource(system.log)
+        options = options_of(arguments)
+        async with compose.attach(options) as system:
+            files.beside = LogSource(system.log, options.home)
             yield files if files else files.beside
 
 
@@ -130,7 +131,8 @@ async def _log_show(arguments: argparse.Namespace) -> int:
             lines = digest() if arguments.brief else story()
             await log.show(source, arguments.thread, print, extent=extent, raw=raw, story=lines, query=query)
         else:
-            await log.steps(source, arguments.thread, print, extent=extent, style=style, width=width())
+            prices = prices_of(arguments)
+            await log.steps(source, arguments.thread, print, extent=extent, style=style, width=width(), prices=prices)
     return OK
 
 
@@ -176,7 +178,6 @@ async def _log_find(arguments: argparse.Namespace) -> int:
 
     from channels.terminal import log_find
     from channels.terminal.text import style_of
-    from core.config.load import ConfigSource
     from core.replay.find import Query
 
     now = datetime.now(UTC)
@@ -192,8 +193,7 @@ async def _log_find(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
         cost=arguments.cost,
     )
-    models = ConfigSource(arguments.config).current().models
-    prices = {model.name: model.pricing for model in models if model.pricing is not None}
+    prices = prices_of(arguments)
     shape = {"style": style_of(sys.stdout), "width": width(), "limit": arguments.limit, "raw": arguments.json}
 
     def write(line: str) -> None:
@@ -285,7 +285,8 @@ async def _log_tree(arguments: argparse.Namespace) -> int:
     from channels.terminal.text import style_of
 
     async with _source(arguments) as source:
-        await log.tree(source, arguments.thread, print, raw=arguments.json, style=style_of(sys.stdout))
+        style, prices = style_of(sys.stdout), prices_of(arguments)
+        await log.tree(source, arguments.thread, print, raw=arguments.json, style=style, prices=prices)
     return OK
 
 
@@ -307,8 +308,8 @@ async def _log_diff(arguments: argparse.Namespace) -> int:
 
     async with _source(arguments) as source:
         sides, style = (arguments.thread, arguments.other), style_of(sys.stdout)
-        raw, whole = arguments.json, arguments.whole
-        different = await log.diff(source, *sides, print, raw=raw, whole=whole, style=style)
+        shape = {"raw": arguments.json, "whole": arguments.whole, "style": style, "prices": prices_of(arguments)}
+        different = await log.diff(source, *sides, print, **shape)
     return FAILED if different else OK
 
 
@@ -322,9 +323,11 @@ async def _log_verify(arguments: argparse.Namespace) -> int:
         raise Invalid("log verify: name a thread, or --all")
     if arguments.against or file_of(arguments.thread):
         return await verify_file(arguments)
-    async with compose.attach(options_of(arguments)) as system:
+    options = options_of(arguments)
+    async with compose.attach(options) as system:
         if not arguments.all:
-            verdict = await verify(system.log, (await aggregate_of(LogSource(system.log), arguments.thread)).id)
+            source = LogSource(system.log, options.home)
+            verdict = await verify(system.log, (await aggregate_of(source, arguments.thread)).id)
             print("\n".join(verdict.lines()))
             return FAILED if verdict.problems else OK
         verdicts: list[Verdict] = []

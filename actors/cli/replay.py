@@ -135,6 +135,7 @@ def _add_whatif(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument("--message", metavar="TEXT", help="a message of the person at that moment")
     parser.add_argument("--samples", type=int, default=1, metavar="N", help="how often (default: 1)")
     parser.add_argument("--allow-effects", action="store_true", help="make calls that act outside the sandbox, too")
+    parser.add_argument("--yes", action="store_true", help="do not ask, however much it may cost")
     parser.add_argument("--json", action="store_true")
 
 
@@ -148,8 +149,9 @@ async def _recorded(arguments: argparse.Namespace, *, alone: bool) -> AsyncItera
         if files and alone:
             yield files, None
             return
-        async with compose.attach(options_of(arguments)) as system:
-            files.beside = LogSource(system.log)
+        options = options_of(arguments)
+        async with compose.attach(options) as system:
+            files.beside = LogSource(system.log, options.home)
             yield files if files else files.beside, system
 
 
@@ -162,6 +164,7 @@ async def _whatif(arguments: argparse.Namespace) -> int:
     from channels.terminal.text import style_of
     from core.replay.causes import find
     from core.replay.source import aggregate_of, records_of
+    from core.replay.whatif import dear
 
     options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
     async with _recorded(arguments, alone=not arguments.allow_effects) as (source, system), models_closed():
@@ -170,13 +173,30 @@ async def _whatif(arguments: argparse.Namespace) -> int:
         log, call = (system.log, system.call) if system else (None, None)
         whatif = WhatIf(source, options, changes, log=log, allow_effects=arguments.allow_effects, call=call)
         point = await whatif.point(aggregate.id, at)
-        print(text.estimate_line(whatif.estimate(point), arguments.samples), file=sys.stderr)
+        estimate = whatif.estimate(point)
+        line = text.estimate_line(estimate, arguments.samples)
+        print(line, file=sys.stderr)
+        if dear(estimate, arguments.samples) and not (arguments.yes or await _agreed(line)):
+            return FAILED
         result = await whatif.run(point, arguments.samples)
     if arguments.json:
         print(msgspec.json.encode(result).decode())
     else:
         print("\n".join(text.result_lines(result, style_of(sys.stdout))))
     return OK
+
+
+async def _agreed(line: str) -> bool:
+    """Asks the person whether to go on. Raises `Refused` with the figure where nobody can be asked."""
+    import anyio.to_thread
+
+    from core.errors import Refused
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise Refused(f"{line}: not without --yes")
+    print("Go on? [y/N] ", end="", flush=True, file=sys.stderr)
+    answer = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    return answer.strip().lower() in ("y", "yes")
 
 
 def _changes(arguments: argparse.Namespace) -> Changes:

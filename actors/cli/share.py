@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
     from anyio.streams.memory import MemoryObjectSendStream
 
-    from core.replay.archive import Archive, Archives, ExchangeLine
+    from core.replay.archive import Archive
+    from core.replay.archives import Archives
     from core.replay.exporting import Reader
+    from core.replay.format import ExchangeLine
     from core.replay.pins import Difference
 
 PINNED = "tests/golden/pinned"
@@ -33,6 +35,7 @@ def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     export.add_argument("thread")
     export.add_argument("--out", type=Path, metavar="FILE", help="default: THREAD.jsonl")
     export.add_argument("--redact", action="store_true", help="replace secrets, users and addresses by placeholders")
+    export.add_argument("--drop-content", action="store_true", help="and every text: only what happened, and when")
     export.add_argument("--blobs", action="store_true", help="the bodies that are too big for the log, too")
     export.add_argument("--files", action="store_true", help="the files of the thread, too")
     export.add_argument("--passphrase", action="store_true", help=f"encrypt it; from {PASSPHRASE}, or the terminal")
@@ -74,7 +77,7 @@ async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
 
     In place of a file's name, the arguments get the name under which its thread is read.
     """
-    from core.replay.archive import Archives
+    from core.replay.archives import Archives
 
     archives = Archives()
     async with AsyncExitStack() as opened:
@@ -121,7 +124,7 @@ async def _export(arguments: argparse.Namespace) -> int:
     from core.replay.source import LogSource, aggregate_of
 
     passphrase = secret("passphrase of the file: ") if arguments.passphrase else None
-    terms = share.Terms(arguments.redact, arguments.blobs, arguments.files)
+    terms = share.Terms(arguments.redact, arguments.drop_content, arguments.blobs, arguments.files)
     options = options_of(arguments)
     async with files_of(arguments) as files:
         if files:
@@ -129,7 +132,7 @@ async def _export(arguments: argparse.Namespace) -> int:
             line = await share.export(file, file.root, arguments.out, terms, passphrase, file.header.log)
         else:
             async with compose.attach(options) as system:
-                aggregate = await aggregate_of(LogSource(system.log), arguments.thread)
+                aggregate = await aggregate_of(LogSource(system.log, options.home), arguments.thread)
                 identity = await system.log.identity()
                 home, out = options.home, arguments.out
                 line = await share.export(LogReader(system.log), aggregate, out, terms, passphrase, identity, home)
@@ -188,8 +191,9 @@ async def _pin(arguments: argparse.Namespace) -> int:
         else:
             from actors.wiring import compose
 
-            system = await opened.enter_async_context(compose.attach(options_of(arguments)))
-            source, reader = LogSource(system.log), LogReader(system.log)
+            options = options_of(arguments)
+            system = await opened.enter_async_context(compose.attach(options))
+            source, reader = LogSource(system.log, options.home), LogReader(system.log)
             aggregate = await aggregate_of(source, arguments.thread)
             records = await records_of(source, aggregate)
         until = find(records, arguments.until, aggregate).seq if arguments.until else None
@@ -263,8 +267,8 @@ async def _record(arguments: argparse.Namespace) -> int:
 
     from adapters.models.recorded import recording, serving
     from channels.terminal.share import recorded
-    from core.replay.archive import ExchangeLine
     from core.replay.exporting import write
+    from core.replay.format import ExchangeLine
 
     send, receive = anyio.create_memory_object_stream[ExchangeLine](0)
     async with (

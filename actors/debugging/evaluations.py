@@ -22,7 +22,8 @@ from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, SikaError, Unavailable, ungrouped
 from core.events import Aggregate, Event, ModelCompleted, ModelFailed, Record, RunRequested
 from core.ids import uuid7
-from core.replay.archive import Archive, Archives
+from core.replay.archive import Archive
+from core.replay.archives import Archives
 from core.replay.evaluation.checks import (
     COMPLETED,
     End,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.replay.archive import Archive, Archives
+from core.replay.archive import Archive
+from core.replay.archives import Archives
 from core.replay.pins import Difference, expected, mismatch
 
 if TYPE_CHECKING:

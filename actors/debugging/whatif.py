@@ -95,13 +95,14 @@ def _with(section: Any, key: str, names: Sequence[str], text: str) -> Any:
     if name not in fields:
         raise Invalid(f"--set {key}: unknown key {name!r}; there are: {', '.join(fields) or 'none'}")
     field = fields[name]
-    if rest:
-        return msgspec.structs.replace(section, **{field.name: _with(getattr(section, field.name), key, rest, text)})
     try:
-        value = msgspec.convert(yaml.safe_load(text), field.type, strict=False)
-    except (msgspec.ValidationError, yaml.YAMLError) as error:
+        if rest:
+            value = _with(getattr(section, field.name), key, rest, text)
+        else:
+            value = msgspec.convert(yaml.safe_load(text), field.type, strict=False)
+        return msgspec.structs.replace(section, **{field.name: value})
+    except (ValueError, yaml.YAMLError) as error:  # of the value, or of what it does not fit to
         raise Invalid(f"--set {key}: {error}") from None
-    return msgspec.structs.replace(section, **{field.name: value})
 
 
 def _is_struct(value: Any) -> bool:
@@ -252,12 +253,23 @@ class WhatIf:
             changes, incomplete = later_changes(scans, started)
             uploads = later_uploads(await self._source.read(thread(thread_id)), point.at)
             work = partial(restored, origin, target, changes, uploads, incomplete=incomplete)
-            missing = await anyio.to_thread.run_sync(work)
+            missing = await anyio.to_thread.run_sync(_own_skills, origin, target)
+            missing += await anyio.to_thread.run_sync(work)
             provider = await provider_for(home, config.current(), config.project)
             sandbox = Sandbox(provider, limits_of(config.current()))
             copy = _Copy(sandbox, LocalWorkspace(home), state.user, thread_id, missing)
             copy.missing.extend([text async for text in _repeated(copy, point)])
             yield copy
+
+
+def _own_skills(origin: Folder, copy: Folder) -> list[str]:
+    """Puts the user's own skills beside the copy; a sandbox mounts them read-only. Blocks. Returns what it lacks."""
+    skills, place = (folder.root.parent.parent / "skills" for folder in (origin, copy))
+    if not skills.is_dir():
+        return ["the user's own skills: their directory is not here"]
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place.symlink_to(skills.resolve(), target_is_directory=True)
+    return []
 
 
 class _Copy(NamedTuple):

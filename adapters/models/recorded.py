@@ -13,8 +13,8 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 from core.config.redaction import redactor
 from core.errors import Invalid
 from core.events import Json
-from core.replay.archive import ExchangeLine
 from core.replay.exchanges import Answer, Mismatch, Recording, conversation_of, to_line
+from core.replay.format import ExchangeLine
 
 BODY_BYTES = 32 << 20
 """Limit of a request."""

@@ -25,17 +25,18 @@ from core.events import Aggregate, Record, thread
 from core.ids import now, uuid7
 from core.paths import thread_root
 from core.replay import causes, moment, queries
-from core.replay.archive import FORMAT, Header
 from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query
 from core.replay.fork import Forked
+from core.replay.format import FORMAT, Header
+from core.replay.money import Prices
 from core.replay.prompts import release
 from core.replay.queries import Cause, Comparison, EventPage, Side
 from core.replay.redact import Redaction
 from core.replay.source import LogSource, records_of
 from core.replay.tree import Span
 from core.replay.whatif import Changes, Experiment, Point, Result
-from core.thread.kinds import KIND, SUBAGENT
+from core.thread.kinds import SUBAGENT
 from core.user.schedules import KIND as SCHEDULES
 
 log = structlog.get_logger("sika.http")
@@ -153,7 +154,7 @@ async def get_diff(
     if sides[1].thread != owned.id:
         await call.services.commands.state(call.user, sides[1].thread)
     async with _Reading(call):
-        compared = await queries.compare(LogSource(call.services.log), *sides)
+        compared = await queries.compare(LogSource(call.services.log), *sides, _prices(call))
         return await anyio.to_thread.run_sync(queries.comparison, compared)
 
 
@@ -168,7 +169,11 @@ async def get_why(call: Call, owned: OwnedThread, *, event: Annotated[Place, Pla
 async def get_tree(call: Call, owned: OwnedThread) -> list[Span]:
     """Return the runs as trees of what took time: answers, calls, retries, waits, and the runs of subagents."""
     async with _Reading(call):
-        return await queries.spans(_readable(call), thread(owned.id))
+        return await queries.spans(_readable(call), thread(owned.id), _prices(call))
+
+
+def _prices(call: Call) -> Prices:
+    return {model.name: model.pricing for model in call.config.models if model.pricing is not None}
 
 
 def _readable(call: Call) -> causes.Read:
@@ -201,6 +206,7 @@ async def get_export(
     owned: OwnedThread,
     *,
     redact: Annotated[bool, "Replace secrets, users and addresses by placeholders"] = False,
+    drop_content: Annotated[bool, "And every text: only what happened, and when"] = False,
     blobs: Annotated[bool, "The bodies that are too big for the log, too"] = False,
     files: Annotated[bool, "The files of the thread, too"] = False,
 ) -> web.StreamResponse:
@@ -209,9 +215,12 @@ async def get_export(
     An API key needs the scope `threads:export`.
     """
     folder = thread_root(call.services.home, owned.state.user, owned.id) / "user-data" if files else None
-    scope = Scope(blobs=blobs, files=folder, redaction=Redaction() if redact else None)
+    redaction = Redaction(drop_content=drop_content) if redact or drop_content else None
+    scope = Scope(blobs=blobs, files=folder, redaction=redaction)
     identity = await call.services.log.identity()
-    header = Header(format=FORMAT, sika=release(), thread=owned.id, kind=KIND, log=identity, at=now(), redacted=redact)
+    header = Header(
+        format=FORMAT, sika=release(), thread=owned.id, log=identity, at=now(), redacted=redaction is not None
+    )
     name = {"Content-Disposition": f'attachment; filename="{owned.id}.jsonl"'}
     outlet = Outlet(call.request, "application/x-ndjson", name)
     async with sse.sending(outlet, "export", thread=owned.id):

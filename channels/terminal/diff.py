@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from channels.terminal.story import seconds
-from channels.terminal.text import Style, about, clean, one_line
+from channels.terminal.text import Style, about, clean, money, one_line
 from core.replay.diff import Change, Row, Step, words
+from core.replay.money import together
 from core.replay.prompts import Difference, Missing
 
 WIDTH = 60
@@ -72,7 +73,7 @@ def _both(row: Row, style: Style) -> Iterator[str]:
         for name, step in (("left", row.left), ("right", row.right)):
             yield from [f"  {name:<6} {_step(step)}"] if step else []
         return
-    yield f"  {row.left.kind} {row.left.name}".rstrip() + f", left at {row.left.seq}, right at {row.right.seq}"
+    yield f"  {row.left.kind} {row.left.name}".rstrip() + f", left at seq:{row.left.seq}, right at seq:{row.right.seq}"
     for name, left, right in (("in", row.left.input, row.right.input), ("out", row.left.output, row.right.output)):
         if left != right:
             yield f"  {name:<4} {_marked(_text(left), _text(right), style)}"
@@ -88,8 +89,9 @@ def _cell(step: Step | None) -> str:
     """Returns a step in a column of `WIDTH` characters, with its time at the end."""
     if step is None:
         return " " * WIDTH
-    took = seconds(step.milliseconds) if step.milliseconds else ""
-    return f"{_step(step)[: WIDTH - TIME]:<{WIDTH - TIME}}{took:>{TIME}}"
+    end = f"{money(step.cost)} {seconds(step.milliseconds) if step.milliseconds else '':>{TIME}}".strip(" ")
+    end = f"{end:>{TIME}}"
+    return f"{_step(step)[: WIDTH - len(end)]:<{WIDTH - len(end)}}{end}"
 
 
 def _step(step: Step) -> str:
@@ -110,7 +112,8 @@ def _totals(rows: Sequence[Row]) -> list[str]:
 
 def _total(side: Sequence[Step]) -> str:
     took = seconds(sum(step.milliseconds for step in side))
-    return f"{len(side)} steps, {sum(step.tokens for step in side)} tokens, {took}"
+    cost = money(together(step.cost for step in side))
+    return ", ".join(filter(None, [f"{len(side)} steps", f"{sum(step.tokens for step in side)} tokens", cost, took]))
 
 
 def _marked(before: str, after: str, style: Style) -> str:

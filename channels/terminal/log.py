@@ -13,14 +13,14 @@ from channels.terminal.story import WIDTH, Numbers, Story, quote
 from channels.terminal.text import Style, about, clean, one_line, todo_line
 from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
-from core.errors import Invalid, NotFound
 from core.events import Aggregate, Record
 from core.replay import causes, moment
 from core.replay import diff as diffs
 from core.replay import source as sources
 from core.replay import tree as spans
 from core.replay.find import Query, picked
-from core.replay.queries import Side, compare, sequence_of, shown
+from core.replay.money import Prices
+from core.replay.queries import Side, compare, run_of, sequence_of, shown
 from core.replay.source import LogSource, Source, aggregate_of
 from core.thread.fold import fold
 from core.thread.state import Run, ThreadState
@@ -69,16 +69,23 @@ async def show(
 
 
 async def steps(
-    source: Source, thread_id: str, write: Write, *, extent: Extent, style: Style | None = None, width: int = WIDTH
+    source: Source,
+    thread_id: str,
+    write: Write,
+    *,
+    extent: Extent,
+    style: Style | None = None,
+    width: int = WIDTH,
+    prices: Prices | None = None,
 ) -> None:
     """Writes a line for each step, and the totals."""
     records = await records_of(source, thread_id)
-    for line in step_lines(extent.of(records), style or Style(), width, records):
+    for line in step_lines(extent.of(records), style or Style(), width, records, prices):
         write(line)
 
 
 class Extent(NamedTuple):
-    """A part of a thread: one run (a number from 1, or the beginning of its id), after and until an event."""
+    """A part of a thread: one run (`run_of`), after and until an event."""
 
     run: str | None = None
     after: str | None = None
@@ -96,19 +103,6 @@ class Extent(NamedTuple):
             and (until is None or record.seq <= until)
             and run in (None, record.run)
         ]
-
-
-def run_of(records: Sequence[Record], name: str) -> str:
-    """Returns the id of a run by its number (from 1) or the beginning of its id. Raises `NotFound` and `Invalid`."""
-    runs = list(dict.fromkeys(record.run for record in records if record.run))
-    if name.isdecimal() and 1 <= int(name) <= len(runs):
-        return runs[int(name) - 1]
-    hits = [run for run in runs if run.startswith(name)]
-    if len(hits) > 1:
-        raise Invalid(f"run {name}: {len(hits)} ids begin so: {', '.join(hits[:5])}")
-    if not hits:
-        raise NotFound(f"there is no run {name}; the thread has {len(runs)}")
-    return hits[0]
 
 
 async def event(
@@ -223,9 +217,17 @@ async def why(
         write(f"  → {story.line(link.record)}")
 
 
-async def tree(source: Source, thread_id: str, write: Write, *, raw: bool = False, style: Style | None = None) -> None:
+async def tree(
+    source: Source,
+    thread_id: str,
+    write: Write,
+    *,
+    raw: bool = False,
+    style: Style | None = None,
+    prices: Prices | None = None,
+) -> None:
     """Writes the runs as trees of what took time."""
-    runs = await spans.tree(source.read, await aggregate_of(source, thread_id))
+    runs = await spans.tree(source.read, await aggregate_of(source, thread_id), prices)
     if raw:
         write(_json(runs))
         return
@@ -235,13 +237,21 @@ async def tree(source: Source, thread_id: str, write: Write, *, raw: bool = Fals
 
 
 async def diff(
-    source: Source, left: str, right: str, write: Write, *, raw: bool = False, whole: bool = False, style: Style
+    source: Source,
+    left: str,
+    right: str,
+    write: Write,
+    *,
+    raw: bool = False,
+    whole: bool = False,
+    style: Style,
+    prices: Prices | None = None,
 ) -> bool:
     """Writes how two threads, runs (`THREAD#2`) or moments of a thread (`THREAD@17`) differ; returns whether they do.
 
     Two moments are compared as states, everything else step by step. Raises `Invalid` and `NotFound`.
     """
-    compared = await compare(source, Side.of(left), Side.of(right))
+    compared = await compare(source, Side.of(left), Side.of(right), prices)
     if compared.rows is None:
         changes = compared.changes
         lines = [_json([change._asdict() for change in changes])] if raw else diff_text.state_lines(changes, style)

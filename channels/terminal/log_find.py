@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from channels.terminal.story import Story
 from channels.terminal.text import Style, one_line
-from core.config.settings import Pricing
 from core.replay.find import Query, find
+from core.replay.money import Prices
 from core.replay.source import Source
 
 ID = 13
@@ -19,7 +19,7 @@ async def show(
     query: Query,
     write: Callable[[str], None],
     *,
-    prices: Mapping[str, Pricing],
+    prices: Prices,
     style: Style,
     width: int,
     limit: int,

@@ -11,8 +11,9 @@ from core.errors import Invalid, NotFound
 from core.events import Aggregate, ThreadCreated, ThreadPruned
 from core.ids import now
 from core.paths import thread_root
-from core.replay.archive import FORMAT, Archive, ExchangeLine, Header, Writer
+from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
+from core.replay.format import FORMAT, ExchangeLine, Header, Writer
 from core.replay.prompts import release
 from core.replay.redact import Redaction
 from core.thread.kinds import KIND
@@ -28,6 +29,7 @@ class Terms(NamedTuple):
     """What an export holds besides the events, and how."""
 
     redact: bool = False
+    drop_content: bool = False
     blobs: bool = False
     files: bool = False
 
@@ -49,10 +51,10 @@ async def export(
     if terms.files and home is None:
         raise Invalid("--files: the files of a thread are with its server; this is an exported file")
     folder = await _folder(reader, root, home) if terms.files and home else None
-    redaction = Redaction() if terms.redact else None
+    redaction = Redaction(drop_content=terms.drop_content) if terms.redact or terms.drop_content else None
     scope = Scope(blobs=terms.blobs, files=folder, redaction=redaction)
     header = Header(
-        format=FORMAT, sika=release(), thread=root.id, kind=root.kind, log=log, at=now(), redacted=terms.redact
+        format=FORMAT, sika=release(), thread=root.id, kind=root.kind, log=log, at=now(), redacted=redaction is not None
     )
     size = await write(path, lines(reader, header, scope), passphrase)
     counts = ", ".join(f"{count} {kind}" for kind, count in redaction.counts.items()) if redaction else ""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from channels.terminal.story import UNCUT, Numbers, cut_for, is_error, quote, seconds, tell
-from channels.terminal.text import Style, clean, one_line
+from channels.terminal.text import Style, clean, money, one_line
 from core.events import (
     ApprovalRequested,
     Event,
@@ -30,7 +30,7 @@ from core.events import (
     ToolRequested,
 )
 from core.lifecycle import ENDS
-from core.thread.tokens import tokens_of
+from core.replay.money import Cost, Meter, Prices, Used, together
 
 IDLE_SECONDS = 1.0
 """Length of a gap between two events from which on it has a line."""
@@ -47,6 +47,7 @@ class Totals(msgspec.Struct):
     answers: int = 0
     calls: int = 0
     tokens: int = 0
+    cost: Cost = {}
     retries: int = 0
     failures: int = 0
     attempts: int = 0
@@ -55,17 +56,19 @@ class Totals(msgspec.Struct):
     begin: str = ""
     end: str = ""
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record, used: Used | None) -> None:
+        """Takes in an event, with the usage of its model call."""
         self.events += 1
+        if used:
+            self.tokens, self.cost = self.tokens + used.tokens.total, together((self.cost, used.cost))
         self.begin, self.end = self.begin or record.at, record.at
         match record.event:
             case RunRequested():
                 self.runs += 1
             case RunStarted(attempt=attempt) if attempt > 1:
                 self.attempts += 1
-            case ModelCompleted(message=message):
+            case ModelCompleted():
                 self.answers += 1
-                self.tokens += tokens_of(message).total
             case ModelFailed():
                 self.retries += 1
             case ToolCompleted() as outcome:
@@ -82,10 +85,11 @@ class Totals(msgspec.Struct):
             (self.failures, "failure"),
             (self.attempts, "takeover"),
         )
-        facts = [span(took), f"{_thousands(self.tokens)} tokens", f"{self.answers} answers", f"{self.calls} calls"]
+        facts = [span(took), f"{_thousands(self.tokens)} tokens", money(self.cost)]
+        facts += [f"{self.answers} answers", f"{self.calls} calls"]
         facts += [f"{number} {word}{'' if number == 1 else 's'}" for number, word in counted if number]
         facts += [f"waited {span(self.waited)}"] if self.waited >= IDLE_SECONDS else []
-        return " · ".join(facts)
+        return " · ".join(filter(None, facts))
 
 
 class Row(NamedTuple):
@@ -103,15 +107,24 @@ class Row(NamedTuple):
     """Further lines, in full."""
 
 
-def lines(records: Sequence[Record], style: Style, width: int, every: Sequence[Record] | None = None) -> Iterator[str]:
+def lines(
+    records: Sequence[Record],
+    style: Style,
+    width: int,
+    every: Sequence[Record] | None = None,
+    prices: Prices | None = None,
+) -> Iterator[str]:
     """Yields the lines of events, and the totals. `every`: all events of the log, for the numbers."""
     cut_for(width)
     numbers = Numbers(every or records)
     of_runs: dict[str | None, Totals] = {}
     whole = Totals()
+    meter = Meter(prices)
     for record in records:
-        whole.add(record)
-        of_runs.setdefault(record.run, Totals()).add(record)
+        meter.learn(record)
+        used = meter.used(record)
+        whole.add(record, used)
+        of_runs.setdefault(record.run, Totals()).add(record, used)
     whole.waited = sum(_waits(records))
     begins: dict[str | None, str] = {}
     models: dict[str | None, str] = {r.run: r.event.model or "" for r in records if isinstance(r.event, RunStarted)}

@@ -100,3 +100,8 @@ def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> Style:
     """Returns colours for a terminal, unless `NO_COLOR` is set."""
     names = os.environ if environ is None else environ
     return Style(stream.isatty() and not names.get("NO_COLOR") and names.get("TERM") != "dumb")
+
+
+def money(cost: Mapping[str, float]) -> str:
+    """Returns sums of money by currency as text: `0.0123 USD`; empty for none."""
+    return " + ".join(f"{amount:.4g} {currency}" for currency, amount in cost.items())

@@ -132,10 +132,11 @@ class Redactor:
     def replaced(self, text: str, by: Callable[[str], str]) -> str:
         """A text in which `by` says what stands for each secret in force, and for what looks like one."""
         return _PAIR.sub(
-            lambda match: _value(match, by), _TOKEN.sub(lambda match: _key(match, by), self._known(text, by))
+            lambda match: _value(match, by), _TOKEN.sub(lambda match: _key(match, by), self.substituted(text, by))
         )
 
-    def _known(self, text: str, by: Callable[[str], str]) -> str:
+    def substituted(self, text: str, by: Callable[[str], str]) -> str:
+        """A text in which `by` says what stands for each secret in force."""
         raw = text.encode("utf-8", "surrogatepass")
         parts, at = [], 0
         for _, start, end in self._search.find_matches_as_indexes(raw) if self._search else ():

@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from core.events import Json, Message, ModelCompleted, Record, RunRequested, RunStarted, ToolCompleted, ToolRequested
+from core.replay.money import FREE, Cost, Meter, Prices
 from core.thread.previews import text_of
-from core.thread.tokens import tokens_of
 
 Kind = Literal["request", "answer", "call"]
 MOST_WORDS = 20_000
@@ -40,6 +40,7 @@ class Step(NamedTuple):
     output: Any
     tokens: int = 0
     milliseconds: int = 0
+    cost: Cost = FREE
 
     def key(self) -> str:
         return msgspec.json.encode((self.kind, self.name, self.input), order="deterministic").decode()
@@ -87,13 +88,15 @@ class Change(NamedTuple):
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def steps(records: Sequence[Record], run: str | None = None) -> list[Step]:
+def steps(records: Sequence[Record], run: str | None = None, prices: Prices | None = None) -> list[Step]:
     """Returns the steps of a log, or of one run of it. Calls of one answer are in the order in which they were made."""
     prompts: dict[str, str | None] = {}
     calls: dict[tuple[str, str], int] = {}
     result: list[Step] = []
+    meter = Meter(prices)
     for record in records:
         of_run = record.run or ""
+        meter.learn(record)
         if run not in (None, record.run):
             continue
         match record.event:
@@ -106,8 +109,8 @@ def steps(records: Sequence[Record], run: str | None = None) -> list[Step]:
             case ModelCompleted() as answer:
                 went_in = {"conversation": answer.request, "prompt": prompts.get(of_run)}
                 message, took = answer.message, answer.duration_ms
-                used = tokens_of(message).total
-                result.append(Step("answer", "", record.seq, went_in, _said(message), used, took))
+                tokens, cost = (used.tokens.total, used.cost) if (used := meter.used(record)) else (0, {})
+                result.append(Step("answer", "", record.seq, went_in, _said(message), tokens, took, cost))
                 for call in message.get("tool_calls") or ():
                     calls[of_run, str(call.get("id"))] = len(result)
                     result.append(Step("call", str(call.get("name")), record.seq, call.get("args") or {}, None))

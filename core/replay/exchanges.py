@@ -16,7 +16,8 @@ import msgspec
 
 from core.errors import Invalid
 from core.events import Aggregate, Json, Message, ModelCompleted, Record
-from core.replay.archive import Archive, ExchangeLine
+from core.replay.archive import Archive
+from core.replay.format import ExchangeLine
 from core.thread.fold import fold
 from core.thread.kinds import KIND, SUBAGENT
 from core.thread.previews import text_of

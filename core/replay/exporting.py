@@ -7,17 +7,18 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Blob, Record, RunStarted, SubagentStarted
-from core.replay.archive import WORKSPACE, FileLine, Header, Writer
+from core.replay.format import WORKSPACE, FileLine, Header, Writer
 from core.replay.prompts import OF_THREAD, SETUP, logs_of
 from core.replay.redact import Redaction
 from core.replay.sealed import Sealer
+from core.replay.shared import Shared
 from core.thread.kinds import KIND, SUBAGENT
 
 if TYPE_CHECKING:
@@ -66,14 +67,12 @@ class Scope:
     files: Path | None = None
     """The folder of the thread's files, if they are wanted."""
     redaction: Redaction | None = None
+    shared: Shared | None = None
+    """Takes bodies outside of the log, and what models got besides the conversation, in place of the file."""
 
-
-class Summary(NamedTuple):
-    """The result of an export. `chain` is the last hash of the thread."""
-
-    events: int
-    chain: str
-    bytes: int
+    def __post_init__(self) -> None:
+        if self.files is not None and self.redaction is not None and self.redaction.drops_content:
+            raise Invalid("files are content: they cannot be in an export that drops it")
 
 
 async def lines(reader: Reader, header: Header, scope: Scope) -> AsyncIterator[bytes]:
@@ -163,13 +162,19 @@ async def _lines(reader: Reader, writer: Writer, record: Record, scope: Scope) -
         if redaction is not None:
             body = redaction.event(body)
             record = _claim(record, body)
-        yield writer.blob(body)
+        if scope.shared is None:
+            yield writer.blob(body)
+        else:
+            scope.shared.add(hashlib.sha256(body).hexdigest(), body)
     elif redaction is not None:
         raw = redaction.event(record.raw)
         if record.aggregate.kind in (SETUP, OF_THREAD) and raw != record.raw:
             return  # it is named by the hash of what it says
         record = _with(record, raw)
-    yield writer.event(record)
+    if scope.shared is not None and record.aggregate.kind == SETUP:
+        scope.shared.add(record.aggregate.id, record.raw)
+    else:
+        yield writer.event(record)
 
 
 def _claim(record: Record, body: bytes) -> Record:

@@ -7,30 +7,25 @@ threads: its memory does not grow with the log.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from core.config.settings import Pricing
 from core.errors import Invalid
 from core.events import (
     ApprovalRequested,
     Event,
-    ModelCompleted,
     ModelFailed,
     Opaque,
     Record,
     RunFailed,
-    RunStarted,
     ThreadCreated,
     ThreadPruned,
     ToolCompleted,
     ToolRequested,
 )
-from core.lifecycle import ENDS
+from core.replay.money import Meter, Prices
 from core.replay.source import Source
-from core.thread.tokens import tokens_of
-from core.thread.usage import ANSWERED_BY, cost
 
 
 class Query(NamedTuple):
@@ -66,25 +61,21 @@ class Query(NamedTuple):
 
 
 class Search:
-    """Tests events of a log, or of several, in their order. `prices`: by configured name of a model."""
+    """Tests events of a log, or of several, in their order."""
 
-    def __init__(self, query: Query, prices: Mapping[str, Pricing] | None = None) -> None:
+    def __init__(self, query: Query, prices: Prices | None = None) -> None:
         self._query = query
-        self._prices = prices or {}
-        self._models: dict[str, str] = {}
-        """Models of open runs."""
+        self._meter = Meter(prices)
         self._users: dict[tuple[str, str], str] = {}
 
     def matches(self, record: Record) -> bool:
         """Tells whether an event meets all conditions. To be called for every event, in order."""
         query = self._query
-        if query.model or query.cost:
-            self._learn_model(record)
         if query.user and record.type in ("thread.created", "thread.pruned"):
             self._learn_user(record)
         hit = self._of_envelope(record) and self._of_text(record) and self._of_body(record)
-        if type_ends(record) and (query.model or query.cost):
-            self._models.pop(record.run or "", None)
+        if query.model or query.cost:
+            self._meter.learn(record)
         return hit
 
     def _of_envelope(self, record: Record) -> bool:
@@ -109,35 +100,21 @@ class Search:
         return (
             (not query.tool or _tool_of(event) == query.tool)
             and (not query.errors or is_failure(event))
-            and (not query.model or self._model_of(record) == query.model)
+            and (not query.model or self._meter.model_of(record) == query.model)
             and (not query.seconds or getattr(event, "duration_ms", 0) >= query.seconds * 1000)
-            and (not query.cost or self._cost_of(record) >= query.cost)
+            and (not query.cost or self._costs(record) >= query.cost)
         )
-
-    def _learn_model(self, record: Record) -> None:
-        if record.type == "run.started" and isinstance(started := record.event, RunStarted) and started.model:
-            self._models[record.run or ""] = started.model
 
     def _learn_user(self, record: Record) -> None:
         if isinstance(created := record.event, ThreadCreated | ThreadPruned):
             self._users[record.aggregate] = created.user
 
-    def _model_of(self, record: Record) -> str:
-        event = record.event
-        if isinstance(event, ModelFailed) and event.model:
-            return event.model
-        metadata = event.message.get("response_metadata") if isinstance(event, ModelCompleted) else None
-        other = metadata.get(ANSWERED_BY) if isinstance(metadata, dict) else None
-        return str(other or self._models.get(record.run or "", ""))
-
-    def _cost_of(self, record: Record) -> float:
-        pricing = self._prices.get(self._model_of(record))
-        if pricing is None or not isinstance(record.event, ModelCompleted):
-            return 0.0
-        return cost(tokens_of(record.event.message), pricing)
+    def _costs(self, record: Record) -> float:
+        used = self._meter.used(record)
+        return max(used.cost.values(), default=0.0) if used else 0.0
 
 
-async def find(source: Source, query: Query, prices: Mapping[str, Pricing] | None = None) -> AsyncIterator[Record]:
+async def find(source: Source, query: Query, prices: Prices | None = None) -> AsyncIterator[Record]:
     """Yields the events of all logs that meet a query, one at a time."""
     search = Search(query, prices)
     async for record in source.events():
@@ -161,14 +138,6 @@ def is_failure(event: Event | Opaque) -> bool:
         case Opaque():
             return event.problem is not None
     return getattr(event, "status", "") in ("failed", "timed_out")
-
-
-def type_ends(record: Record) -> bool:
-    """Tells whether an event ends its run."""
-    return record.type in _ENDS
-
-
-_ENDS = frozenset(str(end.__struct_config__.tag) for end in ENDS)
 
 
 def _tool_of(event: Event | Opaque) -> str:

@@ -1,8 +1,9 @@
 """Pinned runs: a recorded run as a file that a test replays, which fails when it would be decided otherwise.
 
 A pin is an export, redacted, of one run with what it needs: what was before is folded into one event (`thread.pruned`),
-and runs that paused for it come along. Its header says what the replay must come to. Decisions are compared: calls and
-their arguments, what policies did, ends. Times, ids, usage and the prompt are not.
+and runs that paused for it come along. Big bodies and what the models got lie once in a folder that pins share. The
+header says what the replay must come to. Decisions are compared: calls and their arguments, what policies did, ends.
+Times, ids, usage and the prompt are not.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Json, Record, RunRequested, ThreadPruned, encode, written
 from core.ids import now, safe_id
-from core.replay import archive as archives
-from core.replay.archive import FORMAT, Archive, Header
+from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
+from core.replay.format import FORMAT, WORKSPACE, Header
 from core.replay.prompts import OF_THREAD, release
 from core.replay.redact import Redaction
+from core.replay.shared import Shared
 from core.thread.fold import fold
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState
@@ -114,7 +117,7 @@ class _Kept:
         if aggregate == self._root:
             for record in self._records:
                 yield record
-        elif aggregate.kind not in (archives.WORKSPACE, OF_THREAD):
+        elif aggregate.kind not in (WORKSPACE, OF_THREAD):
             async for record in self._reader.stored(aggregate):
                 yield record
 
@@ -139,9 +142,12 @@ async def pin(
         redacted=True,
         pin=msgspec.to_builtins(Expected(path.stem)),
     )
-    scope = Scope(redaction=Redaction(), blobs=True)
+    shared = Shared(path, most)
+    scope = Scope(redaction=Redaction(), blobs=True, shared=shared)
     content = lines(_Kept(reader, root, kept(records, until)), header, scope)
-    return await write(path, limited(content, most), None)
+    size = await write(path, limited(content, most), None)
+    await anyio.to_thread.run_sync(shared.write)
+    return size
 
 
 async def limited(content: AsyncIterator[bytes], most: int | None) -> AsyncIterator[bytes]:
@@ -161,7 +167,9 @@ async def expect(path: Path, difference: Difference | None) -> None:
         name = expected(archive).name
         terms = Expected(name, difference.at, difference.decided()) if difference else Expected(name)
         header = msgspec.structs.replace(archive.header, pin=msgspec.to_builtins(terms))
-        await write(path, lines(archive, header, Scope(blobs=True)))
+        shared = Shared(path)
+        await write(path, lines(archive, header, Scope(blobs=True, shared=shared)))
+        await anyio.to_thread.run_sync(shared.write)
     finally:
         archive.close()
 

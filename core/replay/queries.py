@@ -14,11 +14,12 @@ import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Json, Record, RunRequested, RunStarted
+from core.events import Aggregate, Json, Record, RunFailed, RunStarted
 from core.replay import causes, moment, prompts
 from core.replay import diff as diffs
 from core.replay.find import Query, Search
-from core.replay.source import Source, aggregate_of, records_of
+from core.replay.money import Cost, Prices
+from core.replay.source import LAST, LAST_FAILED, MOST_NAMED, Source, aggregate_of, records_of
 from core.replay.tree import Span, tree
 from core.thread.state import ThreadState
 from core.thread.values import next_nodes
@@ -82,6 +83,8 @@ class ComparedStep(msgspec.Struct, frozen=True):
     output: Any
     tokens: int
     milliseconds: int
+    cost: Cost
+    """By currency, at the prices of today."""
 
 
 class ComparedSteps(msgspec.Struct, frozen=True):
@@ -123,19 +126,19 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Side(NamedTuple):
-    """One side of a comparison: a thread, one of its runs (from 1), or up to an event."""
+    """One side of a comparison: a thread, one of its runs (`run_of`), or up to an event."""
 
     thread: str
-    run: int | None = None
+    run: int | str | None = None
     at: str | None = None
 
     @classmethod
     def of(cls, name: str) -> Side:
         """Reads `THREAD`, `THREAD#2` or `THREAD@17`. Raises `Invalid`."""
-        match = re.fullmatch(r"(@?[^#@]+)(?:#(\d{1,9})|@([\w:-]{1,64}))?", name)
+        match = re.fullmatch(r"(@?[^#@]+)(?:#(@?[\w-]{1,64})|@([\w:-]{1,64}))?", name)
         if match is None:
-            raise Invalid(f"{name[:200]}: THREAD, THREAD#RUN (from 1) or THREAD@EVENT is expected")
-        return cls(match[1], int(match[2]) if match[2] else None, match[3])
+            raise Invalid(f"{name[:200]}: THREAD, THREAD#RUN or THREAD@EVENT is expected")
+        return cls(match[1], match[2], match[3])
 
     def start(self, records: Sequence[Record]) -> RunStarted | None:
         """Returns the last start of the run, or of the last run."""
@@ -143,19 +146,33 @@ class Side(NamedTuple):
         starts = [r.event for r in records if isinstance(r.event, RunStarted) and run in (None, r.run)]
         return starts[-1] if starts else None
 
-    def steps(self, records: Sequence[Record]) -> list[diffs.Step]:
+    def steps(self, records: Sequence[Record], prices: Prices | None = None) -> list[diffs.Step]:
         """Returns the steps to compare. Raises `NotFound`."""
         last = sequence_of(records, self.at)
         upto = [record for record in records if last is None or record.seq <= last]
-        return diffs.steps(upto, self._run_of(records))
+        return diffs.steps(upto, self._run_of(records), prices)
 
     def _run_of(self, records: Sequence[Record]) -> str | None:
-        if self.run is None:
-            return None
-        runs = list(dict.fromkeys(record.run for record in records if isinstance(record.event, RunRequested)))
-        if not 1 <= self.run <= len(runs):
-            raise NotFound(f"thread {self.thread}: there is no run {self.run}; it has {len(runs)}")
-        return runs[self.run - 1]
+        return None if self.run is None else run_of(records, str(self.run))
+
+
+def run_of(records: Sequence[Record], name: str) -> str:
+    """Returns the id of a run by its number (from 1), the beginning of its id, `@last` or `@last-failed`.
+
+    Raises `NotFound` and `Invalid`.
+    """
+    runs = list(dict.fromkeys(record.run for record in records if record.run))
+    if name.isdecimal() and 1 <= int(name) <= len(runs):
+        return runs[int(name) - 1]
+    if name == LAST_FAILED:
+        hits = [record.run for record in records if record.run and isinstance(record.event, RunFailed)][-1:]
+    else:
+        hits = runs[-1:] if name == LAST else [run for run in runs if run.startswith(name)]
+    if len(hits) > 1:
+        raise Invalid(f"run {name}: {len(hits)} ids begin so: {', '.join(hits[:MOST_NAMED])}")
+    if not hits:
+        raise NotFound(f"there is no run {name}; the thread has {len(runs)}")
+    return hits[0]
 
 
 class Compared(NamedTuple):
@@ -227,12 +244,12 @@ async def why(read: causes.Read, aggregate: Aggregate, place: str) -> list[Cause
     ]
 
 
-async def spans(read: causes.Read, aggregate: Aggregate) -> list[Span]:
+async def spans(read: causes.Read, aggregate: Aggregate, prices: Prices | None = None) -> list[Span]:
     """Returns the runs as trees of what took time, with those of subagents."""
-    return await tree(read, aggregate)
+    return await tree(read, aggregate, prices)
 
 
-async def compare(source: Source, left: Side, right: Side) -> Compared:
+async def compare(source: Source, left: Side, right: Side, prices: Prices | None = None) -> Compared:
     """Compares two moments of one thread as states, everything else step by step. Raises `NotFound` and `Invalid`."""
     of_sides = [await records_of(source, await aggregate_of(source, side.thread)) for side in (left, right)]
     if left.thread == right.thread and left.run is None and right.run is None:
@@ -240,7 +257,7 @@ async def compare(source: Source, left: Side, right: Side) -> Compared:
         changes = await anyio.to_thread.run_sync(lambda: list(diffs.changes(*(state() for state in states))))
         return Compared(None, changes)
     rows = await anyio.to_thread.run_sync(
-        lambda: diffs.aligned(left.steps(of_sides[0]), right.steps(of_sides[1])),
+        lambda: diffs.aligned(left.steps(of_sides[0], prices), right.steps(of_sides[1], prices)),
     )
     begins = (left.start(of_sides[0]), right.start(of_sides[1]))
     return Compared(rows, (), await prompts.differences(source.read, *begins))

@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from core.config.redaction import HIDDEN, Redactor, redactor, telling
 from core.errors import Invalid
-from core.events import ENVELOPE, ApprovalRequested, Event, Json, ModelCompleted, Private, Record, catalogue
+from core.events import ENVELOPE, ApprovalRequested, Event, Json, ModelCompleted, Opaque, Private, Record, catalogue
+from core.replay.shape import Shape
 from core.thread.approvals import digest
 
 PLACEHOLDER = re.compile(r"⟨\w+:\d+⟩|redacted-user-\d+")
+MOST_PLAIN = 200_000
+"""Limit of the texts that are remembered as plain: some 15 MB."""
 EVERYWHERE = 8
 """Length from which a text that looks like a secret is replaced wherever it stands, as of secrets in force."""
 _SECRETS = re.compile(
@@ -40,25 +43,37 @@ _SECRETS = re.compile(
 )
 """Keys by their looks that the log keeps: what is written out of the installation is searched for more."""
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_telling = lru_cache(maxsize=4096)(telling)
 Replace = Callable[[str, str], str]
 """Returns what stands for a text of a kind."""
 
 
 class Redaction:
-    """The placeholders of one export. Scan all events first, then redact them in the same order."""
+    """The placeholders of one export. Scan all events first, then redact them in the same order.
 
-    def __init__(self, known: Redactor = redactor) -> None:
+    `drop_content`: of what was said only the shape is kept (`core.replay.shape`).
+    """
+
+    def __init__(self, known: Redactor = redactor, *, drop_content: bool = False) -> None:
         self._known = known
+        self._shape = Shape() if drop_content else None
         self._found = Redactor()
         self._names = Redactor()
         """What is private and no secret: it may stand in an id."""
         self._texts: dict[str, str] = {}
         self._numbers: dict[str, dict[str, int]] = {}
+        self._plain: set[int] = set()
+        """Hashes of texts in which nothing looks like a secret: they are searched by their looks once."""
 
     @property
     def counts(self) -> dict[str, int]:
         """Returns the number of distinct values by kind."""
-        return {kind: len(values) for kind, values in sorted(self._numbers.items())}
+        counts = {kind: len(values) for kind, values in sorted(self._numbers.items())}
+        return counts | ({"text": self._shape.count} if self._shape else {})
+
+    @property
+    def drops_content(self) -> bool:
+        return self._shape is not None
 
     def scan(self, raw: bytes) -> None:
         """Collects what an event holds that is private, or looks like a secret."""
@@ -70,6 +85,8 @@ class Redaction:
         if self._known.data(clean) is not clean or self._found.data(clean) is not clean:
             head = Record(0, clean).head
             raise Invalid(f"event {head.id} ({head.type}): its ids hold a secret, which cannot be replaced there")
+        if self._shape and isinstance(event := Record(0, clean).event, Opaque) and event.problem:
+            raise Invalid(f"event {Record(0, clean).id}: cannot be shown without its content: {event.problem}")
         return clean
 
     def text(self, text: str) -> str:
@@ -93,6 +110,7 @@ class Redaction:
 
     def _replaced(self, raw: bytes, replace: Replace) -> Json:
         event: Json = msgspec.json.decode(raw)
+        event = self._shape.of(event) if self._shape else event
         kind = str(event["type"])
         private = private_fields(kind)
         clean = {key: value if key in ENVELOPE else self._value(value, replace) for key, value in event.items()}
@@ -112,16 +130,31 @@ class Redaction:
         return [self._value(item, replace) for item in value] if isinstance(value, list) else value
 
     def _item(self, key: str, item: Any, replace: Replace) -> Any:
-        if isinstance(item, str) and telling(key):
+        if isinstance(item, str) and _telling(key):
             return replace("secret", item)
         return self._value(item, replace)
 
     def _text(self, text: str, replace: Replace) -> str:
-        secret = partial(replace, "secret")
-        text = self._found.replaced(self._known.replaced(text, secret), secret)
-        text = self._names.replaced(text, secret)
-        text = _SECRETS.sub(lambda match: secret(match[0]), text)
-        return _EMAIL.sub(lambda match: replace("email", match[0]), text)
+        key, secret = hash(text), partial(replace, "secret")
+        if key in self._plain:
+            return self._collected(text, secret)
+        hits = 0
+
+        def look(kind: str, value: str) -> str:
+            nonlocal hits
+            hits += 1
+            return replace(kind, value)
+
+        text = self._collected(self._known.replaced(text, partial(look, "secret")), secret)
+        text = _SECRETS.sub(lambda match: look("secret", match[0]), text)
+        text = _EMAIL.sub(lambda match: look("email", match[0]), text) if "@" in text else text
+        if not hits and len(self._plain) < MOST_PLAIN:
+            self._plain.add(key)
+        return text
+
+    def _collected(self, text: str, replace: Callable[[str], str]) -> str:
+        """Returns a text without the values that were collected."""
+        return self._names.substituted(self._found.substituted(text, replace), replace)
 
 
 def _private(event: Json, path: tuple[str, ...], kind: str, replace: Replace) -> None:

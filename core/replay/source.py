@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import anyio.to_thread
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Record, thread
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 LAST = "@last"
 """Names the thread with the newest event."""
+LAST_FAILED = "@last-failed"
+"""Names the last changed one of the threads with a run that failed."""
 WHOLE_ID = 36
 """Length of a UUID: an id of that length is no prefix of another one."""
 MOST_NAMED = 5
@@ -42,10 +47,11 @@ class Source(Protocol):
 
 
 class LogSource:
-    """The log of a server."""
+    """The log of a server. `home`: its data directory, with the read models that find threads."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, home: Path | None = None) -> None:
         self._log = log
+        self.home = home
 
     async def read(self, aggregate: Aggregate) -> Sequence[Record]:
         return [record async for record in self._log.read(aggregate)]
@@ -73,7 +79,8 @@ class LogSource:
 
 
 async def aggregate_of(source: Source, name: str) -> Aggregate:
-    """Returns the log that a name stands for: a thread's id or the only one that begins so, `subagent/<id>`, `@last`.
+    """Returns the log that a name stands for: a thread's id or the only one that begins so, `subagent/<id>`, `@last`,
+    `@last-failed`.
 
     Raises `Invalid` for what is no name and for an ambiguous prefix, and `NotFound`.
     """
@@ -84,6 +91,8 @@ async def aggregate_of(source: Source, name: str) -> Aggregate:
         if newest := await source.last():
             return newest
         raise NotFound(f"{name}: there is no thread")
+    if name == LAST_FAILED:
+        return await _last_failed(source)
     if len(safe_id(name, "thread")) >= WHOLE_ID:
         return thread(name)
     hits = sorted([one.id async for one in source.threads() if one.id.startswith(name)])
@@ -93,6 +102,18 @@ async def aggregate_of(source: Source, name: str) -> Aggregate:
         raise NotFound(f"thread {name}: nothing in the log")
     more = f" and {len(hits) - MOST_NAMED} more" if len(hits) > MOST_NAMED else ""
     raise Invalid(f"thread {name}: {len(hits)} ids begin so: {', '.join(hits[:MOST_NAMED])}{more}")
+
+
+async def _last_failed(source: Source) -> Aggregate:
+    from core.replay.listing import Filter, listed, listed_in_views
+
+    failed, listing = Filter(errors=True), None
+    if isinstance(source, LogSource) and source.home is not None:
+        listing = await anyio.to_thread.run_sync(listed_in_views, source.home, failed, 1)
+    listing = listing or await listed(source, failed, 1)
+    if not listing.summaries:
+        raise NotFound(f"{LAST_FAILED}: no run of a thread failed")
+    return thread(listing.summaries[0].thread)
 
 
 async def records_of(source: Source, aggregate: Aggregate) -> Sequence[Record]:

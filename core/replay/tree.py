@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -34,13 +34,15 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.replay.causes import Read
+from core.replay.money import Cost, Meter, Prices
 from core.thread.kinds import SUBAGENT
 from core.thread.previews import text_of
-from core.thread.tokens import reported, tokens_of
 
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]
 DEEPEST = 8
 """Limit of subagents in subagents that are read."""
+SHORT = 8
+"""Characters by which a subagent is named."""
 PAUSE_EVERY = 1000
 """Events after which other tasks of the process go on."""
 
@@ -59,10 +61,16 @@ class Span(msgspec.Struct):
     text: str = ""
     failed: bool = False
     tokens: int = 0
+    cost: Cost = {}
+    """Its own costs, by the prices of today."""
     state: str = ""
     args: Json = {}
     """Arguments of a call."""
     subagent: str | None = None
+    number: int = 0
+    """The number of the event `seq` in its log, from 1."""
+    actor: str = ""
+    """The actor whose event it is."""
     children: list[Span] = []
 
     def all(self) -> Iterator[Span]:
@@ -105,6 +113,31 @@ def shares(run: Span) -> dict[str, int]:
     return dict(sorted(result.items(), key=lambda item: -item[1]))
 
 
+class Lane(NamedTuple):
+    """What one actor of a run did: the lead, a subagent, or the person that it waited for."""
+
+    name: str
+    spans: list[Span]
+
+
+def lanes(run: Span) -> list[Lane]:
+    """Returns the lanes of a run, in the order in which they begin: one for each actor, and one for each subagent."""
+    result: dict[str, Lane] = {}
+    _fill(run, run.actor, result)
+    return sorted(result.values(), key=lambda lane: min(span.begin for span in lane.spans))
+
+
+def _fill(span: Span, name: str, lanes: dict[str, Lane]) -> None:
+    """Puts what took time below a span into lanes; that of subagents into lanes of their own."""
+    for child in span.children:
+        lane = child.name if child.kind == "wait" else name
+        if child.kind == "run":
+            lane = f"{span.text.partition(':')[0]} {(span.subagent or '')[:SHORT]}"
+        elif not child.subagent:
+            lanes.setdefault(lane, Lane(lane, [])).spans.append(child)
+        _fill(child, lane, lanes)
+
+
 def _parts(run: Span) -> Iterator[Span]:
     """Yields answers, their calls, retries and waits of a run."""
     for child in run.children:
@@ -125,23 +158,25 @@ def _time(at: str) -> datetime:
     return datetime.fromisoformat(at)
 
 
-async def tree(read: Read, aggregate: Aggregate, deepest: int = DEEPEST) -> list[Span]:
+async def tree(read: Read, aggregate: Aggregate, prices: Prices | None = None, *, deepest: int = DEEPEST) -> list[Span]:
     """Returns the runs of a log, oldest first, with those of their subagents."""
-    builder = _Builder()
+    builder = _Builder(prices)
     for number, record in enumerate(await read(aggregate)):
         builder.add(record)
         if number % PAUSE_EVERY == 0:
             await asyncio.sleep(0)
     for call in builder.delegated if deepest > 0 else ():
-        call.children = await tree(read, Aggregate(SUBAGENT, call.subagent or ""), deepest - 1)
+        call.children = await tree(read, Aggregate(SUBAGENT, call.subagent or ""), prices, deepest=deepest - 1)
     return list(builder.runs.values())
 
 
 class _Builder:
     """Builds the spans of one log, event by event."""
 
-    def __init__(self) -> None:
+    def __init__(self, prices: Prices | None) -> None:
         self.runs: dict[str, Span] = {}
+        self._meter = Meter(prices)
+        self._number = 0
         self.delegated: list[Span] = []
         self._answers: dict[str, Span] = {}
         self._calls: dict[tuple[str, str], Span] = {}
@@ -149,17 +184,19 @@ class _Builder:
         self._args: dict[str, Json] = {}
 
     def add(self, record: Record) -> None:
+        self._number += 1
         run = self.runs.get(record.run or "")
         event = record.event
         if isinstance(event, RunRequested) and record.run:
-            self.runs[record.run] = Span("run", record.run, record.seq, record.at, text=_asked(event), state="pending")
+            self.runs[record.run] = self._span("run", record.run, record, text=_asked(event), state="pending")
         elif run is not None:
             self._of_run(run, record)
+        self._meter.learn(record)
 
     def _of_run(self, run: Span, record: Record) -> None:
         match record.event:
             case RunStarted(attempt=attempt, worker=worker, model=model):
-                run.state, run.name = "running", model or run.name
+                run.state, run.name, run.actor = "running", model or run.name, record.head.actor
                 if attempt > 1:
                     self._leaf(run, "attempt", f"attempt {attempt}", record, text=f"by {worker}")
             case ModelFailed() as failure:
@@ -169,16 +206,14 @@ class _Builder:
             case ModelSampled() as sampled:
                 span = self._leaf(run, "answer", sampled.model, record, text=sampled.text)
                 span.begin = _shifted(record.at, -sampled.duration_ms)
-                span.tokens = reported(sampled.usage, calls=1).total
             case ModelCompleted() as answer:
                 span = self._leaf(run, "answer", "answer", record, text=text_of(answer.message.get("content", "")))
                 span.begin = _shifted(record.at, -answer.duration_ms)
-                span.tokens = tokens_of(answer.message).total
                 self._answers[record.run or ""] = span
                 calls = answer.message.get("tool_calls") or ()
                 self._args = {str(call.get("id")): call.get("args") or {} for call in calls}
             case ToolRequested(call_id=call, name=name, args=args):
-                span = Span("call", name, record.seq, record.at, args=args or self._args.get(call, {}))
+                span = self._span("call", name, record, args=args or self._args.get(call, {}))
                 self._calls[record.run or "", call] = span
                 self._answers.get(record.run or "", run).children.append(span)
             case SubagentStarted(call_id=call, subagent=subagent, name=name):
@@ -188,32 +223,44 @@ class _Builder:
             case ToolCompleted() as outcome:
                 self._completed(run, record, outcome)
             case ApprovalRequested(call_id=call, tool=tool):
-                self._waits[call] = Span("wait", "a person", record.seq, record.at, text=f"approval of {tool}")
+                self._waits[call] = self._span("wait", "a person", record, text=f"approval of {tool}")
                 run.children.append(self._waits[call])
             case ApprovalResolved(call_id=call, decision=decision) if call in self._waits:
                 wait = self._waits.pop(call)
-                wait.seq, wait.end, wait.text = record.seq, record.at, f"{wait.text}: {decision}"
+                wait.text = f"{wait.text}: {decision}"
+                self._end(wait, record)
             case ContextCompacted():
                 self._leaf(run, "summary", "summary", record)
             case Event() as end if type(end) in ENDS:
-                run.seq, run.end, run.state = record.seq, record.at, ENDS[type(end)].name
+                self._end(run, record)
+                run.state = ENDS[type(end)].name
                 run.failed = isinstance(end, RunFailed)
                 run.text = f"{run.text}: {end.text}" if isinstance(end, RunFailed) else run.text
 
     def _completed(self, run: Span, record: Record, outcome: ToolCompleted) -> None:
         span = self._calls.get((record.run or "", outcome.call_id))
         if span is None:  # refused by a policy, or answered by it
-            span = Span("call", str(outcome.message.get("name", "?")), record.seq, record.at)
+            span = self._span("call", str(outcome.message.get("name", "?")), record)
             self._answers.get(record.run or "", run).children.append(span)
-        span.seq, span.end = record.seq, record.at
+        self._end(span, record)
         span.failed = outcome.message.get("status") == "error" or outcome.unknown or bool(outcome.exit_code)
         text = text_of(outcome.message.get("content", ""))
         span.text = f"{span.text}: {text}" if span.text else text
 
     def _leaf(self, run: Span, kind: Kind, name: str, record: Record, text: str = "", failed: bool = False) -> Span:
-        span = Span(kind, name, record.seq, record.at, record.at, text, failed)
+        """Adds a span of one event to a run, with the usage of its model call."""
+        span = self._span(kind, name, record, text=text, failed=failed)
+        span.end = record.at
+        if used := self._meter.used(record):
+            span.tokens, span.cost = used.tokens.total, used.cost
         run.children.append(span)
         return span
+
+    def _span(self, kind: Kind, name: str, record: Record, **facts: Any) -> Span:
+        return Span(kind, name, record.seq, record.at, number=self._number, actor=record.head.actor, **facts)
+
+    def _end(self, span: Span, record: Record) -> None:
+        span.seq, span.number, span.end = record.seq, self._number, record.at
 
 
 def _asked(event: RunRequested) -> str:

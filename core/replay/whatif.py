@@ -56,6 +56,10 @@ BLOCKED = "Error: blocked in what-if: {} acts outside the copy of the sandbox. I
 SANDBOXED = frozenset(("bash", "write_file", "str_replace"))
 """Tools whose effects stay in the sandbox."""
 MOST_SAMPLES = 100
+ASK_COST = 1.0
+"""Estimated cost of all samples, in the currency of the price, from which on a person is asked first."""
+ASK_TOKENS = 500_000
+"""The same for a model without a price."""
 Z = 1.959964
 """Quantile of the normal distribution for 95 %."""
 Made = Literal["live", "recorded", "replaced", "blocked"]
@@ -411,6 +415,13 @@ def estimated(point: Point, model: str | None, prices: Prices) -> Estimate:
         tokens = tokens.plus(tokens_of(answer.message))
     price = prices({name: tokens})
     return Estimate(tokens.total or tokens.input, price.total, price.currency)
+
+
+def dear(estimate: Estimate, samples: int) -> bool:
+    """Tells whether samples may cost so much that a person is asked first."""
+    if estimate.cost is None:
+        return estimate.tokens * samples >= ASK_TOKENS
+    return estimate.cost * samples >= ASK_COST
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:

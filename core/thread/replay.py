@@ -268,7 +268,15 @@ class ReplayJournal:
         """Returns the divergence at a record, by default the next one that the loop has not come to."""
         recorded = recorded or self._next()
         self.differed = recorded.seq if recorded else None
-        return Divergence(text, msgspec.json.decode(recorded.raw) if recorded else None, now)
+        return Divergence(text, self._payload(recorded) if recorded else None, now)
+
+    def _payload(self, recorded: Record) -> Json:
+        """Returns a recorded step; a call with its arguments, which its answer holds unless a policy changed them."""
+        payload: Json = msgspec.json.decode(recorded.raw)
+        if isinstance(call := recorded.event, ToolRequested) and call.args is None:
+            calls = (c for c in unanswered(self.state.messages) if c.get("id") == call.call_id)
+            payload["args"] = next((c.get("args") for c in calls), None)
+        return payload
 
     def _next(self) -> Record | None:
         last = self._last.seq if self._last else 0

@@ -16,13 +16,18 @@ from actors.debugging import pins
 from actors.wiring.compose import Options
 from channels.terminal.pins import TEST
 from core.errors import Invalid
-from core.events import ThreadPruned
+from core.events import RunStarted, ThreadPruned
 from core.replay.archive import Archive
 from core.replay.pins import expected
+from core.replay.prompts import sent
 from tests.channels.terminal.test_share import file_of
+from tests.core.replay.recorded import configured, exported
+from tests.golden.make_story import SECTIONS
 from tests.golden.stories import FOLDER
 
 SANDBOX = {"sandbox": {"provider": "host", "allow_host_bash": True}}
+
+NAMED = [{"name": name, "model": name, "api_key": "none"} for name in ("lead", "sub")]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(path: Path, **more: Any) -> Path:
-    path.write_text(json.dumps({**SANDBOX, **more}))  # JSON is YAML
+    path.write_text(json.dumps(SANDBOX | more))  # JSON is YAML
     return path
 
 
@@ -105,6 +110,31 @@ def test_an_update_shows_the_decision_and_asks(
     assert update("y\n")[0] == 0
     assert check(pinned, tmp_path, **strict) == ""
     assert "as recorded again" in check(pinned, tmp_path)
+
+
+def test_pins_share_what_models_got(tmp_path: Path) -> None:
+    story = anyio.run(exported, tmp_path / "story.jsonl")
+    configured(tmp_path / "config.yaml")
+    for name in ("one", "two"):
+        assert main(["log", "pin", str(story), "--name", name, "--dir", str(tmp_path)]) == 0
+    shared = {path.stem: path for path in (tmp_path / "shared").iterdir()}
+    assert len(shared) == 6, "prompt, tools and model of the lead and of its subagent, once"
+    assert sum(path.stat().st_size for path in shared.values()) > (tmp_path / "one.jsonl").stat().st_size
+
+    async def parts(path: Path) -> dict[str, str]:
+        archive = await Archive.open(path)
+        [start, *_] = [r.event for r in await archive.read(archive.root) if isinstance(r.event, RunStarted)]
+        try:
+            return await sent(archive.read, start)
+        finally:
+            archive.close()
+
+    assert anyio.run(parts, tmp_path / "two.jsonl") == anyio.run(parts, story) != {}
+    assert check(tmp_path / "one.jsonl", tmp_path, **SECTIONS, models=NAMED) == ""
+    for path in shared.values():
+        path.write_bytes(path.read_bytes().replace(b'"content":"', b'"content":"Changed. '))
+    with pytest.raises(Invalid, match="does not match its hash"):
+        anyio.run(parts, tmp_path / "two.jsonl")
 
 
 def test_a_big_one_is_refused(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,4 +220,6 @@ async def test_a_recorded_thread_goes_on_without_a_server(tmp_path: Path) -> Non
     whatif = WhatIf(source, at_work, Changes(message="Thanks"))
     result = await whatif.run(await whatif.point(records[0].aggregate.id, records[-1].seq))
     assert result.samples[0].future.end == "run.completed"
-    assert result.not_restored == ["all files: the thread's directory is not here"]
+    skills, files = result.not_restored
+    assert skills == "the user's own skills: their directory is not here"
+    assert files == "all files: the thread's directory is not here"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
+import msgspec
 import pytest
 
+from actors.cli import main
 from actors.debugging.whatif import WhatIf
 from actors.wiring import compose
 from channels.terminal.text import Style
@@ -18,6 +24,7 @@ from core.paths import ROOTS, thread_root
 from core.replay.source import LogSource
 from core.replay.whatif import Changes, Result, wilson
 from tests.actors.lead.test_tools import bash
+from tests.core.replay.recorded import configured, exported
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import Client, site
 
@@ -66,6 +73,21 @@ async def test_another_model_goes_on_in_a_copy_of_the_files(tmp_path: Path) -> N
     assert sample.future.calls[0].made == "live"
     assert not sample.same_next
     assert any("Otherwise." in line for line in result_lines(result, Style()))
+
+
+async def test_the_users_own_skills_are_read_in_the_copy_and_not_written(tmp_path: Path) -> None:
+    other = [UNUSED, Turn(tool_calls=(bash("cat /mnt/skills/user/hats/SKILL.md; echo no > /mnt/skills/user/x"),))]
+    turns = [Turn(tool_calls=(bash("echo one"),)), Turn(text="Done.")]
+    async with site(tmp_path, {"m": turns, "other": [*other, Turn(text="Read.")]}) as (client, _):
+        await client.said(await client.thread(), "Go", "m")
+        skills = tmp_path / "users" / "ada" / "skills"
+        (skills / "hats").mkdir()
+        (skills / "hats" / "SKILL.md").write_text("All about hats.")
+        outcome = (await client.records("t1", ToolCompleted))[0]
+        result = await what_if(client, tmp_path, outcome, model="other")
+    assert "All about hats." in str(result.samples[0].future.events)
+    assert [path.name for path in skills.iterdir()] == ["hats"]
+    assert result.not_restored == []
 
 
 async def test_prompt_settings_results_and_message_are_what_the_model_gets(tmp_path: Path) -> None:
@@ -139,6 +161,34 @@ async def test_a_thread_of_200_events_costs_no_model_call_before_the_fork_point(
     assert all(sample.future.answers == 1 for sample in result.samples)
     lines = result_lines(result, Style())
     assert "completed: 2/2 (0.34–1.00)" in lines
+
+
+def test_a_dear_one_is_asked_for_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No model is there: one that was asked would be seen in the result."""
+    path = anyio.run(exported, tmp_path / "story.jsonl")
+    config = configured(tmp_path / "config.yaml")
+    settings = msgspec.json.decode(config.read_bytes())
+    settings["models"][0]["pricing"] = {"input_per_million": 1e6, "output_per_million": 1e6}
+    config.write_bytes(msgspec.json.encode(settings))
+
+    def run(*more: str, typed: str | None = None) -> tuple[int, str, str]:
+        stdin = io.StringIO(typed or "")
+        monkeypatch.setattr(stdin, "isatty", lambda: typed is not None, raising=False)
+        monkeypatch.setattr(sys, "stdin", stdin)
+        code = main(["log", "whatif", str(path), "--at", "9", "--samples", "2", "--config", str(config), *more])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert re.search(r"then about \d+ tokens, \d+ USD × 2 samples: not without --yes", err)
+    code, out, err = run(typed="n\n")
+    assert (code, out) == (1, "")
+    assert err.endswith("\nGo on? [y/N] ")
+    assert run(typed="y\n")[0] == run("--yes")[0] == 0
+    assert run("--model", "sub")[0] == 0, "without a price, some hundred tokens are not asked for"
 
 
 def test_wilson() -> None:

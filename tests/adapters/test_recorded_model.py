@@ -22,9 +22,10 @@ from pydantic import SecretStr
 from adapters.models.recorded import answering, recording, serving
 from channels.terminal.share import recorded
 from core.errors import Invalid
-from core.replay.archive import Archive, ExchangeLine
+from core.replay.archive import Archive
 from core.replay.exchanges import Recording
 from core.replay.exporting import write
+from core.replay.format import ExchangeLine
 from tests.channels.terminal.test_share import file_of
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 

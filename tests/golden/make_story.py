@@ -13,9 +13,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from actors.wiring import compose
 from core.events import Event, RunCompleted, RunPaused, RunRequested, SubagentCompleted, ToolRequested, thread
@@ -53,6 +54,15 @@ LEAD = (
 SUB = (Turn(text="Looking.", tool_calls=(_bash("echo one"),)), Turn(text="One."))
 
 
+RULE = {"tool": "bash", "match": {"command": "rm "}, "text": "It deletes.", "deadline_seconds": 86400}
+SECTIONS: Mapping[str, Any] = {
+    "approvals": [RULE],
+    "subagents": {"agents": {"general-purpose": {"model": "sub"}}},
+    "sandbox": {"provider": "host", "allow_host_bash": True},
+}
+"""Sections of the configuration besides the models."""
+
+
 @asynccontextmanager
 async def _server(options: compose.Options, end: int = signal.SIGTERM) -> AsyncIterator[System]:
     command = [sys.executable, "-m", "actors", "serve", "--home", str(options.home)]
@@ -80,10 +90,7 @@ async def _until(running: System, kind: type[Event], count: int = 1) -> None:
 async def record(home: Path) -> bytes:
     """Returns the recorded events, one a line."""
     async with ModelServer({"lead": Script(LEAD, count="total"), "sub": Script(SUB, count="total")}) as models:
-        rule = {"tool": "bash", "match": {"command": "rm "}, "text": "It deletes.", "deadline_seconds": 86400}
-        own = {"agents": {"general-purpose": {"model": "sub"}}}
-        sandbox = {"provider": "host", "allow_host_bash": True}
-        path = configure(home / "config.yaml", models, approvals=[rule], subagents=own, sandbox=sandbox)
+        path = configure(home / "config.yaml", models, **SECTIONS)
         options = compose.Options(home / "home", path, port=0)
         async with _server(options, signal.SIGKILL) as running:
             await running.intake.create_thread(NAME, user="ada")

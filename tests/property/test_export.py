@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from core.config.redaction import Redactor
 from core.errors import Invalid
 from core.events import ENVELOPE, Aggregate, Record, RunRequested, ThreadCreated, thread
-from core.replay.archive import FORMAT, Archive, Header, checked
+from core.replay.archive import Archive
 from core.replay.exporting import Scope, lines, write
+from core.replay.format import FORMAT, Header, checked
 from core.replay.redact import Redaction
 from core.thread.fold import fold
 from tests.property.test_fold import logs, same
@@ -65,23 +66,23 @@ def read_back(path: Path, content: bytes) -> Sequence[Record]:
         archive.close()
 
 
-def planted(value: Any, draw: random.Random) -> Any:
-    """The value with secrets in some of its texts, as they are and as JSON in a text."""
+def planted(value: Any, draw: random.Random, but: frozenset[str] = frozenset()) -> Any:
+    """The value with secrets in some of its texts, as they are and as JSON in a text; not under keys of `but`."""
     if isinstance(value, str):
         return value if draw.random() < 0.5 else f"{value} {msgspec.json.encode(draw.choice(SECRETS)).decode()}"
     if isinstance(value, dict):
-        return {key: planted(item, draw) for key, item in value.items()}
-    return [planted(item, draw) for item in value] if isinstance(value, list) else value
+        return {key: item if key in but else planted(item, draw, but) for key, item in value.items()}
+    return [planted(item, draw, but) for item in value] if isinstance(value, list) else value
 
 
 FREE = frozenset(("text", "content", "title", "metadata", "values", "update", "config", "context", "args", "input"))
 """Fields in which anything may stand; an event with a secret in another one would not fit its schema."""
 
 
-def plant(record: Record, draw: random.Random) -> Record:
+def plant(record: Record, draw: random.Random, but: frozenset[str] = frozenset()) -> Record:
     def walk(value: Any, free: bool) -> Any:
         if free:
-            return planted(value, draw)
+            return planted(value, draw, but)
         if isinstance(value, dict):
             return {key: walk(item, key in FREE) for key, item in value.items()}
         return [walk(item, False) for item in value] if isinstance(value, list) else value
@@ -119,6 +120,21 @@ def test_an_export_folds_to_the_same_state_and_a_redacted_one_holds_no_secret(
     assert [run.status for run in redacted.runs.values()] == [run.status for run in state.runs.values()]
     ids = [[message.get("id") for message in one.messages] for one in (redacted, state)]
     assert [one.index(identity) for one in ids for identity in one] == [ids[1].index(one) for one in ids[1]] * 2
+
+
+@SETTINGS
+@given(logs(), st.randoms(use_true_random=False))
+def test_an_export_without_content_has_its_shape(tmp_path: Path, log: list[Record], draw: random.Random) -> None:
+    if not log:
+        return
+    records = [plant(record, draw, frozenset(("type", "id", "name", "tool_call_id", "status"))) for record in log]
+    content = exported(records, Redaction(Redactor(), drop_content=True))
+    assert not [secret for secret in SECRETS if secret.encode() in content], "of a secret that nobody knows"
+    shape, state = fold(read_back(tmp_path / "t.jsonl", content)), fold(records)
+    assert [(run.id, run.status) for run in shape.runs.values()] == [
+        (run.id, run.status) for run in state.runs.values()
+    ]
+    assert [(m.get("id"), m["type"]) for m in shape.messages] == [(m.get("id"), m["type"]) for m in state.messages]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

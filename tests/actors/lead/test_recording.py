@@ -32,9 +32,10 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
-from core.replay.archive import FORMAT, Archive, Header
+from core.replay.archive import Archive
 from core.replay.causes import why
 from core.replay.exporting import LogReader, Scope, lines, write
+from core.replay.format import FORMAT, Header
 from core.replay.importing import restore
 from core.replay.prompts import OF_THREAD, SETUP, Missing, content, release, sent
 from core.replay.setups import Setups, erase, of_threads

@@ -20,11 +20,13 @@ _GROWTH = 1.5
 
 
 def replay(lab: Laboratory) -> Iterator[Row]:
-    """Seconds of each question at both lengths; the value is their growth beside that of the length."""
+    """CPU seconds of each question at both lengths; the value is their growth beside that of the length."""
     small, large = _QUICK if lab.quick else _SIZES
     lab.say(f"threads of {small} and {large} events")
     times = [_times(size) for size in (small, large)]
-    yield Row("events folded a second", large / times[1]["state at the end"], note=f"{large} events, decoding included")
+    yield Row(
+        "events folded a CPU second", large / times[1]["state at the end"], note=f"{large} events, decoding included"
+    )
     for name in times[0]:
         growth = times[1][name] / max(times[0][name], 1e-3) / (large / small)
         yield Row(
@@ -73,6 +75,6 @@ def _reader(records: Sequence[Record]) -> causes.Read:
 
 
 def _timed(question: Callable[[Sequence[Record]], Any], records: Sequence[Record]) -> float:
-    begun = time.perf_counter()
+    begun = time.process_time()
     question(records)
-    return time.perf_counter() - begun
+    return time.process_time() - begun

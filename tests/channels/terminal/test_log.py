@@ -123,7 +123,7 @@ async def test_two_moments_of_a_thread(log: EventLog) -> None:
     assert not await logs.diff(LogSource(log), T, f"{T}@{last}", print, style=Style())
     with pytest.raises(Invalid, match="THREAD#RUN"):
         await logs.diff(LogSource(log), T, "t1#", print, style=Style())
-    with pytest.raises(NotFound, match="no run 2; it has 1"):
+    with pytest.raises(NotFound, match="no run 2; the thread has 1"):
         await logs.diff(LogSource(log), "t1#1", "t1#2", print, style=Style())
 
 

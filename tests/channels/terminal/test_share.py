@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,31 +22,16 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
-from core.replay.archive import FORMAT, Archive, Header
+from core.replay.archive import Archive
 from core.replay.exporting import LogReader, Scope, lines, write
+from core.replay.format import FORMAT, Header
 from core.replay.importing import derived, restore
 from core.thread.fold import fold
 from tests.channels.terminal.test_log import fill
-from tests.golden.stories import configured, load
+from tests.golden.stories import load
 from tests.property.test_export import Records
 
 pytestmark = pytest.mark.anyio
-
-ALONE = """
-import socket, sys
-
-def refused(*arguments, **options):
-    raise OSError("the network is off")
-
-socket.socket.connect = socket.socket.connect_ex = socket.socket.bind = refused
-socket.getaddrinfo = refused
-from actors.cli import main
-code = main(sys.argv[1:])
-loaded = [name for name in ("nats", "aiohttp", "httpx", "langchain_core") if name in sys.modules]
-print(loaded, file=sys.stderr)
-sys.exit(code)
-"""
-"""The command line with the network off; says which libraries were loaded."""
 
 
 async def file_of(name: str, folder: Path) -> Path:
@@ -59,86 +41,6 @@ async def file_of(name: str, folder: Path) -> Path:
     header = Header(format=FORMAT, sika="1", thread=records[0].head.aggregate_id)
     await write(path, lines(Records(records), header, Scope()))
     return path
-
-
-def alone(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("SIKA")}
-    environ |= {"PYTHONPATH": str(Path(__file__).parents[3]), "NO_COLOR": "1"}
-    command = [sys.executable, "-c", ALONE, *arguments]
-    return subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["show", "{}"], "run: echo hi"),
-        (["show", "{}", "5"], "echo hi"),
-        (["list", "--in", "{}"], "golden-commands"),
-        (["find", "exit 3", "--in", "{}"], "exit 3"),
-        (["show", "{}", "--json"], '"type":"run.completed"'),
-        (["state", "{}"], "thread golden-commands"),
-        (["why", "{}", "12"], "→"),
-        (["tree", "{}"], "bash"),
-        (["verify", "{}"], "ok: "),
-        (["diff", "{}@5", "{}@12"], "messages"),
-    ],
-)
-async def test_a_file_is_read_without_a_server_and_without_the_network(
-    tmp_path: Path, arguments: Sequence[str], text: str
-) -> None:
-    path = await file_of("commands", tmp_path)
-    work = tmp_path / "empty"
-    work.mkdir()
-    done = alone(work, "log", *(argument.format(f"../{path.name}") for argument in arguments))
-    assert text in done.stdout, done.stderr
-    assert done.stderr == "[]\n", "libraries that a reader of files does not need"
-    assert done.returncode == (1 if arguments[0] == "diff" else 0)
-    assert not list(work.iterdir())
-
-
-async def test_a_file_is_replayed_without_a_server_and_without_the_network(tmp_path: Path) -> None:
-    path = await file_of("commands", tmp_path)
-    done = alone(tmp_path, "log", "replay", path.name, "--config", str(configured("commands", tmp_path / "c.yaml")))
-    assert done.returncode == 0, done.stderr
-    assert "4 runs" in done.stdout
-    assert "nats" not in done.stderr
-    assert not (tmp_path / ".sika").exists()
-
-
-async def test_a_file_goes_on_under_other_conditions_without_a_server(tmp_path: Path) -> None:
-    path = await file_of("commands", tmp_path)
-    config = str(configured("commands", tmp_path / "c.yaml"))
-    about = ("--at", str(len(load("commands"))), "--message", "Thanks", "--config", config)
-    done = alone(tmp_path, "log", "whatif", path.name, *about)
-    assert done.returncode == 0, done.stderr
-    assert "what-if of thread golden-commands" in done.stdout
-    assert "not restored  all files" in done.stdout
-
-
-async def test_a_file_is_not_followed(tmp_path: Path) -> None:
-    path = await file_of("commands", tmp_path)
-    done = alone(tmp_path, "log", "tail", path.name)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "commands.jsonl is a file, to which nothing comes; sika log show --events reads it" in done.stderr
-    assert not (tmp_path / ".sika").exists()
-
-
-async def test_two_files_are_compared(tmp_path: Path) -> None:
-    one, two = await file_of("commands", tmp_path), await file_of("research", tmp_path)
-    done = alone(tmp_path, "log", "diff", one.name, two.name)
-    assert done.returncode == 1
-    assert "first difference" in done.stdout
-    copy = tmp_path / "copy.jsonl"
-    copy.write_bytes(one.read_bytes())
-    assert alone(tmp_path, "log", "diff", one.name, copy.name).stdout.startswith("the same")
-
-
-async def test_a_changed_file_is_refused_with_its_line(tmp_path: Path) -> None:
-    path = await file_of("commands", tmp_path)
-    path.write_text(path.read_text().replace("echo hi", "echo ho", 1))
-    done = alone(tmp_path, "log", "show", path.name)
-    assert done.returncode == 2
-    assert "commands.jsonl, line 3: does not fit its sum" in done.stderr
 
 
 async def exported(log: EventLog, path: Path, thread_id: str = "t1", **terms: bool) -> Archive:

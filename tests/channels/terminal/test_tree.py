@@ -48,7 +48,7 @@ async def test_over_a_subagent(tmp_path: Path) -> None:
     assert tree[0].endswith("success")
     assert tree[1].startswith("  waited for: ")
     assert any("task" not in line and "waited for: " in line for line in tree[2:]), "the subagent's run has its own"
-    steps = [line[19:].strip() for line in tree[2:]]
+    steps = [line[19:].strip() for line in tree[2:] if "▏" not in line and "█" not in line]
     assert steps[0].startswith("! ")
     assert steps[1] == "◆ “I delegate.”"
     assert steps[2].startswith(

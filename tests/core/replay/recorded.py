@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from core.events import Aggregate, Record
-from tests.golden.make_story import STORY
+from core.replay.exporting import Scope, lines, write
+from core.replay.format import FORMAT, Header
+from core.replay.redact import Redaction
+from tests.golden.make_story import NAME, SECTIONS, STORY
+from tests.property.test_export import Records
 
 
 class Story:
@@ -32,3 +38,18 @@ class Story:
 
     async def last(self) -> Aggregate | None:
         return [aggregate async for aggregate in self.threads()][-1]
+
+
+def configured(path: Path, **sections: Any) -> Path:
+    """Writes the configuration with which the story was recorded; its models are not there. JSON is YAML."""
+    models = [{"name": name, "model": name, "api_key": "none"} for name in ("lead", "sub")]
+    off = {"title": {"enabled": False}, "memory": {"enabled": False}}
+    path.write_text(json.dumps({"models": models, **off, **SECTIONS, **sections}))
+    return path
+
+
+async def exported(path: Path, records: Sequence[Record] = (), redaction: Redaction | None = None) -> Path:
+    """Writes the story, or other records of it, as an exported file."""
+    header = Header(format=FORMAT, sika="1", thread=NAME, redacted=redaction is not None)
+    await write(path, lines(Records(records or Story().records), header, Scope(redaction=redaction)))
+    return path

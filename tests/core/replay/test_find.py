@@ -104,7 +104,7 @@ async def test_a_search_forgets_runs_that_ended() -> None:
     search = Search(Query(model="big"))
     async for record in Log().events():
         search.matches(record)
-    assert search._models == {}
+    assert search._meter._models == {}
 
 
 def test_a_text_that_is_no_pattern() -> None:

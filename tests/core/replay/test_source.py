@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+import msgspec
 import pytest
 
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Record, ThreadCreated, thread
-from core.replay.source import aggregate_of
+from core.events import Aggregate, Event, Record, RunCompleted, RunFailed, RunRequested, ThreadCreated, thread
+from core.replay.source import LAST_FAILED, aggregate_of
 from tests.support.records import record
 
 pytestmark = pytest.mark.anyio
@@ -67,3 +68,22 @@ async def test_names_that_name_no_thread(name: str, error: type[Exception], text
 async def test_there_is_no_last_thread() -> None:
     with pytest.raises(NotFound, match="@last: there is no thread"):
         await aggregate_of(Recorded(), "@last")
+
+
+async def test_the_last_thread_with_a_failed_run() -> None:
+    failed = RunFailed(error="Model", text="no answer")
+
+    def of(name: str, seq: int, *events: Event) -> list[Record]:
+        stored = [record(seq + number, event, "r") for number, event in enumerate(events)]
+        place = {one.seq: {"aggregate": name, "at": f"2026-01-01T00:00:{one.seq:02}Z"} for one in stored}
+        return [Record(one.seq, msgspec.json.encode(msgspec.json.decode(one.raw) | place[one.seq])) for one in stored]
+
+    class Logs(Recorded):
+        async def events(self) -> AsyncIterator[Record]:
+            run = RunRequested(input={"messages": []})
+            for one in [*of("a", 1, run, failed), *of("b", 3, run, failed), *of("c", 5, run, RunCompleted())]:
+                yield one
+
+    assert await aggregate_of(Logs(), LAST_FAILED) == thread("b")
+    with pytest.raises(NotFound, match="no run of a thread failed"):
+        await aggregate_of(Recorded("01"), LAST_FAILED)

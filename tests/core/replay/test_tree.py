@@ -1,8 +1,19 @@
-"""The critical path of a run: what its time was spent on."""
+"""The critical path of a run, its lanes and its costs."""
 
 from __future__ import annotations
 
-from core.replay.tree import Span, shares
+import msgspec
+import pytest
+
+from channels.terminal.text import Style
+from channels.terminal.tree import COLUMNS, tree_lines
+from core.config.settings import Pricing
+from core.events import thread
+from core.replay.money import together
+from core.replay.tree import Span, lanes, shares, tree
+from tests.core.replay.recorded import Story
+
+pytestmark = pytest.mark.anyio
 
 
 def span(kind: str, name: str, begin: float, end: float, *children: Span) -> Span:
@@ -27,3 +38,24 @@ def test_an_open_run_has_none() -> None:
     run = span("run", "main", 0, 1)
     run.end = None
     assert shares(run) == {}
+
+
+async def test_lanes_and_money_of_the_recorded_thread() -> None:
+    price = Pricing(input_per_million=1000.0, output_per_million=2000.0, currency="USD")
+    prices = {"lead": price, "sub": msgspec.structs.replace(price, currency="EUR")}
+    first, second = await tree(Story().read, thread("story"), prices)
+    names = [lane.name.partition(" ")[0] for lane in lanes(first)]
+    assert names == ["lead", "general-purpose", "a"], "the lead, its subagent, and the person"
+    own, subagent, person = (lane.spans for lane in lanes(first))
+    assert {"answer", "call", "retry", "attempt"} == {span.kind for span in own}
+    assert [span.kind for span in subagent] == ["answer", "call", "answer"]
+    assert [span.kind for span in person] == ["wait"]
+    sums = {currency: round(amount, 6) for currency, amount in together(span.cost for span in first.all()).items()}
+    assert sums == {"USD": 0.148, "EUR": 0.024}
+    assert not any(span.cost for run in await tree(Story().read, thread("story")) for span in run.all())
+    lines = tree_lines(first, 1, Style())
+    assert " · 0.148 USD + 0.024 EUR · " in lines[0]
+    bars = [line.partition("▏")[2] for line in lines if "▏" in line]
+    assert len(bars) == 3
+    assert all(len(bar) == COLUMNS + 1 for bar in bars)
+    assert not any("▏" in line for line in tree_lines(second, 2, Style())), "one lane is no picture"
