@@ -22,7 +22,7 @@ from channels.feishu.connection import Connection
 from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
 from channels.feishu.traits import DOMAIN, TRAITS
 from channels.markup import feishu as markup
-from core.chat.facts import Attachment, Target
+from core.chat.facts import Attachment, Quoted, Target
 from core.chat.port import (
     ChatGone,
     Content,
@@ -46,7 +46,7 @@ DRAFT = "/draft"
 KEYS_LIVE = timedelta(minutes=55)
 """The platform knows the key of a message for an hour."""
 REMEMBERED = 2000
-"""Own messages, by which a reply to the bot is known, reactions that are on, and names of people."""
+"""Messages, by which replies to the bot and read ones are known, reactions that are on, and names of people."""
 LARGEST_IMAGE = 10 << 20
 IMAGES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ico", ".tiff"))
 KINDS = {
@@ -59,6 +59,8 @@ KINDS = {
 }
 """The platform's names of kinds of files by suffix; others are `stream`."""
 NAME_SECONDS = 0.5
+QUOTE_SECONDS = 1.0
+"""Most time to read a quoted message: the platform waits 3 s for an acknowledgement."""
 NAMES_PER_SECOND = 20
 """The platform allows 50."""
 WORKING = "Typing"
@@ -101,6 +103,8 @@ class FeishuPlatform:
         self._albums = incoming.Albums()
         self._own: OrderedDict[str, bool] = OrderedDict()
         """By message whether it is ours."""
+        self._known: OrderedDict[str, bool] = OrderedDict()
+        """Messages of people that the agent has read, as they addressed it or were quoted."""
         self._reactions: OrderedDict[str, str] = OrderedDict()
         """Reactions that are on, by message."""
         self._names: OrderedDict[str, str] = OrderedDict()
@@ -283,24 +287,40 @@ class FeishuPlatform:
                 self._turns[chat] = (lock, waiting - 1)
 
     async def _received(self, event: Mapping[str, Any], receive: Receive) -> None:
-        to_bot = not incoming.mentions_bot(event, self._bot) and await self._is_own(incoming.parent_of(event))
+        addressed, parent = incoming.addresses_bot(event, self._bot), incoming.parent_of(event)
+        to_bot, quoted = await self._replied(parent, addressed=addressed)
         message = incoming.received(event, self._bot, to_bot)
         if message is None:
             return
         album, name = self._albums.of(event, message), await self._name_of(message.sender)
-        await receive(msgspec.structs.replace(message, album=album, sender_name=name))
+        await receive(msgspec.structs.replace(message, album=album, sender_name=name, quoted=quoted))
+        if message.mentioned:
+            _remember(self._known, message.message, True)
+        if quoted is not None:
+            _remember(self._known, parent, True)
 
-    async def _is_own(self, message: str) -> bool:
-        """Tells whether a message is the bot's. Raises `Unavailable`."""
-        if not message:
-            return False
-        if message not in self._own:
-            try:
-                items = (await self._api.call("GET", f"im/v1/messages/{message}")).get("items") or [{}]
-            except (Rejected, ChatGone):
-                return False
-            _remember(self._own, message, (items[0].get("sender") or {}).get("id") == self._api.app_id)
-        return self._own[message]
+    async def _replied(self, message: str, *, addressed: bool) -> tuple[bool, Quoted | None]:
+        """Tells whether the message that is replied to is the bot's, and returns its words if the agent has not read
+        them. `addressed`: the reply is for the bot in any case. Raises `Unavailable` if that must be known."""
+        quotes = addressed and not self._own.get(message) and message not in self._known
+        if not message or (message in self._own and not quotes):
+            return self._own.get(message, False), None
+        item: Mapping[str, Any] = {}
+        try:
+            with anyio.fail_after(QUOTE_SECONDS if addressed else None):
+                items = (await self._api.call("GET", f"im/v1/messages/{message}")).get("items")
+                item = items[0] if items else item
+        except (Rejected, ChatGone):
+            return False, None
+        except (Unavailable, TimeoutError):
+            if not addressed:
+                raise
+            return False, None
+        sender = item.get("sender") or {}
+        _remember(self._own, message, sender.get("id") == self._api.app_id)
+        if not quotes or sender.get("sender_type") != "user":
+            return self._own[message], None
+        return False, incoming.quoted(item, await self._name_of(str(sender.get("id"))))
 
     async def _name_of(self, person: str) -> str:
         """Returns a person's name; empty if the app may not read it, or not at once."""

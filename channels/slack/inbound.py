@@ -156,6 +156,12 @@ def parse_value(value: str) -> tuple[str, str, str]:
     return str(plan), str(button), str(topic)
 
 
+def quoted(message: Mapping[str, Any], author: str) -> Quoted | None:
+    """Returns a message as it was read from Slack; None if it has no words."""
+    text = readable(str(message.get("text") or "")).strip()
+    return Quoted(text, author) if text else None
+
+
 def is_private(chat: str) -> bool:
     """Returns whether a channel is a conversation of one person with the bot."""
     return chat.startswith("D")
