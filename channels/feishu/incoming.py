@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
+from core.chat.recent import Recent
 
 ALBUM_MILLISECONDS = 750
 """Longest pause between files that a person sends at once; each is a message (contract channels §7.5)."""
@@ -106,7 +106,7 @@ class Albums:
     """Names what was sent at once: files of one person, each at most `ALBUM_MILLISECONDS` after the one before."""
 
     def __init__(self) -> None:
-        self._newest: OrderedDict[tuple[str, str, str], tuple[int, str]] = OrderedDict()
+        self._newest: Recent[tuple[str, str, str], tuple[int, str]] = Recent(ALBUMS)
 
     def of(self, event: Json, message: ChatReceived) -> str:
         """Returns the album of a message: the id of its first one; empty if the message is no file."""
@@ -118,9 +118,6 @@ class Albums:
         if abs(time - last) > ALBUM_MILLISECONDS:
             album = message.message
         self._newest[key] = (max(time, last), album)
-        self._newest.move_to_end(key)
-        while len(self._newest) > ALBUMS:
-            self._newest.popitem(last=False)
         return album
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import anyio
@@ -22,6 +22,7 @@ from channels.feishu.connection import Connection
 from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
 from channels.feishu.traits import DOMAIN, TRAITS
 from channels.markup import feishu as markup
+from core.chat.download import save
 from core.chat.facts import Attachment, Quoted, Target
 from core.chat.port import (
     ChatGone,
@@ -34,9 +35,8 @@ from core.chat.port import (
     Rejected,
     Report,
 )
+from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
-
-V = TypeVar("V")
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
@@ -101,13 +101,13 @@ class FeishuPlatform:
         self._cardkit = CardKit(api)
         self._bot = ""
         self._albums = incoming.Albums()
-        self._own: OrderedDict[str, bool] = OrderedDict()
+        self._own: Recent[str, bool] = Recent(REMEMBERED)
         """By message whether it is ours."""
-        self._known: OrderedDict[str, bool] = OrderedDict()
+        self._known: Recent[str, bool] = Recent(REMEMBERED)
         """Messages of people that the agent has read, as they addressed it or were quoted."""
-        self._reactions: OrderedDict[str, str] = OrderedDict()
+        self._reactions: Recent[str, str] = Recent(REMEMBERED)
         """Reactions that are on, by message."""
-        self._names: OrderedDict[str, str] = OrderedDict()
+        self._names: Recent[str, str] = Recent(REMEMBERED)
         self._names_read: deque[float] = deque(maxlen=NAMES_PER_SECOND)
         """Times at which names were read."""
         self._may_read_names = True
@@ -222,18 +222,8 @@ class FeishuPlatform:
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
         kind = "image" if attachment.kind == "image" else "file"
         path = f"im/v1/messages/{message}/resources/{attachment.id}"
-        async with await anyio.open_file(into, "wb") as file, self._api.download(path, {"type": kind}) as response:
-            if (response.content_length or 0) > limit:
-                raise Rejected(f"{attachment.name}: {response.content_length} bytes, over {limit}")
-            size = 0
-            async for chunk in response.content.iter_chunked(CHUNK):
-                size += len(chunk)
-                if size > limit:
-                    raise Rejected(f"{attachment.name}: over {limit} bytes")
-                try:
-                    await file.write(chunk)
-                except OSError as error:
-                    raise Unavailable(f"{into}: {error.strerror}") from None
+        async with self._api.download(path, {"type": kind}) as response:
+            await save(response.content.iter_chunked(CHUNK), into, limit, attachment.name, response.content_length)
 
     async def working(self, target: Target, on: bool) -> None:
         """Puts a reaction to the message that is answered, and takes it away."""
@@ -243,7 +233,7 @@ class FeishuPlatform:
         reactions = f"im/v1/messages/{message}/reactions"
         if on and message not in self._reactions:
             answer = await self._api.call("POST", reactions, {"reaction_type": {"emoji_type": WORKING}})
-            _remember(self._reactions, message, str(answer["reaction_id"]))
+            self._reactions[message] = str(answer["reaction_id"])
         elif not on:
             known = self._reactions.pop(message, "")
             for reaction in [known] if known else await self._reactions_on(reactions):
@@ -295,9 +285,9 @@ class FeishuPlatform:
         album, name = self._albums.of(event, message), await self._name_of(message.sender)
         await receive(msgspec.structs.replace(message, album=album, sender_name=name, quoted=quoted))
         if message.mentioned:
-            _remember(self._known, message.message, True)
+            self._known[message.message] = True
         if quoted is not None:
-            _remember(self._known, parent, True)
+            self._known[parent] = True
 
     async def _replied(self, message: str, *, addressed: bool) -> tuple[bool, Quoted | None]:
         """Tells whether the message that is replied to is the bot's, and returns its words if the agent has not read
@@ -317,7 +307,7 @@ class FeishuPlatform:
                 raise
             return False, None
         sender = item.get("sender") or {}
-        _remember(self._own, message, sender.get("id") == self._api.app_id)
+        self._own[message] = sender.get("id") == self._api.app_id
         if not quotes or sender.get("sender_type") != "user":
             return self._own[message], None
         return False, incoming.quoted(item, await self._name_of(str(sender.get("id"))))
@@ -332,10 +322,10 @@ class FeishuPlatform:
                 with anyio.move_on_after(NAME_SECONDS):
                     params = {"user_id_type": "open_id"}
                     user = (await self._api.call("GET", f"contact/v3/users/{person}", params=params)).get("user") or {}
-                    _remember(self._names, person, str(user.get("name") or ""))
+                    self._names[person] = str(user.get("name") or "")
             except Refused as error:
                 self._may_read_names = error.number not in NO_PERMISSION
-                _remember(self._names, person, "")
+                self._names[person] = ""
             except (Unavailable, Rejected, ChatGone):
                 pass
         return self._names.get(person, "")
@@ -350,7 +340,7 @@ class FeishuPlatform:
             params = {"receive_id_type": "chat_id"}
             answer = await self._api.call("POST", "im/v1/messages", {**body, "receive_id": target.chat}, params=params)
         message = str(answer["message_id"])
-        _remember(self._own, message, True)
+        self._own[message] = True
         return message
 
     async def _own_messages(self, chat: str, since: datetime) -> AsyncIterator[dict[str, Any]]:
@@ -394,10 +384,3 @@ class FeishuPlatform:
             )
             for what, names in SCOPES
         ]
-
-
-def _remember(values: OrderedDict[str, V], key: str, value: V) -> None:
-    """Adds a value, and drops the oldest ones."""
-    values[key] = value
-    while len(values) > REMEMBERED:
-        values.popitem(last=False)

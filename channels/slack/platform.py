@@ -30,6 +30,7 @@ from channels.slack.traits import TRAITS
 from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
+from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
 
 log = structlog.get_logger("sika.channels.slack")
@@ -44,6 +45,7 @@ im-platforms §2.1)."""
 STATUS_SECONDS = 60.0
 """Slack clears a status that is not renewed after two minutes."""
 REMEMBERED = 1000
+"""People, threads and channels."""
 DRAFT = "/draft"
 """Ends the keys of drafts (`core.chat.port.Platform.draft`)."""
 PROBES = 5
@@ -93,14 +95,14 @@ class SlackPlatform:
         self._connected_web: Web | None = None
         self._known_bot: Identity | None = None
         self._granted: frozenset[str] = frozenset()
-        self._names: dict[str, str] = {}
+        self._names: Recent[str, str] = Recent(REMEMBERED)
         self._names_are_allowed = True
-        self._known_roots: dict[tuple[str, str], None] = {}
+        self._known_roots: Recent[tuple[str, str], None] = Recent(REMEMBERED)
         """Channels and threads of which the agent has read the beginning."""
-        self._working: dict[tuple[str, str, str], tuple[str, float]] = {}
+        self._working: Recent[tuple[str, str, str], tuple[str, float]] = Recent(REMEMBERED)
         self._status_is_allowed = True
         self._drafts: WeakSet[SlackDraft] = WeakSet()
-        self._streamless: dict[str, None] = {}
+        self._streamless: Recent[str, None] = Recent(REMEMBERED)
         """Channels in which native streams were refused."""
 
     @property
@@ -155,7 +157,7 @@ class SlackPlatform:
             if event is not None:
                 await receive(await self._with_root(await self._with_name(event)))
                 if event.mentioned:
-                    remember(self._known_roots, (event.target.chat, event.target.topic), None)
+                    self._known_roots[event.target.chat, event.target.topic] = None
 
         listener = Listener(self.web, handle, report, authorise=self._authorise, ping_seconds=self._ping_seconds)
         await listener.run()
@@ -198,7 +200,7 @@ class SlackPlatform:
         user = answer["user"]
         profile = user.get("profile") or {}
         name = str(profile.get("display_name") or user.get("real_name") or user.get("name") or "")
-        remember(self._names, person, name)
+        self._names[person] = name
         return name
 
     def parts(self, text: str) -> Sequence[str]:
@@ -355,7 +357,7 @@ class SlackPlatform:
             return
         if on:
             if not await self.show_status(target, "is working…") and await self._reaction(target, True):
-                remember(self._working, _place(target), ("reaction", monotonic()))
+                self._working[_place(target)] = ("reaction", monotonic())
             return
         self._working.pop(_place(target), None)
         if way == "reaction":
@@ -380,7 +382,7 @@ class SlackPlatform:
         except (Invalid, Unavailable):
             return False
         if text:
-            remember(self._working, _place(target), ("status", monotonic()))
+            self._working[_place(target)] = ("status", monotonic())
         return True
 
     async def _reaction(self, target: Target, on: bool) -> bool:
@@ -400,7 +402,7 @@ class SlackPlatform:
 
     def refuse_streams(self, chat: str) -> None:
         """Notes that a channel does not take native streams."""
-        remember(self._streamless, chat, None)
+        self._streamless[chat] = None
 
     async def delete(self, target: Target, message: str) -> None:
         """Takes back a message of ours; one that is not there any more is gone already."""
@@ -419,11 +421,3 @@ def _scopes(answer: AsyncSlackResponse) -> frozenset[str]:
 
 def _place(target: Target) -> tuple[str, str, str]:
     return target.chat, target.topic, target.reply_to
-
-
-def remember(values: dict[Any, Any], key: Any, value: Any) -> None:
-    """Puts a value at the end, and drops the oldest of more than `REMEMBERED`."""
-    values.pop(key, None)
-    values[key] = value
-    while len(values) > REMEMBERED:
-        del values[next(iter(values))]

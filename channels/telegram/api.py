@@ -32,8 +32,10 @@ from telegram.request import HTTPXRequest
 from channels.telegram.texts import Text
 from channels.telegram.traits import PHOTO_LIMIT, UPLOAD_LIMIT
 from channels.telegram.updates import ALLOWED, thread_of
+from core.chat.download import save
 from core.chat.facts import Attachment, Target
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
+from core.chat.recent import Recent
 from core.errors import Unavailable
 
 T = TypeVar("T")
@@ -126,7 +128,7 @@ class Api:
         )
         self.flooded_until = 0.0
         """The end of the last pause that Telegram asked for, on the monotonic clock."""
-        self._moved: dict[int, int] = {}
+        self._moved: Recent[int, int] = Recent(_REMEMBERED)
         """Groups that became supergroups, whose ids changed."""
 
     async def close(self) -> None:
@@ -308,8 +310,6 @@ class Api:
                 moved = error.parameters.get("migrate_to_chat_id")
                 if not isinstance(moved, int):
                     raise
-                if len(self._moved) >= _REMEMBERED:
-                    del self._moved[next(iter(self._moved))]
                 self._moved[chat] = chat = moved
         return await call(chat, None)
 
@@ -348,13 +348,7 @@ async def _saved(response: httpx.Response, attachment: Attachment, into: Path, l
     page = response.headers.get("content-type", "").startswith("text/html")
     if page and attachment.mime != "text/html" and not name.lower().endswith((".html", ".htm")):
         raise Rejected(f"{name}: a web page came instead of the file")
-    size = 0
-    async with await anyio.open_file(into, "wb") as file:
-        async for chunk in response.aiter_bytes():
-            size += len(chunk)
-            if size > limit:
-                raise Rejected(f"{name}: more than {limit} bytes")
-            await file.write(chunk)
+    await save(response.aiter_bytes(), into, limit, name)
 
 
 async def _called(method: str, call: Awaitable[T], seconds: float, unanswered: type[Unavailable], *, absent: bool) -> T:

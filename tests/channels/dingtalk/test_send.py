@@ -492,7 +492,7 @@ async def test_what_is_no_file_or_too_large_or_expired_is_refused_and_leaves_not
     into = tmp_path / "a"
     async with connected() as (server, platform):
         attachment = Attachment(server.keep("data.bin", b"x" * 1000), "data.bin")
-        with pytest.raises(Rejected, match="larger than 999"):
+        with pytest.raises(Rejected, match="over the limit of 999"):
             await platform.fetch(attachment, "msg1==", into, 999)
         login = b"<!DOCTYPE html><title>Sign in</title>"
         for content_type in ("text/html", "application/octet-stream"):
@@ -522,7 +522,7 @@ async def test_a_stream_without_length_stops_at_the_limit(tmp_path: Path) -> Non
 
         server.download = chunked
         attachment = Attachment(server.keep("data.bin", b""), "data.bin")
-        with pytest.raises(Rejected, match="larger than 50000"):
+        with pytest.raises(Rejected, match="over the limit of 50000"):
             await platform.fetch(attachment, "msg1==", tmp_path / "a", 50_000)
         assert not (tmp_path / "a").exists()
 
