@@ -280,9 +280,10 @@ async def test_calls_of_a_draft_are_made_again_without_a_second_message(path: st
         server.faults.next(path, fault)
         await again(draft.show, "Hel", "")
         assert texts(server) == ["Hel"]
-        server.faults.next("/v1.0/card", fault, fault, fault)
+        server.faults.next("/v1.0/card", fault, fault)
         assert await again(draft.finish, Content("Hello"), "run-1") == draft.message
         assert texts(server) == ["Hello"]
+        assert not server.seen("ann")[0].streaming
 
 
 async def test_a_card_whose_creation_had_no_answer_gets_the_answer_without_a_second_message() -> None:
@@ -300,7 +301,7 @@ async def test_an_expired_stream_still_gets_the_answer() -> None:
         draft = platform.draft(ANN, "run-1")
         await draft.show("Hel", "")
         server.faults.expire_streams()
-        await draft.finish(Content("Hello"), "run-1")
+        assert await again(draft.finish, Content("Hello"), "run-1") == draft.message
         assert texts(server) == ["Hello"]
 
 
