@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from actors.delivery import files
 from actors.delivery.delivering import Delivery, Link
 from actors.delivery.drafts import Drafts, Lives
 from actors.delivery.fetcher import Admits, Fetcher
@@ -34,8 +35,9 @@ def actors(
     platform.
     """
     outlet, lives = Outlet(account, platform, system.log), Lives()
+    passing = files.passing(home, account)
     return [
-        Delivery(outlet, lives, home, link),
+        Delivery(outlet, lives, home, passing, link),
         Drafts(outlet, lives, system),
-        Fetcher(outlet, Objects(system.bus), admits),
+        Fetcher(outlet, Objects(system.bus), passing, admits),
     ]

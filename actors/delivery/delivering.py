@@ -176,13 +176,14 @@ class Delivery(Actor[DeliveryPlanned]):
     concurrency = 256
     deadline_seconds = 3600.0
 
-    def __init__(self, outlet: Outlet, lives: Lives, home: Path, link: Link) -> None:
+    def __init__(self, outlet: Outlet, lives: Lives, home: Path, passing: Path, link: Link) -> None:
         self.name = f"delivery-{outlet.account}"  # type: ignore[misc]  # one for each account
         self.only = (outlet.account,)  # type: ignore[misc]
         self._outlet = outlet
         self._platform = outlet.platform
         self._lives = lives
         self._home = home
+        self._passing = passing
         self._link = link
         self._busy: dict[str, bool] = {}
         """Conversations at work, and whether there is more to do in them."""
@@ -491,7 +492,7 @@ class Delivery(Actor[DeliveryPlanned]):
     async def _copy(self, job: _Job, artifact: Artifact) -> Path | str:
         """Returns a copy of an artifact, or what is said instead."""
         if job.own.folder is None:
-            job.own.folder = tempfile.TemporaryDirectory(prefix="sika-delivery-")
+            job.own.folder = tempfile.TemporaryDirectory(dir=self._passing)
         path = Path(job.own.folder.name) / str(job.part)
         limit = self._platform.traits.largest_file
         problem = await asyncio.to_thread(files.copy, self._home, job.event, artifact, limit, path)
