@@ -38,6 +38,7 @@ from core.chat.facts import (
     KIND,
     Artifact,
     DeliveryAttempted,
+    DeliveryDrafted,
     DeliveryFailed,
     DeliveryPlanned,
     DeliverySent,
@@ -339,7 +340,8 @@ class Delivery(Actor[DeliveryPlanned]):
         await self._outlet.turns.send(job.event.target.chat, job.group)
         if way.posts:
             job.own.unsent.add(job.part)  # if what follows is stored and we do not hear of it
-            await self._outlet.record(job.conversation, job.id, DeliveryAttempted(plan=job.id, part=job.part))
+            attempt = DeliveryAttempted(plan=job.id, part=job.part)
+            await self._outlet.record(job.conversation, job.id, *self._unrecorded_draft(job), attempt)
         job.own.unsent.discard(job.part)
         try:
             message = await self._outlet.call(job.event.target, way.call, way.seconds)
@@ -451,13 +453,23 @@ class Delivery(Actor[DeliveryPlanned]):
         if not own.draft_known and job.event.purpose in GROWN and not job.event.replaces:
             draft = await self._lives.take(job.id)
             message, findable = job.plan.draft, self._platform.traits.answers_can_be_found
-            if draft is None and not message and findable and not self._lives.are_known(job.id):
+            unknown = not message and not self._lives.are_known(job.id) and not self._is_in_doubt(job)
+            if draft is None and unknown and findable:
                 message = await self._begun_elsewhere(job, key)
             if draft is None and message:
                 draft = self._platform.draft(job.event.target, key, message)
             own.draft = draft
         own.draft_known = True
         return own.draft
+
+    @staticmethod
+    def _unrecorded_draft(job: _Job) -> Sequence[DeliveryDrafted]:
+        """Returns the fact of the draft that becomes the answer, if the log does not have it. So a part that was
+        attempted without such a fact was posted. To look for its draft could begin one."""
+        draft = job.own.draft if job.part == 0 and not job.own.anew else None
+        if draft is None or draft.message in ("", job.plan.draft):
+            return ()
+        return (DeliveryDrafted(plan=job.id, message=draft.message),)
 
     async def _begun_elsewhere(self, job: _Job, key: str) -> str:
         """Returns the message of a draft that a process began and did not record; "" if there is none, or nobody knows:
