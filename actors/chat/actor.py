@@ -17,10 +17,11 @@ import msgspec
 import structlog
 
 from actors.chat import answers, questions
+from actors.chat.buttons import planned, replacing
 from actors.chat.commands import CONTROL, code_of, parsed
 from actors.chat.files import Files
 from actors.chat.pushes import push_of, refusal
-from actors.chat.router import ACTOR, Router, planned, replacing
+from actors.chat.router import ACTOR, Router
 from actors.chat.turns import Message, Turn, turns_of
 from core.actor import Actor, Context, Progress
 from core.chat.account import platform_of

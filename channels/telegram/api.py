@@ -141,26 +141,26 @@ class Api:
         await self._polling.shutdown()
 
     async def me(self) -> User:
-        return await self._asked("getMe", self._bot.get_me())
+        return await self._repeatable("getMe", self._bot.get_me())
 
     async def webhook(self) -> WebhookInfo:
-        return await self._asked("getWebhookInfo", self._bot.get_webhook_info())
+        return await self._repeatable("getWebhookInfo", self._bot.get_webhook_info())
 
     async def register(self, commands: Mapping[str, str]) -> None:
-        await self._asked("setMyCommands", self._bot.set_my_commands(list(commands.items())))
+        await self._repeatable("setMyCommands", self._bot.set_my_commands(list(commands.items())))
 
     async def updates(self, offset: int, seconds: int, grace: float) -> list[dict[str, Any]]:
         """Polls for at most `seconds`, and waits `grace` seconds longer for the answer. Raises `Conflict`."""
         await self._polling.initialize()
         timeout = seconds + grace
-        return await self._asked("getUpdates", self._bot.raw_updates(offset, seconds, timeout), timeout)
+        return await self._repeatable("getUpdates", self._bot.raw_updates(offset, seconds, timeout), timeout)
 
     def parsed(self, update: Mapping[str, Any]) -> Update:
         return Update.de_json(dict(update), self._bot)
 
     async def acknowledge(self, press: str) -> None:
         """Ends the waiting sign of a button."""
-        await self._asked("answerCallbackQuery", self._bot.answer_callback_query(press))
+        await self._repeatable("answerCallbackQuery", self._bot.answer_callback_query(press))
 
     async def send(self, target: Target, text: Text, keyboard: InlineKeyboardMarkup | None = None) -> str:
         """Posts a message. Entities that Telegram refuses are left out."""
@@ -204,7 +204,7 @@ class Api:
                 if not error.says("message is not modified"):
                     raise
 
-        await self._asked("editMessageText", call())
+        await self._repeatable("editMessageText", call())
 
     async def draft(self, target: Target, draft: int, text: Text) -> None:
         """Shows a draft, which vanishes after 30 s or with the next message. Raises `Rejected` where there are none."""
@@ -219,17 +219,17 @@ class Api:
                 api_kwargs={"can_stop": True, "keep_on_stop": True},
             )
 
-        await self._asked("sendMessageDraft", call(), absent=True)
+        await self._repeatable("sendMessageDraft", call(), absent=True)
 
     async def delete(self, target: Target, message: str) -> None:
         chat = self._current(_number(target.chat))
-        await self._asked("deleteMessage", self._bot.delete_message(chat, _number(message)))
+        await self._repeatable("deleteMessage", self._bot.delete_message(chat, _number(message)))
 
     async def typing(self, target: Target) -> None:
         """Shows the sign for 5 s, or until the next message."""
         chat = self._current(_number(target.chat))
         action = self._bot.send_chat_action(chat, "typing", message_thread_id=thread_of(target.topic))
-        await self._asked("sendChatAction", action)
+        await self._repeatable("sendChatAction", action)
 
     async def upload(self, target: Target, file: Path, name: str) -> str:
         """Posts an image as a photo, and as a document if it is too large for that or Telegram cannot show it."""
@@ -263,7 +263,7 @@ class Api:
     async def download(self, attachment: Attachment, into: Path, limit: int) -> None:
         """Writes a file. Raises `Rejected` if it is over the limit, has expired, or is a web page."""
         with anyio.fail_after(UPLOAD_SECONDS):
-            file = await self._asked("getFile", self._bot.get_file(attachment.id))
+            file = await self._repeatable("getFile", self._bot.get_file(attachment.id))
             if (file.file_size or 0) > limit:
                 raise Rejected(f"{attachment.name}: {file.file_size} bytes, and the limit is {limit}")
             failure: Exception
@@ -278,10 +278,10 @@ class Api:
     async def _posted(self, method: str, call: Awaitable[T], seconds: float = CALL_SECONDS) -> T:
         return await self._called(method, call, seconds, FateUnknown)
 
-    async def _asked(
+    async def _repeatable(
         self, method: str, call: Awaitable[T], seconds: float = CALL_SECONDS, *, absent: bool = False
     ) -> T:
-        """`absent`: the server may be too old to know the method."""
+        """Awaits a call that may be made again. `absent`: the server may be too old to know the method."""
         return await self._called(method, call, seconds, Unavailable, absent=absent)
 
     async def _called(

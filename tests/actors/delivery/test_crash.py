@@ -8,7 +8,7 @@ from typing import Literal
 import anyio
 import pytest
 
-from actors.delivery import delivering
+from actors.delivery import delivering, job
 from actors.delivery.outlet import Outlet
 from core.chat.facts import Artifact, Target
 from core.errors import Unavailable
@@ -155,7 +155,7 @@ async def test_a_draft_that_could_not_be_recorded_is_known_once_it_becomes_the_a
 
 async def test_a_log_out_of_reach(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent meanwhile is recorded later, by the process that knows."""
-    monkeypatch.setattr(delivering, "PAUSES", (0.05,))
+    monkeypatch.setattr(job, "PAUSES", (0.05,))
     platform = store(findable=False)
     async with serving(side.endpoint, side.home, platform) as system:
         append, refusals = system.log.append, iter(range(3))
