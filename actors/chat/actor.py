@@ -1,8 +1,8 @@
 """The conversations on chat platforms: messages become runs or are answered at once, and the ends of runs answers.
 
-Reading order: `turns.py` (messages that are answered together) → `router.py` (what becomes of a turn) → what it asks:
-`access.py`, `place.py`, `session.py`, `commands.py`, `questions.py`, `files.py` → `answers.py` (what is said at the end
-of a run).
+Reading order: `turns.py` (messages that are answered together) → `call.py` and `router.py` (what becomes of a turn) →
+what they use: `access.py`, `place.py`, `session.py`, `commands.py`, `questions.py`, `buttons.py`, `files.py` →
+`answers.py` (what is said at the end of a run).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Deliveries to a chat platform, and drafts while a run is at work: the actors of one account.
 
 They run in the account's process, which holds the only connection to the platform. Reading order: `pacing.py` (when a
-call may be made) → `outlet.py` (calls and facts) → `delivering.py` (plans) → `drafts.py` with `progress.py` (answers
-while they grow) → `fetcher.py` and `files.py` (files in and out).
+call may be made) → `outlet.py` (calls and facts) → `job.py` and `delivering.py` (plans) → `drafts.py` with
+`progress.py` (answers while they grow) → `fetcher.py` and `files.py` (files in and out).
 """
 
 from __future__ import annotations
