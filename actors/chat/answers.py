@@ -94,16 +94,16 @@ def _questions(end: Record, run: Run, state: ThreadState) -> list[Question]:
     return [question] if question else []
 
 
-def _text(status: str, said: str, run: Run) -> str:
+def _text(status: str, text: str, run: Run) -> str:
     match status:
         case "error":
             message = run.error.message if run.error else None
             return (text_of(message.get("content", "")) if message else "") or FAILED
         case "interrupted":
-            return _joined(said, STOPPED)
+            return _joined(text, STOPPED)
         case "rolled_back":
             return STOPPED
-    return said
+    return text
 
 
 def _artifacts(paths: Sequence[str]) -> tuple[Artifact, ...]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path, PurePath
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from anyio import to_thread
@@ -23,7 +22,6 @@ from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from core.thread.uploads import plain_name
 
-CHUNK_BYTES = 256 * 1024
 LATE = "it took too long to get it"
 
 
@@ -89,27 +87,15 @@ class Files:
         if fetched.size > limits.max_file_size:
             raise Invalid(f"larger than {limits.max_file_size} bytes (uploads.max_file_size)")
         name = plain_name(fetched.name)
-        with TemporaryDirectory(prefix="sika-chat-") as temporary:
-            path = Path(temporary) / "file"
-            await self._objects.get(fetched.object, path)
-            draft = await to_thread.run_sync(_drafted, folder, path)
-            try:
-                return await to_thread.run_sync(_publish, folder, draft, name, fetched.name, taken)
-            finally:
-                await to_thread.run_sync(draft.close)
-
-
-def _drafted(folder: Folder, path: Path) -> Draft:
-    draft = folder.draft()
-    try:
-        with path.open("rb") as file:
-            while data := file.read(CHUNK_BYTES):
-                draft.write(data)
-        draft.seal()
-    except BaseException:
-        draft.close()
-        raise
-    return draft
+        draft = await to_thread.run_sync(folder.draft)
+        try:
+            async with aclosing(self._objects.chunks(fetched.object)) as chunks:
+                async for chunk in chunks:
+                    await to_thread.run_sync(draft.write, chunk)
+            await to_thread.run_sync(draft.seal)
+            return await to_thread.run_sync(_publish, folder, draft, name, fetched.name, taken)
+        finally:
+            await to_thread.run_sync(draft.close)
 
 
 def _publish(folder: Folder, draft: Draft, name: str, original: str, taken: Container[str]) -> FileUploaded:

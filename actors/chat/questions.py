@@ -69,8 +69,8 @@ def pending(state: ThreadState) -> list[Question]:
 
 def overtaken(interrupts: Sequence[Interrupt]) -> list[Question]:
     """Returns questions that nobody answered before the conversation went on: without buttons."""
-    asked = map(_of_interrupt, interrupts)
-    return [Question(each.id, f"{each.text.removesuffix(CHOICES)}\n\n{GONE_ON}") for each in asked]
+    questions = map(_of_interrupt, interrupts)
+    return [Question(each.id, f"{each.text.removesuffix(CHOICES)}\n\n{GONE_ON}") for each in questions]
 
 
 def of_messages(messages: Sequence[Message]) -> Question | None:

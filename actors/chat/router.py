@@ -6,9 +6,8 @@ threads, runs and plans derive from the message's key.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
@@ -16,21 +15,22 @@ import structlog
 from actors.chat import commands, questions
 from actors.chat.access import judged
 from actors.chat.answers import FAILED, plan_id
+from actors.chat.buttons import may_decide, plan_of, planned, replacing
+from actors.chat.call import Call
 from actors.chat.commands import Command
-from actors.chat.files import Files
+from actors.chat.files import Files, Taken
 from actors.chat.place import Place, at_work, forgotten, last_question, queue, status
 from actors.chat.questions import Question
 from actors.chat.session import NoAgent, Setup, setup_of
-from actors.chat.turns import Message, Turn
-from core.channel import USER
+from actors.chat.turns import Turn
 from core.chat.account import platform_of
 from core.chat.connections import Connections
-from core.chat.facts import KIND, TARGET, Button, ChatBegun, ChatRouted, DeliveryPlanned, Target
-from core.chat.state import Chats, Conversation, Plan
+from core.chat.facts import KIND, TARGET, Button, ChatBegun, ChatRouted, DeliveryPlanned
+from core.chat.state import Chats, Conversation
 from core.config.channels import AccountSettings
-from core.config.load import Config, ConfigSource
+from core.config.load import ConfigSource
 from core.errors import Conflict, Refused, Unavailable
-from core.events import Aggregate, Event, GoalSet, Json, Origin, RunRequested, Wanted, thread
+from core.events import Event, GoalSet, Json, Origin, RunRequested, Wanted, thread
 from core.ids import now
 from core.log.store import EventLog
 from core.memory.facts import Memories
@@ -45,8 +45,9 @@ log = structlog.get_logger("sika.chat")
 ACTOR = "chat"
 BOOTSTRAP = "Help me to set up an agent of my own."
 """The message of a bare `/bootstrap`."""
-_IDS = uuid.UUID("0193f4b2-6f0a-7c66-9d8e-2a1f54c3b7e1")
-"""The namespace of the ids of threads and runs that derive from messages."""
+MOST_GOAL = 4000
+"""Characters of a goal (contract http §8.5)."""
+MOST_REASON = 500
 
 # Texts.
 QUEUED = "_I am still at work. Your message is queued: I answer it next._"
@@ -65,43 +66,6 @@ BAD_CODE = "This code is not valid, or not any more. Get a new one in the settin
 NOT_YOURS = "Only the person who was asked can decide that."
 DECIDED = "That was decided already."
 GREETING = "Hello."
-
-
-class Call(NamedTuple):
-    """A turn on its way: whose it is, and how runs of it are set up."""
-
-    conversation: str
-    account: str
-    turn: Turn
-    state: Conversation
-    settings: AccountSettings
-    config: Config
-    user: str = USER
-    connected: bool = False
-
-    @property
-    def first(self) -> Message:
-        return self.turn.first
-
-    @property
-    def target(self) -> Target:
-        """Where answers to it go."""
-        event = self.first.event
-        return msgspec.structs.replace(event.target, sender=event.target.sender or event.sender)
-
-    @property
-    def who(self) -> str:
-        return self.first.event.sender_name or self.first.event.sender
-
-    def id(self, *what: str) -> str:
-        """Returns an id that derives from the message."""
-        return str(uuid.uuid5(_IDS, "\n".join((self.conversation, self.first.key, *what))))
-
-    def says(self, text: str, what: str = "reply") -> DeliveryPlanned:
-        """Returns the plan of a reply of the system itself."""
-        return DeliveryPlanned(
-            plan=plan_id(self.conversation, self.first.key, what), purpose="notice", target=self.target, text=text
-        )
 
 
 class Router:
@@ -189,8 +153,8 @@ class Router:
         """A message: the answer to a question, or the next one of the conversation."""
         place = await self._current(call)
         question = next(iter(questions.pending(place.state)), None) if place else None
-        shown = await self._planned(call, _plan_of(call.state, question)) if question else None
-        mine = shown is None or _may_decide(call, shown)
+        shown = await self._planned(call, plan_of(call.state, question)) if question else None
+        mine = shown is None or may_decide(call, shown)
         if question and question.approval and not mine:  # others would have the call given up by writing on
             return await self._end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
         answers_it = question and mine and not any(message.has_files for message in call.turn.messages)
@@ -217,13 +181,8 @@ class Router:
         setup = self._setup(call)
         thread_id = await self._thread(call)
         taken = await self._files.take(call.turn, call.user, thread_id, call.config.uploads)
-        run = call.id("run")
-        noted = [f"(A file could not be taken: {problem})" for problem in taken.problems]
-        content = "\n\n".join(part for part in (text, *noted) if part)
-        more: Json = {**({"files": list(taken.files)} if taken.files else {}), **(kwargs or {})}
-        message: Json = {"type": "human", "id": f"human-{run}", "content": content}
-        message |= {"additional_kwargs": more} if more else {}
-        says = list(also)
+        run, says = call.id("run"), list(also)
+        message = _message(run, text, taken, kwargs or {})
         if taken.problems:
             listed = "\n".join(f"- {problem}" for problem in taken.problems)
             says.append(call.says(f"I could not take every file:\n{listed}", "files"))
@@ -309,7 +268,7 @@ class Router:
         shown = await self._planned(call, choice.plan)
         if plan is None or shown is None:
             return await self._end(call, "ignored", reason="a button of a message that is not remembered")
-        if not _may_decide(call, shown):
+        if not may_decide(call, shown):
             return await self._end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
         call = call._replace(user=shown.user)
         state = await self._threads.load(shown.thread)
@@ -531,39 +490,10 @@ class Router:
         await self._chats.decide(call.conversation, decide, actor=ACTOR, cause=first.id)
 
 
-MOST_GOAL = 4000
-"""Characters of a goal (contract http §8.5)."""
-MOST_REASON = 500
-
-
-async def planned(log_: EventLog, conversation: str, plan: Plan | None) -> DeliveryPlanned | None:
-    """Returns the event of a plan."""
-    if plan is None:
-        return None
-    async for record in log_.read(Aggregate(KIND, conversation), after=plan.seq - 1, upto=plan.seq):
-        if isinstance(record.event, DeliveryPlanned):
-            return record.event
-    return None
-
-
-def replacing(asked: DeliveryPlanned, line: str) -> DeliveryPlanned:
-    """Returns the plan that takes the buttons from a question, and says what was decided."""
-    return msgspec.structs.replace(
-        asked,
-        plan=plan_id(asked.plan, "decided"),
-        purpose="question",
-        text=f"{asked.text.removesuffix(questions.CHOICES)}\n\n{line}",
-        buttons=(),
-        artifacts=(),
-        replaces=asked.plan,
-        question="",
-    )
-
-
-def _plan_of(state: Conversation, question: Question) -> str | None:
-    return next((plan for plan, about in reversed(list(state.plans.items())) if about.question == question.id), None)
-
-
-def _may_decide(call: Call, asked: DeliveryPlanned) -> bool:
-    """Tells whether a person is the one who was asked, or connected as the user whose thread it is."""
-    return asked.target.sender in ("", call.first.event.sender) or (call.connected and call.user == asked.user)
+def _message(run: str, text: str, taken: Taken, kwargs: Json) -> Json:
+    """Returns the message that a run is about."""
+    notes = [f"(A file could not be taken: {problem})" for problem in taken.problems]
+    content = "\n\n".join(part for part in (text, *notes) if part)
+    more = {**({"files": list(taken.files)} if taken.files else {}), **kwargs}
+    message = {"type": "human", "id": f"human-{run}", "content": content}
+    return {**message, "additional_kwargs": more} if more else message

@@ -1,8 +1,8 @@
 """Deliveries to a chat platform, and drafts while a run is at work: the actors of one account.
 
 They run in the account's process, which holds the only connection to the platform. Reading order: `pacing.py` (when a
-call may be made) → `outlet.py` (calls and facts) → `delivering.py` (plans) → `drafts.py` with `progress.py` (answers
-while they grow) → `fetcher.py` and `files.py` (files in and out).
+call may be made) → `outlet.py` (calls and facts) → `job.py` and `delivering.py` (plans) → `drafts.py` with
+`progress.py` (answers while they grow) → `fetcher.py` and `files.py` (files in and out).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from actors.delivery import files
 from actors.delivery.delivering import Delivery, Link
 from actors.delivery.drafts import Drafts, Lives
 from actors.delivery.fetcher import Admits, Fetcher
@@ -34,8 +35,9 @@ def actors(
     platform.
     """
     outlet, lives = Outlet(account, platform, system.log), Lives()
+    passing = files.passing(home, account)
     return [
-        Delivery(outlet, lives, home, link),
+        Delivery(outlet, lives, home, passing, link),
         Drafts(outlet, lives, system),
-        Fetcher(outlet, Objects(system.bus), admits),
+        Fetcher(outlet, Objects(system.bus), passing, admits),
     ]

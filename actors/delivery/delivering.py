@@ -8,7 +8,7 @@ platform has the part: its fate is in doubt. Where the platform can be asked (`T
 is looked for by its key, and sent if it is not there; elsewhere the plan ends as of unknown fate. What changes a
 message that is known (an edit, a draft that becomes the answer) may simply be done again.
 
-In one process, the fate of a call is known unless it says otherwise (`FateUnknown`): that is kept in `_Progress`, so a
+In one process, the fate of a call is known unless it says otherwise (`FateUnknown`): that is kept in `Execution`, so a
 part that was sent is recorded later if the log is out of reach, and one that was refused is not looked for.
 
 A wait is short, then the handler sleeps, or long, then a timer calls it again: no slot is held for a platform's pause.
@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import anyio
 import structlog
@@ -30,7 +28,8 @@ import structlog
 from actors.delivery import files
 from actors.delivery.drafts import FIND_SECONDS, Lives
 from actors.delivery.files import Unsendable
-from actors.delivery.outlet import CALL_SECONDS, ERRORS, FILE_SECONDS, Outlet
+from actors.delivery.job import Ended, Execution, Job, Way
+from actors.delivery.outlet import ERRORS, FILE_SECONDS, Outlet
 from actors.delivery.pacing import PATIENCE_SECONDS, Later
 from actors.delivery.plain import plain
 from core.actor import Actor, Context
@@ -38,6 +37,7 @@ from core.chat.facts import (
     KIND,
     Artifact,
     DeliveryAttempted,
+    DeliveryDrafted,
     DeliveryFailed,
     DeliveryPlanned,
     DeliverySent,
@@ -49,8 +49,6 @@ from core.events import Aggregate
 
 log = structlog.get_logger("sika.delivery")
 
-PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
-"""Seconds after a failure before a part is tried again."""
 CREDENTIALS_SECONDS = 60.0
 """Seconds before a plan is tried again whose account has no valid credentials."""
 DOUBTS = 6
@@ -75,94 +73,6 @@ Link = Callable[[DeliveryPlanned, Artifact], str | None]
 """Returns an address at which the person can get an artifact; None if there is none."""
 
 
-class Ended(Exception):
-    """A plan ends here. `silent`: the person misses nothing."""
-
-    def __init__(self, fate: Literal["refused", "gone", "unknown"], reason: str, *, silent: bool = False) -> None:
-        super().__init__(reason)
-        self.fate = fate
-        self.reason = reason
-        self.silent = silent
-
-
-@dataclass(slots=True)
-class _Progress:
-    """The state of a plan in this process, beyond the log."""
-
-    sent: dict[int, str] = field(default_factory=dict)
-    """Messages of parts that the platform has, and the log not yet."""
-    unsent: set[int] = field(default_factory=set)
-    """Parts that the platform certainly does not have."""
-    doubts: dict[int, int] = field(default_factory=dict)
-    """Calls of unknown fate in this process, by part."""
-    failures: int = 0
-    """Calls in a row that the platform did not take."""
-    defects: int = 0
-    plain: bool = False
-    """The platform refused the formatted text of this part."""
-    draft: Draft | None = None
-    draft_known: bool = False
-    """`draft` is the plan's, or there is none."""
-    anew: bool = False
-    """The message that was to be changed is not there any more: the text is posted."""
-    texts: Sequence[str] | None = None
-    """The text of the plan in parts; None before it was split."""
-    folder: tempfile.TemporaryDirectory[str] | None = None
-    files: dict[int, Path | str] = field(default_factory=dict)
-    """Copies of artifacts, or what is said instead, by part."""
-
-    def pause(self) -> float:
-        """Returns the seconds until the next try."""
-        self.failures += 1
-        return PAUSES[min(self.failures, len(PAUSES)) - 1]
-
-    def close(self) -> None:
-        """Removes copies of files and texts; they are made again."""
-        self.texts = None
-        if self.folder is not None:
-            self.folder.cleanup()
-            self.folder = None
-            self.files = {part: file for part, file in self.files.items() if isinstance(file, str)}
-
-
-class _Job(NamedTuple):
-    """A plan at work: its fact, how far it is, and its texts."""
-
-    conversation: str
-    id: str
-    plan: Plan
-    event: DeliveryPlanned
-    at: datetime
-    texts: Sequence[str]
-    own: _Progress
-
-    @property
-    def part(self) -> int:
-        """The next part."""
-        return len(self.plan.messages)
-
-    @property
-    def parts(self) -> int:
-        return len(self.texts) + len(self.event.artifacts)
-
-    @property
-    def key(self) -> str:
-        return f"{self.id}/{self.part}"
-
-    @property
-    def group(self) -> bool:
-        return self.event.target.kind == "group"
-
-
-class _Way(NamedTuple):
-    """The way to say a part. `repeatable`: doing it again changes the same message. `posts`: it may make a new one."""
-
-    call: Callable[[], Awaitable[str]]
-    repeatable: bool = False
-    posts: bool = True
-    seconds: float = CALL_SECONDS
-
-
 class Delivery(Actor[DeliveryPlanned]):
     """Executes the plans of an account's conversations, in order.
 
@@ -176,17 +86,18 @@ class Delivery(Actor[DeliveryPlanned]):
     concurrency = 256
     deadline_seconds = 3600.0
 
-    def __init__(self, outlet: Outlet, lives: Lives, home: Path, link: Link) -> None:
+    def __init__(self, outlet: Outlet, lives: Lives, home: Path, passing: Path, link: Link) -> None:
         self.name = f"delivery-{outlet.account}"  # type: ignore[misc]  # one for each account
         self.only = (outlet.account,)  # type: ignore[misc]
         self._outlet = outlet
         self._platform = outlet.platform
         self._lives = lives
         self._home = home
+        self._passing = passing
         self._link = link
         self._busy: dict[str, bool] = {}
         """Conversations at work, and whether there is more to do in them."""
-        self._own: dict[tuple[str, str], _Progress] = {}
+        self._own: dict[tuple[str, str], Execution] = {}
         """By conversation and plan."""
 
     async def handle(self, event: DeliveryPlanned, ctx: Context) -> None:
@@ -196,8 +107,8 @@ class Delivery(Actor[DeliveryPlanned]):
         await self._deliver(aggregate, ctx)
 
     async def _deliver(self, conversation: Aggregate, ctx: Context) -> None:
-        """Executes what is planned. Whoever comes while that is being done leaves it to who is there, whose wake-up is
-        in the queue until all is done.
+        """Executes the open plans. A call while another one is at work in the conversation returns at once: the other's
+        wake-up stays in the queue until all is done.
         """
         self._outlet.begin()
         if conversation.id in self._busy:
@@ -224,13 +135,13 @@ class Delivery(Actor[DeliveryPlanned]):
 
     async def _execute(self, conversation: str, plan_id: str, until: float) -> float | None:
         """Executes a plan. Returns as `_execute_all` does."""
-        own = self._own.setdefault((conversation, plan_id), _Progress())
+        own = self._own.setdefault((conversation, plan_id), Execution())
         try:
             return await self._execute_on(conversation, plan_id, own, until)
         finally:
             own.close()
 
-    async def _execute_on(self, conversation: str, plan_id: str, own: _Progress, until: float) -> float | None:
+    async def _execute_on(self, conversation: str, plan_id: str, own: Execution, until: float) -> float | None:
         while True:
             state = await self._outlet.chats.load(conversation)
             plan = state.plans.get(plan_id)
@@ -244,7 +155,7 @@ class Delivery(Actor[DeliveryPlanned]):
                 return pause
             await anyio.sleep(pause)
 
-    async def _step(self, conversation: str, plan_id: str, plan: Plan, own: _Progress, state: Conversation) -> float:
+    async def _step(self, conversation: str, plan_id: str, plan: Plan, own: Execution, state: Conversation) -> float:
         """Says the next part, or ends the plan. Returns the seconds until the next step. Raises `Unavailable` if the
         log is out of reach.
         """
@@ -267,21 +178,21 @@ class Delivery(Actor[DeliveryPlanned]):
             own.defects += 1
             log.exception("plan failed", account=self._outlet.account, plan=plan_id)
             if own.defects < DEFECTS:
-                return PAUSES[own.defects]
+                return own.pause()
             await self._fail(conversation, plan_id, part, Ended("unknown", f"a defect: {type(error).__name__}"))
             return 0.0
         own.sent.pop(part)
         own.failures, own.plain = 0, False
         return 0.0
 
-    async def _job(self, conversation: str, plan_id: str, plan: Plan, own: _Progress) -> _Job:
+    async def _job(self, conversation: str, plan_id: str, plan: Plan, own: Execution) -> Job:
         """Reads a plan. Raises `Ended` for one that cannot be executed."""
         record = await self._outlet.planned(conversation, plan)
         if record is None or not isinstance(record.event, DeliveryPlanned):
             raise Ended("refused", "the plan is not in the log any more")
         event = record.event
         texts = own.texts = own.texts if own.texts is not None else await self._split(event)
-        job = _Job(conversation, plan_id, plan, event, datetime.fromisoformat(record.at), texts, own)
+        job = Job(conversation, plan_id, plan, event, datetime.fromisoformat(record.at), texts, own)
         if plan.messages and job.parts != plan.parts:
             raise Ended("unknown", f"there are {job.parts} parts, and there were {plan.parts} when the first was sent")
         if not texts and not plan.messages and (draft := await self._draft_of(job)) is not None:
@@ -326,7 +237,7 @@ class Delivery(Actor[DeliveryPlanned]):
 
     # ── one part ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _say(self, job: _Job, state: Conversation) -> str:
+    async def _say(self, job: Job, state: Conversation) -> str:
         """Says the next part. Returns the id of its message. Raises `Later`, `Ended`, `Unavailable` (of the log)."""
         way = await self._way(job, state)
         findable = self._platform.traits.answers_can_be_found
@@ -338,7 +249,8 @@ class Delivery(Actor[DeliveryPlanned]):
         await self._outlet.turns.send(job.event.target.chat, job.group)
         if way.posts:
             job.own.unsent.add(job.part)  # if what follows is stored and we do not hear of it
-            await self._outlet.record(job.conversation, job.id, DeliveryAttempted(plan=job.id, part=job.part))
+            attempt = DeliveryAttempted(plan=job.id, part=job.part)
+            await self._outlet.record(job.conversation, job.id, *self._unrecorded_draft(job), attempt)
         job.own.unsent.discard(job.part)
         try:
             message = await self._outlet.call(job.event.target, way.call, way.seconds)
@@ -353,11 +265,11 @@ class Delivery(Actor[DeliveryPlanned]):
         self._outlet.turns.sent(job.event.target.chat)
         return message
 
-    def _is_in_doubt(self, job: _Job) -> bool:
+    def _is_in_doubt(self, job: Job) -> bool:
         """Tells whether the platform may have the part already."""
         return job.part not in job.own.unsent and job.plan.attempted >= job.part
 
-    async def _look(self, job: _Job, key: str) -> str | None:
+    async def _look(self, job: Job, key: str) -> str | None:
         """Looks for a message by its key. Raises `Ended` where that is impossible."""
         if not self._platform.traits.answers_can_be_found:
             raise Ended("unknown", "the process ended while the part was sent, or no answer came")
@@ -382,12 +294,12 @@ class Delivery(Actor[DeliveryPlanned]):
         except Rejected as error:
             raise Ended("unknown", f"it cannot be looked for: {error}") from error
 
-    def _doubted(self, job: _Job, error: FateUnknown, *, again: bool = True) -> Exception:
+    def _doubted(self, job: Job, error: FateUnknown, *, again: bool = True) -> Exception:
         """Returns what follows from a call of unknown fate. `again`: the fate can be found out, or does not matter."""
         job.own.doubts[job.part] = doubts = job.own.doubts.get(job.part, 0) + 1
         return Later(job.own.pause()) if again and doubts < DOUBTS else Ended("unknown", str(error))
 
-    def _refused(self, job: _Job, error: Exception) -> Exception:
+    def _refused(self, job: Job, error: Exception) -> Exception:
         """Returns what follows from a call that certainly had no effect."""
         changes = job.part == 0 and not job.own.anew and (job.own.draft is not None or bool(job.event.replaces))
         match error:
@@ -410,12 +322,12 @@ class Delivery(Actor[DeliveryPlanned]):
                 return Ended("refused", str(error))
         return Ended("refused", str(error)) if self._is_too_old(job) else Later(job.own.pause())
 
-    def _is_too_old(self, job: _Job) -> bool:
+    def _is_too_old(self, job: Job) -> bool:
         return datetime.now(UTC) - job.at > timedelta(seconds=LONGEST_SECONDS)
 
     # ── ways ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _way(self, job: _Job, state: Conversation) -> _Way:
+    async def _way(self, job: Job, state: Conversation) -> Way:
         """Returns the way to say the next part."""
         target, key = job.event.target, job.key
         if job.part >= len(job.texts):
@@ -423,34 +335,35 @@ class Delivery(Actor[DeliveryPlanned]):
         content = self._content(job)
         if job.part == 0 and not job.own.anew:
             if message := self._replaced(job, state):
-                return _Way(lambda: self._edit(job, message, content), repeatable=True, posts=False)
+                return Way(lambda: self._edit(job, message, content), repeatable=True, posts=False)
             if (draft := await self._draft_of(job)) is not None:
-                return _Way(lambda: draft.finish(content, key), repeatable=bool(draft.message))
-        return _Way(lambda: self._platform.post(target, content, key))
+                return Way(lambda: draft.finish(content, key), repeatable=bool(draft.message))
+        return Way(lambda: self._platform.post(target, content, key))
 
-    def _content(self, job: _Job) -> Content:
+    def _content(self, job: Job) -> Content:
         text = job.texts[job.part]
         last = job.part == len(job.texts) - 1
         return Content(plain(text) if job.own.plain else text, "", job.event.buttons if last else (), job.id)
 
-    def _replaced(self, job: _Job, state: Conversation) -> str:
+    def _replaced(self, job: Job, state: Conversation) -> str:
         """Returns the message that the plan changes: the last of the plan that it replaces."""
         replaced = state.plans.get(job.event.replaces)
         if replaced is None or not replaced.messages or not self._platform.traits.edits_are_free:
             return ""
         return replaced.messages[-1]
 
-    async def _edit(self, job: _Job, message: str, content: Content) -> str:
+    async def _edit(self, job: Job, message: str, content: Content) -> str:
         await self._platform.edit(job.event.target, message, content)
         return message
 
-    async def _draft_of(self, job: _Job) -> Draft | None:
+    async def _draft_of(self, job: Job) -> Draft | None:
         """Returns the draft in which the answer has grown, now ours; None if there is none."""
         own, key = job.own, f"{job.id}/draft"
         if not own.draft_known and job.event.purpose in GROWN and not job.event.replaces:
             draft = await self._lives.take(job.id)
             message, findable = job.plan.draft, self._platform.traits.answers_can_be_found
-            if draft is None and not message and findable and not self._lives.are_known(job.id):
+            unknown = not message and not self._lives.are_known(job.id) and not self._is_in_doubt(job)
+            if draft is None and unknown and findable:
                 message = await self._begun_elsewhere(job, key)
             if draft is None and message:
                 draft = self._platform.draft(job.event.target, key, message)
@@ -458,7 +371,16 @@ class Delivery(Actor[DeliveryPlanned]):
         own.draft_known = True
         return own.draft
 
-    async def _begun_elsewhere(self, job: _Job, key: str) -> str:
+    @staticmethod
+    def _unrecorded_draft(job: Job) -> Sequence[DeliveryDrafted]:
+        """Returns the fact of the draft that becomes the answer, if the log does not have it. So a part that was
+        attempted without such a fact was posted. To look for its draft could begin one."""
+        draft = job.own.draft if job.part == 0 and not job.own.anew else None
+        if draft is None or draft.message in ("", job.plan.draft):
+            return ()
+        return (DeliveryDrafted(plan=job.id, message=draft.message),)
+
+    async def _begun_elsewhere(self, job: Job, key: str) -> str:
         """Returns the message of a draft that a process began and did not record; "" if there is none, or nobody knows:
         the answer does not depend on it."""
         try:
@@ -468,7 +390,7 @@ class Delivery(Actor[DeliveryPlanned]):
                 raise
             return ""
 
-    async def _drop(self, job: _Job, draft: Draft) -> None:
+    async def _drop(self, job: Job, draft: Draft) -> None:
         """Takes back a draft that no text replaces."""
         job.own.draft = None
         try:
@@ -478,26 +400,26 @@ class Delivery(Actor[DeliveryPlanned]):
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _file_way(self, job: _Job) -> _Way:
+    async def _file_way(self, job: Job) -> Way:
         target, key = job.event.target, job.key
         artifact = job.event.artifacts[job.part - len(job.texts)]
         if job.part not in job.own.files:
             job.own.files[job.part] = await self._copy(job, artifact)
         file = job.own.files[job.part]
         if isinstance(file, str):
-            return _Way(lambda: self._platform.post(target, Content(file, plan=job.id), key))
-        return _Way(lambda: self._platform.upload(target, file, artifact.name, key), seconds=FILE_SECONDS)
+            return Way(lambda: self._platform.post(target, Content(file, plan=job.id), key))
+        return Way(lambda: self._platform.upload(target, file, artifact.name, key), seconds=FILE_SECONDS)
 
-    async def _copy(self, job: _Job, artifact: Artifact) -> Path | str:
+    async def _copy(self, job: Job, artifact: Artifact) -> Path | str:
         """Returns a copy of an artifact, or what is said instead."""
         if job.own.folder is None:
-            job.own.folder = tempfile.TemporaryDirectory(prefix="sika-delivery-")
+            job.own.folder = tempfile.TemporaryDirectory(dir=self._passing)
         path = Path(job.own.folder.name) / str(job.part)
         limit = self._platform.traits.largest_file
         problem = await asyncio.to_thread(files.copy, self._home, job.event, artifact, limit, path)
         return path if problem is None else self._instead(job, problem)
 
-    def _instead(self, job: _Job, problem: Unsendable) -> str:
+    def _instead(self, job: Job, problem: Unsendable) -> str:
         """Returns what is said of a file that is not sent."""
         artifact = job.event.artifacts[job.part - len(job.texts)]
         name = artifact.name.replace("`", "'").replace("[", "(").replace("]", ")")

@@ -17,6 +17,7 @@ from actors.delivery.progress import Progress
 from core.actor import Actor, Context
 from core.chat.facts import KIND, ChatRouted, Target
 from core.chat.port import Draft, FateUnknown, RateLimited
+from core.chat.recent import Recent
 from core.chat.state import REMEMBERED, Conversation
 from core.errors import Unavailable, ungrouped
 from core.runtime.system import System
@@ -95,15 +96,13 @@ class Lives:
 
     def __init__(self) -> None:
         self._lives: dict[str, Live] = {}
-        self._ours: dict[str, None] = {}
+        self._ours: Recent[str, None] = Recent(REMEMBERED)
         """Runs whose drafts no other process can have begun, the newest last."""
 
     def put(self, live: Live, *, ours: bool) -> None:
         self._lives[live.run] = live
         if ours:
             self._ours[live.run] = None
-            while len(self._ours) > REMEMBERED:
-                del self._ours[next(iter(self._ours))]
 
     def are_known(self, run: str) -> bool:
         """Tells whether all drafts of a run are known here or in the log."""

@@ -42,11 +42,12 @@ class Fetcher(Actor[ChatReceived]):
     kind = KIND
     concurrency = 16
 
-    def __init__(self, outlet: Outlet, objects: Objects, admits: Admits) -> None:
+    def __init__(self, outlet: Outlet, objects: Objects, passing: Path, admits: Admits) -> None:
         self.name = f"fetch-{outlet.account}"  # type: ignore[misc]  # one for each account
         self.only = (outlet.account,)  # type: ignore[misc]
         self._outlet = outlet
         self._objects = objects
+        self._passing = passing
         self._admits = admits
 
     async def handle(self, event: ChatReceived, ctx: Context) -> None:
@@ -79,7 +80,7 @@ class Fetcher(Actor[ChatReceived]):
 
     async def _fetched(self, event: ChatReceived, attachment: Attachment, ctx: Context) -> Fetched:
         """Fetches one attachment. Raises `Unavailable` if the bus does not take it."""
-        with tempfile.TemporaryDirectory(prefix="sika-fetch-") as folder:
+        with tempfile.TemporaryDirectory(dir=self._passing) as folder:
             path = Path(folder) / "file"
             if problem := await self._download(event, attachment, path):
                 log.info("file not fetched", account=self._outlet.account, reason=problem)

@@ -15,6 +15,15 @@ from core.paths import USER_DATA, Mount, Tree, thread_root
 OUTPUTS = f"{USER_DATA}/outputs"
 
 
+def passing(home: Path, account: str) -> Path:
+    """Returns an empty folder for files on their way to and from the platform. Those that a killed process of the
+    account has left are removed: only one process serves it at a time."""
+    folder = home / "transfers" / account
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
 class Unsendable(NamedTuple):
     """The reason why a file is not sent, for the person."""
 

@@ -79,7 +79,7 @@ class Outlet:
         return None
 
     async def record(self, conversation: str, plan: str, event: Event, *more: Event) -> None:
-        """Appends a fact of an open plan, and what follows from it. One that is known is not appended again."""
+        """Appends a fact of an open plan, and further ones. A part that is known as sent is not recorded again."""
 
         def decide(state: Conversation) -> Sequence[Event]:
             known = state.plans.get(plan)

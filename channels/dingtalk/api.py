@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import anyio
 
+from core.chat.download import save
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
 
@@ -184,7 +185,9 @@ class Api:
                     raise Rejected(f"the file's address is not valid any more ({response.status})")
                 if response.content_type == "text/html" and not is_page:
                     raise Rejected("the file's address shows a page, not the file")
-                await _write(response, into, limit, is_page)
+                chunks = response.content.iter_chunked(CHUNK)
+                kept = chunks if is_page else _without_page(chunks)
+                await save(kept, into, limit, "the file", response.content_length)
         except (aiohttp.ClientError, TimeoutError) as error:
             # The address is a secret: it is in the text of aiohttp's errors.
             raise Unavailable(f"the file did not arrive ({type(error).__name__})") from None
@@ -276,20 +279,11 @@ def _seconds(text: str) -> float:
     return float(text) if text.isdecimal() else 0.0
 
 
-async def _write(response: aiohttp.ClientResponse, into: Path, limit: int, is_page: bool) -> None:
-    too_large = f"the file is larger than {limit} bytes"
-    if (response.content_length or 0) > limit:
-        raise Rejected(too_large)
-    size = 0
-    try:
-        async with await anyio.open_file(into, "wb") as file:
-            async for chunk in response.content.iter_chunked(CHUNK):
-                if not size and not is_page and chunk.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
-                    raise Rejected("the file's address shows a page, not the file")
-                size += len(chunk)
-                if size > limit:
-                    raise Rejected(too_large)
-                await file.write(chunk)
-    except BaseException:
-        into.unlink(missing_ok=True)
-        raise
+async def _without_page(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields a file. Raises `Rejected` if it begins as a page does."""
+    begun = False
+    async for chunk in chunks:
+        if not begun and chunk.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html")):
+            raise Rejected("the file's address shows a page, not the file")
+        begun = True
+        yield chunk

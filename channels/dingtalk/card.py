@@ -20,12 +20,15 @@ from channels.dingtalk.api import Api, Waiting, is_gone
 from channels.markup import dingtalk as markup
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, RateLimited, Rejected
+from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
 
 COOL_DOWN_SECONDS = 1800.0
 """Seconds for which answers go without cards after repeated failures (research im-platforms §2.4)."""
 FAILURES = 3
-"""In a row, over all answers of the account."""
+"""In a row: over all answers of the account, after which cards pause, and of one card, after which its stream counts as
+expired."""
+CARDS = 1000
 CONTENT = "content"
 """The variable of the AI card's template (contract channels §5)."""
 
@@ -44,6 +47,8 @@ class Cards:
         self.button_template = button_template
         self._failures = 0
         self._off_until = 0.0
+        self._refusals: Recent[str, int] = Recent(CARDS)
+        """Calls in a row that streams did not answer, by card."""
 
     @property
     def usable(self) -> bool:
@@ -75,7 +80,14 @@ class Cards:
             "isFinalize": last,
             "isError": False,
         }
-        await self._api.call("PUT", "/v1.0/card/streaming", body, idempotent=True)
+        try:
+            await self._api.call("PUT", "/v1.0/card/streaming", body, idempotent=True)
+        except RateLimited:
+            raise
+        except Unavailable:
+            self._refusals[id_] = self._refusals.get(id_, 0) + 1
+            raise
+        self._refusals.pop(id_, None)
 
     async def ask(self, target: Target, content: Content, key: str) -> str:
         """Delivers a card with buttons and returns its id. Idempotent."""
@@ -120,14 +132,21 @@ class Cards:
         await self._api.call("PUT", "/v1.0/card/instances", body, idempotent=True)
 
     async def finish(self, id_: str, content: Content) -> None:
-        """Replaces the text of an AI card for good, also where its stream has expired. Idempotent."""
+        """Replaces the text of an AI card for good, also where its stream has expired. Idempotent.
+
+        Raises `Unavailable` for the first refusals: a stream that has expired or was finished is refused by a 500, as
+        any call is while a gateway is broken. Changed by another way too soon, the card would look unfinished.
+        """
         text = markup.card(translation.numbered(content.text, content.buttons))
         try:
             await self.stream(id_, text, last=True)
         except RateLimited:
             raise
-        except (Unavailable, Rejected):
-            # A stream that has expired or was finished is refused, by 500, too: the card itself can still be changed.
+        except Unavailable:
+            if self._refusals.get(id_, 0) < FAILURES:
+                raise
+            await self._update(id_, {CONTENT: text})
+        except Rejected:
             await self._update(id_, {CONTENT: text})
 
 

@@ -9,6 +9,7 @@ import anyio
 from channels.dingtalk import translation
 from channels.dingtalk.api import Api
 from core.chat.facts import Target
+from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
 
 REMEMBERED = 1000
@@ -25,13 +26,12 @@ class Sign:
     def __init__(self, api: Api, robot_code: str) -> None:
         self._api = api
         self._robot_code = robot_code
-        self._shown: dict[str, bool] = {}
+        self._shown: Recent[str, bool] = Recent(REMEMBERED)
 
     def received(self, message: str) -> None:
         """Notes a message, which has no sign yet."""
-        self._shown.setdefault(message, False)
-        while len(self._shown) > REMEMBERED:
-            del self._shown[next(iter(self._shown))]
+        if message not in self._shown:
+            self._shown[message] = False
 
     async def show(self, target: Target, on: bool) -> None:
         message, conversation = translation.answered(target)
@@ -46,7 +46,6 @@ class Sign:
             "textEmotion": EMOTION,
         }
         await self._api.call("POST", f"/v1.0/robot/emotion/{'reply' if on else 'recall'}", body, idempotent=True)
-        self.received(message)
         self._shown[message] = on
 
     async def settle(self, target: Target) -> None:

@@ -194,7 +194,7 @@ class _Client(DingTalkStreamClient):  # type: ignore[misc]
         self.alive = False
         self._ping_seconds = ping_seconds
         self._report = report
-        self.system_handler = _System(self.heard, self._told_to_leave)
+        self.system_handler = _System(self.heard, self._disconnect_requested)
 
     async def run(self) -> None:
         """Returns when the connection has ended."""
@@ -207,13 +207,13 @@ class _Client(DingTalkStreamClient):  # type: ignore[misc]
             with anyio.move_on_after(2 * CLOSE_SECONDS, shield=True):
                 await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()):
-            self.reason = _said(error)
+            self.reason = _described(error)
 
     def heard(self) -> None:
         self.alive = True
         self._report.heard()
 
-    def _told_to_leave(self) -> None:
+    def _disconnect_requested(self) -> None:
         self.reason = "the platform asked to reconnect"
 
     def open_connection(self) -> Mapping[str, Any] | None:
@@ -241,7 +241,7 @@ class _Client(DingTalkStreamClient):  # type: ignore[misc]
         """Ends instead of waiting: called by the SDK when a connection has ended, or could not be made."""
         error = sys.exception()
         if error is not None and self.reason == "closed":
-            self.reason = _said(error)
+            self.reason = _described(error)
         self._stop_event.set()
 
 
@@ -280,8 +280,8 @@ class _Handler(CallbackHandler):  # type: ignore[misc]
         return AckMessage.STATUS_OK, {}
 
 
-def _said(error: BaseException) -> str:
-    """Returns what an error says without addresses, which hold tickets."""
+def _described(error: BaseException) -> str:
+    """Returns the reason that an error gives, without addresses: those hold tickets."""
     if isinstance(error, websockets.InvalidStatus):
         return f"the handshake was refused with {error.response.status_code}"
     if isinstance(error, websockets.ConnectionClosed):

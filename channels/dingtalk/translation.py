@@ -71,32 +71,32 @@ class _Action(msgspec.Struct, frozen=True, array_like=True):
 def message(data: Mapping[str, Any]) -> ChatReceived | None:
     """Returns a message; None if it is to be ignored: without a sender in the organisation, of a bot, or of a kind that
     has neither text nor file. Raises `msgspec.ValidationError`."""
-    got = msgspec.convert(data, _Message, strict=False)
-    if not got.sender_staff_id or (got.sender_id and got.sender_id == got.chatbot_user_id):
-        log.info("message ignored", reason="no sender of the organisation", message=got.msg_id)
+    raw = msgspec.convert(data, _Message, strict=False)
+    if not raw.sender_staff_id or (raw.sender_id and raw.sender_id == raw.chatbot_user_id):
+        log.info("message ignored", reason="no sender of the organisation", message=raw.msg_id)
         return None
-    text, attachments = _text_and_files(got)
+    text, attachments = _text_and_files(raw)
     if not text and not attachments:
-        log.warning("message ignored", reason=f"kind {got.msgtype!r} has no text", message=got.msg_id)
+        log.warning("message ignored", reason=f"kind {raw.msgtype!r} has no text", message=raw.msg_id)
         return None
-    group = got.conversation_type == "2"
+    group = raw.conversation_type == "2"
     target = Target(
-        chat=got.conversation_id if group else got.sender_staff_id,
-        topic=got.msg_id if group else "",  # contract channels §3
+        chat=raw.conversation_id if group else raw.sender_staff_id,
+        topic=raw.msg_id if group else "",  # contract channels §3
         kind="group" if group else "private",
-        reply_to=f"{got.msg_id} {got.conversation_id}",
-        sender=got.sender_staff_id,
+        reply_to=f"{raw.msg_id} {raw.conversation_id}",
+        sender=raw.sender_staff_id,
     )
     return ChatReceived(
-        message=got.msg_id,
+        message=raw.msg_id,
         target=target,
-        sender=got.sender_staff_id,
-        sender_name=got.sender_nick,
+        sender=raw.sender_staff_id,
+        sender_name=raw.sender_nick,
         text=text,
         attachments=tuple(attachments),
-        mentioned=not group or got.is_in_at_list,
-        quoted=_quoted(got.text.replied_msg),
-        sent_at=datetime.fromtimestamp(got.create_at / 1000, UTC).isoformat() if got.create_at else "",
+        mentioned=not group or raw.is_in_at_list,
+        quoted=_quoted(raw.text.replied_msg),
+        sent_at=datetime.fromtimestamp(raw.create_at / 1000, UTC).isoformat() if raw.create_at else "",
     )
 
 
@@ -117,11 +117,11 @@ def answered(target: Target) -> tuple[str, str]:
     return message, conversation
 
 
-def _text_and_files(got: _Message) -> tuple[str, list[Attachment]]:
-    content, code = got.content, got.content.download_code
-    match got.msgtype:
+def _text_and_files(raw: _Message) -> tuple[str, list[Attachment]]:
+    content, code = raw.content, raw.content.download_code
+    match raw.msgtype:
         case "text":
-            return got.text.content.strip(), []  # in groups, a blank is left of the mention
+            return raw.text.content.strip(), []  # in groups, a blank is left of the mention
         case "richText":
             return _rich(content.rich_text)
         case "picture" if code:
@@ -144,16 +144,16 @@ def _rich(pieces: list[dict[str, Any]]) -> tuple[str, list[Attachment]]:
 
 def press(data: Mapping[str, Any]) -> ChatReceived | None:
     """Returns a pressed button; None if it is not one of ours. Raises `msgspec.ValidationError`."""
-    got = msgspec.convert(data, _Press, strict=False)
-    ids = _action_ids(got.content)
+    raw = msgspec.convert(data, _Press, strict=False)
+    ids = _action_ids(raw.content)
     action = next((known for known in map(_action, ids) if known is not None), None)
-    if action is None or not got.user_id:
-        log.info("press ignored", card=got.out_track_id)
+    if action is None or not raw.user_id:
+        log.info("press ignored", card=raw.out_track_id)
         return None
     return ChatReceived(
-        message=got.out_track_id,
-        target=Target(action.chat, action.topic, action.kind, sender=got.user_id),
-        sender=got.user_id,
+        message=raw.out_track_id,
+        target=Target(action.chat, action.topic, action.kind, sender=raw.user_id),
+        sender=raw.user_id,
         mentioned=True,
         choice=Choice(action.plan, action.button),
     )

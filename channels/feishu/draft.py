@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -18,6 +17,7 @@ from channels.feishu.api import NO_PERMISSION, Api, Refused
 from channels.markup import feishu as markup
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, FateUnknown, Rejected
+from core.chat.recent import Recent
 
 OUT_OF_SEQUENCE = 300317
 CLOSED = frozenset((200850, 300309))
@@ -42,7 +42,7 @@ class CardKit:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._sequences: OrderedDict[str, int] = OrderedDict()
+        self._sequences: Recent[str, int] = Recent(CARDS)
         """The newest by card."""
         self.permitted = True
         """False once the platform has refused: the app lacks the permission."""
@@ -83,9 +83,7 @@ class CardKit:
     def _next(self, card_id: str, step: int = 1) -> int:
         """Returns the next sequence of a card."""
         by_time = int((time.time() - EPOCH) * SEQUENCES_PER_SECOND)
-        self._sequences[card_id] = max(self._sequences.pop(card_id, 0) + step, by_time)
-        while len(self._sequences) > CARDS:
-            self._sequences.popitem(last=False)
+        self._sequences[card_id] = max(self._sequences.get(card_id, 0) + step, by_time)
         return self._sequences[card_id]
 
     async def replace(self, card_id: str, card: dict[str, Any]) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from core.chat.facts import Attachment, ChatReceived, Choice, Target
+from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
+from core.chat.recent import Recent
 
 ALBUM_MILLISECONDS = 750
 """Longest pause between files that a person sends at once; each is a message (contract channels §7.5)."""
@@ -58,10 +58,25 @@ def mentions_bot(event: Json, bot: str) -> bool:
     return any((mention.get("id") or {}).get("open_id") == bot for mention in mentions)
 
 
+def addresses_bot(event: Json, bot: str) -> bool:
+    """Tells whether a message is for the bot by itself: in a private chat, or as it names the bot."""
+    return event["message"].get("chat_type") == "p2p" or mentions_bot(event, bot)
+
+
 def parent_of(event: Json) -> str:
-    """Returns the message to which a message in a group replies; empty if to none."""
-    message = event["message"]
-    return "" if message.get("chat_type") == "p2p" else message.get("parent_id") or ""
+    """Returns the message to which a message replies; empty if to none."""
+    return event["message"].get("parent_id") or ""
+
+
+def quoted(item: Json, author: str) -> Quoted | None:
+    """Returns what a person wrote, as it was read from the platform; None if it has no words. `item`: of the answer of
+    `im/v1/messages`. The platform returns cards without their text."""
+    kind = item.get("msg_type", "")
+    if kind not in ("text", "post"):
+        return None
+    text, _ = _content({"message_type": kind, "content": (item.get("body") or {}).get("content")})
+    text = _mentions_resolved(text, item.get("mentions") or [], "").strip()
+    return Quoted(text, author) if text else None
 
 
 def pressed(event: Json) -> ChatReceived | None:
@@ -91,7 +106,7 @@ class Albums:
     """Names what was sent at once: files of one person, each at most `ALBUM_MILLISECONDS` after the one before."""
 
     def __init__(self) -> None:
-        self._newest: OrderedDict[tuple[str, str, str], tuple[int, str]] = OrderedDict()
+        self._newest: Recent[tuple[str, str, str], tuple[int, str]] = Recent(ALBUMS)
 
     def of(self, event: Json, message: ChatReceived) -> str:
         """Returns the album of a message: the id of its first one; empty if the message is no file."""
@@ -103,9 +118,6 @@ class Albums:
         if abs(time - last) > ALBUM_MILLISECONDS:
             album = message.message
         self._newest[key] = (max(time, last), album)
-        self._newest.move_to_end(key)
-        while len(self._newest) > ALBUMS:
-            self._newest.popitem(last=False)
         return album
 
 
@@ -173,10 +185,10 @@ def _file(content: Json, kind: str) -> Attachment:
 
 
 def _mentions_resolved(text: str, mentions: Sequence[Json], bot: str) -> str:
-    """Replaces the placeholders of mentions by names, and the bot's by nothing."""
+    """Replaces the placeholders of mentions by names, and the bot's by nothing. `bot`: empty if it keeps its name."""
     names = {"@_all": "@all"}
     for mention in mentions:
-        is_bot = (mention.get("id") or {}).get("open_id") == bot
+        is_bot = bot and (mention.get("id") or {}).get("open_id") == bot
         names[mention.get("key", "")] = "" if is_bot else f"@{mention.get('name', '')}"
     # Both at once, so that a name that looks like a placeholder stays what it is; the blank after a removed one goes.
     return re.sub(MENTION.pattern + r" ?", lambda match: _named(match[0], names), text)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import anyio
@@ -22,7 +22,8 @@ from channels.feishu.connection import Connection
 from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
 from channels.feishu.traits import DOMAIN, TRAITS
 from channels.markup import feishu as markup
-from core.chat.facts import Attachment, Target
+from core.chat.download import save
+from core.chat.facts import Attachment, Quoted, Target
 from core.chat.port import (
     ChatGone,
     Content,
@@ -34,9 +35,8 @@ from core.chat.port import (
     Rejected,
     Report,
 )
+from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
-
-V = TypeVar("V")
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
@@ -46,7 +46,7 @@ DRAFT = "/draft"
 KEYS_LIVE = timedelta(minutes=55)
 """The platform knows the key of a message for an hour."""
 REMEMBERED = 2000
-"""Own messages, by which a reply to the bot is known, reactions that are on, and names of people."""
+"""Messages, by which replies to the bot and read ones are known, reactions that are on, and names of people."""
 LARGEST_IMAGE = 10 << 20
 IMAGES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".ico", ".tiff"))
 KINDS = {
@@ -59,6 +59,8 @@ KINDS = {
 }
 """The platform's names of kinds of files by suffix; others are `stream`."""
 NAME_SECONDS = 0.5
+QUOTE_SECONDS = 1.0
+"""Most time to read a quoted message: the platform waits 3 s for an acknowledgement."""
 NAMES_PER_SECOND = 20
 """The platform allows 50."""
 WORKING = "Typing"
@@ -99,11 +101,13 @@ class FeishuPlatform:
         self._cardkit = CardKit(api)
         self._bot = ""
         self._albums = incoming.Albums()
-        self._own: OrderedDict[str, bool] = OrderedDict()
+        self._own: Recent[str, bool] = Recent(REMEMBERED)
         """By message whether it is ours."""
-        self._reactions: OrderedDict[str, str] = OrderedDict()
+        self._known: Recent[str, bool] = Recent(REMEMBERED)
+        """Messages of people that the agent has read, as they addressed it or were quoted."""
+        self._reactions: Recent[str, str] = Recent(REMEMBERED)
         """Reactions that are on, by message."""
-        self._names: OrderedDict[str, str] = OrderedDict()
+        self._names: Recent[str, str] = Recent(REMEMBERED)
         self._names_read: deque[float] = deque(maxlen=NAMES_PER_SECOND)
         """Times at which names were read."""
         self._may_read_names = True
@@ -218,18 +222,8 @@ class FeishuPlatform:
     async def fetch(self, attachment: Attachment, message: str, into: Path, limit: int) -> None:
         kind = "image" if attachment.kind == "image" else "file"
         path = f"im/v1/messages/{message}/resources/{attachment.id}"
-        async with await anyio.open_file(into, "wb") as file, self._api.download(path, {"type": kind}) as response:
-            if (response.content_length or 0) > limit:
-                raise Rejected(f"{attachment.name}: {response.content_length} bytes, over {limit}")
-            size = 0
-            async for chunk in response.content.iter_chunked(CHUNK):
-                size += len(chunk)
-                if size > limit:
-                    raise Rejected(f"{attachment.name}: over {limit} bytes")
-                try:
-                    await file.write(chunk)
-                except OSError as error:
-                    raise Unavailable(f"{into}: {error.strerror}") from None
+        async with self._api.download(path, {"type": kind}) as response:
+            await save(response.content.iter_chunked(CHUNK), into, limit, attachment.name, response.content_length)
 
     async def working(self, target: Target, on: bool) -> None:
         """Puts a reaction to the message that is answered, and takes it away."""
@@ -239,7 +233,7 @@ class FeishuPlatform:
         reactions = f"im/v1/messages/{message}/reactions"
         if on and message not in self._reactions:
             answer = await self._api.call("POST", reactions, {"reaction_type": {"emoji_type": WORKING}})
-            _remember(self._reactions, message, str(answer["reaction_id"]))
+            self._reactions[message] = str(answer["reaction_id"])
         elif not on:
             known = self._reactions.pop(message, "")
             for reaction in [known] if known else await self._reactions_on(reactions):
@@ -283,24 +277,40 @@ class FeishuPlatform:
                 self._turns[chat] = (lock, waiting - 1)
 
     async def _received(self, event: Mapping[str, Any], receive: Receive) -> None:
-        to_bot = not incoming.mentions_bot(event, self._bot) and await self._is_own(incoming.parent_of(event))
+        addressed, parent = incoming.addresses_bot(event, self._bot), incoming.parent_of(event)
+        to_bot, quoted = await self._replied(parent, addressed=addressed)
         message = incoming.received(event, self._bot, to_bot)
         if message is None:
             return
         album, name = self._albums.of(event, message), await self._name_of(message.sender)
-        await receive(msgspec.structs.replace(message, album=album, sender_name=name))
+        await receive(msgspec.structs.replace(message, album=album, sender_name=name, quoted=quoted))
+        if message.mentioned:
+            self._known[message.message] = True
+        if quoted is not None:
+            self._known[parent] = True
 
-    async def _is_own(self, message: str) -> bool:
-        """Tells whether a message is the bot's. Raises `Unavailable`."""
-        if not message:
-            return False
-        if message not in self._own:
-            try:
-                items = (await self._api.call("GET", f"im/v1/messages/{message}")).get("items") or [{}]
-            except (Rejected, ChatGone):
-                return False
-            _remember(self._own, message, (items[0].get("sender") or {}).get("id") == self._api.app_id)
-        return self._own[message]
+    async def _replied(self, message: str, *, addressed: bool) -> tuple[bool, Quoted | None]:
+        """Tells whether the message that is replied to is the bot's, and returns its words if the agent has not read
+        them. `addressed`: the reply is for the bot in any case. Raises `Unavailable` if that must be known."""
+        quotes = addressed and not self._own.get(message) and message not in self._known
+        if not message or (message in self._own and not quotes):
+            return self._own.get(message, False), None
+        item: Mapping[str, Any] = {}
+        try:
+            with anyio.fail_after(QUOTE_SECONDS if addressed else None):
+                items = (await self._api.call("GET", f"im/v1/messages/{message}")).get("items")
+                item = items[0] if items else item
+        except (Rejected, ChatGone):
+            return False, None
+        except (Unavailable, TimeoutError):
+            if not addressed:
+                raise
+            return False, None
+        sender = item.get("sender") or {}
+        self._own[message] = sender.get("id") == self._api.app_id
+        if not quotes or sender.get("sender_type") != "user":
+            return self._own[message], None
+        return False, incoming.quoted(item, await self._name_of(str(sender.get("id"))))
 
     async def _name_of(self, person: str) -> str:
         """Returns a person's name; empty if the app may not read it, or not at once."""
@@ -312,10 +322,10 @@ class FeishuPlatform:
                 with anyio.move_on_after(NAME_SECONDS):
                     params = {"user_id_type": "open_id"}
                     user = (await self._api.call("GET", f"contact/v3/users/{person}", params=params)).get("user") or {}
-                    _remember(self._names, person, str(user.get("name") or ""))
+                    self._names[person] = str(user.get("name") or "")
             except Refused as error:
                 self._may_read_names = error.number not in NO_PERMISSION
-                _remember(self._names, person, "")
+                self._names[person] = ""
             except (Unavailable, Rejected, ChatGone):
                 pass
         return self._names.get(person, "")
@@ -330,7 +340,7 @@ class FeishuPlatform:
             params = {"receive_id_type": "chat_id"}
             answer = await self._api.call("POST", "im/v1/messages", {**body, "receive_id": target.chat}, params=params)
         message = str(answer["message_id"])
-        _remember(self._own, message, True)
+        self._own[message] = True
         return message
 
     async def _own_messages(self, chat: str, since: datetime) -> AsyncIterator[dict[str, Any]]:
@@ -374,10 +384,3 @@ class FeishuPlatform:
             )
             for what, names in SCOPES
         ]
-
-
-def _remember(values: OrderedDict[str, V], key: str, value: V) -> None:
-    """Adds a value, and drops the oldest ones."""
-    values[key] = value
-    while len(values) > REMEMBERED:
-        values.popitem(last=False)

@@ -65,13 +65,9 @@ def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
         # Also sent when a link is unfurled, and for each of our own updates.
         if not edited or message.get("text") == _mapping(event.get("previous_message")).get("text"):
             return None
-    subtype = message.get("subtype")
-    if subtype and subtype not in _SUBTYPES:
+    if not _is_written(message, bot):
         return None
-    sender = message.get("user") or ""
-    if message.get("bot_id") or message.get("bot_profile") or sender in ("", bot.user, "USLACKBOT"):
-        return None
-    chat, ts = event["channel"], message["ts"]
+    sender, chat, ts = message["user"], event["channel"], message["ts"]
     private = is_private(chat)
     mention = re.compile(rf"[ \t]*<@{re.escape(bot.user)}(\|[^<>]*)?>[ \t]*")
     raw = str(message.get("text") or "")
@@ -102,6 +98,14 @@ def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
         edited=edited,
         sent_at=_at(ts),
     )
+
+
+def _is_written(message: Mapping[str, Any], bot: Identity) -> bool:
+    """Tells whether a person has written a message."""
+    subtype, sender = message.get("subtype"), message.get("user") or ""
+    if subtype and subtype not in _SUBTYPES:
+        return False
+    return not (message.get("bot_id") or message.get("bot_profile") or sender in ("", bot.user, "USLACKBOT"))
 
 
 def _slash(payload: Mapping[str, Any]) -> ChatReceived:
@@ -154,6 +158,12 @@ def parse_value(value: str) -> tuple[str, str, str]:
     """Returns plan, button and topic of a button's value. Raises `ValueError`."""
     plan, button, topic = json.loads(value)
     return str(plan), str(button), str(topic)
+
+
+def quoted(message: Mapping[str, Any], author: str) -> Quoted | None:
+    """Returns a message as it was read from Slack; None if it has no words."""
+    text = readable(str(message.get("text") or "")).strip()
+    return Quoted(text, author) if text else None
 
 
 def is_private(chat: str) -> bool:

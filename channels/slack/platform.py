@@ -30,6 +30,7 @@ from channels.slack.traits import TRAITS
 from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
+from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
 
 log = structlog.get_logger("sika.channels.slack")
@@ -38,11 +39,13 @@ BASE_URL = "https://slack.com/api/"
 PAGES = 10
 PAGE = 200
 """Messages that `find` looks through: at most `PAGES * PAGE`."""
-NAME_SECONDS = 1.0
-"""Most time to ask for a person's name: Slack waits 3 seconds for an acknowledgement (research im-platforms §2.1)."""
+LOOK_UP_SECONDS = 1.0
+"""Most time to ask for a name, or for the beginning of a thread: Slack waits 3 seconds for an acknowledgement (research
+im-platforms §2.1)."""
 STATUS_SECONDS = 60.0
 """Slack clears a status that is not renewed after two minutes."""
 REMEMBERED = 1000
+"""People, threads and channels."""
 DRAFT = "/draft"
 """Ends the keys of drafts (`core.chat.port.Platform.draft`)."""
 PROBES = 5
@@ -92,12 +95,14 @@ class SlackPlatform:
         self._connected_web: Web | None = None
         self._known_bot: Identity | None = None
         self._granted: frozenset[str] = frozenset()
-        self._names: dict[str, str] = {}
+        self._names: Recent[str, str] = Recent(REMEMBERED)
         self._names_are_allowed = True
-        self._working: dict[tuple[str, str, str], tuple[str, float]] = {}
+        self._known_roots: Recent[tuple[str, str], None] = Recent(REMEMBERED)
+        """Channels and threads of which the agent has read the beginning."""
+        self._working: Recent[tuple[str, str, str], tuple[str, float]] = Recent(REMEMBERED)
         self._status_is_allowed = True
         self._drafts: WeakSet[SlackDraft] = WeakSet()
-        self._streamless: dict[str, None] = {}
+        self._streamless: Recent[str, None] = Recent(REMEMBERED)
         """Channels in which native streams were refused."""
 
     @property
@@ -150,31 +155,53 @@ class SlackPlatform:
                 )
                 return
             if event is not None:
-                await receive(await self._with_name(event))
+                await receive(await self._with_root(await self._with_name(event)))
+                if event.mentioned:
+                    self._known_roots[event.target.chat, event.target.topic] = None
 
         listener = Listener(self.web, handle, report, authorise=self._authorise, ping_seconds=self._ping_seconds)
         await listener.run()
 
+    async def _with_root(self, event: ChatReceived) -> ChatReceived:
+        """Returns a message for the agent with the one that its thread began with, if the agent has not read that."""
+        target = event.target
+        begins = target.topic in ("", event.message) or (target.chat, target.topic) in self._known_roots
+        if begins or event.quoted is not None or event.choice is not None or not event.mentioned:
+            return event
+        request = self.web.client.conversations_replies(channel=target.chat, ts=target.topic, limit=1)
+        try:
+            with anyio.fail_after(LOOK_UP_SECONDS):
+                answer = await self.web.call("conversations.replies", request, effect=False)
+            [root, *_] = answer["messages"]
+            author = await self._name_of(str(root.get("user") or ""))
+        except (Invalid, Unavailable, TimeoutError):
+            return event
+        return msgspec.structs.replace(event, quoted=inbound.quoted(root, author))
+
     async def _with_name(self, event: ChatReceived) -> ChatReceived:
         """Returns a message with its sender's name, if Slack tells it."""
-        if event.sender_name or not self._names_are_allowed:
+        if event.sender_name:
             return event
-        name = self._names.get(event.sender)
-        if name is None:
-            request = self.web.client.users_info(user=event.sender)
-            try:
-                with anyio.fail_after(NAME_SECONDS):
-                    answer = await self.web.call("users.info", request, effect=False)
-            except Rejected as error:
-                self._names_are_allowed = code_of(error) != "missing_scope"
-                return event
-            except (Invalid, Unavailable, TimeoutError):
-                return event
-            user = answer["user"]
-            profile = user.get("profile") or {}
-            name = str(profile.get("display_name") or user.get("real_name") or user.get("name") or "")
-            remember(self._names, event.sender, name)
-        return msgspec.structs.replace(event, sender_name=name)
+        return msgspec.structs.replace(event, sender_name=await self._name_of(event.sender))
+
+    async def _name_of(self, person: str) -> str:
+        """Returns a person's name; empty if Slack does not tell it at once."""
+        if person in self._names or not person or not self._names_are_allowed:
+            return self._names.get(person, "")
+        request = self.web.client.users_info(user=person)
+        try:
+            with anyio.fail_after(LOOK_UP_SECONDS):
+                answer = await self.web.call("users.info", request, effect=False)
+        except Rejected as error:
+            self._names_are_allowed = code_of(error) != "missing_scope"
+            return ""
+        except (Invalid, Unavailable, TimeoutError):
+            return ""
+        user = answer["user"]
+        profile = user.get("profile") or {}
+        name = str(profile.get("display_name") or user.get("real_name") or user.get("name") or "")
+        self._names[person] = name
+        return name
 
     def parts(self, text: str) -> Sequence[str]:
         return markup.parts(text)
@@ -330,7 +357,7 @@ class SlackPlatform:
             return
         if on:
             if not await self.show_status(target, "is working…") and await self._reaction(target, True):
-                remember(self._working, _place(target), ("reaction", monotonic()))
+                self._working[_place(target)] = ("reaction", monotonic())
             return
         self._working.pop(_place(target), None)
         if way == "reaction":
@@ -355,7 +382,7 @@ class SlackPlatform:
         except (Invalid, Unavailable):
             return False
         if text:
-            remember(self._working, _place(target), ("status", monotonic()))
+            self._working[_place(target)] = ("status", monotonic())
         return True
 
     async def _reaction(self, target: Target, on: bool) -> bool:
@@ -375,7 +402,7 @@ class SlackPlatform:
 
     def refuse_streams(self, chat: str) -> None:
         """Notes that a channel does not take native streams."""
-        remember(self._streamless, chat, None)
+        self._streamless[chat] = None
 
     async def delete(self, target: Target, message: str) -> None:
         """Takes back a message of ours; one that is not there any more is gone already."""
@@ -394,11 +421,3 @@ def _scopes(answer: AsyncSlackResponse) -> frozenset[str]:
 
 def _place(target: Target) -> tuple[str, str, str]:
     return target.chat, target.topic, target.reply_to
-
-
-def remember(values: dict[Any, Any], key: Any, value: Any) -> None:
-    """Puts a value at the end, and drops the oldest of more than `REMEMBERED`."""
-    values.pop(key, None)
-    values[key] = value
-    while len(values) > REMEMBERED:
-        del values[next(iter(values))]

@@ -21,6 +21,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
+from core.chat.download import save
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Invalid, Unavailable
 
@@ -165,15 +166,8 @@ class Web:
                 raise Rejected(f"files download: HTTP {response.status}")
             if response.content_type == "text/html" and (response.history or not html):
                 raise Rejected("files download: a page to sign in came instead of the file: is files:read granted?")
-            if (response.content_length or 0) > limit:
-                raise Rejected(f"files download: {response.content_length} bytes, over the limit of {limit}")
-            size = 0
-            async with await anyio.open_file(into, "wb") as target:
-                async for chunk in response.content.iter_chunked(CHUNK):
-                    size += len(chunk)
-                    if size > limit:
-                        raise Rejected(f"files download: over the limit of {limit} bytes")
-                    await target.write(chunk)
+            chunks = response.content.iter_chunked(CHUNK)
+            await save(chunks, into, limit, "files download", response.content_length)
 
     async def close(self) -> None:
         await self.session.close()

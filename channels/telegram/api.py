@@ -32,8 +32,10 @@ from telegram.request import HTTPXRequest
 from channels.telegram.texts import Text
 from channels.telegram.traits import PHOTO_LIMIT, UPLOAD_LIMIT
 from channels.telegram.updates import ALLOWED, thread_of
+from core.chat.download import save
 from core.chat.facts import Attachment, Target
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
+from core.chat.recent import Recent
 from core.errors import Unavailable
 
 T = TypeVar("T")
@@ -126,7 +128,7 @@ class Api:
         )
         self.flooded_until = 0.0
         """The end of the last pause that Telegram asked for, on the monotonic clock."""
-        self._moved: dict[int, int] = {}
+        self._moved: Recent[int, int] = Recent(_REMEMBERED)
         """Groups that became supergroups, whose ids changed."""
 
     async def close(self) -> None:
@@ -139,26 +141,26 @@ class Api:
         await self._polling.shutdown()
 
     async def me(self) -> User:
-        return await self._asked("getMe", self._bot.get_me())
+        return await self._repeatable("getMe", self._bot.get_me())
 
     async def webhook(self) -> WebhookInfo:
-        return await self._asked("getWebhookInfo", self._bot.get_webhook_info())
+        return await self._repeatable("getWebhookInfo", self._bot.get_webhook_info())
 
     async def register(self, commands: Mapping[str, str]) -> None:
-        await self._asked("setMyCommands", self._bot.set_my_commands(list(commands.items())))
+        await self._repeatable("setMyCommands", self._bot.set_my_commands(list(commands.items())))
 
     async def updates(self, offset: int, seconds: int, grace: float) -> list[dict[str, Any]]:
         """Polls for at most `seconds`, and waits `grace` seconds longer for the answer. Raises `Conflict`."""
         await self._polling.initialize()
         timeout = seconds + grace
-        return await self._asked("getUpdates", self._bot.raw_updates(offset, seconds, timeout), timeout)
+        return await self._repeatable("getUpdates", self._bot.raw_updates(offset, seconds, timeout), timeout)
 
     def parsed(self, update: Mapping[str, Any]) -> Update:
         return Update.de_json(dict(update), self._bot)
 
     async def acknowledge(self, press: str) -> None:
         """Ends the waiting sign of a button."""
-        await self._asked("answerCallbackQuery", self._bot.answer_callback_query(press))
+        await self._repeatable("answerCallbackQuery", self._bot.answer_callback_query(press))
 
     async def send(self, target: Target, text: Text, keyboard: InlineKeyboardMarkup | None = None) -> str:
         """Posts a message. Entities that Telegram refuses are left out."""
@@ -202,7 +204,7 @@ class Api:
                 if not error.says("message is not modified"):
                     raise
 
-        await self._asked("editMessageText", call())
+        await self._repeatable("editMessageText", call())
 
     async def draft(self, target: Target, draft: int, text: Text) -> None:
         """Shows a draft, which vanishes after 30 s or with the next message. Raises `Rejected` where there are none."""
@@ -217,17 +219,17 @@ class Api:
                 api_kwargs={"can_stop": True, "keep_on_stop": True},
             )
 
-        await self._asked("sendMessageDraft", call(), absent=True)
+        await self._repeatable("sendMessageDraft", call(), absent=True)
 
     async def delete(self, target: Target, message: str) -> None:
         chat = self._current(_number(target.chat))
-        await self._asked("deleteMessage", self._bot.delete_message(chat, _number(message)))
+        await self._repeatable("deleteMessage", self._bot.delete_message(chat, _number(message)))
 
     async def typing(self, target: Target) -> None:
         """Shows the sign for 5 s, or until the next message."""
         chat = self._current(_number(target.chat))
         action = self._bot.send_chat_action(chat, "typing", message_thread_id=thread_of(target.topic))
-        await self._asked("sendChatAction", action)
+        await self._repeatable("sendChatAction", action)
 
     async def upload(self, target: Target, file: Path, name: str) -> str:
         """Posts an image as a photo, and as a document if it is too large for that or Telegram cannot show it."""
@@ -261,7 +263,7 @@ class Api:
     async def download(self, attachment: Attachment, into: Path, limit: int) -> None:
         """Writes a file. Raises `Rejected` if it is over the limit, has expired, or is a web page."""
         with anyio.fail_after(UPLOAD_SECONDS):
-            file = await self._asked("getFile", self._bot.get_file(attachment.id))
+            file = await self._repeatable("getFile", self._bot.get_file(attachment.id))
             if (file.file_size or 0) > limit:
                 raise Rejected(f"{attachment.name}: {file.file_size} bytes, and the limit is {limit}")
             failure: Exception
@@ -276,10 +278,10 @@ class Api:
     async def _posted(self, method: str, call: Awaitable[T], seconds: float = CALL_SECONDS) -> T:
         return await self._called(method, call, seconds, FateUnknown)
 
-    async def _asked(
+    async def _repeatable(
         self, method: str, call: Awaitable[T], seconds: float = CALL_SECONDS, *, absent: bool = False
     ) -> T:
-        """`absent`: the server may be too old to know the method."""
+        """Awaits a call that may be made again. `absent`: the server may be too old to know the method."""
         return await self._called(method, call, seconds, Unavailable, absent=absent)
 
     async def _called(
@@ -308,8 +310,6 @@ class Api:
                 moved = error.parameters.get("migrate_to_chat_id")
                 if not isinstance(moved, int):
                     raise
-                if len(self._moved) >= _REMEMBERED:
-                    del self._moved[next(iter(self._moved))]
                 self._moved[chat] = chat = moved
         return await call(chat, None)
 
@@ -348,13 +348,7 @@ async def _saved(response: httpx.Response, attachment: Attachment, into: Path, l
     page = response.headers.get("content-type", "").startswith("text/html")
     if page and attachment.mime != "text/html" and not name.lower().endswith((".html", ".htm")):
         raise Rejected(f"{name}: a web page came instead of the file")
-    size = 0
-    async with await anyio.open_file(into, "wb") as file:
-        async for chunk in response.aiter_bytes():
-            size += len(chunk)
-            if size > limit:
-                raise Rejected(f"{name}: more than {limit} bytes")
-            await file.write(chunk)
+    await save(response.aiter_bytes(), into, limit, name)
 
 
 async def _called(method: str, call: Awaitable[T], seconds: float, unanswered: type[Unavailable], *, absent: bool) -> T:

@@ -1,4 +1,4 @@
-"""Connections of users with people on chat platforms: codes, and whom they made known (contract channels §7.2).
+"""Connections of users with people on chat platforms, made by codes (contract channels §7.2).
 
 All connections of an installation are one aggregate: a code is looked up without knowing whose it is, and at most one
 user may have a person's connection.

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import BinaryIO
 
 from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus
 from core.bus.streams import erase_all, messages
@@ -46,32 +45,19 @@ class Objects:
             raise Invalid(f"{name}: was changed while it was stored")
         return identity
 
-    async def get(self, name: str, into: Path) -> None:
-        """Writes an object into a new file, which appears whole. Raises `NotFound` if the object was removed or
-        damaged, and `Unavailable`.
-        """
-        part = into.with_name(f".{into.name}.{uuid7()}"[:250])
-        digest = _parts(name)[2]
-        try:
-            with await asyncio.to_thread(part.open, "xb") as file:
-                read = await self._write(name, file)
-            if read != digest:
-                raise NotFound(f"object {name}: was removed, or is not complete")
-            await asyncio.to_thread(os.replace, part, into)
-        finally:
-            part.unlink(missing_ok=True)
-
-    async def _write(self, name: str, file: BinaryIO) -> str:
-        """Writes the chunks of an object. Returns the hash of what was written."""
-        digest = hashlib.sha256()
+    async def chunks(self, name: str) -> AsyncGenerator[bytes]:
+        """Yields the content of an object. Raises `NotFound`, possibly after chunks, if the object was removed or
+        damaged, and `Unavailable`."""
+        expected, digest = _parts(name)[2], hashlib.sha256()
         try:
             async for chunk in messages(self._bus, _PLANE, self._bus.names.chunks(name)):
                 digest.update(chunk.data)
-                await asyncio.to_thread(file.write, chunk.data)
+                yield chunk.data
         except ApiError as error:
             if error.err_code != STREAM_NOT_FOUND:
                 raise
-        return digest.hexdigest()
+        if digest.hexdigest() != expected:
+            raise NotFound(f"object {name}: was removed, or is not complete")
 
     async def remove(self, name: str) -> None:
         """Overwrites an object on the disk and deletes it. A missing one is no error. Raises `Unavailable`."""

@@ -247,9 +247,10 @@ class Talk:
             await wait_for(holds, seconds, every=0.1)
 
     def lacking(self) -> int:
-        """Returns how many questions are not answered yet, and are not marked either."""
+        """Returns how many messages are not answered yet, and are not marked either."""
         texts = self._town.answers(self.person)
-        return sum(not self._is_done(number, texts) for number, kind in self.asked if kind != "command")
+        questions = sum(not self._is_done(number, texts) for number, kind in self.asked if kind != "command")
+        return questions + max(0, self._commands() - self._statuses(texts) - self._fates.uncertain_status(self.person))
 
     def _is_done(self, number: Number, texts: Sequence[str]) -> bool:
         expected = self._expected(number)
@@ -312,9 +313,17 @@ class Talk:
             tally.stories.append(f"garbled: {number}: {texts[there[0]]!r}")
         return [(self._fates.received.get(number, 0), there[0])]
 
+    def _commands(self) -> int:
+        """Returns how many commands were written."""
+        return sum(kind == "command" for _, kind in self.asked)
+
+    @staticmethod
+    def _statuses(texts: Sequence[str]) -> int:
+        """Returns how many answers to commands there are."""
+        return sum(_STATUS.search(text) is not None for text in texts)
+
     def _judge_commands(self, texts: Sequence[str], tally: Tally) -> None:
-        commands = sum(kind == "command" for _, kind in self.asked)
-        answers = sum(_STATUS.search(text) is not None for text in texts)
+        commands, answers = self._commands(), self._statuses(texts)
         if commands > answers + self._fates.uncertain_status(self.person):
             tally.unanswered += 1
             tally.stories.append(f"{commands} commands, {answers} answers: {texts}")

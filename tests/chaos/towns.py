@@ -13,6 +13,10 @@ from tests.channels.feishu.server import FeishuServer
 from tests.channels.slack.server import SlackServer
 from tests.channels.telegram.server import TelegramServer
 
+REDELIVERY = (0.3, 1.0, 2.0, *100 * (4.0,))
+"""Seconds before each further delivery of a message that was not acknowledged: over several minutes, as platforms do it
+over hours, since all that was killed must come back in time on a busy machine."""
+
 
 class Town(Protocol):
     """A platform's server. People are numbered; each has a private chat with the bot."""
@@ -61,7 +65,7 @@ class Slack:
     name = "slack"
 
     def __init__(self) -> None:
-        self.server = SlackServer(redelivery=(0.5, 1, 2, 4, 8, 16, 32, 60), ack_seconds=3)
+        self.server = SlackServer(redelivery=REDELIVERY, ack_seconds=3)
 
     def settings(self) -> Mapping[str, Any]:
         return self.server.settings
@@ -163,7 +167,7 @@ class Feishu:
 
     def __init__(self) -> None:
         self.server = FeishuServer()
-        self.server.redelivery = (0.3, 1, 2, 4, 8, 16, 32, 60)
+        self.server.redelivery = REDELIVERY
 
     def settings(self) -> Mapping[str, Any]:
         return self.server.settings

@@ -90,6 +90,8 @@ class Store:
     """What the platform has."""
 
     traits: Traits
+    keyed: bool = False
+    """A message is posted once with a key, and `find` begins a draft that is not there: as on Feishu."""
     messages: dict[str, Message] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
@@ -181,6 +183,10 @@ class Store:
                 self.died.set()
                 await anyio.sleep_forever()
 
+    def by_key(self, target: Target, key: str) -> Message | None:
+        known = self.messages.values()
+        return next((message for message in known if (message.chat, message.key) == (target.chat, key)), None)
+
     def add(self, target: Target, key: str, text: str, *, file: bytes | None = None, status: str = "") -> Message:
         identity = f"m{len(self.messages) + 1}"
         message = Message(identity, target.chat, target.topic, key, text, status, file=file)
@@ -246,6 +252,8 @@ class ScriptedPlatform:
 
     async def post(self, target: Target, content: Content, key: str) -> str:
         fault = self.store.arrive("post", target, key)
+        if self.store.keyed and (posted := self.store.by_key(target, key)) is not None:
+            return posted.id
         message = self.store.add(target, key, content.text)
         message.buttons = content.buttons
         await self.store.answer(fault)
@@ -259,8 +267,10 @@ class ScriptedPlatform:
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
         await self.store.answer(self.store.arrive("find", target, key))
-        known = self.store.messages.values()
-        return next((message.id for message in known if (message.chat, message.key) == (target.chat, key)), None)
+        known = self.store.by_key(target, key)
+        if self.store.keyed:
+            return (known or self.store.add(target, key, "")).id if key.endswith("/draft") else None
+        return known.id if known else None
 
     async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
         fault = self.store.arrive("upload", target, key)
@@ -284,9 +294,17 @@ class ScriptedPlatform:
         pass
 
 
-def store(*, findable: bool = True, pace: Pace = QUICK, topics: bool = False, largest_file: int = 1 << 20) -> Store:
+def store(
+    *,
+    findable: bool = True,
+    keyed: bool = False,
+    pace: Pace = QUICK,
+    topics: bool = False,
+    largest_file: int = 1 << 20,
+) -> Store:
     return Store(
-        Traits(
+        keyed=keyed,
+        traits=Traits(
             name=ACCOUNT,
             title="Scripted",
             credentials=(),
@@ -294,7 +312,7 @@ def store(*, findable: bool = True, pace: Pace = QUICK, topics: bool = False, la
             answers_can_be_found=findable,
             replies_are_topics=topics,
             largest_file=largest_file,
-        )
+        ),
     )
 
 

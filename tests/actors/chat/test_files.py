@@ -69,7 +69,7 @@ async def test_files_are_uploads_of_the_thread(tmp_path: Path) -> None:
         assert set(known.files) == {"a.txt", "b.txt"}
         for name in objects:
             with pytest.raises(NotFound):
-                await Objects(office.stage.system.log.bus).get(name, tmp_path / "gone")
+                [chunk async for chunk in Objects(office.stage.system.log.bus).chunks(name)]
 
 
 async def test_files_of_the_same_name_do_not_replace_each_other(tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import anyio
 import pytest
 
-from actors.delivery import delivering
+from actors.delivery import delivering, job
+from actors.delivery.outlet import Outlet
 from core.chat.facts import Artifact, Target
 from core.errors import Unavailable
 from core.events import RunCompleted
-from tests.actors.delivery.conftest import DEADLINE, Side
+from tests.actors.delivery.conftest import DEADLINE, HERE, Side
 from tests.support.chat_platform import Fault, Store, serving, store
 from tests.support.workers import Power
 
@@ -41,6 +43,14 @@ async def say(side: Side) -> None:
         "r1", "one\n\ntwo\n\nthree", purpose="answer", target=GROUP, artifacts=artifacts, thread="t1", user="ada"
     )
     await side.plan("q", "next", target=GROUP)
+
+
+async def until(platform: Store, holds: Callable[[], bool]) -> None:
+    """Waits until something holds; it is looked at after each call of the platform."""
+    with anyio.fail_after(DEADLINE):
+        while not holds():
+            platform.called = anyio.Event()
+            await platform.called.wait()
 
 
 def outputs(side: Side) -> None:
@@ -97,9 +107,55 @@ async def test_a_process_that_dies_in_a_call(side: Side, findable: bool, method:
     check(failed, "", platform, findable, drafts=1)
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_an_answer_without_a_draft_that_was_posted_is_not_posted_again(side: Side, keyed: bool) -> None:
+    platform = store(keyed=keyed)
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("before", "before")  # so the process knows that it is the first to work on the answer
+        await side.done()
+        platform.fail("post", Fault("death"))
+        await side.begin("r1")
+        await until(platform, lambda: bool(platform.working[HERE.chat]))
+        await side.run("r1", RunCompleted())
+        await side.plan("r1", "one", purpose="answer")
+        with anyio.fail_after(DEADLINE):
+            await platform.died.wait()
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("after", "after")
+        state = await side.done()
+    assert state.plans["r1"].failed == ""
+    assert platform.texts() == ["before", "one", "after"]
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_a_draft_that_could_not_be_recorded_is_known_once_it_becomes_the_answer(
+    side: Side, keyed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refusing(*arguments: object) -> None:
+        raise Unavailable("the log is out of reach")
+
+    platform = store(keyed=keyed)
+    platform.fail("finish", Fault("death"))
+    async with serving(side.endpoint, side.home, platform):
+        monkeypatch.setattr(Outlet, "drafted", refusing)
+        previewer = side.system.pump.message("r1", "ai-1", after=await side.begin("r1"))
+        await previewer.add("text", "o")
+        await previewer.flush()
+        await until(platform, lambda: bool(platform.messages))
+        await side.run("r1", RunCompleted())
+        await side.plan("r1", "one", purpose="answer")
+        with anyio.fail_after(DEADLINE):
+            await platform.died.wait()
+    monkeypatch.undo()
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("after", "after")
+        await side.done()
+    assert platform.texts() == ["one", "after"]
+
+
 async def test_a_log_out_of_reach(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was sent meanwhile is recorded later, by the process that knows."""
-    monkeypatch.setattr(delivering, "PAUSES", (0.05,))
+    monkeypatch.setattr(job, "PAUSES", (0.05,))
     platform = store(findable=False)
     async with serving(side.endpoint, side.home, platform) as system:
         append, refusals = system.log.append, iter(range(3))

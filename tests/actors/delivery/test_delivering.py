@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from actors.delivery import delivering
+from actors.delivery import delivering, job
 from actors.delivery.plain import plain
 from core.chat.facts import Artifact, Button, DeliveryDrafted, Target, TopicNoted, sent_message
 from core.chat.port import Pace
@@ -26,7 +26,7 @@ GROUP = Target("G1", topic="t7", kind="group")
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivering, "PAUSES", (0.05,))
+    monkeypatch.setattr(job, "PAUSES", (0.05,))
 
 
 @BOTH

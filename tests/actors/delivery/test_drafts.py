@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from actors.delivery import delivering, drafts
+from actors.delivery import drafts, job
 from core.chat.facts import Button, Target, TopicNoted, sent_message
 from core.chat.port import Pace
 from core.events import (
@@ -33,7 +33,7 @@ PACED = Pace(0.1, 0.2, 0.1, 0, 0)
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivering, "PAUSES", (0.05,))
+    monkeypatch.setattr(job, "PAUSES", (0.05,))
     monkeypatch.setattr(drafts, "PAUSES", (0.05,))
 
 

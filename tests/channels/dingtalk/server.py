@@ -297,7 +297,7 @@ class DingTalkServer:
         if card is None:
             return self._plain[id_]
         if card.template == ANSWER_TEMPLATE:
-            return Seen(id_, card.variables.get("content", ""), streaming=not card.finished)
+            return Seen(id_, card.variables.get("content", ""), streaming=not (card.finished or card.expired))
         buttons = json.loads(card.variables.get("sys_full_json_obj", "{}")).get("msgButtons", [])
         return Seen(
             id_, card.variables.get("markdown", ""), buttons={button["text"]: button["id"] for button in buttons}

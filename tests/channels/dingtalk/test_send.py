@@ -280,9 +280,10 @@ async def test_calls_of_a_draft_are_made_again_without_a_second_message(path: st
         server.faults.next(path, fault)
         await again(draft.show, "Hel", "")
         assert texts(server) == ["Hel"]
-        server.faults.next("/v1.0/card", fault, fault, fault)
+        server.faults.next("/v1.0/card", fault, fault)
         assert await again(draft.finish, Content("Hello"), "run-1") == draft.message
         assert texts(server) == ["Hello"]
+        assert not server.seen("ann")[0].streaming
 
 
 async def test_a_card_whose_creation_had_no_answer_gets_the_answer_without_a_second_message() -> None:
@@ -300,7 +301,7 @@ async def test_an_expired_stream_still_gets_the_answer() -> None:
         draft = platform.draft(ANN, "run-1")
         await draft.show("Hel", "")
         server.faults.expire_streams()
-        await draft.finish(Content("Hello"), "run-1")
+        assert await again(draft.finish, Content("Hello"), "run-1") == draft.message
         assert texts(server) == ["Hello"]
 
 
@@ -492,7 +493,7 @@ async def test_what_is_no_file_or_too_large_or_expired_is_refused_and_leaves_not
     into = tmp_path / "a"
     async with connected() as (server, platform):
         attachment = Attachment(server.keep("data.bin", b"x" * 1000), "data.bin")
-        with pytest.raises(Rejected, match="larger than 999"):
+        with pytest.raises(Rejected, match="over the limit of 999"):
             await platform.fetch(attachment, "msg1==", into, 999)
         login = b"<!DOCTYPE html><title>Sign in</title>"
         for content_type in ("text/html", "application/octet-stream"):
@@ -522,7 +523,7 @@ async def test_a_stream_without_length_stops_at_the_limit(tmp_path: Path) -> Non
 
         server.download = chunked
         attachment = Attachment(server.keep("data.bin", b""), "data.bin")
-        with pytest.raises(Rejected, match="larger than 50000"):
+        with pytest.raises(Rejected, match="over the limit of 50000"):
             await platform.fetch(attachment, "msg1==", tmp_path / "a", 50_000)
         assert not (tmp_path / "a").exists()
 

@@ -852,6 +852,9 @@ def _item(message: Message, request: web.Request) -> Json:
         "msg_type": message.kind,
         "sender": sender,
         "body": {"content": json.dumps(content, ensure_ascii=False)},
+        "mentions": [{"key": "@_user_1", "id": "ou_bot", "id_type": "open_id", "name": "Sika", "tenant_key": "t"}]
+        if "@_user_1" in str(content)
+        else [],
     }
 
 

@@ -39,7 +39,7 @@ class Site:
         config = yaml.safe_load(block)
         config["channels"]["feishu"] |= {"app_id": server.app_id, "domain": server.url}
         self._config = folder / "config.yaml"
-        self._config.write_text(yaml.safe_dump({**config, "nats": nats, "runs": {"lease_seconds": 2}}))
+        self._config.write_text(yaml.safe_dump({**config, "nats": nats, "runs": {"lease_seconds": 6}}))
         self._home = folder / "home"
         self._environment = {**os.environ, "FEISHU_APP_SECRET": server.app_secret}
 

@@ -11,7 +11,7 @@ import pytest
 
 from channels.feishu import connection, platform
 from channels.feishu.platform import connect
-from core.chat.facts import Attachment, Choice, Target
+from core.chat.facts import Attachment, Choice, Quoted, Target
 from core.chat.port import Content, CredentialsDead
 from core.errors import Unavailable
 from tests.channels.feishu import platform_cards
@@ -48,6 +48,35 @@ async def test_in_a_group_each_root_is_a_conversation() -> None:
         assert all(event.target.kind == "group" for event in events.values())
         assert (events[first].mentioned, events[reply].mentioned, events[other].mentioned) == (True, False, False)
         assert events[first].text == "ask"
+
+
+async def test_what_the_agent_has_not_read_is_quoted_once() -> None:
+    async with FeishuServer() as server, listening(server) as running:
+        ann, bob = server.person("ann"), server.person("bob")
+        server.scopes.add("im:message.group_msg")
+        team = server.group(ann, bob)
+        said = bob.says("the **plan**: @_user_1 does it", team)
+        ann.says("I agree", team, reply_to=said)
+        ann.says("what do you think?", team, mention=True, reply_to=said)
+        await running.inbox.until(lambda: len(running.inbox.received) == 3)
+        ann.says("well?", team, mention=True, reply_to=said)
+        asked = ann.says("something else", team, mention=True)
+        ann.says("and this", team, mention=True, reply_to=asked)
+        await running.inbox.until(lambda: len(running.inbox.received) == 6)
+        quotes = {event.text: event.quoted for event in running.inbox.received if event.quoted}
+        assert quotes == {"what do you think?": Quoted("the **plan**: @Sika does it", "Bob")}
+
+
+async def test_a_message_that_cannot_be_read_is_not_quoted() -> None:
+    async with FeishuServer() as server, listening(server) as running:
+        ann = server.person("ann")
+        team = server.group(ann)
+        server.scopes.add("im:message.group_msg")
+        said = ann.says("the plan", team)
+        server.faults.fail("GET .*messages/", 502)
+        ann.says("what do you think?", team, mention=True, reply_to=said)
+        await running.inbox.until(lambda: len(running.inbox.received) == 2)
+        assert [event.quoted for event in running.inbox.received] == [None, None]
 
 
 async def test_a_reply_to_the_bot_is_addressed_to_it() -> None:

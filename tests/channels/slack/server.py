@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from aiohttp import WSMsgType, web
 
@@ -71,6 +72,22 @@ class Call(NamedTuple):
     body: Mapping[str, Any]
     result: str
     at: float
+
+
+@dataclass
+class Link:
+    """A connection to the Web API: when it made its first call, and when its last one was answered."""
+
+    opened: float
+    answered: float = 0.0
+
+
+class Limit(NamedTuple):
+    """A refusal with `Retry-After`. A client knows it that calls on a connection of that time which was answered since;
+    other calls may have been under way, or be those of a process that does not know it."""
+
+    at: float
+    until: float
 
 
 class Seen(NamedTuple):
@@ -182,7 +199,9 @@ class SlackServer:
         self._held: list[Envelope] = []
         self._turn = 0
         self._used: defaultdict[tuple[str, str], deque[float]] = defaultdict(deque)
-        self._limited_until: dict[tuple[str, str], float] = {}
+        self._limits: dict[tuple[str, str], Limit] = {}
+        self._links: WeakKeyDictionary[Any, Link] = WeakKeyDictionary()
+        """By the transport of a connection."""
         self._streams: dict[str, float] = {}
         self._unheard: set[str] = set()
         """Messages whose update was done, and whose answer was cut."""
@@ -440,6 +459,13 @@ class SlackServer:
     # Web API
 
     async def _api(self, request: web.Request) -> web.StreamResponse:
+        link = self._links.setdefault(request.transport, Link(time.monotonic()))
+        try:
+            return await self._call(request, link)
+        finally:
+            link.answered = time.monotonic()
+
+    async def _call(self, request: web.Request, link: Link) -> web.StreamResponse:
         method = request.match_info["method"]
         body = await _body(request)
         faults = self.faults.calls[method]
@@ -450,11 +476,12 @@ class SlackServer:
             self._record(method, body, fault)
             return web.Response(status=503, text="<html>Service Unavailable</html>", content_type="text/html")
         limited = method, str(body.get("channel")) if method == "chat.postMessage" else ""
-        if time.monotonic() < self._limited_until.get(limited, 0.0):
+        limit = self._limits.get(limited, Limit(0.0, 0.0))
+        if time.monotonic() < limit.until and link.opened <= limit.at <= link.answered:
             self.problems.append(f"{method} was called before Retry-After ended")
         rate = float(fault.removeprefix("rate:")) if fault.startswith("rate:") else self._rate(method, body)
         if rate:
-            self._limited_until[limited] = time.monotonic() + rate
+            self._limits[limited] = Limit(time.monotonic(), time.monotonic() + rate)
             self._record(method, body, "ratelimited")
             return web.json_response(
                 {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": f"{rate:g}"}

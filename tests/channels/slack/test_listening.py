@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from channels.slack.platform import SCOPES, connect
-from core.chat.facts import Quoted
-from core.chat.port import CredentialsDead
+from core.chat.facts import Quoted, Target
+from core.chat.port import Content, CredentialsDead
 from core.errors import Invalid, Unavailable
 from tests.channels.slack.server import BOT_USER, SlackServer
 from tests.channels.slack.support import Inbox, listening, platform_of
@@ -91,6 +91,39 @@ async def test_edits_are_messages_but_unfurled_links_are_not() -> None:
         edit = inbox.events[1]
         assert (edit.message, edit.text, edit.mentioned, edit.target.topic) == (ts, "b", True, ts)
         assert float(edit.edited) > float(ts)
+
+
+async def test_the_beginning_of_a_thread_that_the_agent_has_not_read_is_quoted_once() -> None:
+    async with SlackServer() as server, listening(server) as (platform, inbox):
+        ann, bob = server.person("ann"), server.person("bob")
+        root = await bob.says("the <https://a.example|plan>", chat="general")
+        await inbox.until(events=1)
+        await ann.says("I agree", chat="general", thread=root)
+        await inbox.until(events=2)
+        await ann.says("what do you think?", chat="general", thread=root, mention=True)
+        await inbox.until(events=4)  # as `message` and as `app_mention`
+        await ann.says("well?", chat="general", thread=root, mention=True)
+        own = await platform.post(Target("C0GENERAL"), Content("the report"), "key")
+        await ann.says("who wrote it?", chat="general", thread=own)
+        asked = await ann.says("a new thread", chat="general", mention=True)
+        await inbox.until(events=9)
+        await ann.says("and this", chat="general", thread=asked, mention=True)
+        await inbox.until(events=11)
+        quotes = {event.text: event.quoted for event in inbox.events if event.quoted}
+        assert quotes == {
+            "what do you think?": Quoted("the [plan](https://a.example)", "Bob"),
+            "who wrote it?": Quoted("the report", "Sika"),
+        }
+
+
+async def test_a_thread_whose_beginning_cannot_be_read_is_answered_all_the_same() -> None:
+    async with SlackServer() as server, listening(server) as (_, inbox):
+        root = await server.person("bob").says("the plan", chat="general")
+        server.faults.add("conversations.replies", "html", "html")
+        await server.person("ann").says("and?", chat="general", thread=root, mention=True)
+        await inbox.until(events=3)
+        assert [event.quoted for event in inbox.events] == [None] * 3
+        assert server.called("conversations.replies")
 
 
 async def test_shared_messages_are_quoted_but_unfurled_links_are_not() -> None:

@@ -142,6 +142,20 @@ async def test_a_rate_limit_says_how_long_and_is_kept() -> None:
         assert server.problems == []
 
 
+async def test_the_local_server_notices_a_call_before_the_end_of_a_pause() -> None:
+    async with SlackServer() as server, account(server) as slack:
+        target = await direct(server)
+        server.faults.add("chat.postMessage", "rate:60")
+        with pytest.raises(RateLimited):
+            await slack.post(target, Content("text"), "key")
+        async with account(server) as beside:  # a process that knows nothing of the pause
+            await beside.post(target, Content("text"), "key")
+        assert server.problems == []
+        slack.web._refused_until.clear()
+        await slack.post(target, Content("text"), "key")
+        assert server.problems == ["chat.postMessage was called before Retry-After ended"]
+
+
 async def test_drafts_leave_room_for_answers_in_the_limits_of_the_workspace() -> None:
     async with SlackServer(enforce_rates=True) as server, account(server) as slack:
         drafts = []

@@ -105,7 +105,7 @@ async def test_a_received_file_is_fetched(server: TelegramServer, account: Accou
     [
         (DOWNLOAD_LIMIT + 1, 1 << 30, "File is too big"),
         (None, 9, "the limit is 9"),
-        (5, 9, "more than 9 bytes"),
+        (5, 9, "over the limit of 9"),
     ],
 )
 async def test_a_file_over_the_limit(
