@@ -17,7 +17,7 @@ from core.errors import Invalid, Unavailable
 from core.events import RunCompleted
 from tests.support.nats import eventually, own
 
-HERE = "tests.actors.test_compose"
+HERE = "tests.actors.wiring.test_compose"
 
 
 class Hooks(Actor[RunCompleted]):

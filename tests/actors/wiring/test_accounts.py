@@ -26,7 +26,7 @@ from core.seal import Seal
 from tests.actors.accounts.tower import Tower, tower
 from tests.support.nats import DEADLINE, Nats, bus_on, eventually, log_on, read, running
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LEASE_SECONDS = 2
 
 

@@ -11,7 +11,7 @@ import pytest
 from actors.debugging import rehearsal
 from actors.wiring import compose
 from core import ids
-from tests.actors.test_rehearsal import Recording
+from tests.actors.debugging.test_rehearsal import Recording
 from tests.core.replay.recorded import Story, configured
 from tests.golden import stories
 

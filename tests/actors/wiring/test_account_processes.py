@@ -19,7 +19,7 @@ import pytest
 from tests.actors.accounts.tower import Tower, tower
 from tests.support.nats import Nats, running
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SERVER = """
 import sys
 from pathlib import Path
