@@ -162,7 +162,7 @@ async def tree(read: Read, aggregate: Aggregate, prices: Prices | None = None, *
     """Returns the runs of a log, oldest first, with those of their subagents."""
     builder = _Builder(prices)
     for number, record in enumerate(await read(aggregate)):
-        builder.add(record)
+        builder.add(Record(record.seq, record.raw, record.head))  # decoded for itself: a long log is not kept decoded
         if number % PAUSE_EVERY == 0:
             await asyncio.sleep(0)
     for call in builder.delegated if deepest > 0 else ():
