@@ -41,8 +41,8 @@ def stop_clocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Replaces the clocks of all modules that decide; returns how many there were."""
     clocks = [
         (module, name, value)
-        for module in list(sys.modules.values())
-        if module.__name__.startswith(DECIDING)
+        for place, module in list(sys.modules.items())
+        if place.startswith(DECIDING)
         for name, value in vars(module).items()
         if name in ("datetime", "date") or value is ids.now
     ]
