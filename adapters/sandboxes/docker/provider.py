@@ -9,7 +9,7 @@ import stat
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -33,6 +33,8 @@ from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
 
+T = TypeVar("T")
+
 OLDEST_API = (1, 41)
 """Of Docker 20.10, the oldest engine that was tried."""
 INSTALLATION, USER, THREAD, RECORD, SETUP = (
@@ -48,8 +50,8 @@ TMP_BYTES, SHARED_BYTES = 512 << 20, 64 << 20
 """Limits of /tmp and /dev/shm, which are memory and count as such."""
 ATTEMPTS, ATTEMPT_PAUSE = 50, 0.1
 """For a container that another worker is creating: its name is taken before it can be seen."""
-START_SECONDS = 30.0
-"""Time for an engine that was stopped to come back, before a machine is refused."""
+START_SECONDS, OPEN_SECONDS = 30.0, 15.0
+"""Time for an engine that was stopped to come back, before a machine is refused, and before one that is there is."""
 PYTHON = ("python3", "-I", "-S", "-c", "")
 KEEPER = ("/bin/sh", "-c", "while :; do sleep 3600; done")
 
@@ -111,26 +113,30 @@ class Docker:
         if self._way_out is not None:
             await self._way_out.prepare()
         installation = await to_thread.run_sync(self._prepare, root)
-        away = EngineAway(f"docker: {self._engine.host} did not answer within {START_SECONDS:.0f} s")
-        with anyio.move_on_after(START_SECONDS):
-            while True:
-                try:
-                    return await self._start(user, thread, root, installation)
-                except EngineAway as error:
-                    away = error
-                await anyio.sleep(0.5)
-        raise away
+        return await self._patiently(START_SECONDS, lambda: self._start(user, thread, root, installation))
 
     async def run(self) -> None:
         await self._background.run()
 
     async def open(self, machine: Machine, user: str, thread: str) -> DockerSandbox:
-        state = await self._engine.inspect(machine.id)
+        state = await self._patiently(OPEN_SECONDS, lambda: self._engine.inspect(machine.id))
         if state is None or state["State"]["Status"] != RUNNING:
             raise MachineLost("the sandbox's container does not run any more")
         root = thread_root(self._setup.home, user, thread)
         records = root / "machines" / state["Config"]["Labels"][RECORD]
         return await to_thread.run_sync(self._opened, machine, root, records)
+
+    async def _patiently(self, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+        """Calls the engine again while it is away, as when somebody restarts it. Raises `EngineAway`."""
+        away = EngineAway(f"docker: {self._engine.host} did not answer within {seconds:.0f} s")
+        with anyio.move_on_after(seconds):
+            while True:
+                try:
+                    return await call()
+                except EngineAway as error:
+                    away = error
+                await anyio.sleep(0.5)
+        raise away
 
     async def end(self, machine: Machine) -> None:
         if (agent := self._agents.pop(machine.id, None)) is not None:

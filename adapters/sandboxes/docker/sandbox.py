@@ -32,6 +32,8 @@ RESEND_SECONDS = 5.0
 """Seconds after which an order that shows no effect is sent again."""
 KILL_SECONDS = 1.0
 """The same for the order to end a command."""
+POLL_SHARE = 0.2
+"""The outcome of a command is seen when at most a fifth of its time has passed since."""
 PROBE_SECONDS = 2.0
 """Seconds between two questions whether a command's supervising shell lives."""
 WATCH_PROBE_SECONDS = 30.0
@@ -132,7 +134,7 @@ class DockerSandbox(Files):
 
     async def _follow(self, call: Call, order: _Order, on_output: Callable[[str], None]) -> ExecResult:
         await to_thread.run_sync(call.admit, order.command)
-        usage, pause = _Usage(self.root, self._limits), FIRST_PAUSE
+        usage, begun = _Usage(self.root, self._limits), time.monotonic()
         while True:
             state, text = await to_thread.run_sync(_look, call, order.command)
             if text:
@@ -143,8 +145,7 @@ class DockerSandbox(Files):
             await order.pursue(state)
             if state == "running" and (reason := await to_thread.run_sync(usage.excess)):
                 await self._agent.end(call.name, "stopped", reason)
-            await anyio.sleep(pause)
-            pause = min(pause * 1.5, LAST_PAUSE)
+            await anyio.sleep(min(max(FIRST_PAUSE, (time.monotonic() - begun) * POLL_SHARE), LAST_PAUSE))
 
     async def accesses(self, call_id: str) -> Sequence[Access]:
         return await self._egress.accesses(self._call(call_id))

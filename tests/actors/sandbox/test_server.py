@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.wiring import compose
+from actors.wiring import compose, sandboxes
 from tests.support.machines import Processes, alive
 from tests.support.workers import wait_for
 
@@ -19,7 +19,7 @@ async def test_a_server_sweeps_at_its_start_and_ends_its_machines_if_it_is_to(
     async def provider(*_: Any) -> Processes:
         return processes
 
-    monkeypatch.setattr(compose, "sandbox_provider", provider)
+    monkeypatch.setattr(sandboxes, "provider_for", provider)
     config = home / "config.yaml"
     config.write_text(json.dumps({"sandbox": {"stop_on_exit": True}}))
     stray = await processes.start("ada", "nobody")
