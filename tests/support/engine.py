@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # every process of tests imports this file
     import docker
 
 IMAGE, GNU_IMAGE, PYTHON_IMAGE = "sika-test-busybox", "sika-test-gnu", "sika-test-python"
+REMOTE_IMAGE = "sika-test-remote"
+"""With the tools by which files are copied."""
 ATTEMPTS = 4
 """An engine that follows a killed one fails at first (research sandboxes §4)."""
 START_SECONDS = 30.0
@@ -29,6 +31,7 @@ _GNU = (
     *("head", "tr", "rm", "touch", "id", "grep", "ln", "yes"),
 )
 
+_COPYING = ("base64", "chmod", "dirname", "du", "find", "gzip", "tar", "xargs", "cksum", "mv", "cp")
 _PYTHON_TOOLS = ("curl", "cp", "chmod", "chown", "mount", "find", "mknod", "nohup", "getent", "mv", "dd", "stat")
 _UNUSED = {"test", "idlelib", "ensurepip", "lib2to3", "dist-packages", "tkinter", "turtledemo"}
 
@@ -88,6 +91,11 @@ class TestEngine:
 
         with contextlib.closing(docker.APIClient(base_url=self.host, timeout=60)) as client:
             yield client
+
+    def remove_containers(self, image: str) -> None:
+        with self.client() as client:
+            for container in client.containers(all=True, filters={"ancestor": image}):
+                client.remove_container(container["Id"], force=True, v=True)
 
     def close(self) -> None:
         """Ends the containers, the engine and its containerd, and deletes the folders."""
@@ -163,7 +171,7 @@ def engine() -> Iterator[TestEngine]:
     running = TestEngine(Path(tempfile.mkdtemp(prefix="sika-engine-", dir="/tmp")))
     try:
         running.start()
-        import_images(running, {IMAGE: add_busybox, GNU_IMAGE: _gnu})
+        import_images(running, {IMAGE: add_busybox, GNU_IMAGE: _gnu, REMOTE_IMAGE: _remote})
         yield running
     finally:
         running.close()
@@ -189,6 +197,11 @@ def add_busybox(archive: tarfile.TarFile) -> None:
 def _gnu(archive: tarfile.TarFile) -> None:
     """This system's shells and tools, with their libraries."""
     _programs(archive, _GNU)
+    add_link(archive, "bin/sh", "dash")
+
+
+def _remote(archive: tarfile.TarFile) -> None:
+    _programs(archive, (*_GNU, *_COPYING))
     add_link(archive, "bin/sh", "dash")
 
 
