@@ -39,9 +39,9 @@ def limits_of(config: Config) -> Limits:
 
 def _built_in(name: str) -> MakeProvider:
     if name == "docker":
-        from adapters.sandboxes.docker.provider import Docker
+        from adapters.sandboxes.docker.remote import provider
 
-        return Docker
+        return provider
     if name == "aio":
         from adapters.sandboxes.aio.provider import Aio
 

@@ -17,6 +17,7 @@ from anyio import to_thread
 from adapters.sandboxes.aio.api import Image
 from adapters.sandboxes.aio.provider import Rooms
 from adapters.sandboxes.aio.sandbox import AioSandbox
+from adapters.sandboxes.docker.background import Background
 from core.errors import Unavailable
 from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
 
@@ -52,7 +53,8 @@ class Provisioner:
         self._url = str(setup.settings.get("url", "")).rstrip("/")
         key = str(setup.settings.get("api_key", ""))
         self._headers = {hdrs.AUTHORIZATION: f"Bearer {key}"} if key else {}
-        self._rooms = Rooms(setup)
+        self._background = Background()
+        self._rooms = Rooms(setup, self._background)
         self._prefix = ""
 
     async def check(self) -> str | None:
@@ -75,6 +77,9 @@ class Provisioner:
 
     async def acquire(self, user: str, thread: str) -> AioSandbox:
         return await self.open(await self.start(user, thread), user, thread)
+
+    async def run(self) -> None:
+        await self._background.run()
 
     async def start(self, user: str, thread: str) -> Machine:
         name = await self._name(user, thread)

@@ -52,7 +52,11 @@ class Docker(Section, frozen=True, kw_only=True):
 
     host: str = ""
     """The engine, as `unix:///run/docker.sock` or `tcp://…` of a socket proxy. Empty: `DOCKER_HOST`, else the usual
-    socket. The engine must be on this machine, because it mounts the folders of threads."""
+    socket. It mounts the folders of threads, so that it must see the files of this machine, unless `remote` is true."""
+    remote: bool = False
+    """True: the engine does not see the files of this machine. They are copied to its containers and back. `host` may
+    be `tcp://…` with TLS by the files of `DOCKER_CERT_PATH`; without TLS, of loopback only. `host_base_dir` has no
+    effect then."""
     image: str = "sika-sandbox"
     """Image of the containers: any with a POSIX shell. The default is built from `adapters/sandboxes/docker`."""
     runtime: str = ""

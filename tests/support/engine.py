@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # every process of tests imports this file
     import docker
 
 IMAGE, GNU_IMAGE, PYTHON_IMAGE = "sika-test-busybox", "sika-test-gnu", "sika-test-python"
+REMOTE_IMAGE = "sika-test-remote"
+"""With the tools by which files are copied."""
 ATTEMPTS = 4
 """An engine that follows a killed one fails at first (research sandboxes §4)."""
 START_SECONDS = 30.0
@@ -29,6 +31,7 @@ _GNU = (
     *("head", "tr", "rm", "touch", "id", "grep", "ln", "yes"),
 )
 
+_COPYING = ("base64", "chmod", "dirname", "du", "find", "gzip", "tar", "xargs", "cksum", "mv", "cp")
 _PYTHON_TOOLS = ("curl", "cp", "chmod", "chown", "mount", "find", "mknod", "nohup", "getent", "mv", "dd", "stat")
 _UNUSED = {"test", "idlelib", "ensurepip", "lib2to3", "dist-packages", "tkinter", "turtledemo"}
 
@@ -62,6 +65,20 @@ class TestEngine:
                 self._process.wait()
         self._process = None
         (self._folder / "pid").unlink(missing_ok=True)
+        self._end_containerd()
+
+    def _end_containerd(self) -> None:
+        """Ends the containerd that a killed engine leaves. The next engine would remove its socket, take it for its
+        own, and wait for an answer for a minute, during which it does not hear SIGTERM. Containers run on without it.
+        """
+        record = self._folder / "exec/containerd/containerd.pid"
+        with contextlib.suppress(OSError, ValueError):
+            process = Path("/proc", str(int(record.read_text())))
+            deadline = time.monotonic() + START_SECONDS
+            while str(self._folder).encode() in (process / "cmdline").read_bytes() and time.monotonic() < deadline:
+                os.kill(int(process.name), signal.SIGKILL)
+                time.sleep(0.01)
+        record.unlink(missing_ok=True)
 
     def admit_everybody(self) -> None:
         """Lets servers of every user reach the engine, as the group `docker` does."""
@@ -74,6 +91,11 @@ class TestEngine:
 
         with contextlib.closing(docker.APIClient(base_url=self.host, timeout=60)) as client:
             yield client
+
+    def remove_containers(self, image: str) -> None:
+        with self.client() as client:
+            for container in client.containers(all=True, filters={"ancestor": image}):
+                client.remove_container(container["Id"], force=True, v=True)
 
     def close(self) -> None:
         """Ends the containers, the engine and its containerd, and deletes the folders."""
@@ -149,7 +171,7 @@ def engine() -> Iterator[TestEngine]:
     running = TestEngine(Path(tempfile.mkdtemp(prefix="sika-engine-", dir="/tmp")))
     try:
         running.start()
-        import_images(running, {IMAGE: add_busybox, GNU_IMAGE: _gnu})
+        import_images(running, {IMAGE: add_busybox, GNU_IMAGE: _gnu, REMOTE_IMAGE: _remote})
         yield running
     finally:
         running.close()
@@ -175,6 +197,11 @@ def add_busybox(archive: tarfile.TarFile) -> None:
 def _gnu(archive: tarfile.TarFile) -> None:
     """This system's shells and tools, with their libraries."""
     _programs(archive, _GNU)
+    add_link(archive, "bin/sh", "dash")
+
+
+def _remote(archive: tarfile.TarFile) -> None:
+    _programs(archive, (*_GNU, *_COPYING))
     add_link(archive, "bin/sh", "dash")
 
 

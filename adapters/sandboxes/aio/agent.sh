@@ -10,7 +10,7 @@ run() {
   )
 }
 
-sweep() {
+[ -n "$SIKA_ALONE" ] || sweep() {
   rounds=0
   while [ $rounds -lt 300 ]; do
     rounds=$((rounds + 1)) alive=''
@@ -39,9 +39,9 @@ order() {
   rm -f "$file"
 }
 
-# finish ID ROUNDS: ends a command, then as peek.
+# finish ID ROUNDS VERDICT REASON: ends a command, then as peek.
 finish() {
-  end "$1" interrupted >/dev/null 2>&1
+  end "$1" "$3" "$4" >/dev/null 2>&1
   peek "$1" 999999999 999999999 "$2"
 }
 
@@ -117,6 +117,12 @@ put() {
     rm -f "$1"
     echo "failed $(echo "$problem" | head -c 500 | tr '\n' ' ')"
   fi
+}
+
+# usage: shows the KB on the disk, and the number, of the thread's files.
+usage() {
+  du -sk "$SIKA_FILES" 2>/dev/null | tr -dc '0-9\n'
+  find "$SIKA_FILES" -mindepth 1 -printf x 2>/dev/null | wc -c
 }
 
 # clear: ends all commands, and deletes the thread's files and the records.

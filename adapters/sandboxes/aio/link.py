@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
-from adapters.sandboxes.aio.api import Image, ImageAway, Refused
 from adapters.sandboxes.docker import agent as docker_agent
 from adapters.sandboxes.supervisor import HEAD, TAIL
 from core.errors import Unavailable
@@ -34,8 +34,32 @@ _FUNCTIONS = Path(docker_agent.__file__).with_name("agent.sh")
 _OWN = Path(__file__).with_name("agent.sh")
 
 
-def script() -> bytes:
-    """Returns the agent."""
+AGENT_ALONE = "SIKA_ALONE=yes\n"
+"""A setting of the agent: all other processes of the container are those of commands (`docker/agent.sh`, sweep)."""
+
+
+class Api(Protocol):
+    """How a machine is reached. Guarantees: a method returns or raises within its deadline. Raises `MachineLost` if the
+    machine is known to be gone, `Unavailable` if it does not answer or refuses. A request is never repeated here.
+    """
+
+    async def ready(self, seconds: float = ...) -> str:
+        """Waits until the machine answers. Returns a directory where the agent may lie."""
+        ...
+
+    async def order(self, *words: str) -> str:
+        """Runs a program that ends soon, and returns its standard output."""
+        ...
+
+    async def upload(self, path: str, file: BinaryIO | bytes) -> None: ...
+
+    async def download(self, path: str, target: Path, limit: int) -> None:
+        """Writes a file of the machine to a local one. Raises `Unavailable` for one of more than `limit` bytes."""
+        ...
+
+
+def script(further: str = "") -> bytes:
+    """Returns the agent. `further`: lines with settings."""
     settings = {
         "SIKA_WORKSPACE": WORKSPACE,
         "SIKA_FILES": USER_DATA,
@@ -46,7 +70,7 @@ def script() -> bytes:
         "SIKA_INLINE_BYTES": INLINE,
     }
     head = "".join(f"{name}={value}\n" for name, value in settings.items())
-    return head.encode() + _FUNCTIONS.read_bytes() + b"\n" + _OWN.read_bytes()
+    return (head + further).encode() + _FUNCTIONS.read_bytes() + b"\n" + _OWN.read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +91,7 @@ class Link:
     another one answers at its address; `Unavailable` if it does not answer now.
     """
 
-    def __init__(self, image: Image, folder: str, token: str, gone: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, image: Api, folder: str, token: str, gone: Callable[[], Awaitable[bool]]) -> None:
         self.image, self.folder, self._token, self._gone = image, folder, token, gone
 
     async def go(
@@ -92,9 +116,16 @@ class Link:
     async def peek(self, name: str, at: tuple[int, int], rounds: int = LOOKS) -> Look:
         return _look(await self.ask("peek", name, str(at[0]), str(at[1]), str(rounds)), at)
 
-    async def finish(self, name: str) -> Look:
+    async def finish(self, name: str, verdict: str = "interrupted", reason: str = "") -> Look:
         """Ends a command and everything it started."""
-        return _look(await self.ask("finish", name, str(LOOKS)))
+        return _look(await self.ask("finish", name, str(LOOKS), verdict, reason))
+
+    async def usage(self) -> tuple[int, int]:
+        """Returns the bytes on the machine's disk and the number of the thread's files and folders."""
+        words = " ".join(await self.ask("usage")).split()
+        if len(words) != 2 or not all(word.isdigit() for word in words):
+            raise Unavailable("the sandbox's machine answers with something else than the usage of its files")
+        return int(words[0]) << 10, int(words[1])
 
     async def upload(self, name: str, file: bytes) -> None:
         await self._reach(lambda: self.image.upload(f"{self.folder}/{name}", file))
@@ -136,7 +167,7 @@ class Link:
             await work()
         except MachineLost:
             raise
-        except (ImageAway, Refused) as error:
+        except Unavailable as error:
             if await self._gone():
                 raise MachineLost("the sandbox's machine is gone") from error
             raise

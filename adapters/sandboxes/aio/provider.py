@@ -12,8 +12,9 @@ import structlog
 from anyio import to_thread
 
 from adapters.sandboxes.aio.api import Image
-from adapters.sandboxes.aio.link import Link, script
+from adapters.sandboxes.aio.link import Api, Link, script
 from adapters.sandboxes.aio.sandbox import AioSandbox
+from adapters.sandboxes.docker.background import Background
 from adapters.sandboxes.docker.calls import sweep
 from adapters.sandboxes.provider import environment
 from core.config.sandbox import Aio as Settings
@@ -27,9 +28,10 @@ log = structlog.get_logger("sika.sandbox")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CHECK_SECONDS = 5.0
 OPEN_SECONDS = 10.0
-TOOLS = ("base64", "find", "gzip", "head", "mkfifo", "setsid", "tail", "tar", "tee", "wc", "xargs")
+TOOLS = ("base64", "du", "find", "gzip", "head", "mkfifo", "setsid", "tail", "tar", "tee", "wc", "xargs")
 _CLAIM = """\
 for tool in {tools}; do command -v $tool >/dev/null || {{ echo "missing $tool"; exit; }}; done
+find / -maxdepth 0 -printf '' 2>/dev/null || {{ echo "missing GNU-find"; exit; }}
 mkdir -p {folder} {roots} || {{ echo "closed"; exit; }}
 (set -C; echo '{claim}' >{folder}/machine) 2>/dev/null
 cat {folder}/machine
@@ -39,26 +41,26 @@ cat {folder}/machine
 class Rooms:
     """What sandboxes of machines with an HTTP API share, whoever starts these machines."""
 
-    def __init__(self, setup: SandboxSetup) -> None:
-        self.setup = setup
+    def __init__(self, setup: SandboxSetup, background: Background, path: str = PATH) -> None:
+        self.setup, self._background, self._path = setup, background, path
 
     def installation(self) -> str:
         return Installation(self.setup.home).derived("sandbox machines").reveal()[:16]
 
-    async def claim(self, image: Image, user: str, thread: str) -> str:
-        """Makes a machine the thread's, with its agent and its folders. Returns the token of the claim. Raises
-        `Unavailable` if it serves another thread.
+    async def claim(self, image: Api, user: str, thread: str, token: str = "", further: str = "") -> str:
+        """Makes a machine the thread's, with its agent and its folders. Returns the token of the claim, by default a
+        new one. `further`: settings of the agent. Raises `Unavailable` if it serves another thread.
         """
         folder = await _folder(image)
         installation = await to_thread.run_sync(self.installation)
         roots = " ".join(f"{USER_DATA}/{name}" for name in ROOTS)
-        claim = f"{secrets.token_hex(8)} {installation} {user} {thread}"
+        claim = f"{token or secrets.token_hex(8)} {installation} {user} {thread}"
         text = _CLAIM.format(tools=" ".join(TOOLS), folder=folder, roots=roots, claim=claim)
         match (await image.order("sh", "-c", text)).split():
             case ["missing", tool]:
                 raise Unavailable(f"the sandbox's image lacks the program {tool}")
             case [token, owner, of_user, of_thread] if (owner, of_user, of_thread) == (installation, user, thread):
-                await image.upload(f"{folder}/agent.sh", await to_thread.run_sync(script))
+                await image.upload(f"{folder}/agent.sh", await to_thread.run_sync(script, further))
                 return token
             case [_, _, _, _]:
                 raise Unavailable("the sandbox serves another thread; with one sandbox, set sandbox.replicas to 1")
@@ -66,7 +68,7 @@ class Rooms:
 
     async def opened(
         self,
-        image: Image,
+        image: Api,
         token: str,
         user: str,
         thread: str,
@@ -92,8 +94,9 @@ class Rooms:
         records.mkdir(mode=0o700, parents=True, exist_ok=True)
         sweep(records.parent, records.name)
         tree = Tree(mounts_of(root, setup.skills, setup.mounts))
-        variables = environment(WORKSPACE, PATH, setup.environment)
-        return AioSandbox(root, tree, records, link, setup.max_file_mb, dict(setup.quota), variables, abandon)
+        variables = environment(WORKSPACE, self._path, setup.environment)
+        limits = dict(setup.quota)
+        return AioSandbox(root, tree, records, link, setup.max_file_mb, limits, variables, abandon, self._background)
 
 
 class Aio:
@@ -107,7 +110,8 @@ class Aio:
 
     def __init__(self, setup: SandboxSetup) -> None:
         self._settings = msgspec.convert(dict(setup.settings), Settings)
-        self._rooms, self._images = Rooms(setup), dict[str, Image]()
+        self._background, self._images = Background(), dict[str, Image]()
+        self._rooms = Rooms(setup, self._background)
 
     async def check(self) -> str | None:
         if not self._settings.url.startswith(("http://", "https://")):
@@ -129,6 +133,9 @@ class Aio:
 
     async def acquire(self, user: str, thread: str) -> AioSandbox:
         return await self.open(await self.start(user, thread), user, thread)
+
+    async def run(self) -> None:
+        await self._background.run()
 
     async def start(self, user: str, thread: str) -> Machine:
         await self._image.ready()
@@ -167,7 +174,7 @@ class Aio:
         return self._images.setdefault("", Image(self._settings.url))
 
 
-async def _folder(image: Image, seconds: float = 60.0) -> str:
+async def _folder(image: Api, seconds: float = 60.0) -> str:
     home = await image.ready(seconds)
     plain = Path(home).is_absolute() and all(c.isalnum() or c in "/._-" for c in home)
     return f"{home if plain else '/tmp'}/.sika"

@@ -12,6 +12,7 @@ import tarfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ from anyio import to_thread
 
 from adapters.sandboxes import quota
 from adapters.sandboxes.aio.link import PART, Link, Look
+from adapters.sandboxes.aio.usage import Usage
+from adapters.sandboxes.docker.background import Background, Egress
 from adapters.sandboxes.docker.calls import Call
 from adapters.sandboxes.files import Files, Matches, Paths
 from adapters.sandboxes.mirror import Copy
@@ -41,6 +44,8 @@ SYNC_SECONDS = 600.0
 """Timeout of a copy, and of waiting for another worker's copy of the same thread."""
 CATCH_UP = 16
 """Parts of output that are fetched at once for a command in the background."""
+NOWHERE = (999_999_999, 999_999_999)
+"""Beyond all output: of a look at the state alone."""
 RECORD_BYTES = 2 * (HEAD + TAIL) + (1 << 20)
 FILES = ("stdout", "stderr", "stdout.tail", "stderr.tail", "stdout.bytes", "stderr.bytes", "reason", "ooms", "exit")
 """Of a call's record on the machine; the last is the outcome."""
@@ -48,8 +53,8 @@ FILES = ("stdout", "stderr", "stdout.tail", "stderr.tail", "stdout.bytes", "stde
 
 class AioSandbox(Files):
     """Guarantees: those of the port. A command runs on when the server ends, and stops at its timeout. Non-guarantees:
-    a process that clears its environment runs on after its command, as long as the machine. The quota is checked when
-    files are copied to the server.
+    a process that clears its environment runs on after its command, as long as the machine, unless that is a container
+    of ours. The quota is enforced while a server waits for the command, or knows of it in the background.
     """
 
     def __init__(
@@ -62,10 +67,12 @@ class AioSandbox(Files):
         limits: quota.Quota,
         environment: Mapping[str, str],
         abandon: Callable[[], Awaitable[None]],
+        background: Background,
     ) -> None:
         super().__init__(root, tree, max_file_mb, limits)
         self._records, self._link, self._abandon = records, link, abandon
-        self._max_file_mb, self._environment = max_file_mb, environment
+        self._max_file_mb, self._environment, self._limits = max_file_mb, environment, limits
+        self._background = background
         self._active = records / "active"
         mounts = list(tree.mounts.values())
         self._copy = Copy(root / "user-data", records, mounts, limits["thread_files"], limits["thread_bytes"])
@@ -101,10 +108,13 @@ class AioSandbox(Files):
         follow = _Follow(self, call, command, timeout, {**self._environment, **environment})
         while await to_thread.run_sync(call.advance, command) == "unsent":
             await follow.step("unsent")
+        await self._hold(call_id)
 
     async def output(self, call_id: str, after: int = 0) -> Output:
         call = self._call(call_id)
         if await to_thread.run_sync(call.is_sent):
+            if await to_thread.run_sync(call.advance) == "running":
+                await self._hold(call_id)  # the server that started it may be gone
             try:
                 await self._catch_up(call)
             except MachineLost:
@@ -130,6 +140,28 @@ class AioSandbox(Files):
                     raise
                 await anyio.sleep(AWAY_PAUSE)
         await to_thread.run_sync(call.settle)
+
+    async def _hold(self, call_id: str) -> None:
+        call = self._call(call_id)
+        await self._background.hold(call, Egress(None, self.root, 0), partial(self._watch, call))
+
+    async def _watch(self, call: Call) -> None:
+        """Ends a command in the background that exceeds a limit of files. Returns when it has ended, or its machine."""
+        usage = self.usage()
+        while await to_thread.run_sync(call.advance) == "running":
+            await anyio.sleep(usage.pause())
+            try:
+                if (await self._link.peek(call.name, NOWHERE, rounds=0)).state != "running":
+                    return
+                if reason := await usage.excess(self._link):
+                    await self._link.finish(call.name, "stopped", reason)
+            except MachineLost:
+                return
+            except Unavailable as error:
+                log.info("a command in the background was not looked after", call=call.name, reason=str(error))
+
+    def usage(self) -> Usage:
+        return Usage(self.root, self._records, self._limits)
 
     async def take(self, call: Call, look: Look) -> None:
         """Records what a look at a command has shown. Files come before the outcome, which is then for ever."""
@@ -290,6 +322,7 @@ class _Follow:
         self._sandbox, self._call, self._command, self._timeout = sandbox, call, command, timeout
         self._environment = environment
         self._begun, self._away = time.monotonic(), 0.0
+        self._usage = sandbox.usage()
 
     async def step(self, state: str) -> None:
         """Sends the command, or looks at it. Raises `MachineLost`, unless the outcome is known, and `Unavailable` when
@@ -299,7 +332,10 @@ class _Follow:
             if time.monotonic() - self._begun > self._timeout + GRACE + AWAY_SECONDS:
                 await self._sandbox._abandon()
                 raise MachineLost("the sandbox was ended, because a command in it could not be stopped")
-            await self._sandbox.take(self._call, await self._look(state))
+            look = await self._look(state)
+            await self._sandbox.take(self._call, look)
+            if look.state == "running" and (reason := await self._usage.excess(self._sandbox._link)):
+                await self._sandbox._link.finish(self._call.name, "stopped", reason)
             self._away = 0.0
         except MachineLost:
             if not isinstance(await to_thread.run_sync(self._call.advance), ExecResult):

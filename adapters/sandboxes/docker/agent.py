@@ -127,8 +127,8 @@ class Agent:
                 raise MachineLost("the sandbox's container ended")
             await anyio.sleep(DYING_SECONDS / 10)
         raise Unavailable(
-            "docker: the agent in the container ended at once, or does not see the thread's records; is the engine on "
-            "this machine? If the server runs in a container itself, set sandbox.docker.host_base_dir"
+            "docker: the agent in the container ended at once, or does not see the thread's records. For an engine on "
+            "another machine set sandbox.docker.remote; if the server is in a container, sandbox.docker.host_base_dir"
         )
 
     def _take(self, token: str) -> bytes:

@@ -21,6 +21,8 @@ import requests
 from anyio import CapacityLimiter, to_thread
 from docker import errors
 
+from adapters.sandboxes.docker import execs
+from adapters.sandboxes.docker.address import Address
 from core.errors import Unavailable
 from core.ports.sandbox import MachineLost
 
@@ -30,10 +32,11 @@ REMOVAL_PAUSE = 0.05
 """Seconds between two looks at a container that somebody else removes, which takes 45 ms (research sandboxes §4)."""
 THREADS = 8
 """Calls at once; the engine serialises much of its work."""
+PROGRAMS = 64
+"""Programs at once whose output is awaited (`run`); most of them wait for a command."""
 LOG_LINES = 20
 RUNNING = "running"
 """Status of a container whose processes run: it is neither paused nor about to end."""
-DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 T = TypeVar("T")
 
@@ -76,16 +79,26 @@ class Stream:
                 part.close()
 
 
+class _Client(docker.APIClient):  # type: ignore[misc]
+    """The package's client. Variables as `REQUESTS_CA_BUNDLE` would replace the authority of the engine's TLS, and
+    `HTTP_PROXY` its address.
+    """
+
+    trust_env = property(lambda self: False, lambda self, value: None)
+
+
 class Engine:
-    """Guarantees: every method returns or raises within `CALL_SECONDS`. Raises `EngineAway` if the engine does not
-    answer, and `Unavailable` with its reason if it refuses.
+    """Guarantees: every method returns or raises within `CALL_SECONDS`, `run` within its own time. Raises `EngineAway`
+    if the engine does not answer, and `Unavailable` with its reason if it refuses.
     """
 
     def __init__(self, host: str) -> None:
-        self.host = host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST
+        self.address = Address(host)
+        self.host = self.address.host
         self._client: Any = None
         self._lock = threading.Lock()
         self._limiter: CapacityLimiter | None = None
+        self._programs: CapacityLimiter | None = None
 
     async def info(self) -> Mapping[str, Any]:
         """Returns what the engine says of itself, and the version of its API."""
@@ -170,8 +183,7 @@ class Engine:
                 made = client.exec_create(container, ["/bin/sh"], stdin=True, environment=dict(environment))
                 return Stream(client.exec_start(made["Id"], socket=True))
             except errors.APIError as error:  # 409, or 500 if it ends meanwhile
-                if client.inspect_container(container)["State"]["Status"] != RUNNING:
-                    raise MachineLost("the sandbox's container does not run any more") from error
+                _raise_if_lost(client, container, error)
                 raise
 
         stream = await self._call(start)
@@ -179,18 +191,36 @@ class Engine:
             raise MachineLost("the sandbox's container was removed")
         return stream
 
-    async def _call(self, work: Callable[[Any], T]) -> T | None:
+    async def run(self, container: str, program: execs.Program, seconds: float) -> tuple[int | None, str]:
+        """Runs a program in a container (`execs.run`). Raises `MachineLost`."""
+
+        def run(client: Any) -> tuple[int | None, str]:
+            try:
+                return execs.run(client, container, program, seconds)
+            except errors.APIError as error:
+                _raise_if_lost(client, container, error)
+                raise
+
+        self._programs = self._programs or CapacityLimiter(PROGRAMS)
+        end = await self._call(run, self._programs, seconds)
+        if end is None:
+            raise MachineLost("the sandbox's container was removed")
+        return end
+
+    async def _call(
+        self, work: Callable[[Any], T], limiter: CapacityLimiter | None = None, seconds: float = CALL_SECONDS
+    ) -> T | None:
         """Returns the result of a call, None if the engine answers that there is no such thing."""
         self._limiter = self._limiter or CapacityLimiter(THREADS)
         try:
-            with anyio.fail_after(CALL_SECONDS):
+            with anyio.fail_after(seconds):
                 return await to_thread.run_sync(
-                    lambda: work(self._connected()), limiter=self._limiter, abandon_on_cancel=True
+                    lambda: work(self._connected()), limiter=limiter or self._limiter, abandon_on_cancel=True
                 )
         except errors.NotFound:
             return None
         except TimeoutError as error:
-            raise EngineAway(f"docker: {self.host} did not answer within {CALL_SECONDS:.0f} s") from error
+            raise EngineAway(f"docker: {self.host} did not answer within {seconds:.0f} s") from error
         except errors.APIError as error:
             raise Unavailable(f"docker: {error.explanation or error}") from error
         except (errors.DockerException, requests.RequestException, OSError) as error:
@@ -199,9 +229,14 @@ class Engine:
     def _connected(self) -> Any:
         with self._lock:
             if self._client is None:
-                self._client = docker.APIClient(base_url=self.host, version="auto", timeout=CALL_SECONDS)
+                self._client = _Client(base_url=self.host, version="auto", timeout=CALL_SECONDS, tls=self.address.tls())
                 weakref.finalize(self, self._client.close)
             return self._client
+
+
+def _raise_if_lost(client: Any, container: str, error: Exception) -> None:
+    if client.inspect_container(container)["State"]["Status"] != RUNNING:
+        raise MachineLost("the sandbox's container does not run any more") from error
 
 
 def _root(error: BaseException) -> str:

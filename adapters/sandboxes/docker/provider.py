@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,7 +45,8 @@ INSTALLATION, USER, THREAD, RECORD, SETUP = (
 """Labels of a container."""
 UID = 1000
 """The user of commands where the server is root: root's files are given to it."""
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "/python/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""As in the `Dockerfile`; other images have no `/python`."""
 OWN_PROCESSES = 64
 """Processes of the agent and of the commands' supervision, beside those of the commands."""
 TMP_BYTES, SHARED_BYTES = 512 << 20, 64 << 20
@@ -59,9 +62,9 @@ KEEPER = ("/bin/sh", "-c", "while :; do sleep 3600; done")
 class Docker:
     """Guarantees: commands see of the host's files the mounts, as an ordinary user without capabilities. The root of
     the files is read-only. Memory, processes and processor time are limited for all commands of a thread together.
-    Non-guarantees: the kernel is shared unless `runtime` names one with its own. The engine is trusted, and must be on
-    this machine. With `network` commands reach the hosts that `egress` allows, by a proxy, and nothing else; with
-    `egress.direct` all that the engine's network `bridge` reaches.
+    Non-guarantees: the kernel is shared unless `runtime` names one with its own. The engine is trusted, and must see
+    the files of this machine (`remote.py` is for one that does not). With `network` commands reach the hosts that
+    `egress` allows, by a proxy, and nothing else; with `egress.direct` all that the engine's network `bridge` reaches.
     """
 
     name = "docker"
@@ -73,8 +76,8 @@ class Docker:
         self._way_out, self._background = WayOut.of(setup, EGRESS), Background()
 
     async def check(self) -> str | None:
-        if not self._engine.host.startswith(("unix://", "tcp://")):
-            return f"sandbox.docker.host: {self._engine.host} is neither unix:// nor tcp://; the engine must be local."
+        if problem := self._engine.address.problem(self._settings.remote):
+            return problem
         try:
             info = await self._engine.info()
             if problem := self._problem(info):
@@ -165,13 +168,13 @@ class Docker:
                     return await self._run(state["Id"])
             if state is not None:
                 await self._engine.remove(state["Id"])
-            records = await to_thread.run_sync(_new_records, root)
-            host["mounts"] = [*binds, Bind(RECORDS, self._outside(records), type="bind")]
+            records, further = await to_thread.run_sync(self._new_records, root)
+            host["mounts"] = [*binds, *further]
             labels |= {RECORD: records.name, SETUP: setup}
             try:
                 container = await self._engine.create(name, host, labels=labels, **config)
             except NameTaken:
-                await to_thread.run_sync(records.rmdir)
+                await to_thread.run_sync(partial(shutil.rmtree, records, ignore_errors=True))
                 await anyio.sleep(ATTEMPT_PAUSE)
                 continue
             return await self._run(container)
@@ -233,6 +236,14 @@ class Docker:
             Bind(mount.virtual, self._outside(mount.host), type="bind", read_only=not mount.writable)
             for mount in mounts
         ]
+
+    def _new_records(self, root: Path) -> tuple[Path, list[Bind]]:
+        """Makes the folder of a new machine's records. Returns it, and how the container sees it."""
+        records = root / "machines" / secrets.token_hex(8)
+        records.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(records, _owner(root), _owner(root))
+        return records, [Bind(RECORDS, self._outside(records), type="bind")]
 
     def _outside(self, path: Path) -> str:
         """Returns a path as the engine sees it."""
@@ -299,15 +310,6 @@ class Docker:
 
 def _owner(root: Path) -> int:
     return root.stat().st_uid or UID
-
-
-def _new_records(root: Path) -> Path:
-    records = root / "machines" / secrets.token_hex(8)
-    records.mkdir(mode=0o700)
-    if os.geteuid() == 0:
-        owner = _owner(root)
-        os.chown(records, owner, owner)
-    return records
 
 
 def _offer_forwarder(folder: Path) -> None:

@@ -16,11 +16,12 @@ from adapters.sandboxes.aio.provider import Aio
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.confinement import binary
 from adapters.sandboxes.docker.provider import Docker
+from adapters.sandboxes.docker.remote import RemoteDocker
 from adapters.sandboxes.host import Host
 from adapters.sandboxes.provisioner import Provisioner
 from core.ports.sandbox import SandboxProvider, SandboxSetup
 from tests.adapters.sandboxes.conftest import KEY, settings
-from tests.support.engine import GNU_IMAGE, IMAGE
+from tests.support.engine import GNU_IMAGE, IMAGE, REMOTE_IMAGE
 
 
 class Kind(ABC):
@@ -73,6 +74,24 @@ class InDocker(Kind):
         return Docker(SandboxSetup(**settings(place), settings=options))
 
 
+class InRemoteDocker(Kind):
+    """The engine of the session, used as one that does not see the files of this machine."""
+
+    name = "docker-remote"
+    _host = ""
+
+    def prepare(self, request: pytest.FixtureRequest) -> Path:
+        engine = request.getfixturevalue("docker_engine")
+        self._host = engine.host
+        engine.remove_containers(REMOTE_IMAGE)
+        place: Path = request.getfixturevalue("tmp_path")
+        return place
+
+    def provider(self, place: Path) -> RemoteDocker:
+        options = {"host": self._host, "image": REMOTE_IMAGE, "remote": True}
+        return RemoteDocker(SandboxSetup(**settings(place), settings=options))
+
+
 class InImage(Kind):
     """One stand-in of the all-in-one image per file of tests; `old`: of an image that has shells only."""
 
@@ -118,6 +137,7 @@ KINDS: tuple[Kind, ...] = (
     InBubblewrap(),
     InDocker("docker-busybox", IMAGE),
     InDocker("docker-gnu", GNU_IMAGE),
+    InRemoteDocker(),
     InImage("aio"),
     OfProvisioner(),
 )

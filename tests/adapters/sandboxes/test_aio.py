@@ -14,7 +14,7 @@ from adapters.sandboxes.aio.sandbox import AioSandbox
 from adapters.sandboxes.confinement import binary
 from core.errors import Unavailable
 from core.ports.sandbox import MachineLost, SandboxSetup
-from tests.adapters.sandboxes.conftest import settings
+from tests.adapters.sandboxes.conftest import running, settings
 from tests.support.aio_image import Container
 from tests.support.nats import eventually
 
@@ -166,6 +166,32 @@ async def test_files_over_the_limit_are_named(tmp_path: Path, container: Contain
     assert "big: over the limit" in stderr
     assert await sandbox.read("small") == b"s\n"
     assert await sandbox.version("big") is None
+
+
+FILL = "i=0; while [ $i -lt 20 ]; do head -c 8000000 /dev/zero > f$i; i=$((i + 1)); done; sleep 987655"
+"""160 MB; the limit of the settings is 64 MB."""
+
+
+async def test_the_quota_ends_a_command(sandbox: AioSandbox) -> None:
+    _, stderr, code = await run(sandbox, FILL)
+    assert code == 137
+    assert "sandbox.max_thread_mb" in stderr
+    assert running("987655") == []
+    assert (await run(sandbox, "rm f*; echo free", "c2"))[0] == "free\n"
+
+
+async def test_the_quota_ends_a_command_in_the_background(provider: Aio, sandbox: AioSandbox) -> None:
+    async def ended() -> bool:
+        return (await sandbox.output("c1")).result is not None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(provider.run)
+        await anyio.wait_all_tasks_blocked()
+        await sandbox.start("c1", FILL, timeout=100)
+        await eventually(ended)
+        tasks.cancel_scope.cancel()
+    assert "sandbox.max_thread_mb" in (await sandbox.output("c1")).text
+    assert running("987655") == []
 
 
 async def test_a_thread_without_changes_sends_no_files(sandbox: AioSandbox, container: Container) -> None:

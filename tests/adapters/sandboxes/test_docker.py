@@ -17,7 +17,7 @@ from actors.wiring import sandboxes
 from adapters.sandboxes import toolkit
 from adapters.sandboxes.docker import sandbox as docker_sandbox
 from adapters.sandboxes.docker.calls import Box
-from adapters.sandboxes.docker.provider import Docker
+from adapters.sandboxes.docker.provider import PATH, Docker
 from adapters.sandboxes.docker.sandbox import DockerSandbox
 from channels.terminal import skill
 from core.config.settings import Config
@@ -414,6 +414,7 @@ def test_the_image_has_the_packages_of_skills() -> None:
     text = (Path(docker_sandbox.__file__).parent / "Dockerfile").read_text()
     missing = [name for name in toolkit.PACKAGES if f" {name}" not in text]
     assert missing == []
+    assert f"ENV PATH={PATH}\n" in text  # commands get ours, not the image's
 
 
 async def test_the_configuration_chooses_it(tmp_path: Path, docker_engine: TestEngine) -> None:
