@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from _thread import get_ident
 
 RECORD = "usage"
 AGE = 60.0
@@ -44,7 +45,7 @@ def count(root: str) -> Usage:
 
 def record(root: str, usage: Usage, counted: float | None = None) -> None:
     """Stores a count atomically. `counted` is its time (default: now)."""
-    draft = os.path.join(root, f".{RECORD}.{os.getpid()}")
+    draft = os.path.join(root, f".{RECORD}.{os.getpid()}.{get_ident()}")  # two commands may end at once
     with open(draft, "w") as file:
         file.write(f"{usage[0]} {usage[1]} {counted or time.time()}")
     os.replace(draft, os.path.join(root, RECORD))

@@ -122,12 +122,17 @@ class Docker:
         await self._background.run()
 
     async def open(self, machine: Machine, user: str, thread: str) -> DockerSandbox:
-        state = await self._patiently(OPEN_SECONDS, lambda: self._engine.inspect(machine.id))
-        if state is None or state["State"]["Status"] != RUNNING:
-            raise MachineLost("the sandbox's container does not run any more")
+        state = await self._running(machine)
         root = thread_root(self._setup.home, user, thread)
         records = root / "machines" / state["Config"]["Labels"][RECORD]
         return await to_thread.run_sync(self._opened, machine, root, records)
+
+    async def _running(self, machine: Machine) -> Mapping[str, Any]:
+        """Returns what the engine says of a container that runs. Raises `MachineLost` and `EngineAway`."""
+        state = await self._patiently(OPEN_SECONDS, lambda: self._engine.inspect(machine.id))
+        if state is None or state["State"]["Status"] != RUNNING:
+            raise MachineLost("the sandbox's container does not run any more")
+        return state
 
     async def _patiently(self, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         """Calls the engine again while it is away, as when somebody restarts it. Raises `EngineAway`."""

@@ -28,7 +28,7 @@ from adapters.sandboxes.docker.provider import PATH, RECORD, Docker
 from core.config.sandbox import Docker as Settings
 from core.errors import Unavailable
 from core.paths import make_thread
-from core.ports.sandbox import Machine, MachineLost, SandboxProvider, SandboxSetup
+from core.ports.sandbox import Machine, SandboxProvider, SandboxSetup
 
 FILES = "/mnt"
 ANSWER_BYTES = 1 << 20
@@ -130,9 +130,7 @@ class RemoteDocker(Docker):
         return await self._rooms.opened(Orders(self._engine, machine.id), token, user, thread, gone, abandon)
 
     async def _token(self, machine: Machine) -> str:
-        state = await self._engine.inspect(machine.id)
-        if state is None or state["State"]["Status"] != RUNNING:
-            raise MachineLost("the sandbox's container does not run any more")
+        state = await self._running(machine)
         token: str = state["Config"]["Labels"][RECORD]
         return token
 
