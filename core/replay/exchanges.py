@@ -85,7 +85,7 @@ class Recording:
             if aggregate.kind in (KIND, SUBAGENT):
                 exchanges += _of_log(aggregate, await archive.read(aggregate))
         if not exchanges:
-            raise Invalid(f"{archive.path.name}: it holds no answer of a model")
+            raise Invalid(f"{archive.path.name}: no model was asked in it")
         return cls(exchanges)
 
     def answer(self, conversation: Sequence[Turn]) -> Answer | Mismatch:
