@@ -62,7 +62,7 @@ def width() -> int:
     """Returns the width of the terminal; in a pipe, that of lines that are not cut."""
     import shutil
 
-    from channels.terminal.story import UNCUT
+    from channels.terminal.phrases import UNCUT
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
 

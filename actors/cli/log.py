@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from actors.cli.common import FAILED, OK, Add, Subparsers, count, digest, options_of, prices_of, story, width
 from actors.cli.replay import replay_commands
-from actors.cli.share import file_of, files_of, share_commands, verify_file
+from actors.cli.share import share_commands, verify_file
+from actors.cli.sources import file_of, source_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from core.replay.listing import Filter, Listing
-    from core.replay.source import Source
-
 
 THREAD = "a thread's id, the beginning of one, @last, @last-failed, or subagent/ID; or an exported file"
 
@@ -97,24 +93,6 @@ def _overviews(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     sql.add_argument("--json", action="store_true", help="one object a row")
 
 
-@asynccontextmanager
-async def _source(arguments: argparse.Namespace) -> AsyncIterator[Source]:
-    """Yields what recorded events are read from: the files that the arguments name, or the log of the data directory's
-    server.
-    """
-    async with files_of(arguments) as files:
-        if files and files.complete:
-            yield files
-            return
-        from actors.wiring import compose
-        from core.replay.source import LogSource
-
-        options = options_of(arguments)
-        async with compose.attach(options) as system:
-            files.beside = LogSource(system.log, options.home)
-            yield files if files else files.beside
-
-
 async def _log_show(arguments: argparse.Namespace) -> int:
     from channels.terminal import log
     from channels.terminal.text import style_of
@@ -123,7 +101,7 @@ async def _log_show(arguments: argparse.Namespace) -> int:
     style, raw = style_of(sys.stdout), arguments.json
     filters = arguments.errors or arguments.type or arguments.grep
     extent = log.Extent(arguments.run, str(arguments.after), arguments.until)
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         if arguments.place is not None:
             await log.event(source, arguments.thread, arguments.place, print, raw=raw, style=style)
         elif raw or arguments.brief or arguments.events or filters:
@@ -169,7 +147,7 @@ async def _listing(arguments: argparse.Namespace, conditions: Filter) -> Listing
         listing = await anyio.to_thread.run_sync(listed_in_views, path, conditions, arguments.limit)
         if listing is not None:
             return listing
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         return await listed(source, conditions, arguments.limit)
 
 
@@ -199,7 +177,7 @@ async def _log_find(arguments: argparse.Namespace) -> int:
     def write(line: str) -> None:
         print(line, flush=True)
 
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         hits = await log_find.show(source, query, write, prices=prices, **shape)
     return OK if hits else FAILED
 
@@ -228,16 +206,16 @@ async def _sql(arguments: argparse.Namespace) -> int:
 
 def _time(text: str, now: datetime) -> str:
     """Returns a time as events have it, of an ISO time or an age. Raises `Invalid`."""
-    from datetime import UTC, datetime, timedelta
+    from datetime import UTC, datetime
 
+    from channels.terminal.text import period
     from core.errors import Invalid
 
     if not text:
         return ""
-    if age := re.fullmatch(r"(\d{1,6})(min|h|d)", text):
-        units = {"min": "minutes", "h": "hours", "d": "days"}
-        return (now - timedelta(**{units[age[2]]: int(age[1])})).isoformat()
     try:
+        if age := period(text):
+            return (now - age).isoformat()
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise Invalid(f"{text!r}: a time is ISO 8601, or an age such as 90min, 12h, 7d") from error
@@ -264,7 +242,7 @@ async def _log_state(arguments: argparse.Namespace) -> int:
     from channels.terminal import log
     from channels.terminal.text import style_of
 
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         style, at, path = style_of(sys.stdout), arguments.at, arguments.path
         await log.state(source, arguments.thread, print, raw=arguments.json, style=style, at=at, path=path)
     return OK
@@ -274,7 +252,7 @@ async def _log_why(arguments: argparse.Namespace) -> int:
     from channels.terminal import log
     from channels.terminal.text import style_of
 
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         style, place = style_of(sys.stdout), arguments.place
         await log.why(source, arguments.thread, place, print, raw=arguments.json, style=style, width=width())
     return OK
@@ -284,7 +262,7 @@ async def _log_tree(arguments: argparse.Namespace) -> int:
     from channels.terminal import log
     from channels.terminal.text import style_of
 
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         style, prices = style_of(sys.stdout), prices_of(arguments)
         await log.tree(source, arguments.thread, print, raw=arguments.json, style=style, prices=prices)
     return OK
@@ -297,7 +275,7 @@ async def _log_tui(arguments: argparse.Namespace) -> int:
         raise Invalid("log tui: needs a terminal; sika log show prints the events")
     from channels.terminal.tui import app
 
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         await app.show(source, arguments.thread)
     return OK
 
@@ -306,7 +284,7 @@ async def _log_diff(arguments: argparse.Namespace) -> int:
     from channels.terminal import log
     from channels.terminal.text import style_of
 
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         sides, style = (arguments.thread, arguments.other), style_of(sys.stdout)
         shape = {"raw": arguments.json, "whole": arguments.whole, "style": style, "prices": prices_of(arguments)}
         different = await log.diff(source, *sides, print, **shape)

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.cli.common import FAILED, OK, Add, Subparsers, options_of
-from actors.cli.share import files_of
+from actors.cli.sources import source_of
 
 if TYPE_CHECKING:
     from core.replay.source import Source
     from core.replay.whatif import Changes
-    from core.runtime.system import System
     from core.thread.replay import Look, Report
-
-_PERIOD = re.compile(r"(\d{1,5})([mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
@@ -35,7 +28,7 @@ def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     )  # fmt: skip
     replay.add_argument("--all", action="store_true", help="every recorded thread")
     replay.add_argument(
-        "--since", type=_period, metavar="7d", help="with --all: threads with events since (m, h, d, w)"
+        "--since", type=_period, metavar="7d", help="with --all: threads with events since (min, h, d, w)"
     )
     replay.add_argument("--processes", type=int, metavar="N", help="with --all: processes (default: one per core)")
     _add_whatif(add, log)
@@ -46,9 +39,11 @@ def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
 
 
 def _period(text: str) -> timedelta:
-    if match := _PERIOD.fullmatch(text):
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
-    raise argparse.ArgumentTypeError(f"a period is a number and one of m, h, d, w, such as 7d; got {text!r}")
+    from channels.terminal.text import period
+
+    if length := period(text):
+        return length
+    raise argparse.ArgumentTypeError(f"a period is a number and a unit, such as 90min, 12h, 7d, 8w; got {text!r}")
 
 
 async def _replay(arguments: argparse.Namespace) -> int:
@@ -62,15 +57,14 @@ async def _replay(arguments: argparse.Namespace) -> int:
         return await _replay_all(arguments)
     if arguments.since or arguments.processes:
         raise Invalid("log replay: --since and --processes are for --all")
-    from actors.cli.log import _source
-
-    async with _source(arguments) as source:
+    async with source_of(arguments) as (source, _):
         return await _replay_one(arguments, source)
 
 
 async def _replay_one(arguments: argparse.Namespace, source: Source) -> int:
     import anyio
 
+    from actors.debugging import rehearsal
     from channels.terminal.debugger import Prompt
     from channels.terminal.replay import replayed
     from channels.terminal.text import style_of
@@ -87,21 +81,13 @@ async def _replay_one(arguments: argparse.Namespace, source: Source) -> int:
         if arguments.breakpoints:
             stops = [Breakpoint.of(text) for text in arguments.breakpoints if text != "step"]
             look = Debugger(stops, Prompt(scope, style_of(sys.stdout)).ask).look
-        report = await _replayed(arguments, source, aggregate.id, until, look)
+        report = await rehearsal.replay(source, aggregate.id, until, options_of(arguments), look=look)
     if report is None:
         print("the replay was ended at a breakpoint")
         return OK
     text, code = replayed(report, aggregate.id)
     print(text)
     return code
-
-
-async def _replayed(
-    arguments: argparse.Namespace, source: Source, thread: str, until: int | None, look: Look | None
-) -> Report:
-    from actors.debugging import rehearsal
-
-    return await rehearsal.replay(source, thread, until, options_of(arguments), look=look)
 
 
 async def _replay_all(arguments: argparse.Namespace) -> int:
@@ -139,22 +125,6 @@ def _add_whatif(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument("--json", action="store_true")
 
 
-@asynccontextmanager
-async def _recorded(arguments: argparse.Namespace, *, alone: bool) -> AsyncIterator[tuple[Source, System | None]]:
-    """Yields what the thread is read from, and the data directory's server. `alone`: a file needs no server."""
-    from actors.wiring import compose
-    from core.replay.source import LogSource
-
-    async with files_of(arguments) as files:
-        if files and alone:
-            yield files, None
-            return
-        options = options_of(arguments)
-        async with compose.attach(options) as system:
-            files.beside = LogSource(system.log, options.home)
-            yield files if files else files.beside, system
-
-
 async def _whatif(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
     import msgspec
@@ -164,12 +134,13 @@ async def _whatif(arguments: argparse.Namespace) -> int:
     from channels.terminal.text import style_of
     from core.replay.causes import find
     from core.replay.source import aggregate_of, records_of
-    from core.replay.whatif import dear
+    from core.replay.whatif_results import dear
 
     options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
-    async with _recorded(arguments, alone=not arguments.allow_effects) as (source, system), models_closed():
+    async with source_of(arguments, server=arguments.allow_effects) as (source, system), models_closed():
         aggregate = await aggregate_of(source, arguments.thread)
-        at = find(await records_of(source, aggregate), arguments.at, aggregate).seq
+        records = await records_of(source, aggregate)
+        at = find(records, arguments.at, aggregate).seq
         log, call = (system.log, system.call) if system else (None, None)
         whatif = WhatIf(source, options, changes, log=log, allow_effects=arguments.allow_effects, call=call)
         point = await whatif.point(aggregate.id, at)
@@ -182,7 +153,7 @@ async def _whatif(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(msgspec.json.encode(result).decode())
     else:
-        print("\n".join(text.result_lines(result, style_of(sys.stdout))))
+        print("\n".join(text.result_lines(result, records, style_of(sys.stdout))))
     return OK
 
 
@@ -238,7 +209,7 @@ async def _fork(arguments: argparse.Namespace) -> int:
     from core.replay.source import aggregate_of, records_of
 
     options = options_of(arguments)
-    async with _recorded(arguments, alone=False) as (source, system):
+    async with source_of(arguments, server=True) as (source, system):
         assert system is not None
         aggregate = await aggregate_of(source, arguments.thread)
         at = find(await records_of(source, aggregate), arguments.at, aggregate).seq

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.cli.common import FAILED, OK, Add, Subparsers, options_of
+from actors.cli.sources import PASSPHRASE, file_of, files_of, open_file, secret
 from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
     from anyio.streams.memory import MemoryObjectSendStream
 
-    from core.replay.archive import Archive
-    from core.replay.archives import Archives
     from core.replay.exporting import Reader
     from core.replay.format import ExchangeLine
     from core.replay.pins import Difference
 
 PINNED = "tests/golden/pinned"
-PASSPHRASE = "SIKA_PASSPHRASE"
-"""Variable with the passphrase of encrypted files; without it, it is read from the terminal."""
 
 
 def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
@@ -62,61 +57,6 @@ def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
         command.add_argument("--port", type=int, default=0, help="default: a free one")
 
 
-def file_of(name: str | None) -> tuple[Path, str] | None:
-    """Returns the file that an argument names, and the rest of it: `FILE`, `FILE#2`, `FILE@17`; None for a thread."""
-    for end in ("", "#", "@"):
-        path, mark, rest = name.rpartition(end) if name and end else (name or "", "", "")
-        if path and os.path.isfile(path):
-            return Path(path), mark + rest
-    return None
-
-
-@asynccontextmanager
-async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
-    """Yields the files that the arguments `thread` and `other` name; empty if they name none.
-
-    In place of a file's name, the arguments get the name under which its thread is read.
-    """
-    from core.replay.archives import Archives
-
-    archives = Archives()
-    async with AsyncExitStack() as opened:
-        if path := getattr(arguments, "file", None):
-            archives.name(await _open(Path(path), opened))
-        for name in ("thread", "other"):
-            if file := file_of(getattr(arguments, name, None)):
-                archive = archives.opened(file[0]) or await _open(file[0], opened)
-                setattr(arguments, name, archives.name(archive) + file[1])
-            elif getattr(arguments, name, None):
-                archives.complete = False
-        yield archives
-
-
-async def _open(path: Path, opened: AsyncExitStack) -> Archive:
-    from core.replay import sealed
-    from core.replay.archive import Archive
-
-    if not path.is_file():
-        raise NotFound(f"{path}: no such file")
-    with path.open("rb") as file:
-        passphrase = secret(f"passphrase of {path.name}: ") if sealed.is_sealed(file) else None
-    archive = await Archive.open(path, passphrase)
-    opened.callback(archive.close)
-    return archive
-
-
-def secret(prompt: str) -> str:
-    """Returns the passphrase, from the environment or the terminal. Raises `Invalid` if it is empty."""
-    from getpass import getpass
-
-    text = os.environ.get(PASSPHRASE)
-    if text is None:
-        text = getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    if not text:
-        raise Invalid(f"the passphrase is empty; set {PASSPHRASE}, or enter it")
-    return text
-
-
 async def _export(arguments: argparse.Namespace) -> int:
     from actors.wiring import compose
     from channels.terminal import share
@@ -146,7 +86,7 @@ async def _import(arguments: argparse.Namespace) -> int:
 
     options = options_of(arguments)
     async with AsyncExitStack() as opened:
-        archive = await _open(arguments.file, opened)
+        archive = await open_file(arguments.file, opened)
         async with compose.attach(options) as system:
             print(await share.restore(system.log, archive, options.home, arguments.thread, arguments.user))
     return OK
@@ -160,11 +100,11 @@ async def verify_file(arguments: argparse.Namespace) -> int:
         if file := file_of(arguments.thread):
             if arguments.against:
                 raise Invalid("--against: compares the log of a thread with a file; two files: sika log diff")
-            verdict = await verify.verify_file(await _open(file[0], opened))
+            verdict = await verify.verify_file(await open_file(file[0], opened))
         else:
             from actors.wiring import compose
 
-            archive = await _open(Path(arguments.against), opened)
+            archive = await open_file(Path(arguments.against), opened)
             system = await opened.enter_async_context(compose.attach(options_of(arguments)))
             verdict = await verify.verify(system.log, arguments.thread)
             verdict.problems.extend(await verify.compare(system.log, archive))
@@ -173,20 +113,45 @@ async def verify_file(arguments: argparse.Namespace) -> int:
 
 
 async def _pin(arguments: argparse.Namespace) -> int:
+    """Writes a pin as a draft, and moves it into its folder, with the bodies that it shares, once it was replayed."""
     if arguments.update:
         return await _update(arguments)
+    from tempfile import TemporaryDirectory
+
     from channels.terminal.pins import TEST, lines
+    from core.replay import pins, shared
+
+    folder: Path = arguments.dir
+    if not folder.is_dir():
+        raise NotFound(f"{folder}: no such folder; name one with --dir")
+    with TemporaryDirectory(prefix=".pin-", dir=folder) as drafts:
+        draft, size = await _draft(Path(drafts), arguments)
+        difference = await _difference(draft, folder, arguments)
+        path = folder / draft.name
+        if difference is not None:
+            if (difference.now or {}).get("type") == "run.failed":
+                raise Invalid(f"{path}: is not written: {difference.text}")
+            await pins.expect(draft, difference)
+        shared.publish(draft, path)
+    if not (test := folder / "test_pinned.py").exists():
+        test.write_text(TEST)
+    shown = ["; it is decided otherwise today, which is pinned:", *lines(difference)] if difference else [""]
+    print(f"{path}: {size} bytes" + "\n".join(shown))
+    return OK
+
+
+async def _draft(folder: Path, arguments: argparse.Namespace) -> tuple[Path, int]:
+    """Writes a pin into a folder. Returns its path and its size in bytes."""
+    from core.ids import safe_id
     from core.replay import pins
     from core.replay.causes import find
     from core.replay.exporting import LogReader
     from core.replay.source import LogSource, aggregate_of, records_of
 
-    if not arguments.dir.is_dir():
-        raise NotFound(f"{arguments.dir}: no such folder; name one with --dir")
     reader: Reader
     async with AsyncExitStack() as opened:
         if file := file_of(arguments.thread):
-            archive = await _open(file[0], opened)
+            archive = await open_file(file[0], opened)
             reader, aggregate, records = archive, archive.root, await archive.read(archive.root)
         else:
             from actors.wiring import compose
@@ -197,30 +162,20 @@ async def _pin(arguments: argparse.Namespace) -> int:
             aggregate = await aggregate_of(source, arguments.thread)
             records = await records_of(source, aggregate)
         until = find(records, arguments.until, aggregate).seq if arguments.until else None
-        path = arguments.dir / f"{arguments.name or aggregate.id}.jsonl"
+        path = folder / f"{safe_id(arguments.name or aggregate.id, 'name')}.jsonl"
         most = None if arguments.big else pins.MOST_BYTES
-        size = await pins.pin(reader, aggregate, records, path, until=until, most=most)
-    if not (test := arguments.dir / "test_pinned.py").exists():
-        test.write_text(TEST)
-    difference = await _difference(path, arguments)
-    if difference is not None:
-        if (difference.now or {}).get("type") == "run.failed":
-            path.unlink()
-            raise Invalid(f"{path}: is not written: {difference.text}")
-        await pins.expect(path, difference)
-    shown = ["; it is decided otherwise today, which is pinned:", *lines(difference)] if difference else [""]
-    print(f"{path}: {size} bytes" + "\n".join(shown))
-    return OK
+        return path, await pins.pin(reader, aggregate, records, path, until=until, most=most)
 
 
-async def _difference(path: Path, arguments: argparse.Namespace) -> Difference | None:
+async def _difference(path: Path, folder: Path, arguments: argparse.Namespace) -> Difference | None:
+    """Replays a pin, by default under the configuration of a folder."""
     from actors.debugging.pins import CONFIG, difference
 
     options = options_of(arguments)
-    if options.config is None and (beside := path.parent / CONFIG).exists():
+    if options.config is None and (beside := folder / CONFIG).exists():
         options = replace(options, config=beside)
     async with AsyncExitStack() as opened:
-        return await difference(await _open(path, opened), options)
+        return await difference(await open_file(path, opened), options)
 
 
 async def _update(arguments: argparse.Namespace) -> int:
@@ -232,8 +187,8 @@ async def _update(arguments: argparse.Namespace) -> int:
         raise NotFound(f"{arguments.thread}: no such file")
     path = file[0]
     async with AsyncExitStack() as opened:
-        terms = pins.expected(await _open(path, opened))
-    difference = await _difference(path, arguments)
+        terms = pins.expected(await open_file(path, opened))
+    difference = await _difference(path, path.parent, arguments)
     mismatch = pins.mismatch(terms, difference)
     if not mismatch:
         print(f"{path}: is decided as it was pinned")
@@ -255,7 +210,7 @@ async def _serve_recorded(arguments: argparse.Namespace) -> int:
     from core.replay.exchanges import Recording
 
     async with AsyncExitStack() as opened:
-        recording = await Recording.of(await _open(arguments.file, opened))
+        recording = await Recording.of(await open_file(arguments.file, opened))
         url = await opened.enter_async_context(serving(answering(recording), arguments.host, arguments.port))
         print(f"{url}  {len(recording.exchanges)} answers of {arguments.file}", flush=True)
         await anyio.sleep_forever()

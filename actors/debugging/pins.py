@@ -38,7 +38,7 @@ async def check(path: Path, options: Options) -> str:
 
 
 async def check_alone(path: Path, home: Path) -> str:
-    """Like `check`, with the configuration of the pin's folder, or the defaults. For tests: `home` is an empty folder.
+    """Does what `check` does, under the configuration of the pin's folder, or the defaults. `home`: an empty folder.
 
     The test of a folder of pins is::
 

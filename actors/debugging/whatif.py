@@ -43,11 +43,12 @@ from core.events import (
     thread,
 )
 from core.paths import make_home
-from core.replay import whatif
+from core.replay import whatif_results
 from core.replay.files import later_changes, later_uploads
 from core.replay.recorded import RecordedLog
 from core.replay.source import Source, records_of
-from core.replay.whatif import Changes, Estimate, Fork, Point, Result, Sample
+from core.replay.whatif import MOST_SAMPLES, Changes, Estimate, Point, Result, Sample, fork_point
+from core.replay.whatif_journal import SANDBOXED, SampleJournal
 from core.thread.fold import fold
 from core.thread.folder import Folder
 from core.thread.run import CallRef, Failed, Journal, Paused
@@ -143,11 +144,11 @@ class WhatIf:
 
     async def point(self, thread_id: str, at: int) -> Point:
         """Returns the fork point. Raises `NotFound` and `Invalid`."""
-        return whatif.fork_point(await records_of(self._source, thread(thread_id)), at, self._changes)
+        return fork_point(await records_of(self._source, thread(thread_id)), at, self._changes)
 
     def estimate(self, point: Point) -> Estimate:
         """Estimates the usage of one sample."""
-        return whatif.estimated(point, self._changes.model, self._price)
+        return whatif_results.estimated(point, self._changes.model, self._price)
 
     async def run(
         self,
@@ -157,8 +158,8 @@ class WhatIf:
         watch: Callable[[Record], None] = lambda record: None,
     ) -> Result:
         """Executes the samples one after the other; `progress` is called after each, `watch` with each event."""
-        if not 1 <= samples <= whatif.MOST_SAMPLES:
-            raise Invalid(f"samples: 1 to {whatif.MOST_SAMPLES}, got {samples}")
+        if not 1 <= samples <= MOST_SAMPLES:
+            raise Invalid(f"samples: 1 to {MOST_SAMPLES}, got {samples}")
         thread_id, results, missing = point.prefix[0].aggregate.id, list[Sample](), list[str]()
         scans = await self._source.read(Aggregate(SCANS, thread_id))
         for number in range(samples):
@@ -169,7 +170,7 @@ class WhatIf:
         state = fold([r for r in await self._source.read(thread(thread_id)) if r.seq <= upto])
         run = (point.after[0].run if point.after else None) or point.run
         changed, _ = later_changes([r for r in scans if _upto(r) <= upto], point.at)
-        recorded = whatif.future(state, run, point.after, self._price, files=changed)
+        recorded = whatif_results.future(state, run, point.after, self._price, files=changed)
         return Result(
             thread=thread_id,
             run=run,
@@ -189,13 +190,13 @@ class WhatIf:
     async def _sample(
         self, point: Point, scans: Sequence[Record], watch: Callable[[Record], None]
     ) -> tuple[Sample, list[str]]:
-        journal = Fork(point, self._changes, self._allowed)
+        journal = SampleJournal(point, self._changes, self._allowed)
         journal.watch = watch
         tools = {tool.name: tool for tool in self._toolset(self._config.current())}
 
         def leaves(name: str, effect: Effect) -> bool:
             tool = tools.get(name)
-            return name not in whatif.SANDBOXED and (effect != "pure" or (tool is not None and tool.group == "web"))
+            return name not in SANDBOXED and (effect != "pure" or (tool is not None and tool.group == "web"))
 
         journal.leaves = leaves
         async with self._copied(point, journal.state, scans) as copy:
@@ -203,10 +204,12 @@ class WhatIf:
             go_on = _on_journals(self._changes.prompt, **self._parts(copy))
             await self._perform(go_on, journal, copy)
             files = await copy.changed(*begun)
-        future = whatif.future(journal.state, journal.id, journal.records, self._price, calls=journal.made, files=files)
-        return Sample(future, whatif.beside(point, journal.records)), copy.missing
+        future = whatif_results.future(
+            journal.state, journal.id, journal.records, self._price, calls=journal.made, files=files
+        )
+        return Sample(future, whatif_results.beside(point, journal.records)), copy.missing
 
-    async def _perform(self, go_on: GoOn, journal: Fork, copy: _Copy) -> None:
+    async def _perform(self, go_on: GoOn, journal: SampleJournal, copy: _Copy) -> None:
         try:
             async with asyncio.timeout(RUN_SECONDS):
                 await go_on(journal, partial(self._asked, copy))

@@ -254,12 +254,12 @@ def _key_of(request: AnyRequest) -> str:
 
 
 def _has_begun(request: AnyRequest) -> bool:
-    """True for a request that may have taken effect when its machine was lost, and would take effect twice."""
+    """Tells whether a request may have taken effect when its machine was lost, and would do so twice."""
     return isinstance(request, Exec | Start | Replace) or (isinstance(request, Write) and request.append)
 
 
 def _is_for_model(request: AnyRequest) -> bool:
-    """True if the model reads the answer: the server itself writes files and asks for versions."""
+    """Tells whether the model reads the answer: the server itself writes files and asks for versions."""
     return isinstance(request, Exec | Start | Replace | List | Read | Glob | Grep)
 
 

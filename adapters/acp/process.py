@@ -16,7 +16,7 @@ import structlog
 from anyio import to_thread
 
 from adapters.sandboxes.confinement import in_memory
-from adapters.sandboxes.record import end_marked
+from adapters.sandboxes.processes import end_marked
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.errors import Invalid

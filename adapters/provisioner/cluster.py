@@ -45,14 +45,15 @@ class Cluster:
 
     async def create(self, sandbox_id: str, user: str, thread: str) -> Object:
         """Returns the sandbox, made if there is none. One that has ended is replaced."""
-        wanted = objects.pod(sandbox_id, user, thread, self._settings)
-        pod = await self._ensure(wanted)
+        desired = objects.pod(sandbox_id, user, thread, self._settings)
+        pod = await self._ensure(desired)
         if _ended(pod):
             await self.delete(sandbox_id)
-            pod = await self._ensure(wanted)
+            pod = await self._ensure(desired)
         if _ended(pod):
             raise Unavailable(f"the pod {pod['metadata']['name']} is still being deleted")
-        if pod["metadata"].get("annotations", {}) | wanted["metadata"]["annotations"] != pod["metadata"]["annotations"]:
+        annotations = pod["metadata"].get("annotations", {})
+        if annotations | desired["metadata"]["annotations"] != annotations:
             raise Invalid(f"sandbox_id: {sandbox_id} is the sandbox of another thread")
         # Before the service: nobody reaches the pod without its policy.
         await self._ensure(objects.policy(sandbox_id, self._settings, pod))
@@ -60,7 +61,7 @@ class Cluster:
         return self._shown(pod, service)
 
     async def get(self, sandbox_id: str) -> Object:
-        """Raises `NotFound`."""
+        """Returns a sandbox. Raises `NotFound`."""
         name = objects.name_of(sandbox_id)
         pod = await self._call(hdrs.METH_GET, f"{self._paths['Pod']}/{name}")
         try:
@@ -70,8 +71,9 @@ class Cluster:
         return self._shown(pod, service)
 
     async def listed(self) -> list[Object]:
+        """Returns all sandboxes."""
         pods = await self._list("Pod")
-        services = {one["metadata"]["name"]: one for one in await self._list("Service")}
+        services = {service["metadata"]["name"]: service for service in await self._list("Service")}
         return [self._shown(pod, services.get(pod["metadata"]["name"])) for pod in pods]
 
     async def delete(self, sandbox_id: str) -> None:
@@ -86,18 +88,18 @@ class Cluster:
                 continue
         await self._call(hdrs.METH_DELETE, f"{self._paths['Pod']}/{name}", params={"gracePeriodSeconds": "0"})
 
-    async def _ensure(self, wanted: Object) -> Object:
+    async def _ensure(self, desired: Object) -> Object:
         """Returns the object of this name, created if there is none."""
-        path, name = self._paths[wanted["kind"]], wanted["metadata"]["name"]
+        path, name = self._paths[desired["kind"]], desired["metadata"]["name"]
         try:
-            return await self._call(hdrs.METH_POST, path, json=wanted)
+            return await self._call(hdrs.METH_POST, path, json=desired)
         except Taken:
             pass
         present = await self._call(hdrs.METH_GET, f"{path}/{name}")
-        owners = wanted["metadata"].get("ownerReferences")
+        owners = desired["metadata"].get("ownerReferences")
         if owners and present["metadata"].get("ownerReferences") != owners:  # of a pod that is gone
             await self._call(hdrs.METH_DELETE, f"{path}/{name}")
-            return await self._call(hdrs.METH_POST, path, json=wanted)
+            return await self._call(hdrs.METH_POST, path, json=desired)
         return present
 
     async def _list(self, kind: str) -> list[Object]:

@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pods of sandboxes are."""
+    """Settings of the pods of sandboxes."""
 
     image: str
     namespace: str = "sika-sandboxes"
@@ -124,11 +124,11 @@ def service(sandbox_id: str, settings: Settings, owner: Object) -> Object:
 
 
 def policy(sandbox_id: str, settings: Settings, owner: Object) -> Object:
-    """Nothing goes in or out, but the server's requests, and with `network` the internet and names."""
-    who: list[Object] = (
+    """Returns a policy: nothing goes in or out but the server's requests, with `network` the internet and names."""
+    peers: list[Object] = (
         [] if settings.node_port else [{"podSelector": {"matchLabels": dict(settings.client)}, "namespaceSelector": {}}]
     )
-    ingress: Object = {"ports": [{"protocol": "TCP", "port": PORT}]} | ({"from": who} if who else {})
+    ingress: Object = {"ports": [{"protocol": "TCP", "port": PORT}]} | ({"from": peers} if peers else {})
     private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10", "127.0.0.0/8"]
     names: Object = {
         "to": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}],

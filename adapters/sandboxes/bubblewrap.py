@@ -172,13 +172,11 @@ class Bubblewrap:
         extra: Mapping[str, str],
         record: Path,
     ) -> Job:
-        shell = "bash" if shutil.which("bash", path=_PATH) else "sh"
-        inner, limit, mounts = [shell, "-c", command], "", list(mounts)
+        shell, mounts = "bash" if shutil.which("bash", path=_PATH) else "sh", list(mounts)
         counted = "pids" in cgroups.controllers()
         watched = os.geteuid() == 0 and seccomp.available() and not counted
-        if not watched and not counted and _counts_per_sandbox():
-            limit = str(self._max_processes)
-            inner = ["sh", "-c", _LIMITED, shell, limit, command]
+        limit = "" if watched or counted or not _counts_per_sandbox() else str(self._max_processes)
+        inner = ["sh", "-c", _LIMITED, shell, limit, command] if limit else [shell, "-c", command]
         if self.way_out is not None:
             inner = self.way_out.command(f"{toolkit.ROOT}/bin/python3", inner)
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
@@ -187,9 +185,8 @@ class Bubblewrap:
         own = type(self).job is Bubblewrap.job  # another one may change the command
         waits = own and shell == "bash" and not watched and self.way_out is None and not extra
         place = FIRST_FD + 1 + len(filters)
-        inside = self._bwrap(
-            mounts, {**self._environment, **extra}, network=self._network, way_out=self.way_out, record=record
-        )
+        environment = {**self._environment, **extra}
+        inside = self._bwrap(mounts, environment, network=self._network, way_out=self.way_out, record=record)
         words = "\0".join([*inside, *filter_words, "--chdir", WORKSPACE])
         return Job(
             program=binary() or "bwrap",
@@ -324,6 +321,6 @@ def _path_of_host() -> str:
 
 
 def _counts_per_sandbox() -> bool:
-    """True if RLIMIT_NPROC counts per user namespace (since Linux 5.14), and not all processes of the server's user."""
+    """Tells whether RLIMIT_NPROC counts per user namespace (since Linux 5.14), not per user of the machine."""
     major, minor = os.uname().release.split(".")[:2]
     return (int(major), int("".join(filter(str.isdigit, minor)) or 0)) >= (5, 14)

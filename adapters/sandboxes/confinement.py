@@ -79,7 +79,7 @@ def weaknesses() -> list[str]:
 
 @functools.cache
 def nesting_is_refused(program: str) -> bool:
-    """True if `--disable-userns` works here: an old bwrap lacks it, a setuid one may not use it."""
+    """Tells whether `--disable-userns` works here: an old bwrap lacks it, a setuid one may not use it."""
     words = [program, "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--", "true"]
     try:
         process = subprocess.run(words, capture_output=True, env={}, timeout=_TRY_SECONDS, check=False)
@@ -90,7 +90,7 @@ def nesting_is_refused(program: str) -> bool:
 
 def in_memory(content: bytes) -> int:
     """Returns an inheritable descriptor of a file in memory with this content."""
-    fd = os.memfd_create("given", 0)
+    fd = os.memfd_create("file", 0)
     os.write(fd, content)
     os.lseek(fd, 0, os.SEEK_SET)
     return fd

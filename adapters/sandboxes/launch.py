@@ -87,16 +87,7 @@ def start(
         return child, forks
     try:
         os.close(ack_write)
-        os.setsid()
-        if _linux:
-            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != supervisor:
-                os._exit(1)
-            _prefer_for_oom_kill()
-            if orders["keyctl"]:  # else it has the keys of the session that the server was started in
-                _libc.syscall(orders["keyctl"], KEYCTL_JOIN_SESSION_KEYRING, None)
-        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        _detach(supervisor, orders["keyctl"])
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(stdout, 1)
         os.dup2(stdout if orders["rolling"] else stderr, 2)
@@ -119,6 +110,23 @@ def start(
         os._exit(126)
 
 
+def _detach(supervisor: int, keyctl: int | None) -> None:
+    """Makes this process one of a session of its own, which ends with the supervisor and has its signals reset.
+
+    `keyctl`: the number of the system call by which it gets keys of its own, not those of the server's session.
+    """
+    os.setsid()
+    if _linux:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != supervisor:
+            os._exit(1)
+        _prefer_for_oom_kill()
+        if keyctl:
+            _libc.syscall(keyctl, KEYCTL_JOIN_SESSION_KEYRING, None)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def limit(limits: Mapping[str, int]) -> None:
     for name, value in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
@@ -130,7 +138,7 @@ def limit(limits: Mapping[str, int]) -> None:
 def _open_files(files: list[bytes]) -> None:
     """Opens the command's files at the descriptors from `FIRST_FD` on, which are free."""
     for number, content in enumerate(files, FIRST_FD):
-        fd = os.memfd_create("given")
+        fd = os.memfd_create("file")
         os.write(fd, content)
         os.lseek(fd, 0, os.SEEK_SET)
         os.dup2(fd, number)

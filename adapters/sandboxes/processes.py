@@ -1,8 +1,9 @@
-"""The processes of a command, and their memory. For the supervisor: imports `os` only."""
+"""The processes of a command, and their memory. For the supervisor: imports `os` and `signal` only."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,11 +35,37 @@ def _children(parent: int) -> list[int]:
 def _family() -> Callable[[int], list[int]]:
     """Returns the children of each process, by the parents of all: for a kernel without lists of children."""
     children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
-        if content := read(f"/proc/{name}/stat"):
+    for pid in _pids():
+        if content := read(f"/proc/{pid}/stat"):
             parent = int(content.rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
+            children.setdefault(parent, []).append(pid)
     return lambda pid: children.get(pid, [])
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc") else []
+
+
+def end_marked(mark: str) -> None:
+    """Kills the processes that a dead supervisor left behind, until none has its mark in `SIKA_CALL`."""
+    entry = f"SIKA_CALL={mark}".encode()
+    for _ in range(100):
+        marked = [pid for pid in _pids() if entry in _environment(pid)]
+        if not marked:
+            return
+        for pid in marked:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:  # it has ended, or is not ours
+                continue
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
 
 
 def _words(path: str) -> list[bytes]:

@@ -62,7 +62,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from adapters.sandboxes import cgroups
+from adapters.sandboxes import cgroups, processes
 from adapters.sandboxes.job import Job
 from adapters.sandboxes.rolling import rolled
 from adapters.sandboxes.spare import Spares
@@ -207,7 +207,7 @@ class Record:
 
     def _settle(self) -> ExecResult:
         cgroups.end(self.mark)
-        end_marked(self.mark)
+        processes.end_marked(self.mark)
         publish(self.path / "exit", msgspec.json.encode(Exit("interrupted")))
         result = self.outcome()
         assert result is not None
@@ -380,26 +380,3 @@ def _lock(fd: int, wait: bool) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def end_marked(mark: str) -> None:
-    """Kills the processes that a dead supervisor left behind, until none has its mark."""
-    entry = f"SIKA_CALL={mark}".encode()
-    for _ in range(100):
-        marked = [pid for pid in _pids() if entry in _environment(pid)]
-        if not marked:
-            return
-        for pid in marked:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc") else []
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []

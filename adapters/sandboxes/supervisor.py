@@ -43,6 +43,8 @@ which the request for the call will come.
 """
 SPARE_SECONDS = 120.0
 """Time after which a sandbox that nobody needed ends."""
+KILLED = "exited", 128 + signal.SIGKILL
+"""The outcome of a command that was ended because it exceeded a limit."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _linux = sys.platform == "linux"
 
@@ -280,13 +282,10 @@ def watch(
 ) -> tuple[str, int | None]:
     """Waits for the end of the command, its timeout, an exceeded limit or SIGTERM; returns the outcome and the code."""
     deadline = time.monotonic() + orders["timeout"]
-    poll = select.poll()
-    poll.register(stop, select.POLLIN)
     streams = {spool.read_end: spool for spool in spools}
-    for fd in streams:
+    poll = select.poll()
+    for fd in (stop, *streams, *([] if forks is None else [forks.fd])):
         poll.register(fd, select.POLLIN)
-    if forks is not None:
-        poll.register(forks.fd, select.POLLIN)
     looked = time.monotonic()
     while (now := time.monotonic()) < deadline:
         for fd, event in poll.poll(min(deadline - now, TICK) * 1000):
@@ -305,7 +304,7 @@ def watch(
         if (code := reap(child)) is not None:
             if (reason := greed.killed()) is not None:
                 spools[1].put(_stopped(reason))
-                code = 128 + signal.SIGKILL
+                return KILLED
             return "exited", code
         if time.monotonic() - looked > TICK and _linux:
             looked = time.monotonic()
@@ -313,7 +312,7 @@ def watch(
                 return "interrupted", None
             if (reason := greed.look() or disk.look()) is not None:
                 spools[1].put(_stopped(reason))
-                return "exited", 128 + signal.SIGKILL
+                return KILLED
     return "timeout", None
 
 

@@ -60,7 +60,7 @@ def path(rest: str) -> str:
 
 
 def is_outside() -> bool:
-    """True if the server's Python (uv, pyenv, conda) is outside of the directories that are bound anyway."""
+    """Tells whether the server's Python (uv, pyenv, conda) is outside of the directories that are bound anyway."""
     return not Path(sys.base_prefix).is_relative_to("/usr") and sys.base_prefix != "/"
 
 

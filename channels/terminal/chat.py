@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
 
-import anyio
 from anyio import to_thread
 
 from channels.client.aio import AsyncSikaClient
 from channels.client.errors import ClientError, Invalid, NotFound, Refused, RunFailed, Unauthenticated, Unavailable
-from channels.client.events import StreamEvent, text_of
+from channels.client.events import StreamEvent
 from channels.client.wire import AWAY_SECONDS
 from channels.terminal.attachments import named, with_files
+from channels.terminal.goals import continuation, goal_line
 from channels.terminal.interrupts import Interrupts, Stopped
 from channels.terminal.prompt import Lines
 from channels.terminal.questions import Question, answer, decision, question_lines, questions_of
 from channels.terminal.render import Transcript
 from channels.terminal.screen import Screen
+from channels.terminal.shown_run import ShownRun
 from channels.terminal.text import one_line
+from channels.terminal.threads import latest_threads, thread_rows
 from core.errors import SikaError
 from core.ids import safe_id, uuid7
 
@@ -43,14 +44,7 @@ API_KEY = "SIKA_API_KEY"
 """Environment variable: the key for a server with accounts (`sika key create`)."""
 OPEN = ("pending", "running")
 """Statuses of runs that have not ended."""
-JUDGED_SECONDS = 360.0
-"""Deadline of the judgement of a run: more than `goals.timeout_seconds` can be."""
-LOOK_SECONDS = 0.5
-"""Pause between two looks whether a run was judged."""
 OK, FAILED, STOPPED = 0, 1, 130
-
-Json = Mapping[str, Any]
-T = TypeVar("T")
 
 
 class Chat:
@@ -71,10 +65,9 @@ class Chat:
         self.client = connect(on_outage=self._outage)
         self._latest = latest
         self._locate = locate
-        self._interrupts = interrupts
         self._screen = screen
-        self._run = ""
-        """The id of the followed run, once it has one."""
+        self._ask = interrupts.unless_pressed
+        self._run = ShownRun(self.client, interrupts, screen)
         self._listed_threads: list[str] = []
         self._prompting = False
         self._transcript = self._new_transcript()
@@ -117,8 +110,7 @@ class Chat:
 
     async def threads(self, limit: int = 20) -> list[dict[str, Any]]:
         """Returns the latest threads: `{thread_id, updated_at, title}`. The title may be that of the first message."""
-        extract = {"title": "values.title", "first": "values.messages[0].content"}
-        return [_titled(thread) for thread in await self.client.search_threads(limit, extract)]
+        return await latest_threads(self.client, limit)
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -129,7 +121,7 @@ class Chat:
             await self._answer_all(lines)
         except (ClientError, SikaError) as error:
             self._waiting = []
-            self._show_error(explained(error))
+            self._screen.error(explained(error))
         except Stopped:
             self._waiting = []
             self._screen.notice("stopped")
@@ -182,28 +174,6 @@ class Chat:
             return await self._ask(line)
         finally:
             self._prompting = False
-
-    async def _ask(self, request: Awaitable[T]) -> T:
-        """Returns the result of a request or a prompt. Raises `Stopped` at Ctrl-C, also during retries."""
-        results: list[T] = []
-        problem: ClientError | Stopped | None = None
-        async with anyio.create_task_group() as tasks:
-
-            async def stop() -> None:
-                await self._interrupts.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(stop)
-            try:
-                results.append(await request)
-            except (ClientError, Stopped) as error:  # a task group would wrap it
-                problem = error
-            tasks.cancel_scope.cancel()
-        if problem is not None:
-            raise problem
-        if not results:
-            raise Stopped
-        return results[0]
 
     def _outage(self, error: Unavailable | None) -> None:
         if self._prompting:  # a failed completion is not worth a notice
@@ -263,28 +233,13 @@ class Chat:
         await self._ask(self.client.set_goal(thread, objective))
         self.thread = thread
         status = await self._turn(objective)
-        while status == OK and (run := await self._ask(self._continuation(thread))):
+        while status == OK and (run := await self._ask(continuation(self.client, thread, self._run.id))):
             status = await self._follow(self.client.join(thread, run), run)
         await self._show_goal()
 
-    async def _continuation(self, thread: str) -> str | None:
-        """Returns the run that follows the last one once it is requested; None if none does."""
-        with anyio.move_on_after(JUDGED_SECONDS):
-            while (goal := await self.client.get_goal(thread)) and goal["status"] == "active":
-                [newest] = await self.client.list_runs(thread, 1)
-                if newest["run_id"] != self._run:
-                    return str(newest["run_id"])
-                await anyio.sleep(LOOK_SECONDS)
-        return None
-
     async def _show_goal(self) -> None:
         goal = await self._ask(self.client.get_goal(self.thread)) if self.thread else None
-        if goal is None:
-            self._screen.notice("no goal, or it is reached")
-            return
-        progress = f"{goal['continuation_count']} of {goal['max_continuations']} continuations"
-        reason = f": {one_line(str(goal['pause_reason']), 300)}" if goal.get("pause_reason") else ""
-        self._screen.notice(f"goal, {goal['status']}{reason} ({progress}): {one_line(str(goal['objective']), 200)}")
+        self._screen.notice(goal_line(goal))
 
     async def _turn_to(self, thread: str) -> None:
         self.thread = thread
@@ -300,14 +255,14 @@ class Chat:
             response = await self._ask(self.client.upload_files(thread, files))
             self._screen.notice(f"sent: {', '.join(one_line(file['filename'], 80) for file in response['files'])}")
             for skipped in response.get("skipped_files") or ():
-                self._show_error(f"not sent: {one_line(str(skipped), 300)}")
+                self._screen.error(f"not sent: {one_line(str(skipped), 300)}")
             content = with_files(str(content), response)
         self._reset()
         before, self.thread = self.thread, thread
         try:
             return await self._follow(self.client.stream(content, thread_id=thread))
         finally:
-            if not self._run:  # it was not begun, and neither was a new thread
+            if not self._run.id:  # it was not begun, and neither was a new thread
                 self.thread = before
 
     def _reset(self) -> None:
@@ -319,64 +274,22 @@ class Chat:
 
     async def _follow(self, events: AsyncGenerator[StreamEvent, None], run: str = "") -> int:
         """Shows a run until it has ended; keeps the questions it is paused at."""
-        self._waiting, self._run = [], run
+        self._waiting, self._run.id = [], run
         self._transcript.questions = []
+        assert self.thread is not None
         try:
             with self._screen.working():
-                ended = await self._watch(events)
+                ended = await self._run.watch(self.thread, events, self._transcript.feed)
         except RunFailed as error:
-            self._show_error(f"{error.code}: {error}")
+            self._screen.error(f"{error.code}: {error}")
             return FAILED
         if ended and self._transcript.questions:
             self._waiting = self._transcript.questions
             return STOPPED
-        assert self.thread is not None
-        if not ended or (await self._ask(self.client.get_run(self.thread, self._run)))["status"] == "interrupted":
+        if not ended or (await self._ask(self.client.get_run(self.thread, self._run.id)))["status"] == "interrupted":
             self._screen.notice("stopped")
             return STOPPED
         return OK
-
-    async def _watch(self, events: AsyncGenerator[StreamEvent, None]) -> bool:
-        """Shows events; returns True at their end, False after Ctrl-C."""
-        ended = False
-        problem: ClientError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_at_interrupt, tasks.cancel_scope)
-            try:
-                async with aclosing(events):
-                    async for event in events:
-                        self._run = event.run_id
-                        self._transcript.feed(event)
-                ended = True
-            except ClientError as error:  # a task group would wrap it
-                problem = error
-            tasks.cancel_scope.cancel()
-        self._screen.settle()
-        if problem is not None:
-            raise problem
-        return ended
-
-    async def _cancel_at_interrupt(self, scope: anyio.CancelScope) -> None:
-        """Cancels the run at the first Ctrl-C, and stops waiting for its end at the second."""
-        await self._interrupts.wait()
-        self._screen.notice("stopping the run …")
-        if not self._run:  # the end of the stream cancels a run that may have begun
-            scope.cancel()
-            return
-        async with anyio.create_task_group() as tasks:
-
-            async def leave() -> None:
-                await self._interrupts.wait()
-                scope.cancel()
-
-            tasks.start_soon(leave)
-            assert self.thread is not None
-            try:
-                await self.client.cancel(self.thread, self._run)
-            except (NotFound, Refused):
-                return  # it has ended by itself
-            except ClientError as error:
-                self._show_error(str(error))
 
     # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -399,9 +312,9 @@ class Chat:
                     if self._next_command is None:
                         self._screen.notice(LEFT_OPEN)
                 else:
-                    await self._follow(events, self._run)
+                    await self._follow(events, self._run.id)
             except (Refused, Invalid) as error:
-                self._show_error(str(error))
+                self._screen.error(str(error))
                 await self._look_again()
 
     async def _resume(self, question: Question, lines: Lines) -> AsyncGenerator[StreamEvent, None] | None:
@@ -411,15 +324,15 @@ class Chat:
             return await self._line(lines, prompt)
 
         assert self.thread is not None
-        self._run = ""
+        self._run.id = ""
         if question.approval is None:
             text = await answer(read)
             return None if text is None else self.client.resume(self.thread, {question.id: text})
         body = await decision(question, read, self._screen.notice)
         if body is None:
             return None
-        self._run = str((await self._ask(self.client.decide(self.thread, question.approval, body)))["run_id"])
-        return self.client.join(self.thread, self._run)
+        self._run.id = str((await self._ask(self.client.decide(self.thread, question.approval, body)))["run_id"])
+        return self.client.join(self.thread, self._run.id)
 
     async def _line(self, lines: Lines, prompt: str) -> str | None:
         """Returns an answer; None after Ctrl-C, at the end of the input, or for a command: the question stays open."""
@@ -463,9 +376,6 @@ class Chat:
         self._screen.line(title, "yellow")
         self._screen.line("\n".join(lines))
 
-    def _show_error(self, text: str) -> None:
-        self._screen.notice(f"error: {text}", "red")
-
     def _show_hint(self) -> None:
         if self.thread is not None:
             self._screen.notice(f"thread {self.thread} (go on with: sika chat --thread {self.thread})")
@@ -479,21 +389,3 @@ def explained(error: Exception) -> str:
         hint = f"is the key in {API_KEY} still valid?" if keyed else f"put a key (sika key create) into {API_KEY}"
         return f"{text.rstrip('.')}; {hint}"
     return text
-
-
-def thread_rows(threads: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Returns the rows of a numbered list of threads."""
-    return [
-        (
-            str(number),
-            str(thread.get("updated_at", ""))[:16].replace("T", " "),
-            one_line(thread["title"], 60) or "(empty)",
-            one_line(str(thread["thread_id"]), 60),
-        )
-        for number, thread in enumerate(threads, 1)
-    ]
-
-
-def _titled(thread: dict[str, Any]) -> dict[str, Any]:
-    extracted = thread.get("extracted") or {}
-    return thread | {"title": str(extracted.get("title") or text_of(extracted.get("first") or ""))}

@@ -10,10 +10,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from channels.terminal.story import quote
+from channels.terminal.phrases import quote_message
+from channels.terminal.replay import step_text
 from channels.terminal.text import Style, clean, one_line
 from core.errors import SikaError
-from core.events import Json, Record
+from core.events import Record
 from core.replay import moment as moments
 from core.replay.debugger import Decision, Moment, edited
 
@@ -69,7 +70,7 @@ class Prompt:
                 case "edit" | "e":
                     path, _, value = rest.partition(" ")
                     changed = edited(moment.record, path, _value(value))
-                    self._write(f"changed: {path} of #{changed.seq}, for this replay only")
+                    self._write(f"changed: {path} of seq:{changed.seq}, for this replay only")
                     return changed
                 case _:
                     self._write(HELP)
@@ -81,18 +82,13 @@ class Prompt:
 def _lines(moment: Moment, style: Style) -> Sequence[str]:
     state, record = moment.state, moment.record
     last = state.messages[-1] if state.messages else {}
+    before = f"{len(state.messages)} messages, the last: {last.get('type', 'none')} {quote_message(last, 80)}"
     return [
-        style.bold(f"#{record.seq} {record.type}, run {moment.run}"),
-        f"  before    {len(state.messages)} messages, the last: {last.get('type', 'none')} {quote(last, 80)}".rstrip(),
-        f"  recorded  {one_line(_brief(msgspec.json.decode(record.raw)), WIDTH)}",
-        f"  now       {one_line(_brief(moment.now), WIDTH)}",
+        style.bold(f"seq:{record.seq} {record.type}, run {moment.run}"),
+        f"  before    {before.rstrip()}",
+        f"  recorded  {one_line(step_text(msgspec.json.decode(record.raw)), WIDTH)}",
+        f"  now       {one_line(step_text(moment.now), WIDTH)}",
     ]
-
-
-def _brief(step: Json) -> str:
-    hidden = ("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause")
-    shown = {name: value for name, value in step.items() if name not in hidden and value}
-    return f"{step.get('type', '?')} {msgspec.json.encode(shown).decode()}"
 
 
 def _state(moment: Moment, path: str) -> str:

@@ -8,14 +8,16 @@ from typing import Any
 
 import msgspec
 
-from channels.terminal.story import seconds
-from channels.terminal.text import Style, about, clean, money, one_line
+from channels.terminal.numbers import Numbers
+from channels.terminal.text import Style, about, clean, money, one_line, seconds
 from core.replay.diff import Change, Row, Step, words
 from core.replay.money import together
 from core.replay.prompts import Difference, Missing
 
 WIDTH = 60
+"""Characters of the column of a side."""
 TIME = 9
+"""Characters of the time at the end of a column."""
 MOST_CHARACTERS = 4000
 """Limit of a text that is shown."""
 _WHOSE = {
@@ -26,15 +28,18 @@ _WHOSE = {
 }
 
 
-def run_lines(rows: Sequence[Row], style: Style, *, whole: bool = False) -> list[str]:
-    """Returns the lines of two runs beside each other. `whole`: rows that are the same, too."""
+def run_lines(rows: Sequence[Row], style: Style, left: Numbers, right: Numbers, *, whole: bool = False) -> list[str]:
+    """Returns the lines of two runs beside each other. `left`, `right`: the numbers of the events of their logs.
+
+    `whole`: rows that are the same, too.
+    """
     first = next((row for row in rows if not row.same), None)
     if first is None:
         return [f"the same: {len(rows)} steps", *_totals(rows)]
     before = rows.index(first)
-    lines = [style.bold(f"first difference after {before} steps: {_WHOSE[first.difference]}"), *_both(first, style), ""]
-    for row in rows if whole else rows[before:]:
-        lines += [_row(row, style)]
+    heading = style.bold(f"first difference after {before} steps: {_WHOSE[first.difference]}")
+    lines = [heading, *_both(first, style, left, right), ""]
+    lines += [_row(row, style, left, right) for row in (rows if whole else rows[before:])]
     return [*lines, "", *_totals(rows)]
 
 
@@ -68,34 +73,35 @@ def state_lines(changes: Sequence[Change], style: Style) -> list[str]:
     return lines or ["the same"]
 
 
-def _both(row: Row, style: Style) -> Iterator[str]:
+def _both(row: Row, style: Style, left: Numbers, right: Numbers) -> Iterator[str]:
     if row.left is None or row.right is None:
-        for name, step in (("left", row.left), ("right", row.right)):
-            yield from [f"  {name:<6} {_step(step)}"] if step else []
+        for name, step, numbers in (("left", row.left, left), ("right", row.right, right)):
+            yield from [f"  {name:<6} {_step(step, numbers)}"] if step else []
         return
-    yield f"  {row.left.kind} {row.left.name}".rstrip() + f", left at seq:{row.left.seq}, right at seq:{row.right.seq}"
-    for name, left, right in (("in", row.left.input, row.right.input), ("out", row.left.output, row.right.output)):
-        if left != right:
-            yield f"  {name:<4} {_marked(_text(left), _text(right), style)}"
+    places = f"left at {left.at(row.left.seq)}, right at {right.at(row.right.seq)}"
+    yield f"  {row.left.kind} {row.left.name}".rstrip() + f", {places}"
+    for name, before, after in (("in", row.left.input, row.right.input), ("out", row.left.output, row.right.output)):
+        if before != after:
+            yield f"  {name:<4} {_marked(_text(before), _text(after), style)}"
 
 
-def _row(row: Row, style: Style) -> str:
+def _row(row: Row, style: Style, left: Numbers, right: Numbers) -> str:
     mark = {"": " ", "only left": "-", "only right": "+"}.get(row.difference, "≠")
-    line = f"{mark} {_cell(row.left)} │ {_cell(row.right)}".rstrip()
+    line = f"{mark} {_cell(row.left, left)} │ {_cell(row.right, right)}".rstrip()
     return line if row.same else style.yellow(line)
 
 
-def _cell(step: Step | None) -> str:
+def _cell(step: Step | None, numbers: Numbers) -> str:
     """Returns a step in a column of `WIDTH` characters, with its time at the end."""
     if step is None:
         return " " * WIDTH
     end = f"{money(step.cost)} {seconds(step.milliseconds) if step.milliseconds else '':>{TIME}}".strip(" ")
     end = f"{end:>{TIME}}"
-    return f"{_step(step)[: WIDTH - len(end)]:<{WIDTH - len(end)}}{end}"
+    return f"{_step(step, numbers)[: WIDTH - len(end)]:<{WIDTH - len(end)}}{end}"
 
 
-def _step(step: Step) -> str:
-    text = f"{step.seq:>6} {step.name or step.kind} "
+def _step(step: Step, numbers: Numbers) -> str:
+    text = f"{numbers.at(step.seq):>6} {step.name or step.kind} "
     match step.kind:
         case "call":
             return text + about(step.input, WIDTH)

@@ -7,8 +7,10 @@ from datetime import datetime
 
 import msgspec
 
-from channels.terminal.story import Numbers, Story, is_error, seconds
-from channels.terminal.text import Style, one_line
+from channels.terminal.numbers import Numbers
+from channels.terminal.phrases import is_error
+from channels.terminal.story import Story
+from channels.terminal.text import Style, one_line, seconds
 from core.events import Event, ModelCompleted, ModelFailed, Opaque, Record, ToolCompleted, ToolRequested
 
 NAMES = 6
@@ -71,7 +73,10 @@ class Digest:
 
 
 def is_routine(event: Event | Opaque) -> bool:
-    """True for a routine step. The agent's messages to people, decisions of policies, and errors are not routine."""
+    """Tells whether an event is a routine step.
+
+    The agent's messages to people, decisions of policies, and errors are not.
+    """
     match event:
         case ModelCompleted():
             return bool(event.message.get("tool_calls")) and not event.decisions

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from channels.terminal.story import seconds
-from channels.terminal.text import Style, one_line
+from channels.terminal.text import Style, one_line, seconds
 from core.replay.evaluation.facts import EvaluationSampled
 from core.replay.evaluation.results import Evaluation, Row
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+import anyio
+
+T = TypeVar("T")
 
 
 class Stopped(Exception):
@@ -25,6 +30,28 @@ class Interrupts:
         """Waits for Ctrl-C, and consumes it."""
         await self._event.wait()
         self._event.clear()
+
+    async def unless_pressed(self, request: Awaitable[T]) -> T:
+        """Returns the result of a request or a prompt. Raises `Stopped` at Ctrl-C, also during retries."""
+        results: list[T] = []
+        problem: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+
+            async def stop() -> None:
+                await self.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(stop)
+            try:
+                results.append(await request)
+            except Exception as error:  # a task group would wrap it
+                problem = error
+            tasks.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
+        if not results:
+            raise Stopped
+        return results[0]
 
 
 @contextmanager

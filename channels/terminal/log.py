@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from channels.terminal import diff as diff_text
+from channels.terminal.numbers import Numbers
+from channels.terminal.phrases import quote_message
 from channels.terminal.steps import lines as step_lines
-from channels.terminal.story import WIDTH, Numbers, Story, quote
+from channels.terminal.story import WIDTH, Story
 from channels.terminal.text import Style, about, clean, one_line, todo_line
 from channels.terminal.tree import tree_lines
 from channels.terminal.undecoded import problem_of
@@ -113,7 +115,7 @@ async def event(
     record = causes.find(records, place, records[0].aggregate)
     earlier = records[: records.index(record)]
     before, after = fold(earlier), fold([*earlier, record])
-    changes = list(diffs.changes(_values(before), _values(after)))
+    changes = list(diffs.changes(values_of(before), values_of(after)))
     chain = await causes.why(source.read, record.aggregate, f"{causes.SEQUENCE}{record.seq}")
     effects = [other for other in records if other.head.cause == record.id]
     if raw:
@@ -124,26 +126,27 @@ async def event(
     story = Story(style)
     story.numbers = Numbers(records)
     write(style.bold(f"{story.numbers.of(record)} {record.type}  {record.at}  seq:{record.seq}"))
-    for line in _fields(msgspec.json.decode(record.raw)):
+    for line in field_lines(msgspec.json.decode(record.raw)):
         write(f"  {line}")
     for line in _section(style, "changes of the state", diff_text.state_lines(changes, style)):
         write(line)
-    near = [story.line(link.record) for link in chain[-4:-1]] + [f"  and {story.line(one)}" for one in chain[-1].beside]
-    for line in _section(style, "causes (log why has all)", near) + _section(
-        style, "effects", [story.line(other) for other in effects]
-    ):
+    near = [story.line(link.record) for link in chain[-4:-1]]
+    near += [f"  and {story.line(other)}" for other in chain[-1].beside]
+    after_it = [story.line(other) for other in effects]
+    for line in _section(style, "causes (log why has all)", near) + _section(style, "effects", after_it):
         write(line)
 
 
-def _fields(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the fields of an event in full, texts on lines of their own."""
+def field_lines(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the fields of an event in full, long texts on lines of their own."""
     for name, value in fields.items():
         text = value if isinstance(value, str) else _json(value)
         lines = [clean(line) for line in text.splitlines()] or [""]
         yield from [f"{name}: {lines[0]}"] if len(lines) == 1 else [f"{name}:", *(f"  {line}" for line in lines)]
 
 
-def _values(state: ThreadState) -> Any:
+def values_of(state: ThreadState) -> Any:
+    """Returns the JSON values of a state that are compared: those of the graph, and the statuses."""
     runs = {run.id: {"status": run.status, "attempt": run.attempt} for run in state.runs.values()}
     return msgspec.to_builtins({**state.values, "status": state.status, "runs": runs})
 
@@ -155,7 +158,7 @@ async def tail(
     source = LogSource(log)
     last = await show(source, thread_id, write, extent=Extent(after=str(after)), raw=raw, story=story)
     async for record in log.follow(await aggregate_of(source, thread_id), after=last):
-        story.numbers.count(record)
+        story.numbers.count(record.seq)
         _write_record(record, write, raw, story)
 
 
@@ -259,7 +262,9 @@ async def diff(
         rows = compared.rows
         plain_rows = [{"difference": row.difference, "left": row.left, "right": row.right} for row in rows]
         sent = [setup._asdict() for setup in compared.setups]
-        shown = [*diff_text.run_lines(rows, style, whole=whole), *diff_text.setup_lines(compared.setups, style)]
+        left_numbers, right_numbers = (Numbers(records) for records in compared.sides)
+        shown = diff_text.run_lines(rows, style, left_numbers, right_numbers, whole=whole)
+        shown += diff_text.setup_lines(compared.setups, style)
         lines = [_json({"steps": plain_rows, "setup": sent})] if raw else shown
     for line in lines:
         write(line)
@@ -302,7 +307,7 @@ def _run_line(run: Run) -> str:
 def _message_line(message: dict[str, Any]) -> str:
     calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 60)})" for call in message.get("tool_calls") or ()]
     author = message.get("name") if message.get("type") == "tool" else message.get("type")
-    return one_line(f"{author or '?'}: {' '.join([quote(message, 110), *calls]).strip()}", 160)
+    return one_line(f"{author or '?'}: {' '.join([quote_message(message, 110), *calls]).strip()}", 160)
 
 
 def _other_line(name: str, value: Any) -> str:

@@ -11,8 +11,6 @@ from channels.terminal.text import Style, age, one_line
 from core.replay.listing import Listing, Summary
 
 FAILED = ("error",)
-SHORTEST_ID = 8
-"""Least characters of an id that are shown."""
 
 
 def show(

@@ -14,7 +14,7 @@ INDENT = "    "
 
 
 def lines(name: str) -> Iterator[str]:
-    """The keys that a name matches, all of them for "". Raises `Invalid` if there are none."""
+    """Returns the keys that a name matches, all of them for "". Raises `Invalid` if there are none."""
     keys = matching(name)
     if not keys:
         close = difflib.get_close_matches(name, [key.path for key in all_keys()], n=1)

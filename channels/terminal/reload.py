@@ -59,7 +59,7 @@ def watched(path: Path, config: Config) -> Watched:
 
 
 def _places(name: str) -> Iterator[Path]:
-    """Where a top-level module lies: a package's folders, or the file of a module."""
+    """Returns where a top-level module lies: a package's folders, or the file of a module."""
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations:
         yield from (Path(place).resolve() for place in spec.submodule_search_locations)

@@ -194,7 +194,7 @@ def _doing(message: Mapping[str, Any]) -> str:
 
 
 def _is_question(message: Mapping[str, Any]) -> bool:
-    """True if a message is a clarification."""
+    """Tells whether a message is a clarification."""
     return message.get("type") == "tool" and message.get("name") in _ASKS and message.get("status") != "error"
 
 

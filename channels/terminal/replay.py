@@ -42,7 +42,7 @@ def replayed(report: Report, thread: str = "THREAD") -> tuple[str, int]:
 def verdict(report: Report) -> str:
     """Returns the result in words: what is the same, and what has changed around it."""
     if report.divergence is not None:
-        return f"DIFFERENT at #{report.seq}" if report.seq else "DIFFERENT after the last event"
+        return f"DIFFERENT at seq:{report.seq}" if report.seq else "DIFFERENT after the last event"
     if report.verdict == "identical":
         return "identical"
     others = " and ".join(part for part in PARTS if part in _parts(report.changed))
@@ -58,13 +58,14 @@ def _different(report: Report, thread: str) -> Iterator[str]:
     yield f"  {one_line(report.divergence or '', MOST_CHARACTERS)}"
     for name, step in (("recorded", report.recorded), ("now", report.now)):
         if step:
-            yield f"  {name:<8}  {_step(step)}"
+            yield f"  {name:<8}  {step_text(step)}"
     yield from _changed(report)
     same = [part for part in PARTS if part not in _parts(report.changed)]
     if same:
         yield f"  the same  {', '.join(same)}"
     if report.seq:
-        yield f"  look      sika log why {thread} {report.seq}  ·  sika log replay {thread} --break seq={report.seq}"
+        again = f"sika log replay {thread} --break seq={report.seq}"
+        yield f"  look      sika log why {thread} seq:{report.seq}  ·  {again}"
 
 
 def _changed(report: Report) -> list[str]:
@@ -79,7 +80,7 @@ def _counted(report: Report) -> str:
     return f"{report.steps} steps in {report.runs} runs"
 
 
-def _step(step: Mapping[str, Any]) -> str:
+def step_text(step: Mapping[str, Any]) -> str:
     """Returns a step of a run by what the loop decided in it: times, usage and identities are left out."""
     shown = {name: value for name, value in step.items() if name not in _ENVELOPE and value}
     return f"{step.get('type', '?'):<20} {one_line(msgspec.json.encode(shown).decode(), MOST_CHARACTERS)}"
@@ -130,14 +131,14 @@ class Progress:
 
 def summary(parts: Sequence[Part]) -> tuple[list[str], int]:
     """Returns the lines about all threads, those that differ in full, and how many differ or could not be replayed."""
-    every = sorted((one for part in parts for one in part.threads), key=lambda one: one.thread)
-    replayed_ = [(one.thread, one.report) for one in every if one.report is not None]
+    every = sorted((result for part in parts for result in part.threads), key=lambda result: result.thread)
+    replayed_ = [(result.thread, result.report) for result in every if result.report is not None]
     lines: list[str] = []
     for thread, report in replayed_:
         if report.divergence is not None:
             lines += [f"thread {thread}", *(f"  {line}" for line in _different(report, thread))]
-    failed = [one for one in every if one.error]
-    lines += [f"thread {one.thread}  {one_line(one.error, MOST_CHARACTERS)}" for one in failed]
+    failed = [result for result in every if result.error]
+    lines += [f"thread {result.thread}  {one_line(result.error, MOST_CHARACTERS)}" for result in failed]
     words: dict[str, int] = {}
     for _, report in replayed_:
         word = "different" if report.divergence is not None else verdict(report).partition(",")[0]

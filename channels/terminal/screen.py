@@ -87,6 +87,10 @@ class Screen:
         console = self._out if self._live is not None and self._err.is_terminal else self._err
         console.print(Text(clean(text), style), soft_wrap=True)
 
+    def error(self, text: str) -> None:
+        """Writes a notice of an error."""
+        self.notice(f"error: {text}", "red")
+
     # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
@@ -185,7 +189,7 @@ class Blocks:
             self._take(line)
 
     def _continues(self, line: str) -> bool:
-        """True if a line is an item of the current list."""
+        """Tells whether a line is an item of the current list."""
         return bool(_ITEM.match(line) and _ITEM.match(self._lines[0]))
 
     def _take(self, line: str) -> None:

@@ -26,7 +26,7 @@ LOCAL = "default"
 
 
 class Terms(NamedTuple):
-    """What an export holds besides the events, and how."""
+    """The parts of a thread that an export holds besides its events, and their form."""
 
     redact: bool = False
     drop_content: bool = False

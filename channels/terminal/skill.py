@@ -46,7 +46,6 @@ import sys
 
 print("Hello", *sys.argv[1:])
 '''
-_PARSE = "python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())'"
 _TEST = """\
 set -e
 test "$(python3 "$SKILL/scripts/example.py" you)" = "Hello you"

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from channels.terminal.story import UNCUT, Numbers, cut_for, is_error, quote, seconds, tell
-from channels.terminal.text import Style, clean, money, one_line
+from channels.terminal.numbers import Numbers
+from channels.terminal.phrases import UNCUT, cut_for, decisions_of, is_error, quote_message
+from channels.terminal.story import tell
+from channels.terminal.text import Style, clean, money, one_line, seconds
 from core.events import (
     ApprovalRequested,
     Event,
@@ -204,9 +206,8 @@ class _Rows:
     def _answer(self, record: Record, run: str, event: ModelCompleted) -> Row:
         for call in event.message.get("tool_calls") or ():
             self._args[run, str(call.get("id"))] = call.get("args") or {}
-        decisions = "".join(f" ⟨{one.policy} {one.action}: {one.text}⟩" for one in event.decisions)
-        text = quote(event.message, UNCUT) or f"{len(event.message.get('tool_calls') or ())} calls"
-        return Row(record, "◆", text + decisions, took=event.duration_ms)
+        text = quote_message(event.message, UNCUT) or f"{len(event.message.get('tool_calls') or ())} calls"
+        return Row(record, "◆", " ".join([text, *decisions_of(event, UNCUT)]), took=event.duration_ms)
 
     def _failed(self, event: ModelFailed) -> str:
         again = "given up" if event.wait_ms is None else f"again after {seconds(event.wait_ms)}"
@@ -235,8 +236,7 @@ def _of_outcome(record: Record, outcome: Record, text: str) -> Row:
     assert isinstance(event, ToolCompleted)
     failed = is_error(event) or event.unknown
     result = f"exit {event.exit_code}  " if event.exit_code else ""
-    result += quote(event.message, UNCUT)
-    result += "".join(f" ⟨{one.policy} {one.action}: {one.text}⟩" for one in event.decisions)
+    result += " ".join([quote_message(event.message, UNCUT), *decisions_of(event, UNCUT)])
     return Row(record, "✗" if failed else " ", text, result, event.duration_ms, failed=failed)
 
 

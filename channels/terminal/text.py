@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TextIO
 
 import msgspec
@@ -21,6 +21,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 _SUBJECTS = ("description", "command", "path", "pattern", "query", "url", "prompt", "question")
 """Arguments that describe a tool call, the most specific first."""
 
+_PERIOD = re.compile(r"(\d{1,5})(m|min|h|d|w)")
+_UNITS = {
+    "m": timedelta(minutes=1),
+    "min": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
 _MARKS = {"completed": "☑", "in_progress": "◐"}
 
 
@@ -54,6 +62,12 @@ def is_done(todo: Any) -> bool:
 def todo_line(todo: Mapping[str, Any]) -> str:
     """Returns the line of an item of a checklist."""
     return f"{_MARKS.get(str(todo.get('status')), '☐')} {one_line(str(todo.get('content', '')), 110)}"
+
+
+def period(text: str) -> timedelta | None:
+    """Returns the length of a period such as `90min`, `12h`, `7d`, `8w`; None for other texts."""
+    match = _PERIOD.fullmatch(text)
+    return int(match[1]) * _UNITS[match[2]] if match else None
 
 
 def age(at: str, now: datetime) -> str:
@@ -100,6 +114,11 @@ def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> Style:
     """Returns colours for a terminal, unless `NO_COLOR` is set."""
     names = os.environ if environ is None else environ
     return Style(stream.isatty() and not names.get("NO_COLOR") and names.get("TERM") != "dumb")
+
+
+def seconds(milliseconds: int) -> str:
+    """Returns a duration: `80 ms`, `2.3 s`."""
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
 def money(cost: Mapping[str, float]) -> str:

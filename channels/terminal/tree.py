@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from channels.terminal.story import seconds
-from channels.terminal.text import Style, about, money, one_line
+from channels.terminal.text import Style, about, money, one_line, seconds
 from core.replay.money import together
 from core.replay.tree import SHORT, Lane, Span, lanes, shares
 

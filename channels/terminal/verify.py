@@ -123,10 +123,10 @@ async def verify_file(archive: Archive) -> Verdict:
     for aggregate in archive.aggregates():
         part = list(await archive.read(aggregate))
         records += part
-        found = [f"{record.seq}: {problem}" for record in part if (problem := problem_of(record))]
+        flaws = [f"{record.seq}: {problem}" for record in part if (problem := problem_of(record))]
         if aggregate.kind in (KIND, SUBAGENT):
-            found += _causes(part) + _lives(part) + _calls(part) + _folds(part)
-        problems += [f"{problem} ({aggregate})" if aggregate != archive.root else problem for problem in found]
+            flaws += _causes(part) + _lives(part) + _calls(part) + _folds(part)
+        problems += [f"{problem} ({aggregate})" if aggregate != archive.root else problem for problem in flaws]
     notes = [f"the hash of its last event is {archive.chain(archive.root)}"]
     notes += ["it was redacted: its hashes are its own, not those of the log"] if archive.header.redacted else []
     runs = sum(isinstance(record.event, RunRequested) for record in records)

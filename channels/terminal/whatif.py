@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from channels.terminal.diff import run_lines
-from channels.terminal.story import seconds
-from channels.terminal.text import Style, one_line
-from core.replay.whatif import Estimate, Future, Result, Sample, wilson
+from channels.terminal.numbers import Numbers
+from channels.terminal.text import Style, one_line, seconds
+from core.events import Record
+from core.replay.whatif import Estimate, Future, Result, Sample
+from core.replay.whatif_results import wilson
 
 WIDTH = 100
-FEW = 20
-"""Samples below which no interval of costs and times is honest: their median and range are shown."""
+"""Limit of the characters of a text on a line."""
 
 
 def estimate_line(estimate: Estimate, samples: int) -> str:
@@ -21,14 +22,17 @@ def estimate_line(estimate: Estimate, samples: int) -> str:
     return f"0 model calls up to the fork point; then about {estimate.tokens} tokens{cost} × {samples} samples"
 
 
-def result_lines(result: Result, style: Style) -> list[str]:
-    """Returns the lines of a result: of one sample both futures, of more a table."""
-    lines = [
-        style.bold(f"what-if of thread {result.thread} after #{result.at}: {', '.join(result.changes) or 'as is'}")
-    ]
+def result_lines(result: Result, records: Sequence[Record], style: Style) -> list[str]:
+    """Returns the lines of a result: of one sample both futures, of more a table. `records`: those of the thread."""
+    numbers, changes = Numbers(records), ", ".join(result.changes) or "as is"
+    lines = [style.bold(f"what-if of thread {result.thread} after event {numbers.at(result.at)}: {changes}")]
     lines += [style.yellow(f"  not restored  {one_line(text, WIDTH)}") for text in result.not_restored]
     if len(result.samples) == 1:
-        lines += run_lines(result.samples[0].rows, style)
+        [sample] = result.samples
+        live = Numbers(record for record in records if record.seq <= result.at)
+        for number, _ in enumerate(sample.future.events, 1):
+            live.count(result.at + number)
+        lines += run_lines(sample.rows, style, numbers, live)
     lines += [*_table(result), *_shares(result)] if len(result.samples) > 1 else _two(result)
     lines += _blocked(result, style)
     return lines

@@ -52,7 +52,8 @@ class Breakpoint(NamedTuple):
         return cls(words[0] if named else "*", tuple(conditions))
 
     def matches(self, step: Mapping[str, Any]) -> bool:
-        return fnmatchcase(str(step.get("type", "")), self.type) and all(one.holds(step) for one in self.conditions)
+        of_type = fnmatchcase(str(step.get("type", "")), self.type)
+        return of_type and all(condition.holds(step) for condition in self.conditions)
 
 
 def _values(value: Any, path: list[str]) -> Iterator[str]:

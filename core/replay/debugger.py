@@ -25,7 +25,7 @@ class Moment(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """How a replay goes on from a stop: with which record, and whether it stops at the next step, too."""
+    """The way on from a stop: the record to go on with, and whether the next step is a stop, too."""
 
     record: Record
     step: bool

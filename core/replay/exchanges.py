@@ -27,14 +27,14 @@ ROLES = {"human": "user", "ai": "assistant", "tool": "tool"}
 """Roles of OpenAI's protocol by the types of messages. System messages are no part of a conversation."""
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message of a conversation. `calls` are names and arguments."""
 
     role: str
     text: str = ""
     calls: list[tuple[str, Any]] = []
 
-    def fits(self, sent: Said) -> bool:
+    def fits(self, sent: Turn) -> bool:
         """Tells whether a message that was sent is the recorded one."""
         if (self.role, self.calls) != (sent.role, sent.calls):
             return False
@@ -54,7 +54,7 @@ class Exchange(msgspec.Struct, frozen=True):
     """A conversation and its answer. `place` names it in the recording."""
 
     place: str
-    conversation: list[Said]
+    conversation: list[Turn]
     answer: Answer
 
 
@@ -66,8 +66,8 @@ class Mismatch(msgspec.Struct, frozen=True):
 
     place: str
     message: int
-    recorded: Said | None
-    sent: Said | None
+    recorded: Turn | None
+    sent: Turn | None
 
 
 class Recording:
@@ -88,35 +88,34 @@ class Recording:
             raise Invalid(f"{archive.path.name}: no model was asked in it")
         return cls(exchanges)
 
-    def answer(self, conversation: Sequence[Said]) -> Answer | Mismatch:
-        """Returns the answer to a conversation, or what is nearest to it."""
-        hits = [index for index, one in enumerate(self.exchanges) if _common(one.conversation, conversation) is None]
+    def answer(self, conversation: Sequence[Turn]) -> Answer | Mismatch:
+        """Returns the answer to a conversation; if none fits, the nearest exchange."""
+        hits = [n for n, exchange in enumerate(self.exchanges) if _differs(exchange.conversation, conversation) is None]
         if not hits:
             return self._nearest(conversation)
         index = min(hits, key=lambda hit: self._served[hit])
         self._served[index] += 1
         return self.exchanges[index].answer
 
-    def _nearest(self, conversation: Sequence[Said]) -> Mismatch:
-        at, place = max(
-            (_common(one.conversation, conversation) or 0, -index) for index, one in enumerate(self.exchanges)
-        )
-        nearest = self.exchanges[-place]
+    def _nearest(self, conversation: Sequence[Turn]) -> Mismatch:
+        differs = [_differs(exchange.conversation, conversation) or 0 for exchange in self.exchanges]
+        at = max(differs)
+        nearest = self.exchanges[differs.index(at)]
         recorded = nearest.conversation[at] if at < len(nearest.conversation) else None
         return Mismatch(nearest.place, at, recorded, conversation[at] if at < len(conversation) else None)
 
 
-def _common(recorded: Sequence[Said], sent: Sequence[Said]) -> int | None:
+def _differs(recorded: Sequence[Turn], sent: Sequence[Turn]) -> int | None:
     """Returns the index of the first message that differs; None if the conversations are the same."""
-    for index, (one, other) in enumerate(zip(recorded, sent, strict=False)):
-        if not one.fits(other):
+    for index, (expected, message) in enumerate(zip(recorded, sent, strict=False)):
+        if not expected.fits(message):
             return index
     return None if len(recorded) == len(sent) else min(len(recorded), len(sent))
 
 
 def _recorded(line: ExchangeLine, number: int) -> Exchange:
     try:
-        conversation = msgspec.convert(line.conversation, list[Said])
+        conversation = msgspec.convert(line.conversation, list[Turn])
         return Exchange(f"exchange {number}", conversation, msgspec.convert(line.answer, Answer))
     except msgspec.ValidationError as error:
         raise Invalid(f"exchange {number}: {error}") from error
@@ -128,15 +127,15 @@ def _of_log(aggregate: Aggregate, records: Sequence[Record]) -> list[Exchange]:
     for number, record in enumerate(records):
         if isinstance(record.event, ModelCompleted):
             state, folded = fold(records[folded:number], state), number
-            conversation = [said(message) for message in state.messages if message["type"] in ROLES]
+            conversation = [_turn(message) for message in state.messages if message["type"] in ROLES]
             exchanges.append(Exchange(f"{aggregate}#{record.seq}", conversation, answer_of(record.event)))
     return exchanges
 
 
-def said(message: Message) -> Said:
+def _turn(message: Message) -> Turn:
     """Returns a message of a log as a part of a conversation."""
     calls = [(str(call.get("name")), call.get("args") or {}) for call in message.get("tool_calls") or ()]
-    return Said(ROLES[message["type"]], text_of(message.get("content", "")), calls)
+    return Turn(ROLES[message["type"]], text_of(message.get("content", "")), calls)
 
 
 def answer_of(event: ModelCompleted) -> Answer:
@@ -157,7 +156,7 @@ def answer_of(event: ModelCompleted) -> Answer:
     return Answer(text_of(event.message.get("content", "")), calls, counts)
 
 
-def conversation_of(messages: Any) -> list[Said]:
+def conversation_of(messages: Any) -> list[Turn]:
     """Returns the conversation of a request in OpenAI's protocol. Raises `Invalid`, naming the message."""
     if not isinstance(messages, list):
         raise Invalid("messages: must be an array")
@@ -167,7 +166,7 @@ def conversation_of(messages: Any) -> list[Said]:
             raise Invalid(f"messages[{index}]: must be an object")
         if (role := message.get("role")) in ROLES.values():
             calls = [_call(call, f"messages[{index}].tool_calls") for call in message.get("tool_calls") or ()]
-            result.append(Said(str(role), text_of(message.get("content")), calls))
+            result.append(Turn(str(role), text_of(message.get("content")), calls))
     return result
 
 
@@ -181,7 +180,7 @@ def _call(call: Any, place: str) -> tuple[str, Any]:
         raise Invalid(f"{place}: arguments: {error}") from error
 
 
-def to_line(conversation: Sequence[Said], answer: Answer) -> ExchangeLine:
+def to_line(conversation: Sequence[Turn], answer: Answer) -> ExchangeLine:
     """Returns an exchange as a line of a file."""
     plain: list[Json] = msgspec.to_builtins(list(conversation))
     return ExchangeLine(conversation=plain, answer=msgspec.to_builtins(answer))

@@ -39,7 +39,7 @@ def undone(change: FileChange, after: bytes) -> bytes | None:
         return None
     text = "\n".join(lines)
     contents = (text.encode(), f"{text}\n".encode())  # a difference does not tell whether the last line ended
-    return next((one for one in contents if hashlib.sha256(one).hexdigest() == change.sha256_before), None)
+    return next((content for content in contents if hashlib.sha256(content).hexdigest() == change.sha256_before), None)
 
 
 def _reversed(after: Sequence[str], diff: Sequence[str]) -> list[str] | None:

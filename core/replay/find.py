@@ -129,7 +129,7 @@ def picked(records: Iterable[Record], query: Query) -> list[Record]:
 
 
 def is_failure(event: Event | Opaque) -> bool:
-    """True if something went wrong: a run, a model call, a tool call or its command, or an event does not decode."""
+    """Tells whether an event is a failure: of a run, a model call, a tool call or its command, or to decode."""
     match event:
         case RunFailed() | ModelFailed():
             return True

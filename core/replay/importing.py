@@ -88,7 +88,8 @@ async def restore(log: EventLog, archive: Archive, *, thread: str | None = None,
         raise Invalid(f"{archive.path.name}: is a {root.kind}; export the thread that called it")
     names = await _names(archive, safe_id(thread, "thread")) if thread not in (None, root.id) else {}
     work = _Import(log, archive, names, user)
-    order = sorted(archive.aggregates(), key=lambda one: (SETUP, OF_THREAD, SUBAGENT, KIND, WORKSPACE).index(one.kind))
+    kinds = (SETUP, OF_THREAD, SUBAGENT, KIND, WORKSPACE)
+    order = sorted(archive.aggregates(), key=lambda aggregate: kinds.index(aggregate.kind))
     for aggregate in order:
         await work.aggregate(aggregate)
     new = work.renamed(root)
@@ -155,7 +156,7 @@ class _Import:
         if not any(f'"{name}":'.encode() in record.raw for name in _REFERENCES):
             return False
         fields = msgspec.json.decode(record.raw)
-        pending = {one.seq for one in batch}
+        pending = {record.seq for record in batch}
         return any(fields.get(name) in pending for name in _REFERENCES)
 
     async def _body(self, record: Record) -> bytes:

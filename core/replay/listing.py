@@ -71,7 +71,7 @@ class Summary(msgspec.Struct, omit_defaults=True):
             case RunRequested():
                 self.runs += 1
                 self.status = "pending"
-                self._asked(event)
+                self._requested(event)
             case RunStarted(model=model):
                 self.status = "running"
                 self.models += [model] if model and model not in self.models else []
@@ -85,7 +85,7 @@ class Summary(msgspec.Struct, omit_defaults=True):
         if isinstance(title, str) and title:
             self.text, self.titled = title[:200], True
 
-    def _asked(self, event: RunRequested) -> None:
+    def _requested(self, event: RunRequested) -> None:
         messages = (event.input or {}).get("messages") or ()
         if not self.text and messages:
             self.text = text_of(messages[-1].get("content", ""))[:200]

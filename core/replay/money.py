@@ -70,7 +70,7 @@ class Meter:
 def together(costs: Iterable[Cost]) -> Cost:
     """Returns the sums by currency."""
     sums: dict[str, float] = {}
-    for one in costs:
-        for currency, amount in one.items():
+    for cost_of_call in costs:
+        for currency, amount in cost_of_call.items():
             sums[currency] = sums.get(currency, 0.0) + amount
     return sums

@@ -16,7 +16,7 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Json, Record, RunRequested, ThreadPruned, encode, written
-from core.ids import now, safe_id
+from core.ids import now
 from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
 from core.replay.format import FORMAT, WORKSPACE, Header
@@ -64,7 +64,7 @@ def decision(step: Json | None) -> Json | None:
 def mismatch(expected: Expected, difference: Difference | None) -> str:
     """Returns how a replay differs from the terms of a pin, in words; empty if it does not."""
     if difference is None:
-        return f"decides as recorded again, and no more otherwise at #{expected.at}" if expected.now else ""
+        return f"decides as recorded again, and no more otherwise at seq:{expected.at}" if expected.now else ""
     if expected.now is None:
         return f"decides otherwise: {difference.text}"
     if (expected.at, expected.now) != (difference.at, difference.decided()):
@@ -132,7 +132,6 @@ async def pin(
 
     Raises `Invalid` if it is too big.
     """
-    safe_id(path.stem, "name")
     header = Header(
         format=FORMAT,
         sika=release(),

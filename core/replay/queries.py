@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterable, Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import anyio.to_thread
@@ -178,6 +177,8 @@ def run_of(records: Sequence[Record], name: str) -> str:
 class Compared(NamedTuple):
     """The differences of two sides: `changes` of two moments of a thread, else `rows` and `setups`."""
 
+    sides: tuple[Sequence[Record], Sequence[Record]]
+    """The events of both logs, whole."""
     rows: Sequence[diffs.Row] | None
     changes: Sequence[diffs.Change] = ()
     setups: Sequence[prompts.Difference] = ()
@@ -251,16 +252,16 @@ async def spans(read: causes.Read, aggregate: Aggregate, prices: Prices | None =
 
 async def compare(source: Source, left: Side, right: Side, prices: Prices | None = None) -> Compared:
     """Compares two moments of one thread as states, everything else step by step. Raises `NotFound` and `Invalid`."""
-    of_sides = [await records_of(source, await aggregate_of(source, side.thread)) for side in (left, right)]
+    lefts = await records_of(source, await aggregate_of(source, left.thread))
+    rights = await records_of(source, await aggregate_of(source, right.thread))
     if left.thread == right.thread and left.run is None and right.run is None:
-        states = [partial(_values, side, records) for side, records in zip((left, right), of_sides, strict=True)]
-        changes = await anyio.to_thread.run_sync(lambda: list(diffs.changes(*(state() for state in states))))
-        return Compared(None, changes)
-    rows = await anyio.to_thread.run_sync(
-        lambda: diffs.aligned(left.steps(of_sides[0], prices), right.steps(of_sides[1], prices)),
-    )
-    begins = (left.start(of_sides[0]), right.start(of_sides[1]))
-    return Compared(rows, (), await prompts.differences(source.read, *begins))
+        changes = await anyio.to_thread.run_sync(
+            lambda: list(diffs.changes(_values(left, lefts), _values(right, rights)))
+        )
+        return Compared((lefts, rights), None, changes)
+    rows = await anyio.to_thread.run_sync(lambda: diffs.aligned(left.steps(lefts, prices), right.steps(rights, prices)))
+    setups = await prompts.differences(source.read, left.start(lefts), right.start(rights))
+    return Compared((lefts, rights), rows, (), setups)
 
 
 def _values(side: Side, records: Sequence[Record]) -> Any:

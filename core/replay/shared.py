@@ -39,6 +39,15 @@ class Shared:
                 part.replace(path)
 
 
+def publish(draft: Path, path: Path) -> None:
+    """Moves a pin and the bodies beside it into another folder of the file system, the pin last. Blocks."""
+    folder = path.parent / FOLDER
+    for body in (draft.parent / FOLDER).glob("*.json"):
+        folder.mkdir(exist_ok=True)
+        body.replace(folder / body.name)
+    draft.replace(path)
+
+
 def body_of(beside: Path, sha256: str) -> bytes | None:
     """Returns a body of the folder beside a pin; None if it is not there. Blocks."""
     if _HASH.fullmatch(sha256):

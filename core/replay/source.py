@@ -95,7 +95,7 @@ async def aggregate_of(source: Source, name: str) -> Aggregate:
         return await _last_failed(source)
     if len(safe_id(name, "thread")) >= WHOLE_ID:
         return thread(name)
-    hits = sorted([one.id async for one in source.threads() if one.id.startswith(name)])
+    hits = sorted([aggregate.id async for aggregate in source.threads() if aggregate.id.startswith(name)])
     if name in hits or len(hits) == 1:
         return thread(name if name in hits else hits[0])
     if not hits:

@@ -1,6 +1,6 @@
 """Runs of a thread as trees of spans: run → answer → its calls → the runs of subagents.
 
-A span is what took time. Attempts that failed, waits for a person and takeovers are spans of their own, so that the
+A span is a stretch of time. Attempts that failed, waits for a person and takeovers are spans of their own, so that the
 time of a run is told by its children. Times are those of the log's events. An answer began when its call was made; a
 retry ends when the next one may begin.
 """
@@ -114,7 +114,7 @@ def shares(run: Span) -> dict[str, int]:
 
 
 class Lane(NamedTuple):
-    """What one actor of a run did: the lead, a subagent, or the person that it waited for."""
+    """The work of one actor of a run: the lead, a subagent, or the person that it waited for."""
 
     name: str
     spans: list[Span]
@@ -128,7 +128,7 @@ def lanes(run: Span) -> list[Lane]:
 
 
 def _fill(span: Span, name: str, lanes: dict[str, Lane]) -> None:
-    """Puts what took time below a span into lanes; that of subagents into lanes of their own."""
+    """Puts the spans below a span into lanes, those of subagents into lanes of their own."""
     for child in span.children:
         lane = child.name if child.kind == "wait" else name
         if child.kind == "run":
@@ -188,7 +188,7 @@ class _Builder:
         run = self.runs.get(record.run or "")
         event = record.event
         if isinstance(event, RunRequested) and record.run:
-            self.runs[record.run] = self._span("run", record.run, record, text=_asked(event), state="pending")
+            self.runs[record.run] = self._span("run", record.run, record, text=_text_of_request(event), state="pending")
         elif run is not None:
             self._of_run(run, record)
         self._meter.learn(record)
@@ -207,11 +207,7 @@ class _Builder:
                 span = self._leaf(run, "answer", sampled.model, record, text=sampled.text)
                 span.begin = _shifted(record.at, -sampled.duration_ms)
             case ModelCompleted() as answer:
-                span = self._leaf(run, "answer", "answer", record, text=text_of(answer.message.get("content", "")))
-                span.begin = _shifted(record.at, -answer.duration_ms)
-                self._answers[record.run or ""] = span
-                calls = answer.message.get("tool_calls") or ()
-                self._args = {str(call.get("id")): call.get("args") or {} for call in calls}
+                self._answered(run, record, answer)
             case ToolRequested(call_id=call, name=name, args=args):
                 span = self._span("call", name, record, args=args or self._args.get(call, {}))
                 self._calls[record.run or "", call] = span
@@ -236,6 +232,13 @@ class _Builder:
                 run.state = ENDS[type(end)].name
                 run.failed = isinstance(end, RunFailed)
                 run.text = f"{run.text}: {end.text}" if isinstance(end, RunFailed) else run.text
+
+    def _answered(self, run: Span, record: Record, answer: ModelCompleted) -> None:
+        span = self._leaf(run, "answer", "answer", record, text=text_of(answer.message.get("content", "")))
+        span.begin = _shifted(record.at, -answer.duration_ms)
+        self._answers[record.run or ""] = span
+        calls = answer.message.get("tool_calls") or ()
+        self._args = {str(call.get("id")): call.get("args") or {} for call in calls}
 
     def _completed(self, run: Span, record: Record, outcome: ToolCompleted) -> None:
         span = self._calls.get((record.run or "", outcome.call_id))
@@ -263,7 +266,7 @@ class _Builder:
         span.seq, span.number, span.end = record.seq, self._number, record.at
 
 
-def _asked(event: RunRequested) -> str:
+def _text_of_request(event: RunRequested) -> str:
     messages = (event.input or {}).get("messages") or []
     return text_of(messages[-1].get("content", "")) if messages else ""
 

@@ -47,7 +47,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     place: int = 0
 
     def runs(self, now: str) -> bool:
-        """True unless it is known to have ended."""
+        """Tells whether it may run: it is not known to have ended, and its time is not over."""
         return not self.ended and now < self.until
 
 
@@ -66,7 +66,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     commands: Mapping[str, Command] = {}
 
     def claimed(self, now: str) -> bool:
-        """True while a worker starts or ends the machine."""
+        """Tells whether a worker starts or ends the machine."""
         return self.claim is not None and now < self.claim.until
 
     def used_until(self, but: str = "") -> str:
@@ -75,7 +75,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return max((*(until for worker, until in self.uses.items() if worker != but), *commands), default="")
 
     def busy(self, now: str, but: str = "") -> bool:
-        """True while the machine is used, by workers other than `but`, or by a command."""
+        """Tells whether the machine is used, by workers other than `but`, or by a command."""
         return now < self.used_until(but)
 
     def running(self, now: str) -> list[str]:

@@ -63,7 +63,7 @@ def _folders(parent: Path) -> Iterator[Path]:
 
 
 def _answers(path: Path) -> bool:
-    """True if a process listens on a socket, or will: the folder of one that starts has none yet."""
+    """Tells whether a process listens on a socket, or will: the folder of one that starts has none yet."""
     if not path.exists():
         return path.parent.exists()
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # the path of a socket is limited

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from rich.style import Style as Look
@@ -15,8 +15,9 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from channels.terminal import diff as diff_text
-from channels.terminal.log import state_lines
-from channels.terminal.story import Numbers, Story
+from channels.terminal.log import field_lines, state_lines, values_of
+from channels.terminal.numbers import Numbers
+from channels.terminal.story import Story
 from channels.terminal.text import Style, one_line
 from channels.terminal.tui.lines import FAILED, PLAIN, SELECTED, Lines, Rows, Slider
 from channels.terminal.tui.recording import Recording
@@ -25,7 +26,6 @@ from core.events import Record
 from core.replay import diff as diffs
 from core.replay.find import is_failure
 from core.replay.source import LogSource, Source, aggregate_of, records_of
-from core.thread.state import ThreadState
 
 T = TypeVar("T")
 Follow = Callable[[int], AsyncIterator[Record]]
@@ -161,12 +161,12 @@ class Viewer(App[None]):
         """Returns the lines about an event: its fields, then the state after it, or what it changed."""
         record = self.recording.records[place]
         lines = [f"{place + 1} {record.type}", f"{record.at}  seq:{record.seq}", ""]
-        lines += _fields(msgspec.json.decode(record.raw)) if record.raw else []
+        lines += field_lines(msgspec.json.decode(record.raw)) if record.raw else []
         after = self.recording.state(place + 1)
         if whole:
             lines += ["", "── state ──", *state_lines(record.head.aggregate_id, after, Style())]
         else:
-            changes = list(diffs.changes(_values(self.recording.state(place)), _values(after)))
+            changes = list(diffs.changes(values_of(self.recording.state(place)), values_of(after)))
             lines += ["", "── changes of the state ──", *diff_text.state_lines(changes, Style())]
         cut = [_cut(line) for line in lines[:MOST_LINES]]
         return [*cut, f"… {len(lines) - MOST_LINES} more lines: sika log show"] if len(lines) > MOST_LINES else cut
@@ -311,20 +311,6 @@ class _Place(Numbers):
 
     def of(self, record: Record) -> int:
         return self._number
-
-
-def _values(state: ThreadState) -> Any:
-    runs = {run.id: {"status": run.status, "attempt": run.attempt} for run in state.runs.values()}
-    return msgspec.to_builtins({**state.values, "status": state.status, "runs": runs})
-
-
-def _fields(fields: dict[str, Any]) -> list[str]:
-    lines: list[str] = []
-    for name, value in fields.items():
-        text = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-        first, *rest = text.splitlines() or [""]
-        lines += [f"{name}: {first}", *(f"  {line}" for line in rest)]
-    return lines
 
 
 def _cut(line: str) -> str:

@@ -22,7 +22,7 @@ REASON_CHARACTERS = 300
 
 
 class Subject(NamedTuple):
-    """What is checked: the folded state as JSON, the calls with their arguments, and the type of the last event."""
+    """The subject of checks: the folded state as JSON, the calls with arguments, and the type of the last event."""
 
     state: Json
     calls: Sequence[tuple[str, Json]]

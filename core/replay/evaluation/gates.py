@@ -32,7 +32,7 @@ class Condition(NamedTuple):
 
 def conditions(text: str) -> list[Condition]:
     """Returns conditions that are joined by `or`. Raises `Invalid`."""
-    return [_condition(one.strip()) for one in text.split(" or ")] if text.strip() else []
+    return [_condition(part.strip()) for part in text.split(" or ")] if text.strip() else []
 
 
 def _condition(text: str) -> Condition:

@@ -13,7 +13,7 @@ from core.errors import NotFound
 from core.events import Record
 from core.replay.evaluation.facts import EvaluationCompleted, EvaluationSampled, EvaluationStarted
 from core.replay.evaluation.gates import SHARES, Condition
-from core.replay.whatif import wilson
+from core.replay.whatif_results import wilson
 
 REPLAYED = "replay/replay"
 DRAWS = 10_000
@@ -176,5 +176,5 @@ def _above(condition: Condition, cell: str, values: Sequence[float]) -> str:
 
 
 def _reason(sample: EvaluationSampled) -> str:
-    failed = next((one for one in sample.checks if one.outcome == "failed"), None)
+    failed = next((check for check in sample.checks if check.outcome == "failed"), None)
     return f"{failed.check}: {failed.reason}" if failed else sample.outcome

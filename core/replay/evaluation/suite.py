@@ -51,7 +51,7 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What makes the command fail. `baseline`: `model/prompt` of a cell."""
+    """Conditions under which the command fails. `baseline`: `model/prompt` of a cell."""
 
     baseline: str = ""
     fail_if: str = ""

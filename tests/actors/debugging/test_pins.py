@@ -137,6 +137,15 @@ def test_pins_share_what_models_got(tmp_path: Path) -> None:
         anyio.run(parts, tmp_path / "two.jsonl")
 
 
+def test_one_that_cannot_be_replayed_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = anyio.run(exported, tmp_path / "story.jsonl")
+    configured(tmp_path / "config.yaml", runs={"recursion_limit": 1})
+    before = sorted(tmp_path.iterdir())
+    assert main(["log", "pin", str(story), "--name", "one", "--dir", str(tmp_path)]) == 2
+    assert "one.jsonl: is not written: " in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before, "no bodies, and no test"
+
+
 def test_a_big_one_is_refused(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.replay.pins.MOST_BYTES", 4096)
     arguments = ["log", "pin", str(recorded), "--name", "big", "--dir", str(tmp_path)]

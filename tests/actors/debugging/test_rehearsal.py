@@ -152,7 +152,7 @@ async def test_commands(tmp_path: Path) -> None:
     assert (code, lines[0].partition(":")[0]) == (0, "same so far under another prompt, 1 of the runs unfinished")
     stop = ("--break", "tool.requested args.command~two")
     code, lines = await run("t1", *stop, typed="show messages[-1].content\nedit message.content nine\nc\n")
-    assert lines[0].startswith("#")
+    assert lines[0].startswith("seq:")
     assert "Again." in lines
     assert lines[-2] == f"{UNDER}: 7 steps in 1 runs"
 
@@ -167,7 +167,7 @@ async def test_commands(tmp_path: Path) -> None:
     config.write_text(config.read_text()[:-1] + ', "approvals": [{"tool": "bash", "match": "two", "text": "Two?"}]}')
     code, lines = await run("--all", "--since", "7d")
     assert code == 1
-    assert any(line.startswith("  DIFFERENT at #") for line in lines), lines
+    assert any(line.startswith("  DIFFERENT at seq:") for line in lines), lines
     assert lines[-1].startswith("1 threads: 1 different, 1 left out; 1 runs, ")
 
 

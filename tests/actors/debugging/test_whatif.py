@@ -22,7 +22,8 @@ from core.errors import Invalid
 from core.events import Record, ToolCompleted
 from core.paths import ROOTS, thread_root
 from core.replay.source import LogSource
-from core.replay.whatif import Changes, Result, wilson
+from core.replay.whatif import Changes, Result
+from core.replay.whatif_results import wilson
 from tests.actors.lead.test_tools import bash
 from tests.core.replay.recorded import configured, exported
 from tests.support.model_server import ToolCall, Turn
@@ -56,7 +57,7 @@ async def test_another_model_goes_on_in_a_copy_of_the_files(tmp_path: Path) -> N
     other = [UNUSED, Turn(tool_calls=(bash("cat note.txt; echo four > other.txt"),)), Turn(text="Otherwise.")]
     async with site(tmp_path, {"m": turns, "other": other}) as (client, models):
         await client.said(await client.thread(), "Go", "m")
-        outcome = (await client.records("t1", ToolCompleted))[0]
+        records, outcome = await client.records("t1"), (await client.records("t1", ToolCompleted))[0]
         before, last = len(models.requests), await client.system.log.last()
         result = await what_if(client, tmp_path, outcome, model="other")
         asked = models.requests[before:]
@@ -72,7 +73,12 @@ async def test_another_model_goes_on_in_a_copy_of_the_files(tmp_path: Path) -> N
     ]
     assert sample.future.calls[0].made == "live"
     assert not sample.same_next
-    assert any("Otherwise." in line for line in result_lines(result, Style()))
+    lines = result_lines(result, records, Style())
+    number = [record.seq for record in records].index(outcome.seq) + 1
+    assert lines[0] == f"what-if of thread t1 after event {number}: model other"
+    first = next(line for line in lines if "left at" in line)
+    assert first.endswith(f"left at {number + 1}, right at {number + 2}"), "after the event that tells of the fork"
+    assert any("Otherwise." in line for line in lines)
 
 
 async def test_the_users_own_skills_are_read_in_the_copy_and_not_written(tmp_path: Path) -> None:
@@ -129,14 +135,14 @@ async def test_effects_are_blocked_and_said(tmp_path: Path) -> None:
     scripts = {"m": turns, "other": other}
     async with site(tmp_path, scripts, memory={"enabled": True, "tools": True}) as (client, _):
         await client.said(await client.thread(), "Go", "m")
-        outcome = (await client.records("t1", ToolCompleted))[0]
+        records, outcome = await client.records("t1"), (await client.records("t1", ToolCompleted))[0]
         result = await what_if(client, tmp_path, outcome, model="other")
     [sample] = result.samples
     contents = [event["message"]["content"] for event in sample.future.events if event["type"] == "tool.completed"]
     blocked = [call for call in sample.future.calls if call.made == "blocked"]
     assert blocked, sample.future.calls
     assert all("blocked in what-if" in content or "not a valid tool" in content for content in contents), contents
-    assert any("blocked" in line for line in result_lines(result, Style()))
+    assert any("blocked" in line for line in result_lines(result, records, Style()))
 
 
 async def test_a_thread_of_200_events_costs_no_model_call_before_the_fork_point(tmp_path: Path) -> None:
@@ -159,7 +165,7 @@ async def test_a_thread_of_200_events_costs_no_model_call_before_the_fork_point(
         asked = len(models.requests) - before
     assert asked == 2, "one live call for each sample"
     assert all(sample.future.answers == 1 for sample in result.samples)
-    lines = result_lines(result, Style())
+    lines = result_lines(result, records, Style())
     assert "completed: 2/2 (0.34–1.00)" in lines
 
 

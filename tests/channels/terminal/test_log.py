@@ -143,6 +143,8 @@ async def test_two_threads(log: EventLog) -> None:
     lines.clear()
     assert await logs.diff(LogSource(log), T, "t2", lines.append, style=Style())
     assert lines[0] == "first difference after 4 steps: only the right one has this step"
+    count = len(await LogSource(log).read(thread("t2")))
+    assert lines[1].split()[:3] == ["right", str(count), "request"], "the number in the thread, not in the stream"
     lines.clear()
     await logs.diff(LogSource(log), T, "t2", lines.append, style=Style(), raw=True)
     [difference] = [msgspec.json.decode(line) for line in lines]

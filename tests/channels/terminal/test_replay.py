@@ -25,10 +25,10 @@ def test_the_first_difference_with_both_sides() -> None:
     text, code = replayed(different, "t1")
     assert code == 1
     assert text.splitlines() == [
-        "DIFFERENT at #9, run 1, 3 steps the same; later runs not compared",
+        "DIFFERENT at seq:9, run 1, 3 steps the same; later runs not compared",
         "  other",
         '  recorded  tool.requested       {"name":"ls"}',
         '  now       approval.requested   {"call_id":"c"}',
         "  the same  prompt, configuration, model",
-        "  look      sika log why t1 9  ·  sika log replay t1 --break seq=9",
+        "  look      sika log why t1 seq:9  ·  sika log replay t1 --break seq=9",
     ]

@@ -25,8 +25,8 @@ from actors.debugging.whatif import WhatIf
 from actors.wiring import compose
 from channels.terminal import log as logs
 from channels.terminal.debugger import Prompt
+from channels.terminal.phrases import UNCUT
 from channels.terminal.replay import replayed
-from channels.terminal.story import UNCUT
 from channels.terminal.story import Story as Lines
 from channels.terminal.text import Style
 from channels.terminal.tui.app import Viewer
@@ -234,7 +234,7 @@ async def test_what_if_with_another_model_prompt_and_tool_result(file: Path, tmp
     assert "4 x.txt" in str(requests[0])
     assert (sample.future.text, result.recorded.text) == ("Four.", "I clean up.")
     assert [change.path.rpartition("/")[2] for change in sample.future.files] == ["y.txt"]
-    lines = "\n".join(result_lines(result, Style()))
+    lines = "\n".join(result_lines(result, records, Style()))
     for part in ("recorded", "what-if", "tokens", "cost", "took", "first difference"):
         assert part in lines
 
