@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import ipaddress
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import ByteStream, SocketAttribute
+from anyio.streams.tls import TLSListener
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -219,32 +220,26 @@ async def tls_front(folder: Path, path: str) -> AsyncIterator[str]:
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
     context.verify_mode = ssl.CERT_REQUIRED
 
-    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter, close: Callable[[], None]) -> None:
-        try:
-            while block := await source.read(1 << 16):
-                target.write(block)
-                await target.drain()
-        except OSError:
-            pass
-        finally:
-            close()
+    async def copy(source: ByteStream, target: ByteStream, scope: anyio.CancelScope) -> None:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            async for block in source:
+                await target.send(block)
+        scope.cancel()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_unix_connection(path)
+    async def serve(client: ByteStream) -> None:
+        async with client, await anyio.connect_unix(path) as engine, anyio.create_task_group() as both:
+            both.start_soon(copy, client, engine, both.cancel_scope)
+            both.start_soon(copy, engine, client, both.cancel_scope)
 
-        def close() -> None:
-            writer.close()
-            inner_writer.close()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(copy, reader, inner_writer, close)
-            tasks.start_soon(copy, inner_reader, writer, close)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    try:
-        yield f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(SocketAttribute.local_port)
+    async with (
+        TLSListener(listener, context, standard_compatible=False) as secure,
+        anyio.create_task_group() as connections,
+    ):
+        connections.start_soon(secure.serve, serve)
+        yield f"tcp://127.0.0.1:{port}"
+        connections.cancel_scope.cancel()
 
 
 def certify(folder: Path) -> None:
