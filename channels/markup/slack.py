@@ -20,6 +20,7 @@ from channels.markup.write import Dialect
 
 LIMIT = 10_000
 _INVISIBLE = "\u200b"
+_FENCE = re.compile("``(?=`)")
 _PING = re.compile(r"@(?=(channel|here|everyone|group)\b)", re.IGNORECASE)
 _REFERENCE = re.compile(r"<(?=[!@#])")
 _MARK_AT_WORD = re.compile(r"(?<!\w)[*_~`](?=\S)")
@@ -87,7 +88,8 @@ def _runs(pieces: Iterable[Piece]) -> Iterator[str]:
         if isinstance(style, Run):
             yield _run(style, text)
         else:
-            yield f"```\n{_escaped(text).replace('```', f'``{_INVISIBLE}`')}\n```"
+            code = _FENCE.sub(rf"\g<0>{_INVISIBLE}", _escaped(text))
+            yield f"```\n{code}\n```"
 
 
 def _style(piece: Piece) -> Run | int:

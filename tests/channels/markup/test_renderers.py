@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from channels.markup import dingtalk, feishu, plain, slack, telegram
@@ -82,6 +82,7 @@ def test_any_document(render: Render, parts: object, source: str) -> None:
 @each
 @quick
 @given(source=st.one_of(texts.with_tables, texts.noise))
+@example(source="```\n- `````")
 def test_any_tables_and_any_noise(render: Render, parts: object, source: str) -> None:
     _check(render, source, in_order=False)
 
