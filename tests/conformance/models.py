@@ -48,6 +48,10 @@ SCRIPTS: Mapping[str, tuple[Turn, ...]] = {
         Turn(text="I delegate.", tool_calls=(task("Look here!"), task("Look there!"))),
         Turn(text="Both are back."),
     ),
+    "delegates-gated": (
+        Turn(text="I delegate.", tool_calls=(task("Look here!"), task("Look there!"))),
+        Turn(text="Both are back.", gate="@"),
+    ),
     "looks": (Turn(text="I take a note.", tool_calls=(note("a"),)), Turn(text="All is well.", delay_ms=5)),
     "holds": (Turn(text="Wait.", tool_calls=(ToolCall("hold"),)), Turn(text="Waited.")),
     "asks": (

@@ -87,10 +87,11 @@ test("subagents", async (lab) => {
       listen(texts, messages);
     }
   })();
-  const configurable = { model_name: "delegates", subagent_enabled: true };
+  const configurable = { model_name: "delegates-gated", subagent_enabled: true };
   await stream.run.start({ input: lab.input("Go"), config: { configurable } });
-  await stream.output;
   await until(() => subagents.length === 2 && subagents.every(({ texts }) => texts.length === 3), "all was heard");
+  await lab.release(); // a subscription that is new when a run ends is paused before it has heard anything
+  await stream.output;
   for (const { name, texts } of subagents) {
     assert.deepEqual([name, ...texts], ["general-purpose", "I take a note.", "noted a", "All is well."]);
   }
