@@ -84,11 +84,11 @@ async def _channels(arguments: argparse.Namespace) -> int:
 
     async with _accounts(arguments) as (system, accounts, _):
         enabled = {name: account.settings.enabled for name, account in (await accounts.all()).items()}
-        found = await statuses(system.bus, enabled)
+        reports = await statuses(system.bus, enabled)
     if arguments.json:
-        print(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print(msgspec.json.format(msgspec.json.encode(reports)).decode())
     else:
-        print("\n".join(channels.lines(found)))
+        print("\n".join(channels.lines(reports)))
     return OK
 
 

@@ -1,1 +1,1 @@
-"""What makes actors, channels and adapters one system: `compose` builds it, `discovery` finds its parts."""
+"""The composition of actors, channels and adapters: `compose` makes one system of what `discovery` finds."""

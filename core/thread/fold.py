@@ -498,14 +498,18 @@ def _without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
 
 def answered(state: ThreadState | Before, resume: Resume) -> Mapping[str, tuple[Any, ...]]:
     """Returns what the tool calls get that the thread is paused at: all earlier answers, and this one."""
-    asked = {one.id: one for one in state.paused.interrupts} if state.paused else {}
+    questions = {question.id: question for question in state.paused.interrupts} if state.paused else {}
     value = resume.value
-    each = value if isinstance(value, dict) and value and value.keys() <= asked.keys() else dict.fromkeys(asked, value)
-    found = dict(state.answers)
+    each = (
+        value
+        if isinstance(value, dict) and value and value.keys() <= questions.keys()
+        else dict.fromkeys(questions, value)
+    )
+    answers = dict(state.answers)
     for identity, answer in each.items():
-        if call_id := asked[identity].call_id:
-            found[call_id] = (*found.get(call_id, ()), answer)
-    return found
+        if call_id := questions[identity].call_id:
+            answers[call_id] = (*answers.get(call_id, ()), answer)
+    return answers
 
 
 def _cancel_open(state: ThreadState, action: str) -> None:

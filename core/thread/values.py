@@ -58,20 +58,23 @@ def asks_person(messages: Sequence[Message]) -> bool:
     return False
 
 
-def with_prepared(given: Json, prepared: Json) -> Json:
+def with_prepared(input_: Json, prepared: Json) -> Json:
     """A run's input with what the server adds to it, or says differently: of messages by id, field by field."""
     if not prepared:
-        return given
-    changes = {str(one.get("id")): one for one in dicts(prepared.get("messages"))}
+        return input_
+    changes = {str(message.get("id")): message for message in dicts(prepared.get("messages"))}
     messages = [
-        {**one, **changes[str(one.get("id"))]} if one.get("type") != "remove" and str(one.get("id")) in changes else one
-        for one in dicts(given.get("messages"))
+        {**message, **changes[str(message.get("id"))]}
+        if message.get("type") != "remove" and str(message.get("id")) in changes
+        else message
+        for message in dicts(input_.get("messages"))
     ]
-    return {**given, **prepared, "messages": messages}
+    return {**input_, **prepared, "messages": messages}
 
 
-def dicts(given: Any) -> list[Message]:
-    return [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+def dicts(value: Any) -> list[Message]:
+    """Returns the objects of a list, whatever else is in it; nothing if it is no list."""
+    return [message for message in value if isinstance(message, dict)] if isinstance(value, list) else []
 
 
 def entitle(values: Json, title: str) -> None:

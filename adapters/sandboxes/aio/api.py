@@ -50,7 +50,7 @@ class _Image(msgspec.Struct):
 
 
 class _Result(msgspec.Struct):
-    """Of `/v1/bash/exec` (`stdout`), or of `/v1/shell/exec` (`output`)."""
+    """The answer of `/v1/bash/exec` (`stdout`), or of `/v1/shell/exec` (`output`)."""
 
     session_id: str = ""
     status: str = ""

