@@ -500,13 +500,13 @@ def answered(state: ThreadState | Before, resume: Resume) -> Mapping[str, tuple[
     """Returns what the tool calls get that the thread is paused at: all earlier answers, and this one."""
     questions = {question.id: question for question in state.paused.interrupts} if state.paused else {}
     value = resume.value
-    each = (
+    by_question = (
         value
         if isinstance(value, dict) and value and value.keys() <= questions.keys()
         else dict.fromkeys(questions, value)
     )
     answers = dict(state.answers)
-    for identity, answer in each.items():
+    for identity, answer in by_question.items():
         if call_id := questions[identity].call_id:
             answers[call_id] = (*answers.get(call_id, ()), answer)
     return answers
