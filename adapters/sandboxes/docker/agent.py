@@ -36,6 +36,10 @@ BLOCK = 512
 _SCRIPTS = [Path(__file__).with_name(name) for name in ("agent.sh", "container.sh")]
 
 
+class AgentEnded(Unavailable):
+    """The agent ended before it was ready, and its container runs on."""
+
+
 class Agent:
     """Connects when it is needed, and again when the connection was lost. One per machine."""
 
@@ -80,7 +84,10 @@ class Agent:
         async with self._lock:
             if self._stream is None or self._stream.closed():
                 self.close()
-                await self._connect()
+                try:
+                    await self._connect()
+                except AgentEnded:  # an engine under load starts some that end at once; an image without a shell, all
+                    await self._connect()
             await self._write(line)
 
     async def _write(self, data: bytes) -> None:
@@ -126,7 +133,7 @@ class Agent:
             if state is None or state["State"]["Status"] != RUNNING:
                 raise MachineLost("the sandbox's container ended")
             await anyio.sleep(DYING_SECONDS / 10)
-        raise Unavailable(
+        raise AgentEnded(
             "docker: the agent in the container ended at once, or does not see the thread's records. For an engine on "
             "another machine set sandbox.docker.remote; if the server is in a container, sandbox.docker.host_base_dir"
         )
