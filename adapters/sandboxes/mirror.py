@@ -57,7 +57,7 @@ class Entry(msgspec.Struct, array_like=True):
 
 Base = dict[bytes, Entry]
 Listing = dict[bytes, tuple[str, int, bytes]]
-"""Of each path on the machine: kind, size, description."""
+"""Kind, size and description of each path on the machine."""
 
 
 class Copy:

@@ -1,4 +1,4 @@
-"""What a command uses: processes, memory and files, against their limits. For the supervisor: few imports."""
+"""Usage of a command: processes, memory and files, against their limits. For the supervisor: few imports."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ AGENT_ALONE = "SIKA_ALONE=yes\n"
 
 
 class Api(Protocol):
-    """How a machine is reached. Guarantees: a method returns or raises within its deadline. Raises `MachineLost` if the
+    """The way to a machine. Guarantees: a method returns or raises within its deadline. Raises `MachineLost` if the
     machine is known to be gone, `Unavailable` if it does not answer or refuses. A request is never repeated here.
     """
 

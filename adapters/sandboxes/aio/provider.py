@@ -39,7 +39,7 @@ cat {folder}/machine
 
 
 class Rooms:
-    """What sandboxes of machines with an HTTP API share, whoever starts these machines."""
+    """Parts that sandboxes on machines of the all-in-one agent share, whoever starts these machines."""
 
     def __init__(self, setup: SandboxSetup, background: Background, path: str = PATH) -> None:
         self.setup, self._background, self._path = setup, background, path

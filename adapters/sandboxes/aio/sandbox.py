@@ -48,7 +48,7 @@ NOWHERE = (999_999_999, 999_999_999)
 """Beyond all output: of a look at the state alone."""
 RECORD_BYTES = 2 * (HEAD + TAIL) + (1 << 20)
 FILES = ("stdout", "stderr", "stdout.tail", "stderr.tail", "stdout.bytes", "stderr.bytes", "reason", "ooms", "exit")
-"""Of a call's record on the machine; the last is the outcome."""
+"""Files of a call's record on the machine; the last is the outcome."""
 
 
 class AioSandbox(Files):
