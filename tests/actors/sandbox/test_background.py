@@ -129,9 +129,10 @@ async def test_the_end_of_a_command_can_be_awaited(agent: Agent) -> None:
 
 
 async def test_a_repeated_start_is_one_command(agent: Agent) -> None:
-    command = "echo x >> count; sleep 987681"
+    command = "echo x >> count; echo counted; sleep 987681"
     name = await agent.begin(command, "c5")
     assert await agent.begin(command, "c5") == name
+    await agent.reads(name, "counted")
     assert await agent.use(bash, "c6", command="cat count") == "x"
     assert (await agent.use(bash_kill, "c7", id=name)).startswith(f"{name} has ended: it was ended.")
     assert running("987681") == []
