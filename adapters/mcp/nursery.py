@@ -13,12 +13,15 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from anyio import to_thread
 
 from core.errors import Unavailable
 
 START_SECONDS = 90.0
+READ_BYTES = 1 << 20
+"""What is read ahead of a process's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +111,21 @@ atexit.register(_nursery._stop)
 
 async def child() -> Child:
     """Returns a new process that waits for its `Setup`. Raises `Unavailable`."""
-    pid, stdin, stdout, stderr = await to_thread.run_sync(_nursery.fork)
+    pid, *fds = await to_thread.run_sync(_nursery.fork)
     loop = asyncio.get_running_loop()
-    pipe = os.fdopen(stdin, "wb", buffering=0)
-    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
-    writer = asyncio.StreamWriter(transport, protocol, None, loop)
-    (out, out_transport), (err, err_transport) = await _reader(loop, stdout), await _reader(loop, stderr)
-    return Child(pid, writer, out, err, (transport, out_transport, err_transport))
-
-
-async def _reader(loop: asyncio.AbstractEventLoop, fd: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    reader = asyncio.StreamReader(limit=1 << 20)
-    pipe = os.fdopen(fd, "rb", buffering=0)
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    return reader, transport
+    pipes = [os.fdopen(fd, mode, buffering=0) for fd, mode in zip(fds, ("wb", "rb", "rb"), strict=True)]
+    transports = list[asyncio.BaseTransport]()
+    try:
+        written, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipes[0])
+        transports.append(written)
+        out, err = asyncio.StreamReader(limit=READ_BYTES), asyncio.StreamReader(limit=READ_BYTES)
+        for reader, pipe in zip((out, err), pipes[1:], strict=True):
+            read, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
+            transports.append(read)
+    except BaseException:  # the process ends with its input
+        for transport in transports:
+            transport.close()
+        for pipe in pipes[len(transports) + 1 :]:  # asyncio closes the one that it was connecting
+            pipe.close()
+        raise
+    return Child(pid, asyncio.StreamWriter(written, protocol, None, loop), out, err, transports)
