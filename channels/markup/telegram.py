@@ -55,16 +55,23 @@ def _laid_out(source: str) -> tuple[str, list[Entity]]:
     marked: list[Entity] = []
     offset = 0
     for quoted, group in groupby(pieces, is_quoted):
-        start = offset
         runs = list(group)
+        joined = "".join(piece.text for piece in runs)
+        inner = list(_marked(runs, offset))
         if quoted:
-            shown = "".join(piece.text for piece in runs).rstrip()
-            marked.append({"type": "blockquote", "offset": start, "length": units(shown)})
-        for piece in runs:
-            text.append(piece.text)
-            offset += units(piece.text)
-        marked.extend(_marked(runs, start))
+            quote = {"type": "blockquote", "offset": offset, "length": units(joined.rstrip())}
+            marked.append(quote)
+            inner = [_within(entity, quote) for entity in inner]
+        marked.extend(inner)
+        text.append(joined)
+        offset += units(joined)
     return "".join(text), sorted((entity for entity in marked if entity["length"]), key=_order)
+
+
+def _within(entity: Entity, outer: Entity) -> Entity:
+    """Returns the part of an entity that is inside another one."""
+    end = min(entity["offset"] + entity["length"], outer["offset"] + outer["length"])
+    return {**entity, "length": max(0, end - entity["offset"])}
 
 
 def _order(entity: Entity) -> tuple[int, int]:

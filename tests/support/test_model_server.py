@@ -63,7 +63,7 @@ async def stream(client: openai.AsyncOpenAI, model: str, seen: list[str]) -> Non
 async def get(server: ModelServer, path: str, method: str = "GET") -> Any:
     def fetch() -> Any:
         request = urllib.request.Request(server.url + path, method=method)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 
     return await asyncio.to_thread(fetch)
@@ -182,7 +182,7 @@ async def test_gate_seen_from_outside_and_left_by_its_client(server: ModelServer
     request = asyncio.create_task(stream(client, "closed", []))
     assert await get(server, "/control/waiting/hall") == {"hall": 1}
     request.cancel()
-    await asyncio.wait([request, *server.tasks], timeout=10)
+    await asyncio.wait([request, *server.tasks], timeout=60)
     assert await get(server, "/control/waiting") == {}
     assert server.requests[0].outcome == "abandoned"
     server.release("hall")
@@ -218,7 +218,7 @@ def test_as_a_process(tmp_path: Path) -> None:
             url = process.stdout.readline().strip()
             with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
                 message = client.chat.completions.create(model="hello", messages=HELLO).choices[0].message
-            with urllib.request.urlopen(url + "/control/requests", timeout=10) as response:
+            with urllib.request.urlopen(url + "/control/requests", timeout=60) as response:
                 report = json.load(response)
         finally:
             process.terminate()

@@ -81,7 +81,7 @@ async def test_the_heart_beats_again(services: Services, monkeypatch: pytest.Mon
         return Config(http=Http(heartbeat_seconds=0.01))
 
     alive = Live(replace(services, config=config))
-    with structlog.testing.capture_logs() as logs, anyio.fail_after(10):
+    with structlog.testing.capture_logs() as logs, anyio.fail_after(60):
         async with alive.follow("t") as follower, asynccontextmanager(alive.running)(web.Application()):
             items = await anext(follower.since(0, heard=True))
     assert items[0] is BEAT

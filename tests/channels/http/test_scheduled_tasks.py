@@ -231,7 +231,7 @@ async def test_threads_of_tasks_are_read_together(api: Api, system: System, monk
         waiting += 1
         if waiting == 3:
             together.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await together.wait()
         return await load(thread_id, **more)
 

@@ -368,7 +368,7 @@ async def test_a_deleted_thread_ends_its_streams(api: Api, worker: Worker) -> No
         await api.ask("DELETE", f"/threads/{thread}", status=204)
         [(name, data, _)] = await stream.rest()
         assert (name, data["type"], data["id"]) == ("error", "error", None)
-        assert (await ws.receive_json(timeout=10))["type"] == "error"
+        assert (await ws.receive_json(timeout=60))["type"] == "error"
         assert (await ws.receive(10)).data == 4404
 
 
@@ -385,7 +385,7 @@ async def ask(ws: aiohttp.ClientWebSocketResponse, method: str, params: Any = No
     """The answer to a command; events before it are passed over."""
     await ws.send_json({"id": 3, "method": method, "params": params or {}})
     while True:
-        answer = await ws.receive_json(timeout=10)
+        answer = await ws.receive_json(timeout=60)
         if answer["type"] != "event":
             assert answer["id"] == 3
             return answer
@@ -394,7 +394,7 @@ async def ask(ws: aiohttp.ClientWebSocketResponse, method: str, params: Any = No
 async def heard(ws: aiohttp.ClientWebSocketResponse, phase: str) -> list[Any]:
     found: list[Any] = []
     while not found or found[-1]["params"]["data"].get("event") != phase or found[-1]["method"] != "lifecycle":
-        found.append(await ws.receive_json(timeout=10))
+        found.append(await ws.receive_json(timeout=60))
     return found
 
 
@@ -426,7 +426,7 @@ async def test_a_socket_does_everything(api: Api, worker: Worker) -> None:
         said = ModelCompleted(message=ai("m1", TEXT))
         await show(worker, run, said, upto=10)
         assert (await ask(ws, "subscription.subscribe", {"channels": ["messages"]}))["type"] == "success"
-        replayed = [await ws.receive_json(timeout=10) for _ in range(7)]
+        replayed = [await ws.receive_json(timeout=60) for _ in range(7)]
         assert "".join(one["params"]["data"]["delta"]["text"] for one in replayed[2:]) == TEXT[:20]
         await worker.write(thread, run, said, RunCompleted())
         rest = await heard(ws, "completed")
@@ -440,7 +440,7 @@ async def test_a_socket_does_everything(api: Api, worker: Worker) -> None:
         second = (await ask(ws, "run.start", {"assistant_id": "lead_agent", "input": INPUT}))["result"]["run_id"]
         await worker.start(thread, second)
         await show(worker, second, ModelCompleted(message=ai("m2", TEXT)), upto=2)
-        assert (await ws.receive_json(timeout=10))["params"]["data"]["event"] == "message-start"
+        assert (await ws.receive_json(timeout=60))["params"]["data"]["event"] == "message-start"
 
 
 async def test_an_event_that_several_subscriptions_want_is_sent_once(api: Api, worker: Worker) -> None:
@@ -458,7 +458,7 @@ async def test_an_event_that_several_subscriptions_want_is_sent_once(api: Api, w
 async def test_noise_on_a_socket(api: Api, raw: str) -> None:
     async with socket(api, await api.thread()) as ws:
         await ws.send_str(raw)
-        answer = await ws.receive_json(timeout=10)
+        answer = await ws.receive_json(timeout=60)
         assert (answer["type"], answer["id"], answer["error"]) == ("error", None, "invalid_argument")
         assert (await ask(ws, "nothing"))["error"] == "unknown_command"
 

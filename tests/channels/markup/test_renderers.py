@@ -83,6 +83,7 @@ def test_any_document(render: Render, parts: object, source: str) -> None:
 @quick
 @given(source=st.one_of(texts.with_tables, texts.noise))
 @example(source="```\n- `````")
+@example(source="> a`b `")  # a space of the code ends the quote
 def test_any_tables_and_any_noise(render: Render, parts: object, source: str) -> None:
     _check(render, source, in_order=False)
 

@@ -33,7 +33,7 @@ def me(server: Running, key: str) -> tuple[int, dict[str, str]]:
     assert found, server.line
     request = urllib.request.Request(f"{found[0]}/api/v1/auth/me", headers={"X-Api-Key": key})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, {}
