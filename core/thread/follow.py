@@ -7,9 +7,10 @@ log's live feed, previews from the bus; both go through one bounded buffer, in t
 buffer overflows (a slow reader), all of it is dropped, and the facts are read from the log. Previews are not read
 again: the finished message says what they would have said.
 
-A run whose previews are to be followed although it is at work already has some that are kept; these come first. A
-reader that misses previews in between asks for the kept ones again (`recall`). So nobody but this file and `previews`
-knows how previews are transported.
+A run whose previews are to be followed although it is at work already has some that are kept; these come first. Of a
+run that is still to begin they come when it has begun: its worker may have been faster than the follower. A reader
+that misses previews in between asks for the kept ones again (`recall`). So nobody but this file and `previews` knows
+how previews are transported.
 
 Items come in batches: what is ready goes to a client in one write.
 """
@@ -88,6 +89,8 @@ class Follower:
         self._heard: dict[str, Subscription] = {}
         self._missed: dict[str, None] = {}
         """Runs whose stored previews come next."""
+        self._waiting: set[str] = set()
+        """Runs that had not begun when they were first followed."""
 
     def put(self, item: Beat | _Wake) -> None:
         self._inbox.put(item)
@@ -162,13 +165,16 @@ class Follower:
         wanted = {run.id: run for run in runs}
         for run_id in self._heard.keys() - wanted.keys():
             self._missed.pop(run_id, None)
+            self._waiting.discard(run_id)
             with suppress(nats.errors.Error, OSError):
                 await self._heard.pop(run_id).unsubscribe()
         for run_id, run in wanted.items():
             if run_id not in self._heard:
                 await self.hear(run_id)
-                if run.status == "running":
-                    self._missed[run_id] = None
+                self._waiting.add(run_id)
+            if run_id in self._waiting and run.status == "running":
+                self._waiting.discard(run_id)
+                self._missed[run_id] = None
 
     async def _recalled(self) -> AsyncIterator[Batch]:
         while self._missed:

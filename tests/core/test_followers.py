@@ -114,6 +114,22 @@ async def test_previews_from_before_come_first(bus: Bus, log: EventLog, follower
     assert [item.stored for item in again if isinstance(item, RunPreview)] == [True, True]
 
 
+async def test_a_run_may_begin_before_its_previews_are_followed(
+    bus: Bus, log: EventLog, thread: Aggregate, follower: Follower
+) -> None:
+    """It was asked for, then began and said something; the follower has only just learned of the first."""
+    audible = [run("pending")]
+    await Pump(bus).publish(bus.names.tok("r"), piece(0, "He"))
+    await stored(log, 1)
+    await append(log, thread, *facts(1))
+    async with aclosing(follower.since(0, lambda: audible, heard=True)) as batches:
+        assert numbers(await some(batches, 1)) == [1]
+        audible[:] = [run("running")]
+        assert await some(batches, 1) == [RunPreview("r", piece(0, "He"), stored=True)]
+        follower.put(BEAT)
+        assert await some(batches, 1) == [BEAT], "once"
+
+
 async def test_of_a_run_that_begins_nothing_is_fetched(bus: Bus, log: EventLog, follower: Follower) -> None:
     pump = Pump(bus)
     await follower.hear("r")
