@@ -425,7 +425,9 @@ class Runs(MutableMapping[str, Run]):
         self._changed = dict(changed)
         """Returns those in pages that have changed since."""
         self._mine = True
-        """True if the two indexes are nobody else's. One that is shared is copied before it is changed."""
+        """True if the two indexes are nobody else's. One that is shared may have runs of pages that are not here, and
+        is copied before it is changed.
+        """
         self._places: dict[str, int] = {}
         self._answers: dict[str, int] = {}
         for number, page in enumerate(self._pages):
@@ -445,11 +447,7 @@ class Runs(MutableMapping[str, Run]):
         return self._changed
 
     def copy(self) -> Runs:
-        copy = Runs.__new__(Runs)
-        copy._pages, copy._tail, copy._changed = list(self._pages), dict(self._tail), dict(self._changed)
-        copy._places, copy._answers = self._places, self._answers
-        copy._mine = self._mine = False
-        return copy
+        return self._sharing(list(self._pages), dict(self._tail), dict(self._changed))
 
     def recent(self) -> Iterator[Run]:
         """The newest that were changed, among them all open ones; those requested last come last."""
@@ -467,7 +465,7 @@ class Runs(MutableMapping[str, Run]):
     def ended_with(self, message_id: str) -> Run | None:
         """Returns the run whose last message has this id, if it is in a page; the others are few: see `recent`."""
         place = self._answers.get(message_id)
-        return None if place is None else self._at(place)
+        return None if place is None or place >= self._paged else self._at(place)
 
     def between(self, after: int, before: int) -> Iterator[Run]:
         """All that were requested before a sequence and had not ended at another one, and some others."""
@@ -483,7 +481,36 @@ class Runs(MutableMapping[str, Run]):
         later = chain((self[identity] for ids in partly for identity in ids), self._tail.values())
         tail = {run.id: then(run, seq) for run in later if run.requested_seq <= seq}
         changed = {identity: run for identity, run in self._changed.items() if self._places[identity] < over * PAGE}
-        return Runs(tail, self._pages[:over], changed)
+        return self._sharing(self._pages[:over], tail, changed)
+
+    def _sharing(self, pages: list[RunPage], tail: dict[str, Run], changed: dict[str, Run]) -> Runs:
+        """Returns runs of the first pages, with the same indexes: making them anew would cost as much as all runs."""
+        runs = Runs.__new__(Runs)
+        runs._pages, runs._tail, runs._changed = pages, tail, changed
+        runs._places, runs._answers = self._places, self._answers
+        runs._mine = self._mine = False
+        return runs
+
+    @property
+    def _paged(self) -> int:
+        return PAGE * len(self._pages)
+
+    def _place(self, identity: object) -> int | None:
+        """Returns the number of a run that is in a page."""
+        place = self._places.get(identity)  # type: ignore[call-overload]
+        return place if place is not None and place < self._paged else None
+
+    def _own(self) -> None:
+        """Copies indexes that are shared, without the runs of pages that are not here."""
+        if self._mine:
+            return
+        end = self._paged
+        if len(self._places) == end:
+            self._places, self._answers = dict(self._places), dict(self._answers)
+        else:
+            self._places = {identity: place for identity, place in self._places.items() if place < end}
+            self._answers = {answer: place for answer, place in self._answers.items() if place < end}
+        self._mine = True
 
     def _index(self, number: int, page: RunPage) -> None:
         first = number * PAGE
@@ -503,8 +530,7 @@ class Runs(MutableMapping[str, Run]):
         undone = tuple(run.id for run in runs if run.status == "rolled_back")
         last = max(run.ended_seq or run.requested_seq for run in runs)
         page = RunPage(ids, answers, undone, runs[0].requested_seq, last, _packed(runs))
-        if not self._mine:
-            self._places, self._answers, self._mine = dict(self._places), dict(self._answers), True
+        self._own()
         self._index(len(self._pages), page)
         self._pages.append(page)
         for identity in ids:
@@ -513,10 +539,12 @@ class Runs(MutableMapping[str, Run]):
     def __getitem__(self, identity: str) -> Run:
         if (run := self._tail.get(identity)) is not None:
             return run
-        return self._at(self._places[identity])
+        if (place := self._place(identity)) is None:
+            raise KeyError(identity)
+        return self._at(place)
 
     def __setitem__(self, identity: str, run: Run) -> None:
-        if identity in self._places:
+        if self._place(identity) is not None:
             self._changed[identity] = run
             return
         new = identity not in self._tail
@@ -528,7 +556,7 @@ class Runs(MutableMapping[str, Run]):
         raise TypeError("runs stay")
 
     def __contains__(self, identity: object) -> bool:
-        return identity in self._tail or identity in self._places
+        return identity in self._tail or self._place(identity) is not None
 
     def __iter__(self) -> Iterator[str]:
         for page in list(self._pages):
@@ -536,7 +564,7 @@ class Runs(MutableMapping[str, Run]):
         yield from self._tail
 
     def __len__(self) -> int:
-        return PAGE * len(self._pages) + len(self._tail)
+        return self._paged + len(self._tail)
 
     def values(self) -> RunsView:
         return RunsView(self)

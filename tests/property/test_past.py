@@ -152,6 +152,24 @@ def test_a_copy_is_not_changed_by_what_follows() -> None:
         assert everything(before) == expected == everything(fold(log[:60]))
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_thread_as_it_was_goes_on_as_it_did(size: int) -> None:
+    """And leaves the later state alone, with which it shares what lies in pages."""
+    log = conversation(30)
+    with pages(size):
+        state = fold(log)
+        expected = everything(state)
+        for run in state.runs.values():
+            before = rewound(state, run, run.requested_seq - 1)
+            assert before is not None
+            assert run.id not in before.runs
+            assert before.runs.ended_with(state.runs[run.id].answer) is None
+            again = fold([record for record in log if record.seq > before.seq], before)
+            assert list(again.runs.values()) == expected["runs"]
+            assert [again.runs.ended_with(f"m{n}") for n in range(10)] == [state.runs[f"r{n}"] for n in range(10)]
+        assert everything(state) == expected
+
+
 def test_giants_are_small() -> None:
     """The objects that a long thread is made of are those of its newest turns."""
     state = fold(conversation(1000))
