@@ -9,15 +9,13 @@ import re
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.actors.accounts.tower import Tower, tower
-from tests.support.nats import Nats, running
+from tests.actors.accounts.tower import Tower
+from tests.support.nats import Nats
 
 ROOT = Path(__file__).parents[3]
 SERVER = """
@@ -37,18 +35,6 @@ async def main() -> None:
 anyio.run(main)
 """
 SDKS = {"slack_sdk", "telegram", "lark_oapi", "dingtalk_stream"}
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
-
-
-@pytest.fixture
-async def there() -> AsyncIterator[Tower]:
-    async with tower() as there:
-        yield there
 
 
 def configure(folder: Path, there: Tower, nats: dict[str, str], **channels: Any) -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,23 +23,11 @@ from core.chat.status import Status, request, statuses
 from core.config.load import ConfigSource
 from core.log.store import EventLog
 from core.seal import Seal
-from tests.actors.accounts.tower import Tower, tower
-from tests.support.nats import DEADLINE, Nats, bus_on, eventually, log_on, read, running
+from tests.actors.accounts.tower import Tower
+from tests.support.nats import DEADLINE, Nats, bus_on, eventually, log_on, read
 
 ROOT = Path(__file__).parents[3]
 LEASE_SECONDS = 2
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
-
-
-@pytest.fixture
-async def there() -> AsyncIterator[Tower]:
-    async with tower() as there:
-        yield there
 
 
 class Site:
