@@ -260,12 +260,9 @@ async def run_turn(call: Call, thread_id: str, request: RunRequested, wait_secon
 async def _turn(call: Call, follower: Follower, thread_id: str, run_id: str, after: int, wait_seconds: float) -> Turn:
     """Collects a run's messages: those that are there, and until its end, the time, or the limit of an answer."""
     turn = Collected(run_id, after)
-    async with aclosing(follower.past(after)) as batches:
-        async for batch in batches:
-            if turn.take(batch):
-                break
-    run = (await call.services.commands.state(call.user, thread_id)).runs.get(run_id)
-    if wait_seconds and not (turn.done or turn.full) and run is not None and run.open:
+    await _take_past(turn, follower)
+    state = await call.services.commands.state(call.user, thread_id)
+    if wait_seconds and not turn.over and _is_open(state, run_id):
         progress = asyncio.create_task(_progress())
         try:
             async with asyncio.timeout(wait_seconds), aclosing(follower.since(turn.position)) as batches:
@@ -277,8 +274,23 @@ async def _turn(call: Call, follower: Follower, thread_id: str, run_id: str, aft
         finally:
             progress.cancel()
             await asyncio.gather(progress, return_exceptions=True)
-    state = await call.services.commands.state(call.user, thread_id)
+        state = await call.services.commands.state(call.user, thread_id)
+    if not turn.over and not _is_open(state, run_id):
+        await _take_past(turn, follower)  # it has ended since
     return _shown(thread_id, run_id, state, turn.position, turn.messages, more=turn.full)
+
+
+async def _take_past(turn: Collected, follower: Follower) -> None:
+    """Takes what the log has by now."""
+    async with aclosing(follower.past(turn.position)) as batches:
+        async for batch in batches:
+            if turn.take(batch):
+                break
+
+
+def _is_open(state: ThreadState, run_id: str) -> bool:
+    run = state.runs.get(run_id)
+    return run is not None and run.open
 
 
 class Collected:
@@ -292,16 +304,21 @@ class Collected:
     def full(self) -> bool:
         return self._size > MOST_CHARACTERS
 
+    @property
+    def over(self) -> bool:
+        """True if nothing more fits, or comes."""
+        return self.done or self.full
+
     def take(self, batch: Sequence[object]) -> bool:
-        """Takes what is followed in. Returns True if nothing more fits, or comes."""
+        """Takes what is followed in. Returns whether it is `over`."""
         for item in batch:
-            if isinstance(item, Record) and not (self.done or self.full):
+            if isinstance(item, Record) and not self.over:
                 self.position = item.seq
                 if item.run == self._run and (message := _message(item)) is not None:
                     self.messages.append(message)
                     self._size += len(message.text)
                 self.done = item.run in (self._run, None) and item.type in ENDS
-        return self.done or self.full
+        return self.over
 
 
 async def _progress() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,8 +19,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 from pydantic import AnyUrl
 
+from channels.http.app import Services
 from core.events import Interrupt, ModelCompleted, RunPaused, StatePatched
 from core.runtime.system import System
+from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.people import ADA, BOB, Place, WithAccounts, place
 from tests.channels.http.story import ai, call, started
@@ -97,6 +100,26 @@ async def test_a_chat(api: Api, url: str, worker: Worker) -> None:
         assert (await tool(session, "thread_read", thread_id=thread, offset=1))["messages"] == read["messages"][1:]
         listed = await tool(session, "threads_list")
         assert [t["thread_id"] for t in listed["threads"]] == [thread]
+
+
+@pytest.mark.parametrize("wait", [0, 30])
+async def test_a_run_that_ends_while_it_is_read(
+    api: Api, url: str, worker: Worker, services: Services, monkeypatch: pytest.MonkeyPatch, wait: int
+) -> None:
+    """Between its messages and its status: a success has all that was said."""
+    thread = await api.thread()
+    run = await api.run(thread)
+    state, asked = services.commands.state, itertools.count()
+
+    async def racing(user: str, thread_id: str) -> ThreadState:
+        if next(asked) == 1:
+            await worker.perform(thread, run, "Good day")
+        return await state(user, thread_id)
+
+    monkeypatch.setattr(services.commands, "state", racing)
+    async with client(url) as session:
+        turn = await tool(session, "chat_read", thread_id=thread, run_id=run, wait_seconds=wait)
+    assert (turn["status"], [m["text"] for m in turn["messages"]]) == ("success", ["Good day"])
 
 
 async def test_a_question(url: str, worker: Worker) -> None:
