@@ -107,8 +107,6 @@ ABSENT: Mapping[str, tuple[int, int]] = {
 """Calls that return ENOSYS."""
 _CLONE, _UNSHARE, _SOCKET, _SOCKETPAIR = (56, 220), (272, 97), (41, 198), (53, 199)
 _PERSONALITY, _IOCTL, _SHMGET = (135, 92), (16, 29), (29, 194)
-CONDITIONAL: Mapping[str, tuple[int, int]] = {"clone": _CLONE, "unshare": _UNSHARE, "personality": _PERSONALITY}
-"""Calls that are refused by their arguments."""
 _FORKS = ((57, None), (58, None))
 """fork and vfork, which only x86_64 has."""
 

@@ -55,7 +55,8 @@ def facts_of(base: Path, stack: ExitStack) -> dict[str, Any]:
     """Makes what is worth stealing, and returns where it is."""
     home, libc = base / "home", ctypes.CDLL(None)
     column = seccomp.ARCHITECTURES[os.uname().machine][1]
-    tables = (seccomp.REFUSED, seccomp.ABSENT, seccomp.CONDITIONAL)
+    by_their_arguments = {"clone": seccomp._CLONE, "unshare": seccomp._UNSHARE, "personality": seccomp._PERSONALITY}
+    tables = (seccomp.REFUSED, seccomp.ABSENT, by_their_arguments)
     numbers = {name: table[name][column] for table in tables for name in table} | {"ptrace": (101, 117)[column]}
     libc.syscall(numbers["keyctl"], 1, None)
     libc.syscall(numbers["add_key"], b"user", b"sika-escape", b"x", 1, -3)
