@@ -43,9 +43,10 @@ function breaking(bytes, times) {
 test("a run", async (lab) => {
   const stream = open(lab);
   const messages = collected(stream.messages);
+  const output = stream.output; // subscribes: a subscription that is new when a run ends may hear nothing
   const { run_id } = await stream.run.start(asked(lab));
   assert.ok(run_id);
-  const values = await stream.output;
+  const values = await output;
   assert.deepEqual(values.messages.map(({ content }) => content).slice(1), [ANSWER]);
   const [message] = await messages;
   assert.equal(await message.text, ANSWER);
