@@ -21,7 +21,7 @@ from core.errors import Unavailable
 
 START_SECONDS = 90.0
 READ_BYTES = 1 << 20
-"""What is read ahead of a process's output."""
+"""Limit of what is read ahead of a process's output, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
