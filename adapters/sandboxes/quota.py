@@ -74,6 +74,16 @@ def others(root: str) -> Usage:
     return sum(usage[0] for usage in usages), sum(usage[1] for usage in usages)
 
 
+def allowing(quota: Quota, usage: Usage) -> Quota:
+    """Returns limits under which a thread that is above one already may stay so, to delete files, but not grow."""
+    size, number = usage
+    return {
+        **quota,
+        "thread_bytes": quota["thread_bytes"] and max(quota["thread_bytes"], size),
+        "thread_files": quota["thread_files"] and max(quota["thread_files"], number),
+    }
+
+
 def excess(usage: Usage, rest: Usage, quota: Quota) -> str | None:
     """Returns the exceeded limit as text that names the setting. `rest` is the usage of the user's other threads."""
     if quota["thread_bytes"] and usage[0] > quota["thread_bytes"]:

@@ -64,15 +64,8 @@ class Disk:
     def __init__(self, orders: Orders, lock: int) -> None:
         self._root, self._lock = orders["thread"], lock
         last = quota.recorded(self._root)
-        self._usage: quota.Usage = last[0] if last else (0, 0)
-        size, number = self._usage
         limits: quota.Quota = orders["quota"]
-        # Above the limit already: it may run, to delete files, but not grow.
-        self._quota: quota.Quota = {
-            **limits,
-            "thread_bytes": limits["thread_bytes"] and max(limits["thread_bytes"], size),
-            "thread_files": limits["thread_files"] and max(limits["thread_files"], number),
-        }
+        self._quota = quota.allowing(limits, last[0] if last else (0, 0))
         self._thresholds = (_part(limits["thread_bytes"], MUCH_BYTES), _part(limits["thread_files"], MUCH_FILES))
         self._free = self._space()
         self._counter = self._answer = 0

@@ -42,11 +42,6 @@ class Usage:
     def _judge(self, usage: quota.Usage) -> str | None:
         last = [counted[0] for path in (self._records, self._root) if (counted := quota.recorded(path)) is not None]
         size, number = (max((counted[key] for counted in last), default=0) for key in (0, 1))
-        limits = {
-            **self._limits,
-            "thread_bytes": self._limits["thread_bytes"] and max(self._limits["thread_bytes"], size),
-            "thread_files": self._limits["thread_files"] and max(self._limits["thread_files"], number),
-        }
         with contextlib.suppress(OSError):  # another command of the thread stores its own
             quota.record(self._records, usage)
-        return quota.excess(usage, quota.others(self._root), limits)
+        return quota.excess(usage, quota.others(self._root), quota.allowing(self._limits, (size, number)))

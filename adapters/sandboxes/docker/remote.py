@@ -117,9 +117,6 @@ class RemoteDocker(Docker):
         return machine
 
     # Both kinds of sandboxes are of the port, and whoever made this provider knows its own.
-    async def acquire(self, user: str, thread: str) -> AioSandbox:  # type: ignore[override]
-        return await self.open(await self.start(user, thread), user, thread)
-
     async def open(self, machine: Machine, user: str, thread: str) -> AioSandbox:  # type: ignore[override]
         async def gone() -> bool:
             state = await self._engine.inspect(machine.id)

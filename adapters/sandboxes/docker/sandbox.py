@@ -234,12 +234,9 @@ class _Usage:
     """The files of a thread while a command runs: counted when the disk has changed, and now and then."""
 
     def __init__(self, root: Path, limits: quota.Quota) -> None:
-        self._root, self._limits = str(root), dict(limits)
+        self._root = str(root)
         last = quota.recorded(self._root)
-        size, number = last[0] if last else (0, 0)
-        # Above the limit already: it may run, to delete files, but not grow.
-        for key, usage in (("thread_bytes", size), ("thread_files", number)):
-            self._limits[key] = self._limits[key] and max(self._limits[key], usage)
+        self._limits = quota.allowing(limits, last[0] if last else (0, 0))
         self._free, self._next, self._stopped = self._space(), time.monotonic() + COUNT_EVERY, False
 
     def excess(self) -> str | None:

@@ -232,11 +232,8 @@ def _open_file(folder: Folder, path: str) -> _Frugal:
 
 class _Frugal(io.FileIO):
     """A file of which only little is read at a time: an archive's table of contents is read as a whole, and is as long
-    as the archive says. Closed at the latest when nobody has it any more: a client may be gone while it is opened.
+    as the archive says. Closed at the latest when nobody has it any more.
     """
-
-    def __del__(self) -> None:
-        self.close()
 
     def read(self, size: int | None = -1, /) -> bytes:
         limit = MAX_CONTENTS + 1 if size is None or size < 0 else size
