@@ -23,10 +23,9 @@ def uuid7() -> str:
     """
     global _last
     milliseconds = time.time_ns() // 1_000_000
-    random_bits = int.from_bytes(os.urandom(9))
-    if milliseconds <= _last[0]:
-        milliseconds, random_bits = _last[0], _last[1] + 1
-    _last = (milliseconds, random_bits)
+    newer = milliseconds > _last[0]
+    _last = (milliseconds, int.from_bytes(os.urandom(9))) if newer else (_last[0], _last[1] + 1)
+    milliseconds, random_bits = _last
     value = milliseconds << 80 | 0x7 << 76 | (random_bits >> 62 & 0xFFF) << 64 | 0x2 << 62 | random_bits & (1 << 62) - 1
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

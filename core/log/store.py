@@ -254,7 +254,8 @@ class EventLog:
         """Stores one message plainly, several as an atomic batch (ADR-50). Only the first message of a batch may carry
         the expectation; the commit is acknowledged for all.
         """
-        subject, batch, size = self.bus.names.log(aggregate), uuid7(), len(messages)
+        subject, size = self.bus.names.log(aggregate), len(messages)
+        batch = uuid7() if size > 1 else ""
         for number, (identity, name, body) in enumerate(messages, 1):
             headers = {"Nats-Msg-Id": identity, "Sika-Type": name, CHAIN: hashes[number - 1], **extra}
             if number == 1:

@@ -169,15 +169,13 @@ class _Subscriber:
         return self.matches(record) or (self._forgets and record.type == ERASED)
 
     def matches(self, record: Record) -> bool:
-        kind = record.aggregate.kind
+        unlabelled = self._types.get(record.type)
+        if unlabelled is None or (not unlabelled and self._labels.isdisjoint(record.labels)):
+            return False
+        kind = record.head.kind
         if kind != self._kind and (self._kind is not None or kind == SUBAGENT):
             return False
-        if IMPORTED in record.labels:
-            return False
-        unlabelled = self._types.get(record.type)
-        if not unlabelled and (unlabelled is None or self._labels.isdisjoint(record.labels)):
-            return False
-        return record.type not in map(_name, self.actor.ignored())
+        return IMPORTED not in record.labels and record.type not in map(_name, self.actor.ignored())
 
 
 def concerns(actor: Actor[Any], record: Record) -> bool:

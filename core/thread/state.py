@@ -17,8 +17,9 @@ States come from facts, by `core.thread.fold`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from core import lifecycle
@@ -125,6 +126,9 @@ class ThreadState:
     size: int = 0
     """Bytes of the events it is made of."""
 
+    def __copy__(self) -> ThreadState:
+        return ThreadState(*_FIELDS(self))
+
     @property
     def messages(self) -> list[Message]:
         found: list[Message] = self.values.get("messages", [])
@@ -200,6 +204,9 @@ class ThreadState:
             return self.values
         shown = _without_newest(self, index)
         return materialise(self, index)[0] if shown is None else shown
+
+
+_FIELDS = attrgetter(*(each.name for each in fields(ThreadState)))
 
 
 def labels_of(state: ThreadState, run_id: str | None, events: Sequence[Event]) -> frozenset[str]:
