@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from core.config.redaction import Redactor
 from core.errors import Invalid
 from core.events import ENVELOPE, Aggregate, Record, RunRequested, ThreadCreated, thread
+from core.replay import sealed
 from core.replay.archive import Archive
 from core.replay.exporting import Scope, lines, write
 from core.replay.format import FORMAT, Header, checked
 from core.replay.redact import Redaction
 from core.thread.fold import fold
 from tests.property.test_fold import logs, same
+from tests.support.laws import EXAMPLES
 from tests.support.records import human, log_of
 
 T = thread("t")
@@ -95,7 +97,9 @@ def plant(record: Record, draw: random.Random, but: frozenset[str] = frozenset()
 
 
 SETTINGS = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=4 * EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -158,7 +162,10 @@ def test_a_file_that_was_cut_is_refused(cut: int) -> None:
         list(checked("t.jsonl", io.BytesIO(whole_lines)))
 
 
-async def test_an_encrypted_file_names_the_record_that_was_changed(tmp_path: Path) -> None:
+async def test_an_encrypted_file_names_the_record_that_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealed, "N", 1 << 10)  # a try of a passphrase takes 0.3 s, as it should; here are seven
     big = [(RunRequested(input={"messages": [human(f"m{n}", secrets.token_hex(300_000))]}), f"r{n}") for n in range(4)]
     records = log_of(ThreadCreated(user="ada"), *big)
     path = tmp_path / "t.jsonl"

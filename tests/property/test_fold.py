@@ -55,29 +55,37 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     max_leaves=4,
 )
 OBJECT = st.dictionaries(st.sampled_from(["a", "b", "title"]), JSON, max_size=2)
+# Strategies are made once, here: one that is made in each draw is validated again each time, which takes longer than
+# the draw.
+KINDS = st.sampled_from(["human", "ai", "tool", "remove", "system"])
+REMOVED = IDS | st.just(REMOVE_ALL)
+TEXT = st.text(max_size=3)
+SOME_CALLS = st.lists(CALLS, max_size=2, unique=True)
 
 
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
-    kind = draw(st.sampled_from(["human", "ai", "tool", "remove", "system"]))
-    identity = draw(IDS | st.just(REMOVE_ALL) if kind == "remove" else IDS)
-    message: Message = {"type": kind, "id": identity, "content": draw(st.text(max_size=3))}
+    kind = draw(KINDS)
+    identity = draw(REMOVED if kind == "remove" else IDS)
+    message: Message = {"type": kind, "id": identity, "content": draw(TEXT)}
     if kind == "ai":
-        message["tool_calls"] = [call(c) for c in draw(st.lists(CALLS, max_size=2, unique=True))]
+        message["tool_calls"] = [call(c) for c in draw(SOME_CALLS)]
     if kind == "tool":
         message["tool_call_id"] = draw(CALLS)
     return message
 
 
+MESSAGES = st.lists(messages(), max_size=3)
+ARTIFACTS = st.none() | st.lists(st.text(max_size=2), max_size=3)
+VIEWED_IMAGES = st.none() | st.dictionaries(st.text(max_size=2), st.text(max_size=2), max_size=2)
+
+
 @st.composite
 def patches(draw: st.DrawFn) -> dict[str, Any]:
     patch = draw(OBJECT)
-    if draw(st.booleans()):
-        patch["messages"] = draw(st.lists(messages(), max_size=3))
-    if draw(st.booleans()):
-        patch["artifacts"] = draw(st.none() | st.lists(st.text(max_size=2), max_size=3))
-    if draw(st.booleans()):
-        patch["viewed_images"] = draw(st.none() | st.dictionaries(st.text(max_size=2), st.text(max_size=2), max_size=2))
+    for key, values in (("messages", MESSAGES), ("artifacts", ARTIFACTS), ("viewed_images", VIEWED_IMAGES)):
+        if draw(st.booleans()):
+            patch[key] = draw(values)
     return patch
 
 
@@ -124,15 +132,18 @@ def beginnings() -> st.SearchStrategy[list[tuple[Event, str | None]]]:
     return st.just(run) | st.just(run[:1]) | st.just([])
 
 
+BEGINNINGS, REST = beginnings(), st.lists(events(), max_size=14)
+ANY_RUN = RUNS | st.none()
+
+
 @st.composite
 def logs(draw: st.DrawFn) -> list[Record]:
     """A log with anything in it: also events that this build does not know."""
-    pairs = draw(beginnings()) + draw(st.lists(events(), max_size=14))
-    records = log_of(*pairs)
-    odd, twice = draw(st.tuples(st.booleans(), st.booleans()))
+    records = log_of(*draw(BEGINNINGS), *draw(REST))
+    odd, twice = draw(st.booleans()), draw(st.booleans())
     if records and odd:
         place = draw(st.integers(0, len(records) - 1))
-        records[place] = opaque(records[place].seq, "rocket.launched", draw(RUNS | st.none()), fuel=1)
+        records[place] = opaque(records[place].seq, "rocket.launched", draw(ANY_RUN), fuel=1)
     if records and twice:  # the same event twice
         again = draw(st.integers(0, len(records) - 1))
         records.append(Record(records[-1].seq + 10, records[again].raw))
