@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from core.bus import embedded
 from core.bus.connection import Endpoint
 from core.runtime.system import System
 from core.thread.state import ThreadState
 from core.tools import Tool
+from tests.support.laws import EXAMPLES
 from tests.support.model_server import ModelServer, Script, Turn
 from tests.support.workers import DEADLINE, Client, Power, configure, wait_for, worker
+
+Mode = Literal["unheard", "heard", "later"]
+THOROUGH = 100
+"""Examples of a law (`SIKA_EXAMPLES`) from which on every point is cut in every way."""
+
+
+def cuts(points: Iterable[int], *modes: Mode) -> list[tuple[int, Mode]]:
+    """Returns each point with one of the modes, in turn; in a thorough run with all of them."""
+    if EXAMPLES >= THOROUGH:
+        return [(point, mode) for point in points for mode in modes]
+    return [(point, modes[point % len(modes)]) for point in points]
 
 
 class Place:

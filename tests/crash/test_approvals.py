@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -13,7 +12,7 @@ from core.errors import Refused
 from core.events import ApprovalRequested, ApprovalResolved, Json, Message, Resume, RunRequested
 from core.runtime.system import System
 from core.tools import ToolContext, tool
-from tests.crash.place import Place, place, settled
+from tests.crash.place import Mode, Place, cuts, place, settled
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
@@ -28,8 +27,8 @@ REJECT: Json = {"decision": "reject", "message": "No."}
 FIRST, EVENTS = 2, 15
 RESUMED = 9
 """The event that asks for the second run."""
-CASES = [(last, mode, EDIT) for last in range(FIRST, EVENTS) for mode in ("unheard", "later")]
-CASES += [(last, "unheard", REJECT) for last in range(RESUMED, EVENTS - 1)]
+CASES = [(last, mode, EDIT) for last, mode in cuts(range(FIRST, EVENTS), "unheard", "later")]
+CASES += [(last, mode, REJECT) for last, mode in cuts(range(RESUMED, EVENTS - 1), "later", "unheard")]
 
 
 @tool(effect="idempotent")
@@ -78,7 +77,7 @@ async def test_without_a_crash(place: Place, answer: Json, events: int) -> None:
 @pytest.mark.parametrize(
     ("last", "mode", "answer"), CASES, ids=[f"{last}-{mode}-{answer['decision']}" for last, mode, answer in CASES]
 )
-async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "later"], answer: Json) -> None:
+async def test_power_cut(place: Place, last: int, mode: Mode, answer: Json) -> None:
     await place.cut(Power(last, mode), lambda system: person(system, answer), tools=TOOLS)
     async with place.worker(tools=TOOLS) as system:
         await person(system, answer)

@@ -10,8 +10,8 @@ import pytest
 
 from core.events import Aggregate, SubagentCompleted
 from core.thread.threads import SUBAGENT
-from tests.crash.place import place, settled
-from tests.crash.test_subagents import MODES, SETTINGS, begin, logs
+from tests.crash.place import Mode, cuts, place, settled
+from tests.crash.test_subagents import SETTINGS, begin, logs
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Power
 
@@ -29,10 +29,10 @@ SCRIPTS: dict[str, Script | Sequence[Turn]] = {
 }
 
 
-@pytest.mark.parametrize("last", range(5, 36, 3))
-async def test_power_cut(tmp_path: Path, last: int) -> None:
+@pytest.mark.parametrize(("last", "mode"), cuts(range(5, 36, 3), "unheard", "later"))
+async def test_power_cut(tmp_path: Path, last: int, mode: Mode) -> None:
     async with place(tmp_path, SCRIPTS, subagents={**SETTINGS, "batch": {"pool": 2}}) as here:
-        await here.cut(Power(last, MODES[last % 3]), begin)
+        await here.cut(Power(last, mode), begin)
         async with here.worker() as system:
             state = await settled(system)
             mine, _ = await logs(system)

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from core.runtime.system import System
 from core.thread.fold import fold
 from core.thread.state import ThreadState
 from core.tools import Tool, ToolContext, tool
-from tests.crash.place import Place, place
+from tests.crash.place import Mode, Place, cuts, place
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import DEADLINE, Client, Power
 
@@ -40,7 +40,7 @@ EVENTS = [
     *("model.completed", "tool.requested", "tool.completed", "model.completed", "run.completed"),
 ]
 FIRST = EVENTS.index("run.requested") + 1
-MODES: list[Literal["unheard", "heard", "later"]] = ["unheard", "heard", "later"]
+POINTS = range(FIRST, len(EVENTS) + 1)
 UNKNOWN = "the outcome of this sign call is unknown"
 
 
@@ -131,9 +131,8 @@ def subset(message: Message, expected: Mapping[str, Any]) -> Message:
     return {key: message.get(key) for key in expected}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("last", range(FIRST, len(EVENTS) + 1))
-async def test_power_cut(place: Place, ledger: Ledger, last: int, mode: Literal["unheard", "heard", "later"]) -> None:
+@pytest.mark.parametrize(("last", "mode"), [*cuts(POINTS, "unheard", "heard"), *cuts(POINTS, "later")])
+async def test_power_cut(place: Place, ledger: Ledger, last: int, mode: Mode) -> None:
     power = Power(last, mode)
     await place.cut(power, begin, tools=[ledger.sign(power)])
     paid = Counter(place.models.answered("script"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -11,7 +11,7 @@ from core.events import Aggregate
 from core.runtime.system import System
 from core.thread.ledger import EVERYBODY, KIND, KIND_OF_ALL, Ledger, fold
 from core.thread.usage import by_model
-from tests.crash.place import place
+from tests.crash.place import Mode, cuts, place
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import Client, Power
 
@@ -21,7 +21,6 @@ TURNS = [Turn(tool_calls=(ToolCall("ls", {"description": "look", "path": "/mnt/u
 PLENTY = {"budgets": {name: {"tokens": 10**9} for name in ("user_per_day", "day")}}
 EVENTS = 15
 """Those of the run, the three parts of its setup, two posts after each answer, and the thread's first."""
-MODES: list[Literal["unheard", "heard", "later"]] = ["unheard", "heard", "later"]
 
 
 async def person(system: System) -> None:
@@ -43,10 +42,10 @@ async def assert_counted(system: System) -> None:
     assert (await ledger(system, KIND_OF_ALL, EVERYBODY)).on(day) == used
 
 
-@pytest.mark.parametrize("last", range(2, EVENTS + 1))
-async def test_power_cut(tmp_path: Path, last: int) -> None:
+@pytest.mark.parametrize(("last", "mode"), cuts(range(2, EVENTS + 1), "unheard", "heard", "later"))
+async def test_power_cut(tmp_path: Path, last: int, mode: Mode) -> None:
     async with place(tmp_path, {"script": TURNS}, **PLENTY) as here:
-        await here.cut(Power(last, MODES[last % 3]), person)
+        await here.cut(Power(last, mode), person)
         async with here.worker() as system:
             client = Client(system)
             await client.until("t1", lambda state, _: bool(state.runs) and not state.active and not state.queued)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from langgraph.types import interrupt
@@ -14,7 +13,7 @@ from core.errors import Refused
 from core.events import Message, Resume, RunRequested
 from core.runtime.system import System
 from core.tools import ToolContext, tool
-from tests.crash.place import Place, place, settled
+from tests.crash.place import Mode, Place, cuts, place, settled
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
@@ -72,9 +71,8 @@ async def test_without_a_crash(place: Place) -> None:
     assert len(records) in (EVENTS - 1, EVENTS)  # the hint may be heard together with the answer's request
 
 
-@pytest.mark.parametrize("mode", ["unheard", "later"])
-@pytest.mark.parametrize("last", range(FIRST, EVENTS - 1))
-async def test_power_cut(place: Place, last: int, mode: Literal["unheard", "later"]) -> None:
+@pytest.mark.parametrize(("last", "mode"), cuts(range(FIRST, EVENTS - 1), "unheard", "later"))
+async def test_power_cut(place: Place, last: int, mode: Mode) -> None:
     await place.cut(Power(last, mode), person, tools=TOOLS)
     async with place.worker(tools=TOOLS) as system:
         await person(system)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -13,13 +12,11 @@ from core.errors import Refused
 from core.events import ContextCompacted, Json, Message, RunRequested
 from core.runtime.system import System
 from core.thread.state import ThreadState
-from tests.crash.place import Place, place
+from tests.crash.place import Mode, Place, cuts, place
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
 pytestmark = pytest.mark.anyio
-
-MODES: list[Literal["unheard", "later"]] = ["unheard", "later"]
 
 
 def todos(status: str) -> ToolCall:
@@ -74,9 +71,8 @@ async def test_a_plan_without_a_crash(tmp_path: Path) -> None:
     assert [run.status for run in state.runs.values()] == ["success", "success"]
 
 
-@pytest.mark.parametrize("last", range(2, EVENTS))
-async def test_a_plan(tmp_path: Path, last: int) -> None:
-    mode = MODES[last % 2]
+@pytest.mark.parametrize(("last", "mode"), cuts(range(2, EVENTS), "unheard", "later"))
+async def test_a_plan(tmp_path: Path, last: int, mode: Mode) -> None:
     async with place(tmp_path, {"m": Script(PLANNED, count="total")}) as here:
         state = await cut(here, Power(last, mode), TALK, PLAN)
     assert said(state) == SAID
@@ -91,9 +87,8 @@ SUMMARISED = {"enabled": True, "trigger": [{"type": "messages", "value": 6}], "k
 SCRIPTS = {"m": Script((Turn(text="Yes."),)), "s": Script((Turn(text="They counted."),))}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("last", range(11, 18))
-async def test_a_summary(tmp_path: Path, last: int, mode: Literal["unheard", "later"]) -> None:
+@pytest.mark.parametrize(("last", "mode"), cuts(range(11, 18), "unheard", "later"))
+async def test_a_summary(tmp_path: Path, last: int, mode: Mode) -> None:
     settings = {**SUMMARISED, "model_name": "s"}
     async with place(tmp_path, SCRIPTS, summarization=settings) as here:
         state = await cut(here, Power(last, mode), LONG, {"model_name": "m"})
