@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_start_that_is_given_up_leaves_no_thread(tmp_path: Path) -> None:
     async with embedded.start(tmp_path) as server:
         endpoint = Endpoint(server.url, token=server.token)
-        for steps in range(0, 150, 3):
+        for steps in range(0, 150, 6):
             async with system.start(endpoint, tmp_path / f"{steps}.db", lease_seconds=2, slots=1):
                 for _ in range(steps):
                     await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from actors import cli
 from actors.cli import common
 from channels.terminal import new
 from core.errors import Invalid
-from tests.extending.test_pages import SCRIPTS, Site, served
+from tests.extending.test_pages import SCRIPTS, Site, served_by
 from tests.extending.venvs import environment, fresh, wheel
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
@@ -63,7 +63,7 @@ async def site(python: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
             installed=folders,
         )
         async with (
-            served(home, home, "--config", "config.yaml", python=python) as url,
+            served_by(python, home, home, "--config", "config.yaml") as url,
             aiohttp.ClientSession() as session,
         ):
             yield Site(home, url, session)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import partial
 from pathlib import Path
 
 import aiohttp
-import anyio
 import pytest
 
-from tests.extending.pages import ROOT
-from tests.extending.test_pages import SCRIPTS, Site, served
+from tests.extending.test_pages import SCRIPTS, SECONDS, Site, paths, served
+from tests.support import warm
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
 
@@ -71,16 +68,13 @@ async def test_wake_ups_wait_for_an_actor_that_is_left_out(package: Path, tmp_pa
                     await wait_for(partial(applauded, site, thread))
 
 
-async def test_the_command_and_the_doctor_say_why(package: Path, tmp_path: Path) -> None:
+def test_the_command_and_the_doctor_say_why(package: Path, tmp_path: Path) -> None:
     package.write_text("import nowhere")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(package.parent), str(ROOT)))}
     texts = {
         "plugins": "left out: there is no module nowhere",
         "doctor": "applause of sika.actors (applause): there is no module nowhere",
     }
     for command, text in texts.items():
-        done = await anyio.run_process(
-            [sys.executable, "-m", "actors", command, "--home", "home"], env=environment, cwd=tmp_path, check=False
-        )
-        assert text in done.stdout.decode()
+        done = warm.run("actors", command, "--home", "home", env=paths(package.parent), cwd=tmp_path, timeout=SECONDS)
+        assert text in done.stdout
         assert done.returncode == (command == "plugins")

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from core.skills.folders import Folders
 from core.skills.library import folders_of
 from tests.extending.pages import KINDS, PAGES, ROOT, files, install, is_test, write
 from tests.extending.venvs import environment
+from tests.support import warm
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure, wait_for
 
@@ -93,26 +94,50 @@ class Site:
 
 
 @asynccontextmanager
-async def served(home: Path, target: Path, *options: str, python: str = sys.executable) -> AsyncIterator[str]:
+async def served(home: Path, target: Path, *options: str) -> AsyncIterator[str]:
     """A `sika serve` whose Python finds the packages; its address."""
-    variables = {**environment(), "PYTHONPATH": os.pathsep.join((str(target), str(ROOT)))}
+    words = ["serve", "--home", str(home / "home"), "--port", "0", *options]
+    with (home / "stderr").open("ab") as errors:
+        process = warm.start("actors", *words, env=paths(target), cwd=home, stderr=errors.fileno())
+    try:
+        with anyio.fail_after(SECONDS):
+            line = await process.line()
+        yield address(line.decode(), home)
+    finally:
+        process.terminate()
+        with anyio.CancelScope(shield=True):
+            await process.waited()
+
+
+@asynccontextmanager
+async def served_by(python: str, home: Path, target: Path, *options: str) -> AsyncIterator[str]:
+    """The same, of another Python, or of another checkout in `target`."""
     command = [python, "-m", "actors", "serve", "--home", str(home / "home"), "--port", "0", *options]
     with (home / "stderr").open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            *command, env=variables, cwd=home, stdout=asyncio.subprocess.PIPE, stderr=errors
+            *command, env=paths(target), cwd=home, stdout=asyncio.subprocess.PIPE, stderr=errors
         )
     try:
         assert process.stdout is not None
         with anyio.fail_after(SECONDS):
-            line = (await process.stdout.readline()).decode()
-        address = re.search(r"http://\S+", line)
-        assert address, (home / "stderr").read_text()
-        yield address[0]
+            line = await process.stdout.readline()
+        yield address(line.decode(), home)
     finally:
         if process.returncode is None:
             process.terminate()
         with anyio.CancelScope(shield=True):
             await process.communicate()
+
+
+def paths(target: Path) -> Mapping[str, str]:
+    """An environment in which Python finds the packages, and this checkout."""
+    return {**environment(), "PYTHONPATH": os.pathsep.join((str(target), str(ROOT)))}
+
+
+def address(line: str, home: Path) -> str:
+    match = re.search(r"http://\S+", line)
+    assert match, (home / "stderr").read_text()
+    return match[0]
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +255,7 @@ async def test_channel_in_the_repository(tmp_path: Path) -> None:
     (checkout / "channels" / "letterbox" / "channel.py").write_text(files("channel")["sika_letterbox.py"])
     async with ModelServer(SCRIPTS) as models:
         configure(tmp_path / "config.yaml", models, installed={"letterbox": {"folder": str(letters)}})
-        async with served(tmp_path, checkout, "--config", "config.yaml"):
+        async with served_by(sys.executable, tmp_path, checkout, "--config", "config.yaml"):
             await wait_for(anyio.Path(letters / "in").exists)
             (letters / "draft").write_text("hello")
             (letters / "draft").rename(letters / "in" / "ada-1.txt")
@@ -271,9 +296,8 @@ async def test_event(site: Site, installed: Path) -> None:
         return bool((await site.get(f"/threads/{thread}/state"))["values"].get("milestones") == [1])
 
     await wait_for(reached)
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join((str(installed), str(ROOT)))}
-    command = [sys.executable, "-m", "actors", "log", "state", thread, "--json", "--home", str(site.home / "home")]
-    done = await anyio.run_process(command, env=variables, cwd=site.home)
+    words = ["log", "state", thread, "--json", "--home", str(site.home / "home")]
+    done = await anyio.to_thread.run_sync(partial(warm.run, "actors", *words, env=paths(installed), cwd=site.home))
     assert json.loads(done.stdout)["values"]["milestones"] == [1]
 
 

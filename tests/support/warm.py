@@ -251,6 +251,9 @@ def obey(order: Order) -> None:
     os.environ.clear()
     os.environ.update(order.env)
     sys.path[0] = order.cwd
+    paths = filter(None, order.env.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[1:1] = [path for path in paths if path not in sys.path]
+    importlib.import_module("core.plugins").plugins.cache_clear()  # other packages may be there
     sys.argv = [order.module, *order.argv]
     if order.env.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
