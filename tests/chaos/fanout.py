@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 import tempfile
 from collections import Counter
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from core.paths import thread_root
 from core.runtime import system
 from core.runtime.system import System
 from core.thread.threads import SUBAGENT
+from tests.support import warm
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import LEASE, Client, configure, worker
 
@@ -52,22 +53,16 @@ class Tally(msgspec.Struct):
     model_calls: int
 
 
-class Process:
-    def __init__(self, home: Path, endpoint: Endpoint, config: Path) -> None:
-        self._command = [sys.executable, "-m", "tests.chaos.fanout", "--worker", str(home), str(config), endpoint.url]
-        self._token = endpoint.token
-
-    async def __aenter__(self) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(*self._command, str(self._token), stdout=pipe)
-        assert self._process.stdout is not None
-        await self._process.stdout.readline()
-        return self._process
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
+@asynccontextmanager
+async def process(home: Path, endpoint: Endpoint, config: Path) -> AsyncIterator[warm.Process]:
+    """A worker in a process of its own."""
+    worker = warm.start("tests.chaos.fanout", "--worker", str(home), str(config), endpoint.url, str(endpoint.token))
+    try:
+        await worker.line()
+        yield worker
+    finally:
+        worker.kill()
+        await worker.waited()
 
 
 async def fan_out(home: Path, items: int) -> Tally:
@@ -85,13 +80,13 @@ async def fan_out(home: Path, items: int) -> Tally:
         running = await stack.enter_async_context(
             system.start(endpoint, home / "views.db", lease_seconds=LEASE, slots=16)
         )
-        workers = [Process(home, endpoint, config) for _ in range(WORKERS)]
+        workers = [process(home, endpoint, config) for _ in range(WORKERS)]
         processes = await asyncio.gather(*map(stack.enter_async_context, workers))
         client, begun = Client(running), asyncio.get_running_loop().time()
         run = await client.ask(
             await client.thread(), "Go on.", context={"subagent_enabled": True, "model_name": "lead"}
         )
-        killed = await _kill(running, processes)
+        killed = await _kill(running, processes, items)
         ended = await client.ended("t1", run, 3600)
         assert ended.status == "success", ended.error
         seconds = asyncio.get_running_loop().time() - begun
@@ -99,19 +94,19 @@ async def fan_out(home: Path, items: int) -> Tally:
         return await _tally(client, home, items, seconds, killed, models.counts["sub"])
 
 
-async def _kill(running: System, processes: list[asyncio.subprocess.Process]) -> int:
+async def _kill(running: System, processes: Sequence[warm.Process], items: int) -> int:
     """Kills the batch's owner at a quarter of the way, and another worker at a half."""
     killed = 0
     async for record in running.log.follow(Aggregate("thread", "t1")):
         if isinstance(event := record.event, SubagentStarted):
             batch = Aggregate(SUBAGENT, event.subagent)
-        if isinstance(event, SubagentProgressed) and event.index >= 25 * (killed + 1):
+        if isinstance(event, SubagentProgressed) and event.index >= items * (killed + 1) // 4:
             starts = [r.event async for r in running.log.read(batch) if isinstance(r.event, RunStarted)]
-            names = {process.pid: process for process in processes if process.returncode is None}
+            names = {process.pid: process for process in processes if process.poll() is None}
             owner = next((p for pid, p in names.items() if str(pid) in starts[-1].worker.split("-")), None)
             victim = owner or next(iter(names.values()))
             victim.kill()
-            await victim.wait()
+            await victim.waited()
             killed += 1
             if killed == KILLS:
                 break

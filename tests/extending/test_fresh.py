@@ -19,7 +19,7 @@ from actors.cli import common
 from channels.terminal import new
 from core.errors import Invalid
 from tests.extending.test_pages import SCRIPTS, Site, served_by
-from tests.extending.venvs import environment, fresh, wheel
+from tests.extending.venvs import environment, fresh, wheels
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
 
@@ -45,7 +45,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(written: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("fresh")
     packages = [EVERY, *sorted(written.iterdir())]
-    return str(fresh(folder / "venv", [wheel(package, folder / "wheels") for package in packages]))
+    return str(fresh(folder / "venv", wheels(packages, folder / "wheels")))
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -19,7 +19,7 @@ import pytest
 
 from tests.conformance.releases import CACHE
 from tests.extending.test_pages import SCRIPTS, Site, served
-from tests.support import certificates
+from tests.support import certificates, warm
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure
 
@@ -57,8 +57,7 @@ def scripts() -> Path:
 def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The document as `sika asyncapi` prints it."""
     path = tmp_path_factory.mktemp("asyncapi") / "asyncapi.json"
-    with path.open("wb") as file:
-        subprocess.run([sys.executable, "-m", "actors", "asyncapi"], stdout=file, check=True, timeout=SECONDS)
+    path.write_text(warm.run("actors", "asyncapi", timeout=SECONDS).stdout)
     return path
 
 
@@ -158,7 +157,6 @@ async def _is_sound(site: Site, thread: str) -> None:
 
 
 async def verified(home: Path, folder: Path) -> None:
-    done = await anyio.run_process(
-        [sys.executable, "-m", "actors", "log", "verify", "--all", "--home", str(home)], cwd=folder, check=False
-    )
-    assert done.returncode == 0, done.stdout.decode()
+    words = ["log", "verify", "--all", "--home", str(home)]
+    done = await anyio.to_thread.run_sync(partial(warm.run, "actors", *words, cwd=folder, timeout=SECONDS))
+    assert done.returncode == 0, done.stdout

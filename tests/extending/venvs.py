@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.extending.pages import ROOT
@@ -14,11 +14,23 @@ from tests.extending.pages import ROOT
 SECONDS = 120
 
 
-def wheel(folder: Path, target: Path) -> Path:
-    """Builds the wheel of a package, as its build backend does."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target / folder.name)]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=SECONDS)
-    [built] = (target / folder.name).glob("*.whl")
+_BUILD = """
+import os, sys
+from hatchling.build import build_wheel
+
+for folder in sys.argv[2:]:
+    os.chdir(folder)
+    build_wheel(sys.argv[1])
+"""
+
+
+def wheels(folders: Sequence[Path], target: Path) -> Sequence[Path]:
+    """Builds the wheels of packages by the hook of their build backend, as pip does."""
+    target.mkdir(parents=True)
+    command = [sys.executable, "-c", _BUILD, str(target), *map(str, folders)]
+    subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+    built = sorted(target.glob("*.whl"))
+    assert len(built) == len(folders)
     return built
 
 
