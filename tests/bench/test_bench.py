@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench import history
-from tests.bench.processes import ROOT
+from tests.support import warm
 
 
 def test_a_section_is_measured_and_written(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
-    command = [sys.executable, "-m", "tests.bench", "--quick", "--only", "cold", "--out", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    done = warm.run("tests.bench", "--quick", "--only", "cold", "--out", str(out), timeout=250)
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())["sections"]["cold"]
     assert [row["verdict"] in ("pass", "MISS") for row in rows] == [True, False, True]

@@ -28,7 +28,7 @@ def cold(lab: Laboratory) -> Iterator[Row]:
 
     lab.say(f"cold starts on {threads} threads")
     home = lab.new_home()
-    with lab.sika(home) as server:
+    with lab.sika(home, warm=False) as server:
         lab.load(server, "tokens-1", threads, 50)
         server.settle()
     imports, full = [], []
