@@ -10,6 +10,7 @@ import structlog
 
 from core.config.redaction import redactor
 from tests.support import certificates, laws, memory, warm
+from tests.support.nats import Nats, running
 
 certificates.leave_out()
 laws.use()
@@ -25,6 +26,20 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    """A nats-server for the tests of a file, each on streams of its own. It ends with them: an idle server costs more
+    CPU with every stream that it keeps.
+    """
+    with running(tmp_path_factory.mktemp("nats")) as nats:
+        yield nats
+
+
+@pytest.fixture(scope="module")
+def nats(single: Nats) -> Nats:
+    return single
 
 
 _configure = structlog.configure
