@@ -27,7 +27,7 @@ from actors.subagents.pool import Pool
 from core.config.subagents import Batches
 from core.errors import Invalid, NotFound, SikaError, ungrouped
 from core.events import Event, ModelFailed, Record, SubagentCompleted
-from core.log.store import Listener
+from core.log.feed import Listener
 from core.ports.batches import BatchFiles
 from core.thread import batches
 from core.thread.intake import Intake

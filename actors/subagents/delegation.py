@@ -27,7 +27,7 @@ from core.events import (
     Wanted,
 )
 from core.ids import uuid7
-from core.log.store import Listener
+from core.log.feed import Listener
 from core.thread import batches, subagents
 from core.thread.intake import WORKERS, Intake
 from core.thread.past import Delegation

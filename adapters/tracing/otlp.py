@@ -18,7 +18,8 @@ from adapters.tracing.spans import Spans, Value
 from core.config.settings import Tracing
 from core.errors import Unavailable
 from core.events import Record, thread
-from core.log.store import EventLog, Listener
+from core.log.feed import Listener
+from core.log.store import EventLog
 
 if TYPE_CHECKING:
     from adapters.tracing.pipeline import Pipeline

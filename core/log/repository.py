@@ -5,7 +5,7 @@ Theory of operation
 The state of an aggregate is its events, folded. `load` returns it with everything that was acknowledged to anybody
 before the call, `decide` appends to it.
 
-*The heard position.* The process hears every event of the stream (`core.log.store`), so it knows of a kept aggregate
+*The heard position.* The process hears every event of the stream (`core.log.feed`), so it knows of a kept aggregate
 whether anything has changed, and need not read to find out: reading old aggregates is dear, as the server unpacks the
 block in which their last event lies (7-15 ms). A kept state says up to which sequence of the *stream* it is complete
 (`checked`): no event of the aggregate lies between its own last one and there. `EventLog.unchanged_until` moves that

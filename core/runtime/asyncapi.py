@@ -17,7 +17,8 @@ from core.bus.connection import Subjects, stream_configs
 from core.bus.queue import Hint
 from core.events import Aggregate, Envelope, Event, Json, ThreadAnnotated, ThreadTitled, catalogue
 from core.lifecycle import CHANNEL, GOAL, TEMPORARY, UNTITLED, USED_TOOLS, WEBHOOK
-from core.log.store import INLINE_BYTES, LABELS
+from core.log.reader import LABELS
+from core.log.store import INLINE_BYTES
 from core.thread.previews import Preview, Progress
 from core.traces import TRACEPARENT
 

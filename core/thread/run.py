@@ -78,7 +78,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.log.store import Listener
+from core.log.feed import Listener
 from core.thread.previews import Previewer, Progress, Pump
 from core.thread.state import Run, ThreadState
 from core.thread.threads import KIND, Threads, folded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,11 @@ from core.events import Aggregate, Json, RunRequested, StatePatched
 from core.runtime import system as core
 from core.runtime.system import System
 from core.user.agents import Definition, aggregates
-from tests.support.nats import Nats, running
+from tests.support.nats import Nats
 
 pytestmark = pytest.mark.anyio
 
 SETUP = {"op": "setup", "soul": "Be kind.", "description": "Kind."}
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("agents")) as nats:
-        yield nats
 
 
 @pytest.fixture

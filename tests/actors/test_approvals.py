@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -34,7 +34,7 @@ from core.runtime.system import System
 from core.thread import approvals
 from core.thread.approvals import EXPIRE
 from core.thread.state import Run, ThreadState
-from tests.support.nats import Nats, eventually, running
+from tests.support.nats import Nats, eventually
 from tests.support.records import ai, call, human
 from tests.support.workers import Power
 
@@ -42,12 +42,6 @@ pytestmark = pytest.mark.anyio
 
 THREAD = "t1"
 STARTED = RunStarted(attempt=1, worker="w", lease=1)
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("approvals")) as nats:
-        yield nats
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,11 @@ from core.ports.documents import UNCONFINED, Converted, Outcome, Rejected
 from core.runtime import system as core
 from core.runtime.system import System
 from core.thread.folder import KnownUploads, Upload, fold_uploads
-from tests.support.nats import Nats, eventually, running
+from tests.support.nats import Nats, eventually
 
 pytestmark = pytest.mark.anyio
 
 Progress = Callable[[str], Awaitable[None]]
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("documents")) as nats:
-        yield nats
 
 
 @pytest.fixture

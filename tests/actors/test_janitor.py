@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -52,18 +52,12 @@ from core.lifecycle import TEMPORARY
 from core.runtime import system as core
 from core.runtime.system import System
 from core.thread.state import ThreadState
-from tests.support.nats import Nats, eventually, read, running
+from tests.support.nats import Nats, eventually, read
 
 STARTED = RunStarted(attempt=1, worker="w", lease=1)
 SAID = ModelCompleted(message={"type": "ai", "id": "m", "content": "!"})
 SOON = 0.3 / 60
 """Minutes."""
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("janitor")) as nats:
-        yield nats
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -42,19 +42,13 @@ from core.user.schedules import (
     ScheduleSkipped,
     Timing,
 )
-from tests.support.nats import Nats, eventually, running
+from tests.support.nats import Nats, eventually
 from tests.support.workers import Power
 
 pytestmark = pytest.mark.anyio
 
 USER = "ada"
 INPUT = {"messages": [{"type": "human", "content": "hi"}]}
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("schedules")) as nats:
-        yield nats
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The servers of the core's tests: shared by all, with a prefix (hence streams) per test."""
+"""The servers of the core's tests: shared by those of a file, with a prefix (hence streams) per test."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from core.log.store import EventLog
 from tests.support.nats import Nats, bus_on, log_on, running
 
 
-@pytest.fixture(scope="session")
-def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("single")) as nats:
-        yield nats
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
     with running(tmp_path_factory.mktemp("cluster"), nodes=3) as nats:
         yield nats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from core.errors import Invalid, NotFound, Refused
 from core.runtime import system as core
 from core.user.agent_bundles import MOST_BYTES, Bundle, bundle, read
 from core.user.agents import Definition, Rosters
-from tests.support.nats import Nats, running
+from tests.support.nats import Nats
 
 pytestmark = pytest.mark.anyio
 
@@ -26,15 +26,9 @@ NURSE = Definition("nurse", "Cares.", model="big", tool_groups=["web"], skills=[
 FILE = {"format": "sika.agent", "version": 1, "name": "Nurse"}
 
 
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("agents")) as nats:
-        yield nats
-
-
 @pytest.fixture
-async def rosters(nats: Nats, tmp_path: Path) -> AsyncIterator[Rosters]:
-    endpoint = nats.endpoint(f"t{uuid.uuid4().hex[:10]}")
+async def rosters(single: Nats, tmp_path: Path) -> AsyncIterator[Rosters]:
+    endpoint = single.endpoint(f"t{uuid.uuid4().hex[:10]}")
     async with core.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as system:
         yield Rosters(system.log, actor="test")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import reduce
 
 import msgspec
@@ -14,7 +14,7 @@ from core.events import Aggregate, StatePatched, ThreadCreated, ThreadErased, th
 from core.ids import uuid7
 from core.log.chain import CHAIN, START, link
 from core.log.store import EventLog
-from tests.support.nats import Nats, bus_on, log_on, running
+from tests.support.nats import Nats, bus_on, log_on
 
 CREATED = ThreadCreated(user="ada")
 
@@ -23,17 +23,16 @@ def note(text: str) -> StatePatched:
     return StatePatched(values={"note": text})
 
 
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
-
-
 @pytest.fixture
-async def logs(nats: Nats) -> AsyncIterator[tuple[EventLog, EventLog]]:
+async def logs(single: Nats) -> AsyncIterator[tuple[EventLog, EventLog]]:
     """Two processes on one log."""
     prefix = f"t{uuid.uuid4().hex[:10]}"
-    async with bus_on(nats, prefix) as one, bus_on(nats, prefix) as two, log_on(one) as first, log_on(two) as second:
+    async with (
+        bus_on(single, prefix) as one,
+        bus_on(single, prefix) as two,
+        log_on(one) as first,
+        log_on(two) as second,
+    ):
         yield first, second
 
 

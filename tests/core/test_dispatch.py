@@ -34,7 +34,8 @@ from core.events import (
 )
 from core.ids import now, uuid7
 from core.lifecycle import RunEnded
-from core.log.store import EventLog, _labels
+from core.log.reader import _labels
+from core.log.store import EventLog
 from core.runtime import dispatch, system
 from core.runtime.dispatch import Dispatcher
 from core.runtime.system import System

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 
 from core.bus.connection import Bus
 from core.events import Aggregate, StatePatched, ThreadAnnotated
-from core.log import store as core_log
+from core.log import feed as core_feed
 from core.log.store import EventLog
 from tests.support.nats import Nats, append, bus_on, eventually, fresh, log_on, own, read, running_tasks, take
 
@@ -54,7 +54,7 @@ class Lossy(EventLog):
 
 @pytest.fixture
 async def lossy(any_bus: Bus, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lossy]:
-    monkeypatch.setattr(core_log, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(core_feed, "IDLE_SECONDS", 0.2)
     log = Lossy(any_bus, seed=7, share=0.2)
     await log.start()
     async with running_tasks(log.watch):
@@ -103,7 +103,7 @@ async def test_a_lost_big_body_is_found_too(lossy: Lossy) -> None:
 async def test_a_slow_follower_loses_its_buffer_and_not_its_place(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core_log, "BUFFERED", 5)
+    monkeypatch.setattr(core_feed, "BUFFERED", 5)
     thread = fresh()
     follower = log.follow(thread)
     last = await write(log, thread, 3)
@@ -127,7 +127,7 @@ async def caught_up(log: EventLog, seq: int) -> None:
 
 
 async def test_a_listener_is_told_that_it_lost_something(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_log, "BUFFERED", 5)
+    monkeypatch.setattr(core_feed, "BUFFERED", 5)
     thread = fresh()
     with log.listen(None) as listener:
         last = await write(log, thread, 6)

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-import core.log.store
+import core.log.feed
 from core.bus.connection import Bus
 from core.events import Aggregate, Record, RunRequested, ThreadAnnotated
 from core.lifecycle import Status
@@ -83,7 +83,7 @@ async def test_what_was_heard_is_not_read(
 async def test_a_slow_reader_loses_no_fact(
     log: EventLog, thread: Aggregate, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core.log.store, "BUFFERED", 3)
+    monkeypatch.setattr(core.log.feed, "BUFFERED", 3)
     await append(log, thread, *facts(*range(10)))
     async with aclosing(follower.since(0, heard=True)) as batches:
         assert numbers(await some(batches, 10)) == list(range(10))

@@ -17,6 +17,7 @@ from core.bus.streams import erase_all
 from core.cache import ByteCache
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, Event, Opaque, Record, StatePatched, ThreadAnnotated, ThreadCreated, ThreadErased
+from core.log import reader as core_reader
 from core.log import store as core_log
 from core.log.store import EventLog
 from tests.support.nats import DEADLINE, Nats, Node, Proxy, append, bus_on, eventually, fresh, log_on, own, proxy, read
@@ -99,7 +100,7 @@ async def test_a_batch_is_in_order_and_without_gaps(any_log: EventLog) -> None:
 
 
 async def test_pages(any_log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_log, "PAGE", 7)
+    monkeypatch.setattr(core_reader, "PAGE", 7)
     thread, other = fresh(), fresh()
     written = await append(any_log, thread, *[note(n) for n in range(21)])
     await append(any_log, other, CREATED)
@@ -518,6 +519,6 @@ async def test_a_read_up_to_a_sequence_is_complete_or_refused(
     upto = records[2].seq
     assert [r.seq async for r in log.read(aggregate, upto=upto)] == [r.seq for r in records[:3]]
     behind = 1_000_000
-    monkeypatch.setattr(core_log, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(core_reader, "READ_SECONDS", 0.1)
     with pytest.raises(Unavailable, match="behind its leader"):
         [_ async for _ in log.read(aggregate, upto=upto)]

@@ -12,8 +12,8 @@ from nats.aio.msg import Msg
 from core.bus.connection import Bus
 from core.errors import Refused, Unavailable
 from core.events import Event, Record, ThreadAnnotated
+from core.log import reader as core_reader
 from core.log import repository as core_repository
-from core.log import store as core_log
 from core.log.repository import Repository
 from core.log.store import EventLog
 from tests.support.nats import Nats, append, bus_on, eventually, fresh, log_on, proxy
@@ -388,7 +388,7 @@ async def test_a_log_that_does_not_listen_is_read(bus: Bus) -> None:
 async def test_of_forgotten_aggregates_nothing_is_taken_for_known(
     log: EventLog, single: Nats, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core_log, "HEARD", 3)
+    monkeypatch.setattr(core_reader, "HEARD", 3)
     counters, aggregate = counter(log), fresh()
     async with neighbour(single, prefix) as writer:
         [first] = await append(writer, aggregate, NOTE)

@@ -1,6 +1,6 @@
 """Real nats-servers for tests: one, or a JetStream cluster of three; they can be killed and come back where they were.
 
-A server is shared by the tests of a session; each test has a prefix, hence streams, of its own. A test that kills
+A server is shared by the tests of a file; each test has a prefix, hence streams, of its own. A test that kills
 servers starts its own.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -18,7 +18,7 @@ from core.runtime.system import System
 from core.testing.stage import LEASE_SECONDS
 from core.thread.state import ThreadState
 from tests.support.chat_platform import ACCOUNT
-from tests.support.nats import Nats, running
+from tests.support.nats import Nats
 
 DEADLINE = 60.0
 HERE = Target("C1")
@@ -92,12 +92,6 @@ class Side:
 
     async def read(self, aggregate: Aggregate) -> list[Record]:
         return [record async for record in self.system.log.read(aggregate)]
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("delivery")) as servers:
-        yield servers
 
 
 @pytest.fixture

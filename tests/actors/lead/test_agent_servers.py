@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,11 @@ from core.mcp.tools import Catalogue
 from core.runtime import system as core
 from core.runtime.system import System
 from core.user.agents import Definition, Rosters, aggregates
-from tests.support.nats import Nats, running
+from tests.support.nats import Nats
 
 pytestmark = pytest.mark.anyio
 
 SERVERS: dict[str, dict[str, Any]] = {name: {"command": name} for name in ("git", "time", "down")}
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("servers")) as nats:
-        yield nats
 
 
 @pytest.fixture

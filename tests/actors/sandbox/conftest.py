@@ -1,4 +1,4 @@
-"""A NATS for the session, and a provider whose machines are real processes."""
+"""A provider whose machines are real processes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import pytest
 
 from core.bus.connection import Endpoint
 from tests.support.machines import Processes
-from tests.support.nats import Nats, running
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("sandboxes")) as nats:
-        yield nats
+from tests.support.nats import Nats
 
 
 @pytest.fixture

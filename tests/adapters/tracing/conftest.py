@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
 
 from core.log.store import EventLog
-from tests.support.nats import Nats, bus_on, log_on, running
+from tests.support.nats import Nats, bus_on, log_on
 
 
 @dataclass
@@ -50,12 +50,6 @@ async def receiver() -> AsyncIterator[Receiver]:
     found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     yield found
     await runner.cleanup()
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("tracing")) as nats:
-        yield nats
 
 
 @pytest.fixture

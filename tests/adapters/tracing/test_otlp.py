@@ -234,7 +234,7 @@ async def test_a_run_taken_over_keeps_its_trace(log: EventLog, receiver: Receive
 async def test_who_falls_behind_reads_the_log(
     log: EventLog, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.log.store.BUFFERED", 3)
+    monkeypatch.setattr("core.log.feed.BUFFERED", 3)
     monkeypatch.setattr(otlp, "GATHER_SECONDS", 0.3)
     async with running_tasks(exporter(log, receiver.url).run):
         names = {await a_run(log) for _ in range(10)}

@@ -18,17 +18,11 @@ import yaml
 
 from core.chat.facts import ChatReceived, conversation
 from tests.channels.feishu.server import FeishuServer
-from tests.support.nats import Nats, bus_on, log_on, read, running
+from tests.support.nats import Nats, bus_on, log_on, read
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "channels/http/docs/feishu.md"
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with running(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
 
 
 class Site:

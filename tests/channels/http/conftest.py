@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from core.runtime.system import System
 from core.thread.state import Run
 from core.thread.threads import Decision
 from tests.channels.http.story import ai, started
-from tests.support.nats import Nats, eventually, running
+from tests.support.nats import Nats, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +33,6 @@ def _cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real hashes that take no 50 ms: `tests/core/identity` tests those that do."""
     cheap = functools.partial(PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)
     monkeypatch.setattr("core.identity.passwords.PasswordHasher", cheap)
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("http")) as nats:
-        yield nats
 
 
 @pytest.fixture

@@ -294,7 +294,7 @@ async def test_it_ends_with_the_thread(api: Api) -> None:
 
 async def test_many_facts_at_once(api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the listener holds: the log is read."""
-    monkeypatch.setattr("core.log.store.BUFFERED", 3)
+    monkeypatch.setattr("core.log.feed.BUFFERED", 3)
     thread = await api.thread()
     async with api.stream("GET", f"/threads/{thread}/stream?stream_mode=lifecycle") as stream:
         runs = await runs_of(api, worker, thread, 10)

@@ -16,7 +16,7 @@ from core.actor import Actor
 from core.config.redaction import redactor
 from core.config.settings import Metrics
 from core.events import FileUploaded, RunRequested, ToolCompleted, thread
-from core.log import store as event_log
+from core.log import feed as event_feed
 from core.observe.metrics import Family, Histogram
 from core.runtime.system import System
 from tests.channels.http.conftest import Api, Worker
@@ -113,7 +113,7 @@ async def test_open_runs_streams_and_the_process(api: Api, worker: Worker, url: 
 
 async def test_who_falls_behind_reads_the_log(system: System, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     await scrape(url)
-    monkeypatch.setattr(event_log, "BUFFERED", 4)
+    monkeypatch.setattr(event_feed, "BUFFERED", 4)
     for _ in range(6):  # each batch more than the buffer holds
         await append(system.log, fresh(), *(RunRequested() for _ in range(5)))
 

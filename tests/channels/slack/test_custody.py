@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -14,15 +13,9 @@ from core.chat.state import Chats
 from tests.channels.slack.server import SlackServer
 from tests.channels.slack.support import Inbox as Report
 from tests.channels.slack.support import platform_of
-from tests.support.nats import Nats, bus_on, log_on, running
+from tests.support.nats import Nats, bus_on, log_on
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
 
 
 async def test_one_message_three_times_over_a_restart_and_both_kinds_of_event(nats: Nats, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A real nats-server for the tests of the terminal; a prefix (hence streams) per test."""
+"""A log and a server with scripted models, for the tests of the terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from core.log.store import EventLog
 from tests.channels.client.stage import Stage, serving, written
 from tests.channels.terminal.talks import RULE, SCRIPTS, Place
 from tests.support.model_server import ModelServer, Script
-from tests.support.nats import Nats, bus_on, log_on, running
-
-
-@pytest.fixture(scope="session")
-def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
-    with running(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
+from tests.support.nats import Nats, bus_on, log_on
 
 
 @pytest.fixture
