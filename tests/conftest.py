@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web_app
 
 from core.config.redaction import redactor
-from tests.support import certificates, laws, memory, warm
+from tests.support import certificates, laws, logs, memory, warm
 from tests.support.nats import Nats, running
 
 certificates.leave_out()
@@ -59,6 +59,7 @@ def _configure_uncached(*arguments: Any, **settings: Any) -> None:
 
 
 structlog.configure = _configure_uncached
+logs.plain()
 _AT_FIRST = structlog.get_config()
 
 

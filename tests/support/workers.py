@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,7 +17,6 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-import structlog
 
 from actors.lead.actor import Lead
 from actors.sandbox import Limits, Sandbox
@@ -43,7 +41,7 @@ from core.thread.fold import fold
 from core.thread.run import OwnedRun, Prepared, RunActor
 from core.thread.state import Run, ThreadState
 from core.tools import Tool
-from tests.support import toolset
+from tests.support import logs, toolset
 from tests.support.model_server import ModelServer, Script, Turn
 
 Other = Actor[Any] | Callable[[System, ConfigSource], Actor[Any]]
@@ -82,16 +80,7 @@ async def wait_for(
             await asyncio.sleep(every)
 
 
-def plain_logs() -> None:
-    """Without a configuration structlog draws tracebacks with all local variables, which takes seconds."""
-    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.processors.TimeStamper("%H:%M:%S.%f"), renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-    )
-
-
-plain_logs()
+logs.plain()
 toolset.share()
 
 
