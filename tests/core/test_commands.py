@@ -107,7 +107,7 @@ async def test_a_thread_is_there_once_it_is_ensured(
 async def test_nothing_is_read_to_ensure_a_new_thread(
     commands: Commands, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(EventLog, "read")
+    monkeypatch.setattr(EventLog, "read", None)
     await commands.ensure(ADA, fresh().id, {})
 
 
