@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import anyio
 import pytest
@@ -14,6 +13,7 @@ from core.chat.facts import Artifact, Target
 from core.errors import Unavailable
 from core.events import RunCompleted
 from tests.actors.delivery.conftest import DEADLINE, HERE, Side
+from tests.crash.place import Mode, cuts
 from tests.support.chat_platform import Fault, Store, serving, store
 from tests.support.workers import Power
 
@@ -59,12 +59,13 @@ def outputs(side: Side) -> None:
     (folder / "a.txt").write_text("aaa")
 
 
-@pytest.mark.parametrize("findable", [True, False])
-@pytest.mark.parametrize("mode", ["unheard", "later"])
-@pytest.mark.parametrize("last", range(FACTS + 1))
-async def test_a_power_cut(side: Side, findable: bool, mode: Literal["unheard", "later"], last: int) -> None:
-    if (not last and mode == "unheard") or (last > FACTS - 5 and not findable):
-        pytest.skip("there is no such fact")
+CUTS = [(True, *cut) for cut in [(0, "later"), *cuts(range(1, FACTS + 1), "unheard", "later")]]
+CUTS += [(False, *cut) for cut in [(0, "later"), *cuts(range(1, FACTS - 4), "later", "unheard")]]
+"""With `findable`, which has more facts."""
+
+
+@pytest.mark.parametrize(("findable", "last", "mode"), CUTS)
+async def test_a_power_cut(side: Side, findable: bool, last: int, mode: Mode) -> None:
     outputs(side)
     platform = store(findable=findable, topics=findable)
     power = Power(last, mode)

@@ -19,6 +19,7 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 
 from actors.lead.messages.convert import MessageCache, dump, key_of, load
+from tests.support.laws import EXAMPLES
 
 names = st.text("abcxyz_-", min_size=1, max_size=8)
 ids = st.uuids().map(str)
@@ -81,7 +82,7 @@ def through_the_log(message: BaseMessage) -> dict[str, Any]:
 
 
 @given(messages)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * EXAMPLES)
 def test_there_and_back(message: BaseMessage) -> None:
     stored = through_the_log(message)
     loaded = load(stored)
@@ -92,7 +93,7 @@ def test_there_and_back(message: BaseMessage) -> None:
 
 
 @given(messages)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * EXAMPLES)
 def test_nothing_empty_is_stored(message: BaseMessage) -> None:
     stored = through_the_log(message)
     assert not [
@@ -101,7 +102,6 @@ def test_nothing_empty_is_stored(message: BaseMessage) -> None:
 
 
 @given(st.lists(messages, max_size=5))
-@settings(max_examples=50, deadline=None)
 def test_a_conversation_has_the_same_key_after_the_log(conversation: list[BaseMessage]) -> None:
     again = [load(through_the_log(message)) for message in conversation]
     assert msgspec.json.encode([key_of(m) for m in again]) == msgspec.json.encode([key_of(m) for m in conversation])

@@ -23,6 +23,7 @@ from core.config.settings import MiddlewareEntry, Secret
 from core.errors import Invalid
 from core.events import StatePatched, ToolCompleted, ToolRequested
 from tests.actors.lead import chains
+from tests.support.laws import EXAMPLES
 from tests.support.model_server import Failure, ToolCall, Turn
 from tests.support.workers import site
 
@@ -105,10 +106,13 @@ def test_where_they_stand() -> None:
     assert names(first, second) == [*plain[:place], "shout", "whisper", *plain[place:]]
 
 
+BUILT_IN = chains.everything(configuration.parse(json.dumps(chains.EVERYTHING)))[1:-1]
+
+
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(["before", "after", ""]), max_size=2), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=4 * EXAMPLES)
 def test_in_any_order_clarification_is_the_last(random: Random, places: list[str], data: st.DataObject) -> None:
-    built_in = chains.everything(configuration.parse(json.dumps(chains.EVERYTHING)))[1:-1]
+    built_in = list(BUILT_IN)
     random.shuffle(built_in)
     anchors = st.sampled_from([policy.name for policy in built_in])
     uses = [f"{HERE}:Shout", f"{HERE}:Whisper"]
