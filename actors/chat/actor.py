@@ -1,8 +1,8 @@
 """The conversations on chat platforms: messages become runs or are answered at once, and the ends of runs answers.
 
-Reading order: `turns.py` (messages that are answered together) → `call.py` and `router.py` (what becomes of a turn) →
-what they use: `access.py`, `place.py`, `session.py`, `commands.py`, `questions.py`, `buttons.py`, `files.py` →
-`answers.py` (what is said at the end of a run).
+Reading order: `turns.py` (messages that are answered together) → `call.py`, `router.py`, `runs.py` and `perform.py`
+(what becomes of a turn) → what they use: `access.py`, `place.py`, `session.py`, `commands.py`, `questions.py`,
+`buttons.py`, `files.py` → `answers.py` (what is said at the end of a run).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from actors.chat.buttons import planned, replacing
 from actors.chat.commands import CONTROL, code_of, parsed
 from actors.chat.files import Files
 from actors.chat.pushes import push_of, refusal
-from actors.chat.router import ACTOR, Router
+from actors.chat.router import Router
+from actors.chat.runs import ACTOR
 from actors.chat.turns import Message, Turn, turns_of
 from core.actor import Actor, Context, Progress
 from core.chat.account import platform_of

@@ -51,7 +51,7 @@ from core.replay.whatif import MOST_SAMPLES, Changes, Estimate, Point, Result, S
 from core.replay.whatif_journal import SANDBOXED, SampleJournal
 from core.thread.fold import fold
 from core.thread.folder import Folder
-from core.thread.run import CallRef, Failed, Journal, Paused
+from core.thread.journal import CallRef, Failed, Journal, Paused
 from core.thread.state import ThreadState
 from core.thread.usage import Price, price
 from core.thread.workspace import KIND as SCANS

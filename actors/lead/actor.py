@@ -45,9 +45,11 @@ from core.replay.prompts import release
 from core.replay.setups import Setups
 from core.skills.library import Library
 from core.skills.selection import reference
+from core.thread.journal import CallRef, Failed, Journal, Paused, tool_message
 from core.thread.ledger import Ledgers, Today
+from core.thread.owned import OwnedRun
 from core.thread.replay import ReplayJournal
-from core.thread.run import CallRef, Failed, Journal, OwnedRun, Paused, Prepared, RunActor, tool_message
+from core.thread.run import Prepared, RunActor
 from core.thread.state import ThreadState
 from core.thread.subagents import TOOLS, shown
 from core.thread.uploads import Uploads

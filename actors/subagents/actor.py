@@ -39,8 +39,10 @@ from core.ports.batches import BatchFiles
 from core.ports.images import Images
 from core.skills.library import Library
 from core.thread.intake import Intake
+from core.thread.journal import Journal
+from core.thread.owned import OwnedRun
 from core.thread.replay import ReplayJournal
-from core.thread.run import Journal, OwnedRun, Prepared
+from core.thread.run import Prepared
 from core.thread.state import ThreadState
 from core.thread.subagents import identity, started_at
 from core.thread.threads import SUBAGENT, Threads

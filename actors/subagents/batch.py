@@ -31,8 +31,8 @@ from core.log.feed import Listener
 from core.ports.batches import BatchFiles
 from core.thread import batches
 from core.thread.intake import Intake
+from core.thread.owned import OwnedRun
 from core.thread.past import Delegation
-from core.thread.run import OwnedRun
 from core.thread.state import Run, ThreadState
 from core.thread.subagents import identity
 

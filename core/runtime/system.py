@@ -36,8 +36,9 @@ from core.runtime.ordering import Cursor, queues
 from core.runtime.vitals import Vitals, Work
 from core.thread.follow import Followers
 from core.thread.intake import Intake
+from core.thread.owned import Worker
 from core.thread.previews import Pump
-from core.thread.run import RunActor, Suspended, Worker
+from core.thread.run import RunActor, Suspended
 from core.thread.threads import KIND, SUBAGENT, Threads
 from core.views.projections import Views
 

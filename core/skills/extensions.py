@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -22,20 +23,25 @@ class Switches:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: tuple[object, Mapping[str, bool]] = (None, {})
+        self._known: tuple[tuple[Path, int, int, int] | None, Mapping[str, bool]] = (None, _NONE)
 
     def read(self) -> Mapping[str, bool]:
         """Returns the switches by name. Blocks: call it in a thread."""
+        if (signature := self._signature()) != self._known[0]:
+            self._known = (signature, _read(signature[0]) if signature else _NONE)
+        return self._known[1]
+
+    def unchanged(self) -> Mapping[str, bool] | None:
+        """Returns the switches as they were read; None if the file has changed since. Costs a `stat`."""
+        return self._known[1] if self._signature() == self._known[0] else None
+
+    def _signature(self) -> tuple[Path, int, int, int] | None:
+        """Returns what changes with the first file that is there; None if there is none."""
         for file in self._files():
-            try:
+            with suppress(OSError):
                 info = os.stat(file)
-            except OSError:
-                continue
-            signature = (file, info.st_mtime_ns, info.st_size, info.st_ino)
-            if self._known[0] != signature:
-                self._known = (signature, _read(file))
-            return self._known[1]
-        return _NONE
+                return file, info.st_mtime_ns, info.st_size, info.st_ino
+        return None
 
     def _files(self) -> list[Path]:
         if named := os.environ.get(VARIABLE):

@@ -64,7 +64,9 @@ class Library:
             self.scopes.load(SHARED, at_least=at_least),
             self.scopes.load(scope_of(user), at_least=at_least),
         )
-        return await anyio.to_thread.run_sync(self._cached, listing, shared, own, user, abandon_on_cancel=True)
+        if (joined := self._unchanged(user, listing, shared, own, self._switches.unchanged())) is not None:
+            return joined
+        return await anyio.to_thread.run_sync(self._join, listing, shared, own, user, abandon_on_cancel=True)
 
     async def get(self, user: str, name: str) -> Skill:
         """Returns a skill of a user. Raises `NotFound`."""
@@ -78,12 +80,16 @@ class Library:
         await self.scopes.decide(scope, lambda scope: switch(scope, skill.name, enabled), actor=actor)
         return skill._replace(enabled=enabled)
 
-    def _cached(self, listing: Listing, shared: Scope, own: Scope, user: str) -> Listing:
+    def _unchanged(self, user: str, *parts: object) -> Listing | None:
+        """Returns the joined listing of a user if it was made of the same parts."""
+        known, joined = self._joins.get(user, ((), None))
+        return joined if len(known) == len(parts) and all(map(operator.is_, known, parts)) else None
+
+    def _join(self, listing: Listing, shared: Scope, own: Scope, user: str) -> Listing:
         """Returns the same object while nothing has changed. Blocks: call it in a thread."""
         parts = (listing, shared, own, self._switches.read())
-        known, joined = self._joins.get(user, ((), listing))
-        if len(known) == len(parts) and all(map(operator.is_, known, parts)):
-            return joined
+        if (known := self._unchanged(user, *parts)) is not None:
+            return known
         joined = self._joined(*parts, user)
         if len(self._joins) >= MOST_USERS:
             self._joins.clear()

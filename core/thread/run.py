@@ -42,52 +42,42 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import anyio
 import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from core import traces
 from core.actor import Actor
-from core.bus.queue import Wakeup, WorkQueue
-from core.bus.rpc import PROGRESS_CHARACTERS, sendable
+from core.bus.queue import Wakeup
+from core.bus.rpc import sendable
 from core.config.redaction import redactor
 from core.errors import Conflict, OwnershipLost, SikaError, Unavailable
 from core.events import (
     Event,
-    Interrupt,
     Json,
-    Message,
-    MessageAdded,
-    ModelCompleted,
-    ModelFailed,
     RunCancelled,
     RunCompleted,
     RunFailed,
-    RunPaused,
     RunRequested,
     RunRolledBack,
     RunStarted,
     RunSuspended,
     ToolCompleted,
-    ToolRequested,
 )
 from core.log.feed import Listener
-from core.thread.previews import Previewer, Progress, Pump
+from core.thread.journal import CallRef, Failed, Paused, tool_message
+from core.thread.owned import OwnedRun, Worker
 from core.thread.state import Run, ThreadState
-from core.thread.threads import KIND, Threads, folded
+from core.thread.threads import KIND
 from core.thread.values import unanswered
-from core.tools import Effect
 
 log = structlog.get_logger("sika.run")
 
-E = TypeVar("E", bound=Event)
 S = TypeVar("S")
 SUSPENDED_SECONDS = (1.0, 5.0, 15.0)
 """Pauses of a run that was given back, by how often in a row."""
@@ -99,125 +89,10 @@ STALLED_SECONDS = (0.0, 0.0, 0.0, 2.0, 5.0, 15.0)
 """Pauses after the last start, by the number of such starts: runs that died with another one get away from it."""
 
 
-class CallRef(NamedTuple):
-    """The identity of a tool call. Some models repeat ids of calls, so the answer that made the call is part of it."""
-
-    run: str
-    answer: int
-    """Sequence of the `model.completed` that made the call."""
-    id: str
-    """As the model named it."""
-
-    @classmethod
-    def of(cls, journal: Journal, call_id: str) -> CallRef:
-        """Returns the call of that id that the newest answer made."""
-        return cls(journal.id, journal.state.answer_seq(), call_id)
-
-    @property
-    def key(self) -> str:
-        """The call's name within its run: the idempotency key that actors get as `call_id`."""
-        return f"{self.answer}-{self.id}"
-
-    @property
-    def message_id(self) -> str:
-        """The id of the call's tool message: making the call again replaces the message, and nothing else does."""
-        return f"tool-{self.key}"
-
-
-class Journal(Protocol):
-    """The record of a run that the agent's loop writes and reads: `OwnedRun`, or `core.thread.replay` in a replay."""
-
-    @property
-    def id(self) -> str:
-        """The run's id."""
-        ...
-
-    @property
-    def thread_id(self) -> str: ...
-
-    @property
-    def state(self) -> ThreadState: ...
-
-    async def model_recorded(self, request: str) -> ModelCompleted | None:
-        """The recorded answer to a request, None if there is none: then ask. Raises `Divergence` if a replay asks for
-        another.
-        """
-        ...
-
-    async def model_completed(self, event: ModelCompleted) -> None: ...
-
-    async def model_failed(self, event: ModelFailed) -> None: ...
-
-    async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
-        """Something that a policy finds out or decides once: as recorded when replaying, else made now, and recorded.
-        `key`: the tool call it is about (the `call_id` of the event), or empty.
-        """
-        ...
-
-    async def confirm(self) -> None:
-        """Make sure that the run is still ours before something that no guard covers. Raises `OwnershipLost`."""
-        ...
-
-    async def steered(self) -> list[Message]:
-        """Take in what people have told the agent meanwhile: record it as part of the conversation. Not between a
-        tool call and its outcome: no provider takes that.
-        """
-        ...
-
-    def answers(self, call_id: str) -> Sequence[Any]:
-        """Returns the answers of people to a tool call's questions, in the order of the questions."""
-        ...
-
-    async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
-        """Record the intent and return None: go ahead. Or return the outcome, if the call must not be made (again)."""
-        ...
-
-    async def tool_completed(self, event: ToolCompleted) -> None: ...
-
-    def preview(self, message: str) -> Previewer | None:
-        """Where to show a message while it is being made; None if nobody looks."""
-        ...
-
-    async def progress(self, call_id: str, name: str, text: str) -> None: ...
-
-    @property
-    def stopping(self) -> bool:
-        """Tells whether a person asked the run to stop (and not the process)."""
-        ...
-
-
-class Paused(Exception):
-    """Raised by `perform`: the run stops at a breakpoint, or at questions of tools; another run goes on from here."""
-
-    def __init__(self, next: Sequence[str], interrupts: Sequence[Interrupt] = ()) -> None:
-        super().__init__(f"paused before {', '.join(next)}")
-        self.event = RunPaused(next=list(next), interrupts=list(interrupts))
-
-
-class Failed(Exception):
-    """Raised by `perform`: the run fails as `error` says, and `message` tells the person in the conversation."""
-
-    def __init__(self, error: str, text: str, message: Message) -> None:
-        super().__init__(text)
-        self.event = RunFailed(error=error, text=text, message=message)
-
-
 class TooLong(SikaError):
     """The run did not come to an end in time."""
 
     code = "too_long"
-
-
-class Worker:
-    """The process of a run actor, as far as runs need it."""
-
-    def __init__(self, threads: Threads, queue: WorkQueue, pump: Pump, name: str) -> None:
-        self.threads = threads
-        self.queue = queue
-        self.pump = pump
-        self.name = name
-        self.owned: set[str] = set()
-        """Ids of the runs that are being worked on here."""
 
 
 class Suspended(Unavailable):
@@ -226,208 +101,6 @@ class Suspended(Unavailable):
     def __init__(self, text: str, seconds: float) -> None:
         super().__init__(text)
         self.seconds = seconds
-
-
-class OwnedRun:
-    """A run this process owns, as long as `append` does not raise `OwnershipLost`."""
-
-    def __init__(self, actor: str, process: Worker, thread_id: str, state: ThreadState, run: Run) -> None:
-        self._actor = actor
-        self._threads = process.threads
-        self._queue = process.queue
-        self._lapses = process.queue.lapses
-        self._pump = process.pump
-        self._lock = asyncio.Lock()
-        self.state = state
-        self.id = run.id
-        self.thread_id = thread_id
-        self.worker = process.name
-        self.attempt = run.attempt + 1
-        self.claimed = False
-        self.broken: OwnershipLost | Unavailable | None = None
-        """Why nothing can be decided about the run here any more."""
-        self.unstored = False
-        """The log did not answer: nothing can be appended."""
-        self.idle: Callable[[], AbstractContextManager[None]] = nullcontext
-        """Gives the run's slot to others while it waits for other runs of its actor."""
-
-    @property
-    def run(self) -> Run:
-        return self.state.runs[self.id]
-
-    @property
-    def request(self) -> RunRequested:
-        return self.run.request
-
-    @property
-    def stopping(self) -> bool:
-        return self.run.cancel is not None
-
-    async def claim(self, event: RunStarted) -> None:
-        """Appends `run.started`. Raises `Conflict` if the thread has changed since it was folded."""
-        records = await self._threads.log.append(
-            self._threads.aggregate(self.thread_id),
-            [event],
-            expected=self.state.seq,
-            actor=self._actor,
-            run=self.id,
-            cause=self.run.last_id,
-            traceparent=traces.header(self.request),
-        )
-        self.state = self._threads.fold(self.thread_id, records, self.state)
-        self.claimed = True
-
-    async def append(self, event: Event, cause: str | None = None, *, unsteered: bool = False) -> bool:
-        """Appends one event of the run, also if something else was written to the thread. With `unsteered`, appends
-        only if no steering message is pending. Returns whether the event was appended. Raises `OwnershipLost` (also
-        after the run's end), `Unavailable`.
-        """
-
-        def decide(state: ThreadState) -> Sequence[Event]:
-            self._adopt(state)
-            return [] if unsteered and self.run.steers else [event]
-
-        async with self._lock:
-            if not self.run.open:
-                raise OwnershipLost(f"run {self.id}: has ended")
-            try:
-                self.state, records = await self._threads.decide(
-                    self.thread_id,
-                    decide,
-                    actor=self._actor,
-                    run=self.id,
-                    cause=cause or self.run.last_id,
-                    known=folded(self.state),
-                )
-            except Unavailable:
-                self.unstored = True
-                raise
-            return bool(records)
-
-    def _adopt(self, state: ThreadState) -> None:
-        """Continues from a newer state if the run is still ours in it. Raises `OwnershipLost`."""
-        run = state.runs.get(self.id)
-        if run is None or not run.open:
-            raise OwnershipLost(f"run {self.id}: ended by somebody else")
-        mine = (run.attempt, run.worker) == (self.attempt, self.worker) if self.claimed else run.attempt < self.attempt
-        if not mine:
-            raise OwnershipLost(f"run {self.id}: taken over by {run.worker}")
-        if state.seq > self.state.seq:
-            self.state = state
-
-    async def watch(self, listener: Listener, scope: anyio.CancelScope) -> None:
-        """Follows the thread; cancels the scope when the run is asked to stop or taken over."""
-        while True:
-            try:
-                records, lost = await listener.take()
-                newest = records[-1].seq if records else 0
-                if lost or newest > self.state.seq:
-                    async with self._lock:
-                        self._adopt(await self._threads.load(self.thread_id, at_least=newest or None))
-                if self.stopping:
-                    scope.cancel()
-            except OwnershipLost as error:
-                self.broken = error
-                scope.cancel()
-                return
-            except Unavailable as error:
-                log.warning("watching again", run=self.id, error=str(error))
-                await asyncio.sleep(1)
-
-    async def confirm(self) -> None:
-        lapses = self._queue.lapses
-        if lapses != self._lapses:
-            async with self._lock:
-                self._adopt(await self._threads.load(self.thread_id))
-            self._lapses = lapses
-
-    # ── journal ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def model_recorded(self, request: str) -> ModelCompleted | None:
-        """A resumed run begins with the answer whose tool calls are open."""
-        if not unanswered(self.state.messages):
-            return None
-        said = next(message for message in reversed(self.state.messages) if message["type"] == "ai")
-        return ModelCompleted(message=said)
-
-    async def model_completed(self, event: ModelCompleted) -> None:
-        await self.append(event)
-
-    async def model_failed(self, event: ModelFailed) -> None:
-        await self.append(event)
-
-    async def fact(self, kind: type[E], key: str, make: Callable[[], Awaitable[E]]) -> E:
-        event = redactor.struct(await make())
-        await self.append(event)
-        return event
-
-    async def steered(self) -> list[Message]:
-        messages = [] if unanswered(self.state.messages) else list(self.run.steers)
-        if messages:
-            await self.append(MessageAdded(messages=messages))
-        return messages
-
-    def answers(self, call_id: str) -> Sequence[Any]:
-        return self.run.answers.get(call_id, ())
-
-    async def tool_requested(self, call_id: str, name: str, effect: Effect, args: Json) -> ToolCompleted | None:
-        await self.confirm()
-        if done := outcome_of(self.state, call_id):
-            return done
-        intent = self.run.intents.get(call_id)
-        if intent is None:
-            of_answer = next((c["args"] for c in unanswered(self.state.messages) if c["id"] == call_id), None)
-            await self.append(
-                ToolRequested(call_id=call_id, name=name, effect=effect, args=None if args == of_answer else args),
-                self.run.said,
-            )
-            return None
-        if intent.event.effect != "once":
-            return None
-        text = (
-            f"Error: the outcome of this {name} call is unknown: the server stopped while it ran. "
-            "It was not repeated. Check what it did before trying again."
-        )
-        outcome = ToolCompleted(
-            call_id=call_id, message=tool_message(CallRef.of(self, call_id), name, text, "error"), unknown=True
-        )
-        await self.append(outcome, intent.id)
-        return outcome
-
-    async def tool_completed(self, event: ToolCompleted) -> None:
-        intent = self.run.intents.get(event.call_id)
-        await self.append(event, intent.id if intent else None)
-
-    def preview(self, message: str) -> Previewer | None:
-        return self._pump.message(self.id, message, after=self.state.seq)
-
-    async def progress(self, call_id: str, name: str, text: str) -> None:
-        tail = sendable(text[-PROGRESS_CHARACTERS:])
-        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=tail))
-
-
-def outcome_of(state: ThreadState, call_id: str) -> ToolCompleted | None:
-    """Returns the outcome of a call of the last answer, if there is one."""
-    for message in reversed(state.messages):
-        if message["type"] != "tool":
-            break
-        if message.get("tool_call_id") == call_id:
-            return ToolCompleted(call_id=call_id, message=message)
-    return None
-
-
-def tool_message(call: CallRef, name: str, content: str, status: str = "success") -> Message:
-    """Returns a tool message as it is recorded."""
-    message: Message = {
-        "type": "tool",
-        "id": call.message_id,
-        "tool_call_id": call.id,
-        "name": name,
-        "content": content,
-    }
-    if status != "success":
-        message["status"] = status
-    return message
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ from core.runtime import dispatch, system
 from core.runtime.dispatch import Dispatcher
 from core.runtime.system import System
 from core.thread import run as run_module
-from core.thread.run import OwnedRun, Prepared, RunActor
+from core.thread.owned import OwnedRun
+from core.thread.run import Prepared, RunActor
 from core.thread.state import ThreadState
 from tests.support.nats import Nats, append, eventually, fresh, own, read, running_tasks
 

@@ -21,7 +21,8 @@ from core.ids import uuid7
 from core.log.store import EventLog
 from core.runtime import dispatch, system
 from core.runtime.system import System
-from core.thread.run import OwnedRun, Prepared, RunActor
+from core.thread.owned import OwnedRun
+from core.thread.run import Prepared, RunActor
 from tests.support.nats import DEADLINE, Nats, fresh
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -13,7 +13,8 @@ from core.errors import Invalid
 from core.events import Aggregate, Event, FeedbackGiven, RunCompleted, ThreadAnnotated
 from core.lifecycle import USED_TOOLS
 from core.testing import acting
-from core.thread.run import OwnedRun, Prepared, RunActor
+from core.thread.owned import OwnedRun
+from core.thread.run import Prepared, RunActor
 from tests.support.haiku import HAIKU, Haiku
 
 LIKED = FeedbackGiven(feedback_id="f", rating=1, user="ada")

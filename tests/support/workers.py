@@ -38,7 +38,8 @@ from core.ids import uuid7
 from core.runtime import system
 from core.runtime.system import System
 from core.thread.fold import fold
-from core.thread.run import OwnedRun, Prepared, RunActor
+from core.thread.owned import OwnedRun
+from core.thread.run import Prepared, RunActor
 from core.thread.state import Run, ThreadState
 from core.tools import Tool
 from tests.support import logs, toolset

@@ -25,8 +25,8 @@ from core.config.settings import TokenBudget
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Message, ModelCompleted
 from core.ids import uuid7
+from core.thread.journal import CallRef, Journal
 from core.thread.ledger import Today
-from core.thread.run import CallRef, Journal
 from core.thread.state import Intent, ThreadState
 from core.thread.tokens import Tokens
 from core.thread.usage import APOLOGY

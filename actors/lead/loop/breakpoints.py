@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.events import RunRequested
-from core.thread.run import Paused
+from core.thread.journal import Paused
 
 EVERYWHERE = "*"
 

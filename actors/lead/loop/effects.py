@@ -30,7 +30,7 @@ from core.config.redaction import Stream, redactor
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
 from core.thread.approvals import taken
-from core.thread.run import CallRef
+from core.thread.journal import CallRef
 from core.thread.subagents import BATCH
 from core.tools import Completion, Prompt, Question, Response
 

@@ -14,7 +14,7 @@ from actors.lead.messages.excerpt import Ends, how_to_read, kind_of, shortened, 
 from core.config.settings import ToolOutput
 from core.errors import Internal, Invalid, Unavailable
 from core.ports.sandbox import result_path
-from core.thread.run import CallRef
+from core.thread.journal import CallRef
 
 PIECE = 100_000
 """Characters in one write: they fit a message of the bus even if all are escaped."""

@@ -12,7 +12,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, message_of, revised
 from core.events import Aggregate
-from core.thread.run import CallRef
+from core.thread.journal import CallRef
 from core.thread.subagents import TOOLS, identity
 from core.thread.threads import KIND, SUBAGENT
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.chat import place, router
+from actors.chat import perform, place, runs
 from actors.chat.commands import HELP, Command, parsed
 from core.chat.facts import Attachment, DeliveryPlanned
 from core.events import GoalSet, RunCancelled, RunCancelRequested, RunStarted, thread
@@ -78,7 +78,7 @@ async def test_a_person_who_may_not_talk_commands_nothing(tmp_path: Path) -> Non
 async def test_new_begins_another_thread(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
         first = await office.answers(await office.hears("hello"))
-        assert await told(office, "/new") == router.BEGUN
+        assert await told(office, "/new") == perform.BEGUN
         second = await office.outcome(await office.hears("hello"))
         assert second.thread != first.thread
 
@@ -87,7 +87,7 @@ async def test_stop_stops_what_is_at_work_and_not_the_next_message(tmp_path: Pat
     async with account(tmp_path) as office:
         first = await office.starts(await office.hears("long"))
         second = await office.outcome(await office.hears("next"))
-        assert await told(office, "stop") == router.STOPPING
+        assert await told(office, "stop") == perform.STOPPING
         runs = (await office.state(first)).runs
         assert (runs[first.run_id].cancel, runs[second.run_id].cancel) == ("interrupt", None)
         # Whoever handles the command again, now that the next run is at work, stops that one no more than before.
@@ -104,21 +104,21 @@ async def test_stop_stops_what_is_at_work_and_not_the_next_message(tmp_path: Pat
 
 async def test_stop_without_a_run_says_so(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
-        assert await told(office, "/stop") == router.NOTHING_AT_WORK
+        assert await told(office, "/stop") == perform.NOTHING_AT_WORK
         await office.answers(await office.hears("hello"))
-        assert await told(office, "/stop") == router.NOTHING_AT_WORK
+        assert await told(office, "/stop") == perform.NOTHING_AT_WORK
 
 
 async def test_stop_takes_back_a_message_whose_files_are_on_their_way(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
         event = await office.hears("look", attachments=(Attachment("f", "a.txt"),))
-        assert await told(office, "/stop") == router.STOPPING
+        assert await told(office, "/stop") == perform.STOPPING
         assert (await office.outcome(event)).reason == "stopped"
 
 
 async def test_retry_answers_the_last_message_again(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
-        assert await told(office, "/retry") == router.NOTHING_TO_RETRY
+        assert await told(office, "/retry") == perform.NOTHING_TO_RETRY
         await office.answers(await office.hears("one"), "first")
         asked = await office.answers(await office.hears("two"), "second")
         event = await office.hears("/retry")
@@ -132,14 +132,14 @@ async def test_retry_answers_the_last_message_again(tmp_path: Path) -> None:
 
 async def test_undo_forgets_the_last_message_and_its_answer(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
-        assert await told(office, "/undo") == router.NOTHING_TO_UNDO
+        assert await told(office, "/undo") == perform.NOTHING_TO_UNDO
         await office.answers(await office.hears("one"), "first")
         asked = await office.answers(await office.hears("two"), "second")
-        assert await told(office, "/undo") == router.UNDONE
+        assert await told(office, "/undo") == perform.UNDONE
         assert [message["content"] for message in (await office.state(asked)).messages] == ["one", "first"]
-        assert await told(office, "/undo") == router.UNDONE
+        assert await told(office, "/undo") == perform.UNDONE
         assert (await office.state(asked)).messages == []
-        assert await told(office, "/undo") == router.NOTHING_TO_UNDO
+        assert await told(office, "/undo") == perform.NOTHING_TO_UNDO
 
 
 @pytest.mark.parametrize("command", ["/retry", "/undo", "/goal learn"])
@@ -148,7 +148,7 @@ async def test_what_changes_the_past_waits_for_the_run_at_work(tmp_path: Path, c
         routed = await office.starts(await office.hears("long"))
         event = await office.hears(command)
         assert (await office.outcome(event)).outcome == "refused"
-        assert await office.said() == [router.BUSY]
+        assert await office.said() == [runs.BUSY]
         assert len(await office.requests(routed)) == 1
 
 
@@ -168,7 +168,7 @@ async def test_a_goal_is_set_and_worked_on_shown_and_given_up(tmp_path: Path) ->
 
 async def test_bootstrap_is_a_run_of_its_own_kind(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
-        for text, content in (("/bootstrap", router.BOOTSTRAP), ("/bootstrap a cook", "a cook")):
+        for text, content in (("/bootstrap", perform.BOOTSTRAP), ("/bootstrap a cook", "a cook")):
             request = (await office.run(await office.hears(text))).request
             assert request.context["is_bootstrap"] is True
             assert request.input["messages"][0]["content"] == content  # type: ignore[index]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.chat import questions, router
+from actors.chat import questions, router, runs
 from actors.chat.answers import plans
 from actors.lead.policies.question_form import card, question_text
 from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Target
@@ -118,7 +118,7 @@ async def test_a_button_that_is_pressed_again_decides_nothing(tmp_path: Path) ->
         await office.presses(asked, "approve")
         again = await office.presses(asked, "reject")
         assert (await office.outcome(again)).reason == "decided already"
-        assert (await office.said())[-1] == router.DECIDED
+        assert (await office.said())[-1] == runs.DECIDED
         assert len(await office.requests(first)) == 2
 
 

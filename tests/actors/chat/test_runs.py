@@ -10,7 +10,8 @@ from typing import Literal
 import anyio
 import pytest
 
-from actors.chat import answers, router
+from actors.chat import answers
+from actors.chat import runs as chat_runs
 from actors.chat.actor import Chat
 from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Quoted, Target, conversation
 from core.chat.inbox import Inbox
@@ -126,11 +127,11 @@ async def test_a_message_while_a_run_is_at_work(tmp_path: Path, mode: str) -> No
         said = await office.said()
         match mode:
             case "queue":
-                assert (routed.outcome, requests[1].multitask, said) == ("run", "enqueue", [router.QUEUED])
+                assert (routed.outcome, requests[1].multitask, said) == ("run", "enqueue", [chat_runs.QUEUED])
             case "interrupt":
                 assert (routed.outcome, requests[1].multitask, said) == ("run", "interrupt", [])
             case "reject":
-                assert (routed.outcome, len(requests), said) == ("refused", 1, [router.BUSY])
+                assert (routed.outcome, len(requests), said) == ("refused", 1, [chat_runs.BUSY])
             case _:
                 assert (routed.outcome, len(requests), said) == ("steered", 1, [])
                 run = (await office.state(first)).runs[first.run_id]

@@ -32,8 +32,8 @@ from core.events import (
     ToolCompleted,
 )
 from core.thread.fold import fold
+from core.thread.journal import outcome_of
 from core.thread.previews import Previewer
-from core.thread.run import outcome_of
 from core.thread.state import ThreadState
 from core.tools import Effect
 from tests.support.records import log_of, record

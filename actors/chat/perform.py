@@ -1,0 +1,158 @@
+"""Performs the commands of people in a conversation."""
+
+from __future__ import annotations
+
+import msgspec
+
+from actors.chat import commands
+from actors.chat.call import Call
+from actors.chat.commands import Command
+from actors.chat.place import Place, at_work, forgotten, last_question, queue, status
+from actors.chat.runs import ACTOR, BUSY, Runs
+from core.chat.facts import ChatBegun, ChatRouted
+from core.errors import Refused
+from core.events import GoalSet, thread
+from core.log.store import EventLog
+from core.memory.facts import Memories
+from core.thread.commands import Commands
+from core.thread.intake import Intake
+from core.thread.threads import Threads
+
+BOOTSTRAP = "Help me to set up an agent of my own."
+"""The message of a bare `/bootstrap`."""
+MOST_GOAL = 4000
+"""Characters of a goal (contract http §8.5)."""
+
+# Texts.
+BEGUN = "New conversation. What was said before is not known in it."
+NOTHING_AT_WORK = "Nothing is at work."
+STOPPING = "Stopping."
+DONE_ALREADY = "That was done already."
+NOTHING_TO_RETRY = "There is no message to answer again."
+NOTHING_TO_UNDO = "There is no message to forget."
+UNDONE = "I forgot your last message and its answer. Files that were changed stay as they are."
+GREETING = "Hello."
+
+
+class Performer:
+    """Performs commands on the threads of a conversation, each once however often it is repeated."""
+
+    def __init__(self, runs: Runs, threads: Threads, intake: Intake, log: EventLog) -> None:
+        self._runs = runs
+        self._threads = threads
+        self._intake = intake
+        self._log = log
+        self._commands = Commands(threads, intake, actor=ACTOR)
+        self._memories = Memories(log, actor=ACTOR)
+
+    async def perform(self, call: Call, command: Command) -> None:
+        """Performs a command. Raises `Unavailable`."""
+        match command.name:
+            case "new":
+                begun = ChatBegun(thread=call.id("thread", call.user), user=call.user)
+                return await self._runs.end(call, "command", begun, call.says(BEGUN))
+            case "stop":
+                return await self._stop(call)
+            case "retry":
+                return await self._retry(call)
+            case "undo":
+                return await self._undo(call)
+            case "goal":
+                return await self._goal(call, command.text)
+            case "bootstrap":
+                text = command.text or BOOTSTRAP
+                return await self._runs.run(call, text, context={"is_bootstrap": True}, outcome="command")
+        await self._runs.end(call, "command", call.says(await self._reply(call, command.name)))
+
+    async def _reply(self, call: Call, name: str) -> str:
+        """Returns the answer to a command that changes nothing."""
+        match name:
+            case "status":
+                return status(await self._runs.current(call))
+            case "queue":
+                return queue(await self._runs.current(call))
+            case "models":
+                names = [model.display_name or model.name for model in call.config.models]
+                return "\n".join(["Models:", *(f"- {name}" for name in names)]) if names else "There is no model."
+            case "memory":
+                agent = self._runs.setup(call).context.get("agent_name")
+                facts = len((await self._memories.of(call.user, agent)).facts)
+                return f"I remember {facts} {'fact' if facts == 1 else 'facts'}."
+            case commands.START:
+                return f"{GREETING}\n\n{commands.help_text()}"
+        return commands.help_text()
+
+    async def _stop(self, call: Call) -> None:
+        """Cancels the run that was at work when the command was written, and no later one."""
+        place, seq = await self._runs.current(call), call.first.seq
+        run = at_work(place.state, call.state, seq) if place else None
+        if place is None or run is None:
+            waits = [key for key, heard in call.state.heard.items() if not heard.outcome and heard.seq < seq]
+            dropped = [ChatRouted(message=key, outcome="ignored", reason="stopped") for key in waits]
+            text = STOPPING if dropped else NOTHING_AT_WORK
+            return await self._runs.end(call, "command", *dropped, call.says(text))
+        try:
+            await self._intake.cancel(place.id, run.id, user=call.user, actor=ACTOR)
+        except Refused:
+            return await self._runs.end(call, "command", call.says(DONE_ALREADY))
+        await self._runs.end(call, "command", call.says(STOPPING))
+
+    async def _retry(self, call: Call) -> None:
+        """Asks the last question again, from the checkpoint before it."""
+        place, run = await self._runs.current(call), call.id("run")
+        if place and run not in place.state.runs:
+            if any(place.state.runs.open()):
+                return await self._runs.end(call, "refused", call.says(BUSY, "busy"), reason="busy")
+            start = last_question(place)
+            if start is None:
+                return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))
+            request = self._runs.request(call, self._runs.setup(call), {})
+            request = msgspec.structs.replace(request, base=start[0], input=start[1])
+            await self._intake.request_run(place.id, run, request, user=call.user, actor=ACTOR)
+        if place is None:
+            return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))
+        await self._runs.end(call, "command", *await self._runs.close(call, place), thread=place.id, run=run)
+
+    async def _undo(self, call: Call) -> None:
+        """Moves the thread back to the checkpoint before the last question."""
+        place, cause = await self._runs.current(call), call.first.id
+        if place is None:
+            return await self._runs.end(call, "command", call.says(NOTHING_TO_UNDO))
+        after = [record async for record in self._log.read(thread(place.id), after=call.first.seq)]
+        if not any(record.head.cause == cause for record in after):
+            if any(place.state.runs.open()):
+                return await self._runs.end(call, "refused", call.says(BUSY, "busy"), reason="busy")
+            if last_question(place) is None:
+                return await self._runs.end(call, "command", call.says(NOTHING_TO_UNDO))
+            await self._threads.decide(
+                place.id, lambda state: forgotten(Place(place.id, state)), actor=ACTOR, cause=cause
+            )
+        await self._runs.end(call, "command", *await self._runs.close(call, place), call.says(UNDONE))
+
+    async def _goal(self, call: Call, text: str) -> None:
+        """Sets the goal of the thread and works on it, gives it up, or shows it."""
+        settings, place = call.config.goals, await self._runs.current(call)
+        if not settings.enabled:
+            return await self._runs.end(call, "command", call.says("Goals are off on this server."))
+        if not text:
+            goal = place.state.goal if place else None
+            shown = f"The goal: {goal.set.objective}" if goal else "There is no goal. Set one with `/goal text`."
+            return await self._runs.end(call, "command", call.says(shown))
+        if text.casefold() == "clear":
+            if place:
+                await self._commands.clear_goal(call.user, place.id)
+            return await self._runs.end(call, "command", call.says("The goal is given up."))
+        thread_id = await self._runs.thread(call)
+        if call.id("run") not in (await self._threads.load(thread_id)).runs:
+            goal_set = GoalSet(
+                objective=text[:MOST_GOAL],
+                by=call.user,
+                max_continuations=settings.max_continuations,
+                max_no_progress_continuations=settings.max_no_progress_continuations,
+                max_tokens=settings.max_tokens,
+            )
+            try:
+                await self._commands.set_goal(call.user, thread_id, goal_set)
+            except Refused:
+                return await self._runs.end(call, "refused", call.says(BUSY, "busy"), reason="busy")
+        await self._runs.run(call, text, outcome="command")

@@ -1,0 +1,226 @@
+"""Runs for turns: a turn's thread, the run on it, and what became of the turn.
+
+What became of a turn is written as `chat.routed` after its effects, which are the same when they are repeated: the ids
+of threads, runs and plans derive from the message's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from actors.chat import questions
+from actors.chat.buttons import planned, replacing
+from actors.chat.call import Call
+from actors.chat.files import Files, Taken
+from actors.chat.place import Place
+from actors.chat.questions import Question
+from actors.chat.session import Setup, setup_of
+from core.chat.facts import KIND, TARGET, ChatBegun, ChatRouted, DeliveryPlanned
+from core.chat.state import Chats, Conversation
+from core.errors import Refused
+from core.events import Event, Json, Origin, RunRequested, Wanted
+from core.ids import now
+from core.log.store import EventLog
+from core.thread import approvals
+from core.thread.intake import Intake
+from core.thread.state import ThreadState
+from core.thread.threads import Threads
+
+ACTOR = "chat"
+MOST_REASON = 500
+
+# Texts.
+QUEUED = "_I am still at work. Your message is queued: I answer it next._"
+BUSY = "I am still at work. Write again when I have answered, or send `/stop`."
+DECIDED = "That was decided already."
+
+
+class Runs:
+    """Requests runs for turns. `chats`: the conversations."""
+
+    def __init__(self, chats: Chats, threads: Threads, intake: Intake, files: Files, log: EventLog) -> None:
+        self._chats = chats
+        self._threads = threads
+        self._intake = intake
+        self._files = files
+        self._log = log
+
+    async def run(
+        self,
+        call: Call,
+        text: str,
+        *,
+        context: Mapping[str, Any] | None = None,
+        kwargs: Json | None = None,
+        outcome: str = "run",
+        also: Sequence[DeliveryPlanned] = (),
+    ) -> None:
+        """Requests a run on a text and the files of a turn."""
+        setup = self.setup(call)
+        thread_id = await self.thread(call)
+        taken = await self._files.take(call.turn, call.user, thread_id, call.config.uploads)
+        run, says = call.id("run"), list(also)
+        message = _message(run, text, taken, kwargs or {})
+        if taken.problems:
+            listed = "\n".join(f"- {problem}" for problem in taken.problems)
+            says.append(call.says(f"I could not take every file:\n{listed}", "files"))
+        state = await self._threads.load(thread_id)
+        if run not in state.runs:
+            mode, busy = call.settings.on_busy, any(state.runs.open())
+            if busy and mode == "reject":
+                return await self.end(call, "refused", call.says(BUSY, "busy"), reason="busy")
+            if mode == "steer" and await self._steered(call, thread_id, state, message):
+                await self._files.forget(call.turn)
+                return await self.end(call, "steered", *says, thread=thread_id)
+            if busy and mode != "interrupt":
+                says.append(call.says(QUEUED, "queued"))
+            request = self.request(call, setup, context or {})
+            request = msgspec.structs.replace(
+                request,
+                input={"messages": [message]},
+                multitask="interrupt" if mode == "interrupt" else "enqueue",
+            )
+            await self._intake.request_run(thread_id, run, request, user=call.user, actor=ACTOR)
+        await self._files.forget(call.turn)
+        await self.end(call, outcome, *says, thread=thread_id, run=run)
+
+    def setup(self, call: Call) -> Setup:
+        """Returns what the configuration says of runs for this person. Raises `NoAgent`."""
+        return setup_of(call.config.channels, call.account, call.first.event.sender)
+
+    def request(self, call: Call, setup: Setup, context: Mapping[str, Any]) -> RunRequested:
+        """Returns the request of a run for a turn, without its input."""
+        about = {"user_id": call.user, "channel_user_id": call.first.event.sender}
+        return RunRequested(
+            config=setup.config,
+            context={**setup.context, **context, **about},
+            metadata={TARGET: msgspec.to_builtins(call.target)},
+            origin=Origin(call.account, call.conversation),
+            wanted=Wanted(KIND, call.conversation, call.first.key),
+        )
+
+    async def _steered(self, call: Call, thread_id: str, state: ThreadState, message: Json) -> bool:
+        """Tells whether a message went to the run at work."""
+        identity = message["id"]
+        if identity in state.places or any(s.get("id") == identity for r in state.runs.open() for s in r.steers):
+            return True
+        active = state.active
+        if active is None:
+            return False
+        try:
+            await self._intake.steer(thread_id, active.id, message, user=call.user, actor=ACTOR)
+        except Refused:
+            return False
+        return True
+
+    async def current(self, call: Call) -> Place | None:
+        """Returns the thread of the person in this conversation; None if there is none, or not any more."""
+        known = call.state.threads.get(call.user)
+        state = await self._threads.load(known) if known else None
+        return Place(known, state) if known and state and state.exists and not state.erased else None
+
+    async def thread(self, call: Call) -> str:
+        """Returns the id of the person's thread in this conversation: a new one if there is none, or it was deleted."""
+        known = call.state.threads.get(call.user)
+        if known is None or (await self._threads.load(known)).erased:
+            known = await self._begin(call)
+        about = {"channel": call.account, "conversation": call.conversation, "chat": call.target.chat}
+        await self._intake.create_thread(known, user=call.user, metadata=about, actor=ACTOR)
+        return known
+
+    async def _begin(self, call: Call) -> str:
+        """Returns the id of a new thread. The event has no cause: it does not settle the message."""
+        fresh = call.id("thread", call.user)
+
+        def decide(state: Conversation) -> Sequence[Event]:
+            return [] if state.threads.get(call.user) == fresh else [ChatBegun(thread=fresh, user=call.user)]
+
+        await self._chats.decide(call.conversation, decide, actor=ACTOR)
+        return fresh
+
+    async def resume(
+        self,
+        call: Call,
+        place: Place,
+        question: Question,
+        value: Any,
+        closed: Sequence[DeliveryPlanned],
+        outcome: str,
+    ) -> None:
+        """Has the paused run go on with an answer."""
+        run, (thread_id, state) = call.id("run"), place
+        known = state.approvals.get(question.id)
+        if known is not None and approvals.over(known.request, now()):
+            return await self.end(call, outcome, call.says(DECIDED), reason="its deadline is over")
+        request = approvals.resuming(state, {question.id: value})
+        own = self.request(call, self.setup(call), {})
+        request = msgspec.structs.replace(
+            request,
+            context={**request.context, "user_id": call.user, "channel_user_id": call.first.event.sender},
+            metadata={**request.metadata, **own.metadata},
+            origin=own.origin,
+            wanted=own.wanted,
+        )
+        await self._intake.request_run(thread_id, run, request, user=call.user, actor=ACTOR)
+        await self.end(call, outcome, *closed, thread=thread_id, run=run)
+
+    async def close(self, call: Call, place: Place) -> list[DeliveryPlanned]:
+        """Returns what takes the buttons from the open questions of a thread, as the conversation goes on."""
+        closed = []
+        for plan, about in call.state.plans.items():
+            shown = await self.planned(call, plan) if about.question else None
+            if shown is None or shown.thread != place.id:
+                continue
+            approval = shown.question in place.state.approvals
+            line = questions.GONE_ON if approval else f"➡️ Answered by {call.who}"
+            closed.append(replacing(shown, line))
+        return closed
+
+    async def planned(self, call: Call, plan: str | None) -> DeliveryPlanned | None:
+        """Returns a delivery that was planned; None if it is not remembered."""
+        return await planned(self._log, call.conversation, call.state.plans.get(plan or ""))
+
+    async def end(
+        self,
+        call: Call,
+        outcome: str,
+        *more: ChatBegun | ChatRouted | DeliveryPlanned,
+        thread: str = "",
+        run: str = "",
+        user: str = "",
+        reason: str = "",
+    ) -> None:
+        """Writes what became of a turn, and what is said about it, once."""
+        first, *others = call.turn.messages
+        together = "merged" if run or outcome == "steered" else outcome
+        routed = ChatRouted(
+            message=first.key,
+            outcome=outcome,
+            thread=thread,
+            run_id=run,
+            user=user or call.user,
+            target=call.target if run else None,
+            reason=reason[:MOST_REASON],
+        )
+        rest = [ChatRouted(message=m.key, outcome=together, thread=thread, user=routed.user) for m in others]
+
+        def decide(state: Conversation) -> Sequence[Event]:
+            heard = state.heard.get(first.key)
+            if heard is None or heard.outcome:
+                return []
+            new = [event for event in more if not isinstance(event, DeliveryPlanned) or event.plan not in state.plans]
+            return [routed, *rest, *new]
+
+        await self._chats.decide(call.conversation, decide, actor=ACTOR, cause=first.id)
+
+
+def _message(run: str, text: str, taken: Taken, kwargs: Json) -> Json:
+    """Returns the message that a run is about."""
+    notes = [f"(A file could not be taken: {problem})" for problem in taken.problems]
+    content = "\n\n".join(part for part in (text, *notes) if part)
+    more = {**({"files": list(taken.files)} if taken.files else {}), **kwargs}
+    message = {"type": "human", "id": f"human-{run}", "content": content}
+    return {**message, "additional_kwargs": more} if more else message
