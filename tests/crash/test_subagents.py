@@ -1,4 +1,4 @@
-"""The power goes off after every event of a run and of its two subagents, on whichever log; nobody must notice."""
+"""The power goes off after every event of a run and of its three subagents, on whichever log; nobody must notice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.workers import Client, Power
 pytestmark = pytest.mark.anyio
 
 SETTINGS = {"agents": {"general-purpose": {"model": "sub"}}}
-NAMES = ["a", "b"]
+NAMES = ["a", "b", "c"]
 """The subagents, each with a file of its own to write to."""
 
 
