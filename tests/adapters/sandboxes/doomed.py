@@ -21,9 +21,10 @@ def _die(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def main(kind: str, home: str, command: str, dies: str, timeout: str) -> None:
+async def main(*words: str) -> None:
+    kind, home, command, dies, timeout = words
     if dies == "yes":
-        record.Record._start = _die  # type: ignore[method-assign]
+        record.Record._start = _die  # type: ignore[assignment,method-assign]
     sandbox = await provider_of(kind, Path(home)).acquire("ada", "t1")
     await run(sandbox, command, timeout=float(timeout))
 

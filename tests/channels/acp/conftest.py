@@ -126,11 +126,11 @@ def editor(url: str) -> Start:
     async def start(*words: str) -> AsyncIterator[Editor]:
         (to, stdin), (output, stdout) = socket.socketpair(), socket.socketpair()
         with stdin, stdout:
-            streams = {"stdin": stdin.fileno(), "stdout": stdout.fileno()}
-            process = warm.start("actors", "acp", *(words or ("--url", url)), **streams)
+            command = "actors", "acp", *(words or ("--url", url))
+            process = warm.start(*command, stdin=stdin.fileno(), stdout=stdout.fileno())
         (_, writer), (reader, end) = [await asyncio.open_connection(sock=one) for one in (to, output)]
         editor = Editor()
-        connection = connect_to_agent(editor, writer, reader)
+        connection = connect_to_agent(editor, writer, reader)  # type: ignore[arg-type]  # a part of it
         try:
             answer = await connection.initialize(PROTOCOL_VERSION, client_info=Implementation(name="t", version="1"))
             assert answer.protocol_version == PROTOCOL_VERSION
