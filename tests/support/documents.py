@@ -148,12 +148,12 @@ def zeros(size: int) -> bytes:
     return b"".join(parts) + packer.flush()
 
 
-def bomb(whole: bytes, *, mebibytes: int = 300) -> bytes:
+def bomb(whole: bytes, *, mebibytes: int = 32) -> bytes:
     """The archive with a member that is very small and unpacks to very much."""
     return _with(whole, {"bomb.xml": bytes(mebibytes << 20)})
 
 
-def lying(whole: bytes, member: str, *, mebibytes: int = 64) -> bytes:
+def lying(whole: bytes, member: str, *, mebibytes: int = 24) -> bytes:
     """The archive with a member whose content is far larger than the archive says."""
     file = io.BytesIO(_with(whole, {}))
     names = zipfile.ZipFile(file).namelist()

@@ -19,6 +19,7 @@ from pydantic import SecretStr, model_validator
 from adapters.models.chunks import Chunk, _Event
 from adapters.models.dialects import VLLM, DeepSeek, Signed
 from adapters.models.openai_compatible import OpenAICompatible
+from tests.support.laws import EXAMPLES
 
 CLASSES = (OpenAICompatible, VLLM, DeepSeek, Signed)
 
@@ -263,7 +264,7 @@ chunks = some(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(chunks, st.sampled_from([{}, {"headers": {"a": "b"}}]))
 def test_any_chunk_means_the_same(data: dict[str, Any], info: dict[str, Any]) -> None:
     event = _Event(data=json.dumps(data)).json()

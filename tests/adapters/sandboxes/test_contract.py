@@ -84,10 +84,10 @@ async def test_a_long_command(sandbox: Sandbox) -> None:
     assert result.stdout.strip() == str(16 * 6000)
 
 
-@pytest.mark.parametrize("command", ["echo \0", "x" * 200_000])
-async def test_impossible_commands_are_refused(sandbox: Sandbox, command: str) -> None:
-    with pytest.raises(Invalid):
-        await run(sandbox, command)
+async def test_impossible_commands_are_refused(sandbox: Sandbox) -> None:
+    for command in ("echo \0", "x" * 200_000):
+        with pytest.raises(Invalid):
+            await run(sandbox, command)
 
 
 async def test_the_environment_is_the_configured_one_only(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +191,10 @@ async def test_a_call_id_belongs_to_one_command(sandbox: Sandbox) -> None:
         await run(sandbox, "false")
 
 
-@pytest.mark.parametrize("call_id", ["../../escape", "a/b", "", "x" * 200, "ünï", "..", "-rf", "$(id)", "a\nb"])
-async def test_any_call_id(sandbox: Sandbox, call_id: str) -> None:
-    assert (await run(sandbox, "echo ok; ls", call_id)).stdout == "ok\n"
+async def test_any_call_id(sandbox: Sandbox) -> None:
+    ids = ("../../escape", "a/b", "", "x" * 200, "ünï", "..", "-rf", "$(id)", "a\nb")
+    outputs = {call_id: (await run(sandbox, f"echo {n}; ls", call_id)).stdout for n, call_id in enumerate(ids)}
+    assert outputs == {call_id: f"{n}\n" for n, call_id in enumerate(ids)}
 
 
 async def test_another_server_goes_on_with_a_call(kind: Kind, place: Path, sandbox: Sandbox) -> None:
@@ -396,22 +397,20 @@ async def test_a_write_has_a_size_limit(sandbox: Sandbox) -> None:
         await sandbox.write("a", "x" * (9 << 20))
 
 
-@pytest.mark.parametrize(
-    "path", ["../../../x", f"{W}/../../x", "a\0b", "", "x" * 5000, "x" * 300, "/etc/passwd", "/", "/mnt"]
-)
-async def test_impossible_paths(sandbox: Sandbox, path: str) -> None:
-    with pytest.raises(Invalid):
-        await sandbox.read(path)
-    with pytest.raises(Invalid):
-        await sandbox.write(path, "x")
+async def test_impossible_paths(sandbox: Sandbox) -> None:
+    for path in ("../../../x", f"{W}/../../x", "a\0b", "", "x" * 5000, "x" * 300, "/etc/passwd", "/", "/mnt"):
+        with pytest.raises(Invalid):
+            await sandbox.read(path)
+        with pytest.raises(Invalid):
+            await sandbox.write(path, "x")
 
 
-@pytest.mark.parametrize("path", ["/mnt/skills/demo/SKILL.md", "/mnt/readonly/fixed.txt", "/mnt/skills/new/file"])
-async def test_read_only_mounts(sandbox: Sandbox, path: str) -> None:
-    with pytest.raises(Invalid):
-        await sandbox.write(path, "x")
-    with pytest.raises(Invalid):
-        await sandbox.replace(path, "a", "b")
+async def test_read_only_mounts(sandbox: Sandbox) -> None:
+    for path in ("/mnt/skills/demo/SKILL.md", "/mnt/readonly/fixed.txt", "/mnt/skills/new/file"):
+        with pytest.raises(Invalid):
+            await sandbox.write(path, "x")
+        with pytest.raises(Invalid):
+            await sandbox.replace(path, "a", "b")
 
 
 async def test_mounts_are_there(sandbox: Sandbox) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import marshal
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
+from subprocess import DEVNULL
 
 import anyio
 import pytest
@@ -17,32 +16,19 @@ from adapters.sandboxes import record
 from adapters.sandboxes.supervisor import CALL
 from adapters.sandboxes.template import template
 from core.ports.sandbox import ExecResult
+from tests.adapters.sandboxes import doomed
 from tests.adapters.sandboxes.conftest import Local, provider_of, run, running, wait_for
+from tests.support import warm
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", ["bubblewrap", "host"])]
 
-SERVER = """
-import asyncio, sys
-from pathlib import Path
-from tests.adapters.sandboxes.conftest import provider_of, run
-from adapters.sandboxes import record
-
-async def main(kind, home, command, before_spawn, timeout):
-    if before_spawn == "yes":
-        record.Record._start = lambda *a: __import__("os").kill(__import__("os").getpid(), 9)
-    sandbox = await provider_of(kind, Path(home)).acquire("ada", "t1")
-    print(await run(sandbox, command, timeout=float(timeout)), flush=True)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
 COMMAND = "echo x >> count; touch started; while [ ! -e go ]; do sleep 0.01; done; echo end"
 
 
-def server(
-    kind: str, tmp_path: Path, command: str, *, before_spawn: bool = False, timeout: float = 60
-) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-c", SERVER, kind, str(tmp_path), command, "yes" if before_spawn else "no", str(timeout)]
-    return subprocess.Popen(words, cwd=Path(__file__).parents[3])
+def server(kind: str, tmp_path: Path, command: str, *, before_spawn: bool = False, timeout: float = 60) -> warm.Process:
+    return warm.start(
+        doomed.__name__, kind, str(tmp_path), command, "yes" if before_spawn else "no", str(timeout), stdout=DEVNULL
+    )
 
 
 async def run_apart(sandbox: Local, command: str) -> ExecResult:

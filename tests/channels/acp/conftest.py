@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ from acp import PROTOCOL_VERSION, connect_to_agent
 from acp.schema import AllowedOutcome, DeniedOutcome, Implementation, RequestPermissionResponse
 
 from tests.channels.client.stage import Stage, serving, written
+from tests.support import warm
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 
 NOTE = ToolCall("write_file", {"description": "a note", "path": "/mnt/user-data/outputs/n.md", "content": "# N\n"})
@@ -123,11 +124,13 @@ def compiled() -> dict[str, str]:
 def editor(url: str) -> Start:
     @asynccontextmanager
     async def start(*words: str) -> AsyncIterator[Editor]:
-        pipe = asyncio.subprocess.PIPE
-        command = [sys.executable, "-m", "actors", "acp", *(words or ("--url", url))]
-        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=compiled())
+        (to, stdin), (output, stdout) = socket.socketpair(), socket.socketpair()
+        with stdin, stdout:
+            command = "actors", "acp", *(words or ("--url", url))
+            process = warm.start(*command, stdin=stdin.fileno(), stdout=stdout.fileno())
+        (_, writer), (reader, end) = [await asyncio.open_connection(sock=one) for one in (to, output)]
         editor = Editor()
-        connection = connect_to_agent(editor, process.stdin, process.stdout)  # type: ignore[arg-type]  # a part of it
+        connection = connect_to_agent(editor, writer, reader)  # type: ignore[arg-type]  # a part of it
         try:
             answer = await connection.initialize(PROTOCOL_VERSION, client_info=Implementation(name="t", version="1"))
             assert answer.protocol_version == PROTOCOL_VERSION
@@ -135,9 +138,8 @@ def editor(url: str) -> Start:
             yield editor
         finally:
             await connection.close()
-            assert process.stdin is not None
-            process.stdin.close()
-            await asyncio.wait_for(process.wait(), 30)
-            process._transport.close()  # type: ignore[attr-defined]
+            writer.close()
+            end.close()
+            await asyncio.wait_for(process.waited(), 30)
 
     return start

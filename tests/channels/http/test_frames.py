@@ -44,6 +44,7 @@ from tests.channels.http.story import (
     tell,
     tools_story,
 )
+from tests.support.laws import EXAMPLES
 
 LINE = {
     "m1": {
@@ -388,7 +389,7 @@ def test_a_stream_continues_at_every_frame(modes: list[str], size: int) -> None:
     first=st.lists(st.booleans(), max_size=80),
     second=st.lists(st.booleans(), max_size=80),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 def test_the_text_is_exact_wherever_it_is_cut_and_whatever_is_lost(
     cut: float, sizes: tuple[int, int], first: list[bool], second: list[bool]
 ) -> None:

@@ -251,6 +251,9 @@ async def _made(session: aiohttp.ClientSession, url: str) -> dict[str, list[str]
     form.add_field("files", b"# Rest", filename="rest.md")
     await ask("POST", f"{threads}/thread-0/uploads", "success", data=form)
     await ask("PUT", f"{threads}/thread-1/runs/{RUN}/feedback", "feedback_id", json=OPINION)
+    kept = {"namespace": ["kept"], "key": "b", "value": {}}
+    async with session.put(f"{url}/api/store/items", json=kept) as response:
+        assert response.status == 204, await response.text()
     return {
         "assistant_id": await ask("POST", f"{url}/api/assistants", "assistant_id", json={"graph_id": "lead_agent"}),
         "checkpoint_id": await ask("GET", f"{threads}/thread-0/state", "checkpoint_id"),
@@ -283,6 +286,7 @@ async def test_every_answer_is_documented(
         "delete_threads_thread_id_runs_run_id_feedback_feedback_id": {"thread_id": ["thread-2"]},
         "delete_threads_thread_id_uploads_filename": {"thread_id": ["thread-0"], "filename": ["rest.md"]},
         "get_models_name": {"name": ["scripted"]},
+        "get_store_items": {"namespace": ["kept"], "key": ["b"]},
         "get_skills_name": {"name": ["documents"]},
         "put_skills_name": {"name": ["documents"]},
         "post_threads_thread_id_runs_run_id_cancel": {"thread_id": waiting},

@@ -23,6 +23,7 @@ from core.thread.threads import Threads
 from core.views import fulltext
 from tests.channels.http.conftest import Api, Settings, Worker, services_of
 from tests.channels.http.story import ai, human, started
+from tests.support.laws import EXAMPLES
 from tests.support.nats import Nats, eventually
 
 pytestmark = pytest.mark.anyio
@@ -228,7 +229,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(JSON, JSON)
 def test_containing(one: Any, other: Any) -> None:
     assert _contains(one, one)
@@ -298,7 +299,7 @@ async def test_words(api: Api) -> None:
     assert len(await found(api, query="")) == len(TEXTS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(st.text(max_size=40))
 def test_no_query_is_a_syntax_error(query: str) -> None:
     with closing(sqlite3.connect(":memory:")) as db:

@@ -38,6 +38,7 @@ from tests.channels.http.story import (
     started,
     streamed,
 )
+from tests.support.laws import EXAMPLES
 
 USED = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7}
 
@@ -226,7 +227,7 @@ def test_a_stream_continues_at_every_frame(modes: list[str], size: int) -> None:
     first=st.lists(st.booleans(), max_size=60),
     second=st.lists(st.booleans(), max_size=60),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 def test_the_text_is_exact_wherever_it_is_cut_and_whatever_is_lost(
     cut: float, sizes: tuple[int, int], first: list[bool], second: list[bool]
 ) -> None:

@@ -55,6 +55,7 @@ from tests.channels.http.story import (
     tools_story,
 )
 from tests.channels.http.test_subgraphs import LOGS, delegating
+from tests.support.laws import EXAMPLES
 
 TEXT = "Where the river bends, an old heron waits; it has all the time there is. " * 3
 
@@ -240,7 +241,7 @@ def test_numbers(name: str) -> None:
     assert numbers[-1] < 2**53
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(STORIES)), size=st.integers(0, 9), resumes=st.booleans())
 def test_a_stream_may_be_cut_anywhere(data: st.DataObject, name: str, size: int, resumes: bool) -> None:
     """Several times, with `since` or without, with previews lost: what was heard amounts to the same."""

@@ -470,9 +470,9 @@ async def _healthy(api: Api, stop: asyncio.Event) -> list[float]:
 async def test_the_server_answers_meanwhile(
     api: Api, services: Services, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """A PDF of 100 MB and three bombs; every question is answered (the latency is for people to read)."""
+    """A PDF of 32 MB and three bombs; every question is answered (the latency is for people to read)."""
     thread_id, stop = await api.thread(), asyncio.Event()
-    large = build.large_pdf(tmp_path / "large.pdf")
+    large = build.large_pdf(tmp_path / "large.pdf", 32 << 20)
     asking = asyncio.create_task(_healthy(api, stop))
     data = aiohttp.FormData()
     with large.open("rb") as file:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +65,7 @@ def expected(provider: str) -> dict[str, str]:
     return verdicts | IN_DOCKER if provider == "docker" else verdicts
 
 
+@cache
 def python_for(uid: int | None) -> str | None:
     """Returns a Python of this version that the user can start; ours may lie in a home that is closed to others."""
     if uid is not None and os.geteuid() != 0:

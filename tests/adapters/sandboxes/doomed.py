@@ -1,0 +1,33 @@
+"""A server that is killed during a command: `python -m tests.adapters.sandboxes.doomed KIND HOME COMMAND DIES TIMEOUT`.
+
+DIES: `yes` if it dies before it starts the command.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from adapters.sandboxes import record
+from tests.adapters.sandboxes.conftest import provider_of, run
+
+
+def _die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main(*words: str) -> None:
+    kind, home, command, dies, timeout = words
+    if dies == "yes":
+        record.Record._start = _die  # type: ignore[assignment,method-assign]
+    sandbox = await provider_of(kind, Path(home)).acquire("ada", "t1")
+    await run(sandbox, command, timeout=float(timeout))
+
+
+if __name__ == "__main__":
+    anyio.run(main, *sys.argv[1:])
