@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from actors.wiring.compose import Options, reading
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.errors import SikaError
 from core.observe import logs
 from core.replay.source import LogSource

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from actors.wiring.accounts import Link
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.chat import lease, platforms
 from core.chat.account import AGGREGATE, Accounts
 from core.config.load import ConfigSource

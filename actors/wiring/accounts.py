@@ -27,7 +27,7 @@ from structlog.contextvars import bind_contextvars
 from actors import delivery
 from actors.chat.access import Gate
 from core.bus import rpc
-from core.bus.connection import Endpoint, configured
+from core.bus.endpoint import Endpoint, configured
 from core.chat import platforms
 from core.chat.account import AGGREGATE, Account, Accounts
 from core.chat.facts import ACCOUNT

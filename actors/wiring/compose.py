@@ -28,7 +28,7 @@ from adapters import toolbox
 from core import plugins
 from core.actor import Actor
 from core.bus import embedded
-from core.bus.connection import Endpoint, configured
+from core.bus.endpoint import Endpoint, configured
 from core.bus.peers import Peers
 from core.chat import platforms
 from core.chat.account import Accounts

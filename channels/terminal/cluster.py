@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from channels.terminal.doctor import Finding
 from core.bus import streams
-from core.bus.connection import Bus, Endpoint
+from core.bus.connection import Bus
+from core.bus.endpoint import Endpoint
 from core.errors import Unavailable
 
 _DURABILITY = (

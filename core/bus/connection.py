@@ -1,32 +1,25 @@
-"""NATS: the connection, the subjects, the streams, and requests.
-
-Every subject of the system is built in this file. Decision 0002 in `core/decisions/` explains the planes.
-"""
+"""NATS: a process's connection, and its requests."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import structlog
 
+from core.bus.endpoint import Endpoint, reach
+from core.bus.subjects import Subjects, stream_configs
 from core.errors import Invalid, Unavailable
-from core.events import Aggregate
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-    from core.config.server import Nats
 
 log = structlog.get_logger("sika.bus")
 
@@ -40,8 +33,6 @@ RETRY_SECONDS = 1.0
 """Pause of a start whose connection was lost."""
 REPORT_SECONDS = 5.0
 """Interval of warnings while the start waits for NATS."""
-SECOND = 1_000_000_000
-"""Nanoseconds: the unit of durations in the JetStream API."""
 
 STREAM_NOT_FOUND = 10059
 STREAM_NAME_IN_USE = 10058
@@ -49,8 +40,6 @@ MESSAGE_NOT_FOUND = 10037
 SEQUENCE_NOT_FOUND = 10043
 DELETION_FAILED = 10057
 WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-PREVIEW_SECONDS = 900
-"""Time that previews stay in their stream, in memory."""
 
 
 class ApiError(Unavailable):
@@ -59,125 +48,6 @@ class ApiError(Unavailable):
     def __init__(self, err_code: int, text: str) -> None:
         super().__init__(f"JetStream {err_code}: {text}")
         self.err_code = err_code
-
-
-class Subjects:
-    """Names of subjects, streams and buckets, under one prefix."""
-
-    def __init__(self, prefix: str = "sika") -> None:
-        if not prefix.replace("-", "").replace("_", "").isalnum():
-            raise Invalid(f"nats.prefix: letters, digits, - and _ only, got {prefix!r}")
-        self.prefix = prefix
-        self.all_log, self.all_live = f"{prefix}.log.>", f"{prefix}.live.>"
-        self._log, self._live = f"{prefix}.log.", f"{prefix}.live."
-
-    def stream(self, plane: str) -> str:
-        """The stream of `log`, `cmd`, `tok`, `timer`, `place`, `dlq` or `blobs`."""
-        return f"OBJ_{self.blobs}" if plane == "blobs" else f"{self.prefix}_{plane}".upper()
-
-    @property
-    def blobs(self) -> str:
-        """The bucket of the object store."""
-        return f"{self.prefix}-blobs"
-
-    def blob(self, name: str) -> str:
-        """The subject of an object's description, as JetStream's object store has it."""
-        return f"$O.{self.blobs}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
-
-    def chunks(self, nuid: str) -> str:
-        """The subject of the chunks of an upload."""
-        return f"$O.{self.blobs}.C.{nuid}"
-
-    def log(self, aggregate: Aggregate) -> str:
-        return f"{self._log}{aggregate.kind}.{aggregate.id}"
-
-    def live(self, aggregate: Aggregate) -> str:
-        return f"{self._live}{aggregate.kind}.{aggregate.id}"
-
-    def tok(self, run: str) -> str:
-        return f"{self.prefix}.tok.{run}"
-
-    def cmd(self, actor: str, aggregate: Aggregate) -> str:
-        return f"{self.prefix}.cmd.{actor}.{aggregate.kind}.{aggregate.id}"
-
-    def cmd_of(self, actor: str) -> str:
-        return f"{self.prefix}.cmd.{actor}.>"
-
-    def timer(self, actor: str, aggregate: Aggregate, key: str) -> str:
-        return f"{self.prefix}.timer.{actor}.{aggregate.kind}.{aggregate.id}.{key}"
-
-    def wake(self, actor: str, aggregate: Aggregate) -> str:
-        return f"{self.prefix}.wake.{actor}.{aggregate.kind}.{aggregate.id}"
-
-    @property
-    def all_wakes(self) -> str:
-        return f"{self.prefix}.wake.>"
-
-    def place(self, actor: str) -> str:
-        """The subject of an actor's offset: the sequence up to which its events have been dispatched."""
-        return f"{self.prefix}.place.{actor}"
-
-    @property
-    def processes(self) -> str:
-        """The subject on which every process reports what it does."""
-        return f"{self.prefix}.processes"
-
-    def call(self, actor: str) -> str:
-        return f"{self.prefix}.call.{actor}"
-
-    def dlq(self, actor: str, aggregate: Aggregate) -> str:
-        return f"{self.prefix}.dlq.{actor}.{aggregate.kind}.{aggregate.id}"
-
-    def aggregate(self, subject: str) -> Aggregate:
-        """Returns the aggregate at the end of any of these subjects."""
-        kind, identity = subject.rsplit(".", 2)[-2:]
-        return Aggregate(kind, identity)
-
-    def target(self, subject: str) -> tuple[str, Aggregate]:
-        """Returns actor and aggregate of a `cmd`, `wake` or `dlq` subject. Raises `ValueError` for too few parts."""
-        parts = subject.split(".", 4)
-        if len(parts) != 5:
-            raise ValueError(f"{self.prefix}.<plane>.<actor>.<kind>.<id> has five parts, this subject {len(parts)}")
-        return parts[2], Aggregate(parts[3], parts[4])
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Address and credentials of a NATS. Paths are files; `token` and `password` never appear in `repr`."""
-
-    url: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    credentials: str | None = None
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    prefix: str = "sika"
-    replicas: int = 1
-    patience: float | None = None
-    """Timeout of the first connection in seconds; None: `CONNECT_SECONDS`."""
-    trouble: Callable[[], str | None] = field(default=lambda: None, repr=False, compare=False)
-    """Returns the known reason why this NATS does not work at the moment."""
-
-
-def configured(nats: Nats, url: str) -> Endpoint:
-    """Returns the endpoint of a NATS that runs elsewhere. Raises `Invalid` for credentials in its address."""
-    if "@" in url:
-        raise Invalid("--nats: no credentials in the address; use nats.user and nats.password, or nats.token")
-    tls = nats.tls
-    return Endpoint(
-        url,
-        user=nats.user,
-        password=nats.password.reveal() if nats.password else None,
-        token=nats.token.reveal() if nats.token else None,
-        credentials=nats.credentials,
-        tls_ca=tls.ca if tls else None,
-        tls_cert=tls.cert if tls else None,
-        tls_key=tls.key if tls else None,
-        prefix=nats.prefix,
-        replicas=nats.replicas,
-    )
 
 
 Handler: TypeAlias = "Callable[[Msg], Awaitable[None]]"
@@ -360,49 +230,6 @@ class Bus:
         await self.api(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
 
 
-def stream_configs(names: Subjects, replicas: int = 1) -> dict[str, dict[str, Any]]:
-    """Returns the configuration of the streams, by plane."""
-    prefix = names.prefix
-    shared = {"num_replicas": replicas, "storage": "file"}
-    configs: dict[str, dict[str, Any]] = {
-        "log": {
-            **shared,
-            "subjects": [names.all_log],
-            "retention": "limits",
-            "compression": "s2",
-            "allow_direct": True,
-            "allow_atomic": True,
-            "republish": {"src": names.all_log, "dest": names.all_live},
-            "duplicate_window": 120 * SECOND,
-        },
-        "cmd": {
-            **shared,
-            "subjects": [f"{prefix}.cmd.>"],
-            "retention": "workqueue",
-            "duplicate_window": 120 * SECOND,
-        },
-        "timer": {
-            **shared,
-            "subjects": [f"{prefix}.timer.>", names.all_wakes],
-            "allow_msg_schedules": True,
-            "allow_msg_ttl": True,
-            "allow_rollup_hdrs": True,
-        },
-        "place": {**shared, "subjects": [names.place("*")], "max_msgs_per_subject": 1},
-        "dlq": {**shared, "subjects": [f"{prefix}.dlq.>"], "max_age": 30 * 86400 * SECOND},
-        "tok": {
-            "subjects": [f"{prefix}.tok.>"],
-            "storage": "memory",
-            "max_age": PREVIEW_SECONDS * SECOND,
-            "max_bytes": 64 << 20,
-            "allow_direct": True,
-            "allow_rollup_hdrs": True,
-            "num_replicas": 1,
-        },
-    }
-    return {plane: {"name": names.stream(plane), **config} for plane, config in configs.items()}
-
-
 @asynccontextmanager
 async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
     """Connects, and creates or updates the streams. Raises `Unavailable` with the address and the reason."""
@@ -476,28 +303,6 @@ def checked(reply: Msg, where: str = "") -> Any:
     if error := response.get("error"):
         raise ApiError(error.get("err_code", 0), where + error.get("description", ""))
     return response
-
-
-def reach(endpoint: Endpoint) -> dict[str, Any]:
-    """Returns the options of `Client.connect` for the server's address and the credentials."""
-    return {
-        "servers": endpoint.url.split(","),
-        "user": endpoint.user,
-        "password": endpoint.password,
-        "token": endpoint.token,
-        "user_credentials": Path(endpoint.credentials) if endpoint.credentials else None,
-        "tls": tls_context(endpoint),
-    }
-
-
-def tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
-    """Returns the TLS context of a connection to this endpoint; None if none is configured."""
-    if not (endpoint.tls_ca or endpoint.tls_cert):
-        return None
-    context = ssl.create_default_context(cafile=endpoint.tls_ca)
-    if endpoint.tls_cert:
-        context.load_cert_chain(endpoint.tls_cert, endpoint.tls_key)
-    return context
 
 
 async def _ensure_streams(bus: Bus, until: float) -> None:

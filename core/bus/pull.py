@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from core.bus.connection import SECOND, Bus
+from core.bus.connection import Bus
+from core.bus.subjects import SECOND
 from core.errors import Unavailable
 
 if TYPE_CHECKING:

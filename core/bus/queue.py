@@ -22,9 +22,10 @@ import anyio
 import msgspec
 import structlog
 
-from core.bus.connection import SECOND, Bus
+from core.bus.connection import Bus
 from core.bus.pull import Room, pull
 from core.bus.streams import erase_all, find
+from core.bus.subjects import SECOND
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate

@@ -17,9 +17,8 @@ from core.bus.connection import (
     STREAM_NOT_FOUND,
     ApiError,
     Bus,
-    Endpoint,
-    reach,
 )
+from core.bus.endpoint import Endpoint, reach
 from core.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
-from core.bus.connection import PREVIEW_SECONDS, Bus
+from core.bus.connection import Bus
 from core.bus.streams import erase, purge
+from core.bus.subjects import PREVIEW_SECONDS
 from core.events import Record
 from core.log.blobs import Blobs
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from core.bus.connection import Subjects, stream_configs
 from core.bus.queue import Hint
+from core.bus.subjects import Subjects, stream_configs
 from core.events import Aggregate, Envelope, Event, Json, ThreadAnnotated, ThreadTitled, catalogue
 from core.lifecycle import CHANNEL, GOAL, TEMPORARY, UNTITLED, USED_TOOLS, WEBHOOK
 from core.log.reader import LABELS

@@ -17,10 +17,11 @@ import msgspec
 import structlog
 
 from core.actor import Actor
-from core.bus.connection import SECOND, Bus
+from core.bus.connection import Bus
 from core.bus.pull import Room, pull
 from core.bus.queue import Hint, WorkQueue
 from core.bus.streams import find
+from core.bus.subjects import SECOND
 from core.errors import Unavailable
 from core.events import Event, Record, ThreadErased
 from core.lifecycle import IMPORTED

@@ -21,7 +21,8 @@ from structlog.contextvars import bind_contextvars
 
 from core.actor import Actor, Progress
 from core.bus import rpc as calls
-from core.bus.connection import Bus, Endpoint, connect
+from core.bus.connection import Bus, connect
+from core.bus.endpoint import Endpoint
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.channel import Channel, Desk
 from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained

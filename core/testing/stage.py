@@ -13,7 +13,7 @@ import anyio
 
 from core.actor import Actor, Context
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.bus.queue import Hint
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import Aggregate, Event, Opaque, Record, RunCompleted, RunRequested, RunStarted, ThreadCreated, thread

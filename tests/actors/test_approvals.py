@@ -15,7 +15,7 @@ import pytest
 
 from actors import approvals as actor
 from actors.approvals import Approvals
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,

@@ -18,7 +18,7 @@ from adapters.models.configured import Configured
 from channels.http.app import Services, serve
 from core.bus import embedded
 from core.bus import rpc as calls
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import ContextCompacted, Message, RunRequested, StatePatched, thread

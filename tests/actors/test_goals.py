@@ -12,7 +12,7 @@ import pytest
 from actors.goals import INTERVENED, Goals
 from adapters.models.configured import Configured
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.events import (
     Event,

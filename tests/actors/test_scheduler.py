@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from actors.scheduler import Scheduler
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.errors import NotFound, Refused
 from core.events import Aggregate, Event, Record, RunCompleted, RunFailed, RunRequested, RunStarted, thread
 from core.ids import stamp

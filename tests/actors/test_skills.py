@@ -15,7 +15,7 @@ from actors.lead.actor import Lead
 from actors.wiring import compose
 from adapters.models.configured import Silent
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, RunRequested, RunStarted

@@ -14,7 +14,7 @@ from actors.suggestions import Suggestions, polished, suggestions
 from adapters.models.configured import Configured
 from channels.http.app import Services, serve
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable
 from core.events import QuestionsSuggested

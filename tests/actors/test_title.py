@@ -14,7 +14,7 @@ from actors.title import NAMELESS, Title, beginning, cleaned, first_message, pro
 from adapters.models.configured import Configured
 from channels.http.app import Services, serve
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.config.settings import Title as Settings
 from core.events import RunRequested, RunStarted, StatePatched, ThreadCreated, ThreadTitled

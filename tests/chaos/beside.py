@@ -12,7 +12,7 @@ import anyio
 from actors.goals import Goals
 from actors.title import Title
 from adapters.models.configured import Configured
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.runtime import system
 from tests.support.workers import LEASE

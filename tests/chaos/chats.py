@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.chat.status import Status, request
 from core.errors import SikaError
 from core.runtime import system

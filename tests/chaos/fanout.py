@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.events import Aggregate, RunStarted, SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.paths import thread_root
 from core.runtime import system

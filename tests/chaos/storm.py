@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.events import GoalSet
 from core.runtime import system
 from tests.chaos.doomed import DOOM, MOMENTS, Doom

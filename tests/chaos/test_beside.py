@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.events import (
     Event,
     GoalContinued,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
 from core.ids import uuid7
 from core.runtime import system

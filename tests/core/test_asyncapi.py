@@ -12,7 +12,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from core.bus.connection import Subjects, stream_configs
+from core.bus.subjects import Subjects, stream_configs
 from core.events import Aggregate, Json, catalogue
 from core.runtime.asyncapi import FOREIGN, document
 from tests.golden.test_golden import ours

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.bus import embedded
-from core.bus.connection import Endpoint, connect
+from core.bus.connection import connect
+from core.bus.endpoint import Endpoint
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, ThreadAnnotated
 from core.log import store as core_log

@@ -16,7 +16,8 @@ import pytest
 
 from core.actor import Actor, Context, Progress
 from core.bus import rpc as calls
-from core.bus.connection import Bus, Endpoint
+from core.bus.connection import Bus
+from core.bus.endpoint import Endpoint
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.errors import Invalid, OwnershipLost, Unavailable
 from core.events import (

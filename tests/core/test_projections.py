@@ -653,7 +653,8 @@ import asyncio, sys
 from pathlib import Path
 from core.views import database, projections
 from core.views import rows as rows_module
-from core.bus.connection import Endpoint, connect
+from core.bus.connection import connect
+from core.bus.endpoint import Endpoint
 from core.log.store import EventLog
 from core.views.projections import Views
 
@@ -723,7 +724,8 @@ async def test_a_kill_leaves_rows_and_position_together(
 REBUILDER = """
 import asyncio, sys
 from pathlib import Path
-from core.bus.connection import Endpoint, connect
+from core.bus.connection import connect
+from core.bus.endpoint import Endpoint
 from core.log.store import EventLog
 from core.views.projections import Views
 

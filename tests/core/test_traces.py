@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 
 from core import traces
 from core.actor import Actor, Context
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.events import RunCompleted, RunRequested, ThreadAnnotated, ThreadCreated
 from core.ids import uuid7
 from core.log.store import EventLog

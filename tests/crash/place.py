@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.runtime.system import System
 from core.thread.state import ThreadState
 from core.tools import Tool

@@ -10,7 +10,7 @@ import aiosqlite
 import pytest
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.runtime import system
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from core.bus import embedded
-from core.bus.connection import Endpoint, connect
+from core.bus.connection import connect
+from core.bus.endpoint import Endpoint
 from core.events import Event, ThreadAnnotated, ThreadCreated, thread
 from core.log.store import EventLog
 from core.runtime.own_state import own_state

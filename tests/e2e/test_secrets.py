@@ -17,7 +17,8 @@ from aiohttp import web
 
 from actors.lead.model.answer import SECRET
 from core.bus import embedded
-from core.bus.connection import Endpoint, connect
+from core.bus.connection import connect
+from core.bus.endpoint import Endpoint
 from core.config.redaction import _forms
 from core.ports.guardrails import Decision, Reason, Request
 from tests.e2e.servers import Browser, Server, browser, request, serving

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from tests.skills.conftest import NAMES, PUBLIC
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import Client, configure, worker

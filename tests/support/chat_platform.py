@@ -19,7 +19,7 @@ import anyio
 
 from actors import delivery
 from actors.chat.access import Gate
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.chat.facts import Attachment, Button, ChatReceived, Target
 from core.chat.port import (
     ChatGone,

@@ -28,7 +28,7 @@ from actors.sandbox import Limits, Sandbox
 from actors.sandbox.machines import Machines, Timing
 from actors.sandbox.reaping import Reaper
 from adapters.sandboxes.host import Host, HostSandbox
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.sandbox import Sandbox as Settings
 from core.errors import ungrouped
 from core.ports.sandbox import ExecResult, Machine, MachineLost, Output, Resident, SandboxSetup

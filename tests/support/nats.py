@@ -25,7 +25,8 @@ import nats.errors
 import nats.js.errors
 
 from core.bus import embedded
-from core.bus.connection import Bus, Endpoint, connect
+from core.bus.connection import Bus, connect
+from core.bus.endpoint import Endpoint
 from core.errors import Unavailable
 from core.events import Aggregate, Event, Record
 from core.ids import uuid7

@@ -31,7 +31,7 @@ from adapters.models.configured import Configured
 from adapters.uploads import LocalUploads
 from core.actor import Actor
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.events import Aggregate, Event, Message, ModelCompleted, Record, RunRequested, thread
 from core.ids import uuid7

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 
 from actors.wiring.account_processes import Supervisor
-from core.bus.connection import configured
+from core.bus.endpoint import configured
 from core.chat.account import Accounts
 from core.config.load import ConfigSource
 from core.runtime import system

@@ -19,7 +19,7 @@ from actors.wiring import compose
 from channels.terminal.debugger import Prompt
 from channels.terminal.replay import summary
 from channels.terminal.text import Style
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.errors import Invalid
 from core.events import Aggregate, Record, ToolCompleted, ToolRequested
 from core.replay.breakpoints import Breakpoint

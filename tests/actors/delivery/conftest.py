@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.chat.facts import ChatRouted, DeliveryFailed, DeliveryPlanned, DeliverySent, Target, conversation
 from core.chat.state import Chats, Conversation
 from core.events import Aggregate, Event, Record, RunRequested, RunStarted, ThreadCreated

@@ -18,7 +18,7 @@ from actors.wiring import discovery
 from adapters.models.configured import Silent
 from channels.http.app import Services, serve
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.events import ApprovalRequested, ApprovalResolved, Json, Resume, RunRequested, StatePatched, ToolRequested
 from core.ids import uuid7

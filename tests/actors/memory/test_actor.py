@@ -14,7 +14,7 @@ import pytest
 from actors.memory.actor import KEY, MemoryActor
 from adapters.models.configured import Configured
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.events import Aggregate, Record

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from tests.support.machines import Processes
 from tests.support.nats import Nats
 

@@ -16,7 +16,7 @@ from adapters.sandboxes.host import Host
 from adapters.tools.bash import bash
 from adapters.tools.bash_kill import bash_kill
 from adapters.tools.bash_output import bash_output
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.sandbox import Sandbox as Settings
 from core.errors import Invalid
 from core.events import Aggregate, ThreadCreated, ThreadErased, thread

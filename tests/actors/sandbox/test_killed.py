@@ -17,7 +17,7 @@ import pytest
 from actors.sandbox import Limits, Sandbox
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.bus import rpc
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.ports.sandbox import SandboxSetup
 from core.runtime import system
 from core.runtime.system import System

@@ -15,7 +15,7 @@ import pytest
 
 from actors.sandbox.machines import TIMER
 from core.bus import rpc
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.sandbox import Sandbox as Settings
 from core.errors import NotFound, Unavailable
 from core.events import Aggregate, ThreadCreated, ThreadErased, thread

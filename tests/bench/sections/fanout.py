@@ -16,7 +16,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_least, median, ratio
 from tests.support.workers import Client, worker

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from actors.debugging import rehearsal_all
 from actors.wiring import compose
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.events import Event, Record, thread
 from core.log.store import EventLog
 from tests.bench.laboratory import Laboratory

@@ -26,7 +26,7 @@ from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.host import Host
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.sandbox import Sandbox as Settings
 from core.ports.sandbox import RunsInBackground, Sandbox, SandboxProvider, SandboxSetup
 from core.runtime import system

@@ -17,7 +17,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.tools import Tool, ToolContext, tool
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, cpu_seconds, median, ratio

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from actors.title import Title
 from adapters.models.configured import Configured
 from core.bus import embedded
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.events import ThreadTitled
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, median, ratio

@@ -22,7 +22,7 @@ from adapters.sandboxes import cgroups, seccomp
 from channels.terminal import cluster, doctor
 from channels.terminal.doctor import Finding
 from channels.terminal.text import Style
-from core.bus.connection import Endpoint
+from core.bus.endpoint import Endpoint
 from core.config.load import parse
 from core.errors import Invalid, Unavailable
 from core.log.store import EventLog
