@@ -80,12 +80,12 @@ async def _cluster(options: Options, config: Config) -> list[Finding]:
 async def _plugged(config: Config) -> list[Finding]:
     import anyio.to_thread
 
-    from actors.wiring import compose
+    from actors.wiring import parts
     from channels.terminal import plugins
     from core.errors import Invalid
 
     try:
-        listed = await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)
+        listed = await anyio.to_thread.run_sync(parts.plugins_of, config, abandon_on_cancel=True)
     except Invalid:
         return []  # of what the configuration names: the check of what can be loaded says it
     return plugins.findings([plugin.listed() for plugin in listed])

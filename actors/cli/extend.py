@@ -35,12 +35,12 @@ async def _asyncapi(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
     import msgspec
 
-    from actors.wiring import compose
+    from actors.wiring import parts
     from core.config.load import load
     from core.runtime.asyncapi import document
 
     config = load(arguments.config)
-    await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)  # imports all event types
+    await anyio.to_thread.run_sync(parts.plugins_of, config, abandon_on_cancel=True)  # imports all event types
     print(msgspec.json.format(msgspec.json.encode(document(version("sika"), config.nats.prefix))).decode())
     return OK
 
@@ -50,12 +50,12 @@ async def _plugins(arguments: argparse.Namespace) -> int:
     import msgspec
     from rich.console import Console
 
-    from actors.wiring import compose
+    from actors.wiring import parts
     from channels.terminal import plugins
     from core.config.load import load
 
     config = load(arguments.config)
-    listed = [p.listed() for p in await anyio.to_thread.run_sync(compose.plugins_of, config, abandon_on_cancel=True)]
+    listed = [p.listed() for p in await anyio.to_thread.run_sync(parts.plugins_of, config, abandon_on_cancel=True)]
     if arguments.json:
         print(msgspec.json.encode(listed).decode())
     elif listed:

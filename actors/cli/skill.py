@@ -39,12 +39,12 @@ def skill_commands(add: Add) -> None:
 
 @asynccontextmanager
 async def _library(arguments: argparse.Namespace) -> AsyncIterator[Library]:
-    from actors.wiring import compose
+    from actors.wiring import compose, parts
     from core.config.load import ConfigSource
 
     options = options_of(arguments)
     async with compose.attach(options) as system:
-        yield compose.library(system.log, ConfigSource(options.config), options.home)
+        yield parts.library(system.log, ConfigSource(options.config), options.home)
 
 
 async def _skill_list(arguments: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ class Rehearsal:
     def __init__(self, source: Source, options: Options, log: EventLog | None = None) -> None:
         from actors.lead.actor import Lead
         from actors.subagents.actor import Subagents
-        from actors.wiring.compose import Toolset, library
+        from actors.wiring.parts import Toolset, library
         from adapters.batches import LocalBatchFiles
         from adapters.models.configured import Silent
         from core.thread.intake import Intake

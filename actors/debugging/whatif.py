@@ -22,7 +22,8 @@ from actors.lead.actor import Lead
 from actors.lead.loop.attempt import no_progress
 from actors.lead.setup.plan import RunSetup
 from actors.sandbox import Sandbox
-from actors.wiring.compose import Options, Toolset, library
+from actors.wiring.compose import Options
+from actors.wiring.parts import Toolset, library
 from actors.wiring.sandboxes import limits_of, provider_for
 from adapters import guardrails
 from adapters.models import factory

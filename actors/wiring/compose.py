@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 import structlog
 
-from actors.sandbox import Limits
-from actors.sandbox.machines import Machines, machines_of
+from actors.sandbox.machines import machines_of
 from actors.sandbox.reaping import Reaper
-from actors.wiring import discovery, sandboxes
+from actors.wiring import sandboxes
 from actors.wiring.account_processes import Supervisor
-from actors.wiring.discovery import actor_classes, construct, load_tools, provider_of
+from actors.wiring.discovery import actor_classes, load_tools, provider_of
+from actors.wiring.parts import Parts, Toolset, library, load_actors, mcp_access, warn_of
 from adapters import toolbox
 from core import plugins
-from core.actor import Actor
 from core.bus import embedded
 from core.bus.endpoint import Endpoint, configured
-from core.bus.peers import Peers
 from core.chat import platforms
 from core.chat.account import Accounts
-from core.config.load import ConfigSource, reveal
+from core.config.load import ConfigSource
 from core.config.settings import Config
 from core.errors import Invalid, ungrouped
 from core.events import Aggregate, RunRequested
-from core.mcp.login import Logins
-from core.mcp.servers import Directory
-from core.plugins import Plugin
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import Runs, SandboxProvider
 from core.runtime import system
@@ -46,38 +40,18 @@ from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
 from core.seal import Seal
-from core.skills.library import Library, folders_of
-from core.tools import Tool
 from core.views.projections import own_file
 
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
-    from actors.webhooks import Outcome
-    from adapters.acp.agents import LocalAgents
-    from adapters.batches import LocalBatchFiles
-    from adapters.documents.local import LocalDocuments
-    from adapters.egress import Poster
-    from adapters.images import LocalImages
-    from adapters.models.configured import Configured
-    from adapters.uploads import LocalUploads
-    from adapters.workspace import LocalWorkspace
     from channels.http.live import ToolListing
-    from core.config.settings import Guardrails
-    from core.log.store import EventLog
-    from core.mcp.authorisation import Authorisation
-    from core.ports.guardrails import Provider
     from core.replay.fork import Forked
     from core.replay.whatif import Changes, Experiment
-    from core.thread.intake import Intake
     from core.thread.replay import Report
-    from core.thread.threads import Threads
-    from core.views.projections import Views
 
 log = structlog.get_logger("sika.compose")
 
 CLOSE_SECONDS = 5.0
-GC_THRESHOLDS = (20_000, 20, 20)
-"""A run makes some 10 000 objects, hardly any in cycles: looking for cycles at every 700 took a tenth of its CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,46 +66,6 @@ class Options:
     actors: tuple[str, ...] | None = None
     own_process: bool = False
     """Tune the garbage collector: the process runs nothing but this server."""
-
-
-class Parts(TypedDict):
-    """The values that parameters of an actor's `__init__` get, by name."""
-
-    config: ConfigSource
-    models: Configured
-    tools: Toolset
-    call: Callable[..., Awaitable[Any]]
-    log: EventLog
-    threads: Threads
-    intake: Intake
-    subagents: Intake
-    """The commands on the conversations of subagents."""
-    views: Views
-    home: Path
-    poster: Poster
-    documents: LocalDocuments
-    workspace: LocalWorkspace
-    provider: SandboxProvider
-    limits: Limits
-    machines: Machines | None
-    """The machines of sandboxes, if the provider starts any."""
-    uploads: LocalUploads
-    images: LocalImages
-    batches: LocalBatchFiles
-    agents: LocalAgents
-    skills: Library
-    guardrails: Callable[[Guardrails], Provider | None]
-    traced: Callable[..., Any]
-    outcome: Outcome
-    sessions: McpSessions
-    peers: Peers
-    """The sessions with MCP servers."""
-    logins: Logins
-    """The logins of people at MCP servers."""
-    servers: Directory
-    """The MCP servers."""
-    settings: Mapping[str, Any]
-    """The settings of `installed.<name of the actor>`."""
 
 
 @asynccontextmanager
@@ -171,7 +105,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         machines = machines_of(running, provider, lambda: source.current().sandbox)
         sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
         skills = library(running.log, source, options.home)
-        load = partial(_load, running, source, options, provider, machines, sessions, skills)
+        load = partial(load_actors, running, source, options, provider, machines, sessions, skills)
         loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
         listed = [plugin.listed() for plugin in loaded.plugins]
@@ -269,7 +203,7 @@ async def nearest(options: Options) -> AsyncIterator[Endpoint]:
 @asynccontextmanager
 async def reading(options: Options, place: Endpoint) -> AsyncIterator[System]:
     """Starts a system that executes nothing, for what reads the log."""
-    _warn_of(plugins.load_events())
+    warn_of(plugins.load_events())
     async with _reader(options, ConfigSource(options.config).current(), place) as running:
         yield running
 
@@ -386,11 +320,6 @@ def _loads(config: Config) -> Iterator[Callable[[], object]]:
     yield partial(callbacks.check, config.tracing)
 
 
-def library(log: EventLog, source: ConfigSource, home: Path) -> Library:
-    """Returns the skills of an installation."""
-    return Library(log, home, folders_of(source.current(), source.project), source.project)
-
-
 def mcp_sessions(
     running: System, home: Path, source: ConfigSource, provider: SandboxProvider
 ) -> AbstractAsyncContextManager[McpSessions]:
@@ -402,115 +331,6 @@ def mcp_sessions(
     return opened(home, lambda: source.current().mcp, partial(confine, provider, home), access)
 
 
-def mcp_access(running: System, home: Path, source: ConfigSource) -> Authorisation:
-    """Returns the access to MCP servers."""
-    from adapters.mcp.oauth_http import OAuthHttp
-    from core.mcp.authorisation import Authorisation
-
-    seal = Seal(home)
-    return Authorisation(running.log, seal, OAuthHttp(), Directory(running.log, source.current, seal).authorised)
-
-
-class Loaded(NamedTuple):
-    """The actors of a process, and the plug-ins that were there, used or not."""
-
-    actors: Sequence[Actor[Any]]
-    plugins: Sequence[Plugin]
-
-
-def _load(
-    running: System,
-    source: ConfigSource,
-    options: Options,
-    provider: SandboxProvider,
-    machines: Machines | None,
-    sessions: McpSessions,
-    skills: Library,
-) -> Loaded:
-    from adapters import guardrails
-    from adapters.acp.agents import LocalAgents
-    from adapters.batches import LocalBatchFiles
-    from adapters.documents.local import LocalDocuments
-    from adapters.egress import Poster
-    from adapters.images import LocalImages
-    from adapters.models.configured import Configured
-    from adapters.tracing import callbacks
-    from adapters.uploads import LocalUploads
-    from adapters.workspace import LocalWorkspace
-    from channels.http.langgraph import run_object
-
-    parts: Parts = {
-        "config": source,
-        "models": Configured(source),
-        "tools": Toolset(source.current()),
-        "call": running.call,
-        "log": running.log,
-        "threads": running.threads,
-        "intake": running.intake,
-        "subagents": running.subagents,
-        "views": running.views,
-        "home": options.home,
-        "poster": Poster(),
-        "documents": LocalDocuments(options.home, unconfined=lambda: source.current().uploads.convert_unconfined),
-        "workspace": LocalWorkspace(options.home),
-        "provider": provider,
-        "limits": sandboxes.limits_of(source.current()),
-        "machines": machines,
-        "uploads": LocalUploads(options.home),
-        "images": LocalImages(options.home),
-        "batches": LocalBatchFiles(options.home),
-        "agents": LocalAgents(options.home, provider, Peers(running.bus)),
-        "skills": skills,
-        "guardrails": guardrails.load,
-        "traced": lambda **about: callbacks.invocation(source.current(), **about),
-        "outcome": run_object.outcome,
-        "sessions": sessions,
-        "peers": Peers(running.bus),
-        "logins": Logins(mcp_access(running, options.home, source)),
-        "servers": Directory(running.log, source.current, Seal(options.home)),
-        "settings": {},
-    }
-    callbacks.callbacks(source.current())  # what is on and not complete is an error now, not at the first run
-    config = source.current()
-    classes = actor_classes(config.actors, Parts.__annotations__, config.installed)
-    listed = discovery.report(config, Parts.__annotations__)
-    names = options.actors or tuple(classes)
-    if unknown := [name for name in names if name not in classes]:
-        reasons = "".join(f"\n  {plugin.place}: {plugin.problem}" for plugin in listed if plugin.problem)
-        raise Invalid(
-            f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}"
-            + (f"; left out:{reasons}" if reasons else "")
-        )
-    of_actors = (place for place, plugin in enumerate(listed) if plugin.group in discovery.OF_ACTORS)
-    optional = {listed[place].value: place for place in of_actors if not listed[place].problem}
-    built = []
-    for name in names:
-        try:
-            built.append(construct(classes[name], {**parts, "settings": reveal(config.installed.get(name, {}))}))
-        except Exception as error:
-            if options.actors or classes[name] not in optional:
-                raise
-            place = optional[classes[name]]
-            listed[place] = listed[place].without(discovery.not_built(name, error))
-    _warn_of(listed)
-    if options.own_process:
-        gc.collect()
-        gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
-        gc.set_threshold(*GC_THRESHOLDS)
-    return Loaded(built, listed)
-
-
-def plugins_of(config: Config) -> list[Plugin]:
-    """Returns the plug-ins as a server of this configuration uses them. Imports them, which takes time."""
-    return discovery.report(config, Parts.__annotations__)
-
-
-def _warn_of(listed: Sequence[Plugin]) -> None:
-    for plugin in listed:
-        if plugin.problem:
-            log.warning("a plug-in is left out", plugin=plugin.place, package=plugin.package, problem=plugin.problem)
-
-
 def tool_listings(tools: Toolset, source: ConfigSource) -> list[ToolListing]:
     """Returns the tools that the configuration declares, as they are described to models."""
     from actors.lead.loop.graph import as_langchain
@@ -518,34 +338,6 @@ def tool_listings(tools: Toolset, source: ConfigSource) -> list[ToolListing]:
 
     described = ((tool, as_langchain(tool).get_input_jsonschema()) for tool in tools(source.current()))
     return [ToolListing(tool.name, tool.description, schema, tool.effect) for tool, schema in described]
-
-
-class Toolset:
-    """The tools of a configuration. Raises `Invalid` if they cannot be loaded."""
-
-    def __init__(self, config: Config) -> None:
-        self._declared = config.tools, config.tools_exclusive
-        self._tools = self._load()
-
-    def __call__(self, config: Config) -> Sequence[Tool]:
-        if (config.tools, config.tools_exclusive) != self._declared:
-            self._declared = config.tools, config.tools_exclusive
-            self._tools = self._load()
-        return self._tools
-
-    def _load(self) -> list[Tool]:
-        entries, exclusive = self._declared
-        tools = load_tools(entries, exclusive)
-        if entries:
-            only, there = toolbox.is_exclusive(entries, exclusive), {tool.name for tool in tools}
-            log.info(
-                "tools of the configuration",
-                meaning="only these" if only else "added to the built-in ones",
-                because="the list names DeerFlow's classes" if only and exclusive is None else "tools_exclusive",
-                listed=[entry.name for entry in entries],
-                left_out=sorted(tool.name for tool in load_tools() if tool.name not in there),
-            )
-        return tools
 
 
 def _announce(home: Path, address: Address, number: int) -> None:

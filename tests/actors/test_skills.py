@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from actors.lead.actor import Lead
-from actors.wiring import compose
+from actors.wiring import parts
 from adapters.models.configured import Silent
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
@@ -132,8 +132,8 @@ async def test_a_called_skill_is_told_recorded_and_the_same_in_a_replay(tmp_path
             allowed_tools="Bash Read",
         )
         source = ConfigSource(tmp_path / "config.yaml")
-        library = compose.library(client.system.log, source, tmp_path)
-        tools = compose.Toolset(source.current())
+        library = parts.library(client.system.log, source, tmp_path)
+        tools = parts.Toolset(source.current())
 
         async def nobody(*_: Any) -> Any:
             raise AssertionError

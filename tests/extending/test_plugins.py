@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.wiring import compose, discovery
+from actors.wiring import compose, discovery, parts
 from channels.http.app import all_routes
 from core import plugins
 from core.actor import Actor
@@ -120,7 +120,7 @@ def test_what_cannot_be_added_is_left_out(
     install(group, value)
     config = parse("")
     assert compose.problems(config) == []
-    [plugin] = compose.plugins_of(config)
+    [plugin] = parts.plugins_of(config)
     assert plugin.problem.startswith(problem)
     assert plugin.place == f"entry point mine of sika.{group}: {value}"
     assert (plugin.package, plugin.version) == ("stranger", "1.0")

@@ -23,6 +23,8 @@ from actors.sandbox import Limits, Sandbox
 from actors.skills.actor import Skills
 from actors.subagents.actor import Subagents
 from actors.wiring import compose, sandboxes
+from actors.wiring.parts import Toolset
+from actors.wiring.parts import library as skills_of
 from adapters import guardrails
 from adapters.batches import LocalBatchFiles
 from adapters.images import LocalImages
@@ -163,7 +165,7 @@ async def worker(
             provider = await sandboxes.provider_for(home, source.current(), source.project)
             models = Configured(source)
             await anyio.to_thread.run_sync(compose.problems, source.current())  # the imports
-            declared = compose.Toolset(source.current())
+            declared = Toolset(source.current())
             shared: dict[str, Any] = {
                 "config": source,
                 "models": models,
@@ -174,7 +176,7 @@ async def worker(
                 "images": LocalImages(home),
                 "guardrails": guardrails.load,
             }
-            library = compose.library(running.log, source, home) if skills else None
+            library = skills_of(running.log, source, home) if skills else None
             shared["skills"] = library
             lead = Lead(**shared, uploads=LocalUploads(home))
             subagents = Subagents(

@@ -9,7 +9,7 @@ import anyio
 import pytest
 import structlog.testing
 
-from actors.wiring import compose, discovery, sandboxes
+from actors.wiring import compose, discovery, parts, sandboxes
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.actor import Actor
 from core.config.load import parse
@@ -88,11 +88,11 @@ def test_all_that_cannot_be_loaded_is_named_by_its_key(monkeypatch: pytest.Monke
 )
 def test_an_actor_that_cannot_be_is_a_problem(named: list[str], problem: str) -> None:
     with pytest.raises(Invalid, match=problem):
-        discovery.actor_classes([f"{HERE}:{name}" for name in named], compose.Parts.__annotations__)
+        discovery.actor_classes([f"{HERE}:{name}" for name in named], parts.Parts.__annotations__)
 
 
 def test_one_actor_named_twice_is_one() -> None:
-    assert discovery.actor_classes([f"{HERE}:One", f"{HERE}:One"], compose.Parts.__annotations__)["test_compose"] is One
+    assert discovery.actor_classes([f"{HERE}:One", f"{HERE}:One"], parts.Parts.__annotations__)["test_compose"] is One
 
 
 # --- a NATS of others that is not there yet

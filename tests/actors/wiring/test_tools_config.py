@@ -13,7 +13,7 @@ import pytest
 import structlog.testing
 from aiohttp import ClientSession
 
-from actors.wiring import compose
+from actors.wiring import compose, parts
 from actors.wiring.discovery import load_tools
 from adapters import toolbox
 from core.config.load import parse, reveal
@@ -113,7 +113,7 @@ def test_tools_are_added_unless_the_list_is_exclusive(
 ) -> None:
     config = parse(f"tools_exclusive: {exclusive}\ntools:{text}")
     with structlog.testing.capture_logs() as logs:
-        groups = {tool.name: tool.group for tool in compose.Toolset(config)(config) if tool.name not in ALWAYS}
+        groups = {tool.name: tool.group for tool in parts.Toolset(config)(config) if tool.name not in ALWAYS}
     assert sorted(groups) == sorted(expected)
     assert groups["read_file"] == "reading"
     [line] = logs

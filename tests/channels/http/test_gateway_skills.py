@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from actors.skills.actor import Skills
-from actors.wiring import compose
+from actors.wiring import parts
 from adapters.models.configured import Configured
 from channels.http.app import serve
 from channels.http.live import Services
@@ -36,8 +36,8 @@ async def here(system: System, tmp_path: Path) -> AsyncIterator[Place]:
     write(tmp_path / "skills/custom/team", "team")
     async with ModelServer({"judge": [Turn(text=ALLOW)]}) as models, anyio.create_task_group() as tasks:
         source = ConfigSource(configure(tmp_path / "config.yaml", models, auth={"enabled": True, "registration": True}))
-        library = compose.library(system.log, source, tmp_path)
-        tools = compose.Toolset(source.current())
+        library = parts.library(system.log, source, tmp_path)
+        tools = parts.Toolset(source.current())
         threads, subagents = system.threads, system.subagents
         actor = Skills(source, Configured(source), tools, system.log, tmp_path, threads, subagents, library)
         await tasks.start(partial(system.serve, [actor], alone=True))

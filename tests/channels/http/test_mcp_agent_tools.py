@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp import ClientSession
 
-from actors.wiring import compose
+from actors.wiring import compose, parts
 from channels.http.app import Services, serve
 from core.config.load import ConfigSource
 from core.events import ApprovalRequested, ToolCompleted, ToolRequested
@@ -30,7 +30,7 @@ async def served(home: Path, **sections: Any) -> AsyncIterator[tuple[ClientSessi
     async with site(home, {"m": []}, **sections) as (worker, models):
         source = ConfigSource(home / "config.yaml")
         services = Services.of(worker.system, source.current, home)
-        tools = partial(compose.tool_listings, compose.Toolset(source.current()), source)
+        tools = partial(compose.tool_listings, parts.Toolset(source.current()), source)
         async with (
             serve(replace(services, tools=tools), "127.0.0.1", 0) as port,
             client(f"http://127.0.0.1:{port}") as session,

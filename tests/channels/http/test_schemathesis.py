@@ -23,7 +23,7 @@ from actors.documents import Documents
 from actors.mcp_login import McpLogin
 from actors.skills.actor import Skills
 from actors.suggestions import Suggestions
-from actors.wiring.compose import mcp_access
+from actors.wiring.parts import mcp_access
 from adapters.documents.local import LocalDocuments
 from adapters.models import factory
 from adapters.models.configured import Configured

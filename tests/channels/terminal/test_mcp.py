@@ -59,7 +59,7 @@ async def test_from_adding_to_calling(
 def test_only_the_processes_of_sessions_import_the_sdk() -> None:
     code = """
 import sys, actors.cli, actors.wiring.compose, actors.wiring.discovery, adapters.mcp.sessions, channels.http.app
-actors.wiring.discovery.actor_classes((), actors.wiring.compose.Parts.__annotations__)
+actors.wiring.discovery.actor_classes((), actors.wiring.parts.Parts.__annotations__)
 sys.exit(bool({"mcp", "langchain_mcp_adapters", "acp"} & {*sys.modules}))
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
