@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from channels.markup import telegram
@@ -31,12 +31,21 @@ def test_what_is_written_reads_the_same(source: str) -> None:
     assert _content(CANONICAL.write(parse(source))) == _content(source)
 
 
+LONG_LABEL = "[1[]`](https://e.com/x) " + 20 * "<!channel> " + "[11`](https://e.com/x)"
+"""A link: its label holds code, in which there seem to be links."""
+
+
 @quick
 @given(source=texts.documents, limit=st.integers(120, 400))
+@example(source=LONG_LABEL, limit=120)
 def test_parts_fit_and_say_what_the_source_says(source: str, limit: int) -> None:
+    def without_addresses(*sources: str) -> str:
+        """A link that does not fit alone becomes text: its label, and its address, which was not seen before."""
+        return re.sub(r"\(https?://[^()]*\)", "", _content(*sources))
+
     parts = _split(source, limit)
     assert all(len(plain(part)) <= limit for part in parts)
-    assert _content(*parts) == _content(source)
+    assert without_addresses(*parts) == without_addresses(source)
 
 
 @quick
