@@ -2,7 +2,7 @@
 
 SIKA_PYTHON ?= python3
 # Processes that tests run in: they wait more than they work. 0: all in one.
-WORKERS ?= 4
+WORKERS ?= 6
 # Whole files go to the next free process, the longest first (tests/durations.json).
 LANES := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
