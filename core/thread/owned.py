@@ -171,8 +171,8 @@ class OwnedRun:
         """A resumed run begins with the answer whose tool calls are open."""
         if not unanswered(self.state.messages):
             return None
-        said = next(message for message in reversed(self.state.messages) if message["type"] == "ai")
-        return ModelCompleted(message=said)
+        answer = next(message for message in reversed(self.state.messages) if message["type"] == "ai")
+        return ModelCompleted(message=answer)
 
     async def model_completed(self, event: ModelCompleted) -> None:
         await self.append(event)
