@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Garbage is collected as in a server (`actors.wiring.compose`): seldom, and not among what was imported."""
+    """Garbage is collected as in a server (`actors.wiring.parts`): seldom, and not among what was imported."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -106,8 +106,7 @@ class Performer:
             start = last_question(place)
             if start is None:
                 return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))
-            request = self._runs.request(call, self._runs.setup(call), {})
-            request = msgspec.structs.replace(request, base=start[0], input=start[1])
+            request = msgspec.structs.replace(self._runs.request(call), base=start[0], input=start[1])
             await self._intake.request_run(place.id, run, request, user=call.user, actor=ACTOR)
         if place is None:
             return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))

@@ -59,7 +59,7 @@ class Runs:
         also: Sequence[DeliveryPlanned] = (),
     ) -> None:
         """Requests a run on a text and the files of a turn."""
-        setup = self.setup(call)
+        request = self.request(call, context or {})
         thread_id = await self.thread(call)
         taken = await self._files.take(call.turn, call.user, thread_id, call.config.uploads)
         run, says = call.id("run"), list(also)
@@ -77,7 +77,6 @@ class Runs:
                 return await self.end(call, "steered", *says, thread=thread_id)
             if busy and mode != "interrupt":
                 says.append(call.says(QUEUED, "queued"))
-            request = self.request(call, setup, context or {})
             request = msgspec.structs.replace(
                 request,
                 input={"messages": [message]},
@@ -91,8 +90,9 @@ class Runs:
         """Returns what the configuration says of runs for this person. Raises `NoAgent`."""
         return setup_of(call.config.channels, call.account, call.first.event.sender)
 
-    def request(self, call: Call, setup: Setup, context: Mapping[str, Any]) -> RunRequested:
-        """Returns the request of a run for a turn, without its input."""
+    def request(self, call: Call, context: Mapping[str, Any] = {}) -> RunRequested:
+        """Returns the request of a run for a turn, without its input. Raises `NoAgent`."""
+        setup = self.setup(call)
         about = {"user_id": call.user, "channel_user_id": call.first.event.sender}
         return RunRequested(
             config=setup.config,
@@ -156,7 +156,7 @@ class Runs:
         if known is not None and approvals.over(known.request, now()):
             return await self.end(call, outcome, call.says(DECIDED), reason="its deadline is over")
         request = approvals.resuming(state, {question.id: value})
-        own = self.request(call, self.setup(call), {})
+        own = self.request(call)
         request = msgspec.structs.replace(
             request,
             context={**request.context, "user_id": call.user, "channel_user_id": call.first.event.sender},

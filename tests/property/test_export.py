@@ -84,8 +84,8 @@ FREE = frozenset(("text", "content", "title", "metadata", "values", "update", "c
 def plant(record: Record, draw: random.Random, but: frozenset[str] = frozenset()) -> Record:
     def walk(value: Any, free: bool) -> Any:
         if free:
-            more = {"note": ""} if isinstance(value, dict) else {}  # most are empty
-            return planted({**value, **more} if more else value, draw, but)
+            value = {**value, "note": ""} if isinstance(value, dict) else value  # most are empty
+            return planted(value, draw, but)
         if isinstance(value, dict):
             return {key: walk(item, key in FREE) for key, item in value.items()}
         return [walk(item, False) for item in value] if isinstance(value, list) else value
