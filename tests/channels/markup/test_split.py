@@ -64,9 +64,10 @@ def _without_addresses(*sources: str) -> str:
 
 @quick
 @given(source=st.one_of(texts.inlines, texts.noise))
+@example(source="`&#42;`")  # a part of it looks like another entity
 def test_parts_that_cannot_fit_still_say_everything(source: str) -> None:
-    shown = "\n".join(content_of(part) for part in _split(source, 3))
-    assert texts.is_complete(content_of(source), shown, in_order=True)
+    shown = iter(texts.printed("".join(content_of(part) for part in _split(source, 3))))
+    assert all(char in shown for char in texts.printed(content_of(source)))
 
 
 @quick

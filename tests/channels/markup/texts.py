@@ -120,6 +120,11 @@ def visible(text: str) -> str:
     """Returns a text without spaces, invisible characters and entities, to compare contents."""
     while text != (text := html.unescape(text)):
         pass
+    return printed(text)
+
+
+def printed(text: str) -> str:
+    """Returns a text without spaces and invisible characters."""
     return "".join(char for char in text if not char.isspace() and unicodedata.category(char) != "Cf")
 
 
