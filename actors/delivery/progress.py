@@ -17,8 +17,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.thread.entries import Delegation
 from core.thread.follow import Batch
-from core.thread.past import Delegation
 from core.thread.previews import text_of
 from core.thread.state import Run, ThreadState
 

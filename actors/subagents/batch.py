@@ -30,9 +30,9 @@ from core.events import Event, ModelFailed, Record, SubagentCompleted
 from core.log.feed import Listener
 from core.ports.batches import BatchFiles
 from core.thread import batches
+from core.thread.entries import Delegation
 from core.thread.intake import Intake
 from core.thread.owned import OwnedRun
-from core.thread.past import Delegation
 from core.thread.state import Run, ThreadState
 from core.thread.subagents import identity
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from channels.http.messages import full
 from core.events import Event, Json, SubagentCompleted, SubagentProgressed, SubagentStarted
-from core.thread.past import Delegation
+from core.thread.entries import Delegation
 from core.thread.state import Run
 from core.thread.tokens import usage_of
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from core.events import Message, Record, RunFailed, SubagentCompleted, SubagentStarted
-from core.thread.past import Delegation, Items, Run
+from core.thread.entries import Delegation, Items, Run
 from core.thread.tokens import Tokens, usage_of
 
 MOST_RESULT = 10_000

@@ -59,7 +59,8 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.thread import batches, goals
-from core.thread.past import Commit, Commits, Delegation, Intent, Run, Runs
+from core.thread.entries import Commit, Delegation, Intent, Run
+from core.thread.past import Commits, Runs
 from core.thread.state import (
     COMPACTED,
     MAX_PROBLEMS,

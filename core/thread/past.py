@@ -5,7 +5,7 @@ Theory of operation
 A thread may have hundreds of thousands of commits and runs, of which mostly the newest are needed. So only the newest
 are objects. The others lie in *pages*: `PAGE` of them encoded and compressed, immutable, and shared by all states that
 have them. A copy of a state costs its newest commits and runs and one reference for each page. A page is decoded when
-something in it is asked for (about 0.3 ms), and the pages used last stay decoded (`_Decoded`).
+something in it is asked for (about 0.3 ms), and the pages used last stay decoded (`core.thread.pages`).
 
 * When a page is made depends on the number of what was added only, never on how the log was read. So all processes
   make the same pages of the same log, and a snapshot (`core.log.snapshots`) has to write only the new ones.
@@ -13,8 +13,6 @@ something in it is asked for (about 0.3 ms), and the pages used last stay decode
   (a webhook, a removal) is kept beside the page.
 * The values at some commits are kept as *frames*, the more seldom the bigger they are: about as many bytes as the
   commits in between. So the values at any commit cost the way from the frame before it.
-
-JSON and not msgpack: facts may hold integers of any size, which msgpack cannot say; and compressed, it is no bigger.
 """
 
 from __future__ import annotations
@@ -23,262 +21,29 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, ValuesView
 from itertools import chain
-from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import overload
 
-import msgspec
-
-from core import lifecycle
-from core.cache import ByteCache
-from core.events import (
-    Json,
-    Message,
-    RunFailed,
-    RunPaused,
-    RunRequested,
-    ToolRequested,
-    WebhookDelivered,
-    WebhookFailed,
+from core.events import Json
+from core.thread.entries import Commit, Run
+from core.thread.pages import (
+    COMPRESSED_BYTES,
+    CommitPage,
+    Frame,
+    RunPage,
+    decode_values,
+    decoded_commits,
+    decoded_runs,
+    encode,
+    packed,
+    unpacked,
 )
-from core.lifecycle import Status
-from core.thread.tokens import Tokens
-
-T = TypeVar("T")
 
 PAGE = 64
 """Commits, or runs, of one page. As many to twice as many of the newest are in no page."""
-DECODED_BYTES = 8 << 20
-"""Limit of the encoded size of the pages that stay decoded."""
-COMPRESSED_BYTES = 512 * 1024
-"""A bigger page stays as it is: compressing it would hold up others."""
 FRAME_BYTES = 64 * 1024
 """The bytes of the events that lie between two frames, at least."""
 FRAME_MESSAGES = 1000
 """Values with more messages make no frame."""
-
-
-class Commit(NamedTuple):
-    """One step of the state. `parent` is an index into the commits, -1 for the root."""
-
-    seq: int
-    parent: int
-    patch: Mapping[str, Any]
-    source: str
-    """`input`, `loop`, `update` or `fork`."""
-    node: str
-    at: str
-    run: str | None
-    step: int
-
-    @property
-    def after_root(self) -> bool:
-        """Tells whether it is the first on its branch that brought what a person said, in this thread or the one
-        copied.
-        """
-        return self.parent < 0 and self.source in ("input", "fork")
-
-
-class Intent(NamedTuple):
-    """A `tool.requested` and its event id."""
-
-    id: str
-    event: ToolRequested
-
-
-class Delegation(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call that a subagent answers."""
-
-    call_id: str
-    name: str
-    description: str = ""
-    model: str | None = None
-    messages: int = 0
-    """Number of its answers that were reported."""
-    tokens: Tokens = Tokens()
-    ended: str = ""
-    """The status with which it has ended."""
-    item: int | None = None
-    """The item of a batch that it works on."""
-
-
-class Items(msgspec.Struct, frozen=True, kw_only=True):
-    """The items of a batch that have ended: a summary that does not grow with their number."""
-
-    done: int = 0
-    failures: Mapping[str, int] = {}
-    """Numbers of the items that failed, by the kind of failure."""
-    tokens: Mapping[str, Tokens] = {}
-    """The usage of all attempts, by model."""
-    examples: tuple[tuple[int, str, str], ...] = ()
-    """The first results and the first failures: index, status, and the beginning of the text."""
-
-    @property
-    def failed(self) -> int:
-        return sum(self.failures.values())
-
-    @property
-    def ended(self) -> int:
-        return self.done + self.failed
-
-
-class Run(msgspec.Struct, kw_only=True):
-    """One run, as the log has it. Treat as frozen: only `fold` makes new ones, and changes them while it does."""
-
-    id: str
-    request: RunRequested
-    requested_seq: int
-    created_at: str
-    updated_at: str
-    status: Status = "pending"
-    attempt: int = 0
-    stalled: int = 0
-    """Attempts since the last one that got anything done, but for those that were suspended."""
-    suspensions: int = 0
-    """Consecutive times that a worker gave the run back, as a part of the system did not answer."""
-    worker: str = ""
-    lease: int = 0
-    delivery: int = 0
-    model: str | None = None
-    started_seq: int | None = None
-    ended_seq: int | None = None
-    cancel: str | None = None
-    """The action of a requested cancel."""
-    error: RunFailed | None = None
-    before: int = -1
-    """Index of the head when the run first started: where a rollback returns to."""
-    resumed: tuple[RunPaused | None, Mapping[str, tuple[Any, ...]]] = (None, {})
-    """Where the thread was paused before it started, and what had been answered."""
-    last_id: str = ""
-    """Id of the run's last event: the cause of the next."""
-    turn_seq: int = 0
-    """Sequence of the fact from which the model's next answer starts: the newest start, answer or failure. Previews of
-    an answer that was begun before it are void.
-    """
-    said: str = ""
-    """Id of the last `model.completed`: the cause of its tool calls."""
-    answer: str = ""
-    """Id of the last message that it said."""
-    intents: Mapping[str, Intent] = {}
-    """Tool calls that were started and have no outcome yet, by call id."""
-    subagents: Mapping[str, Delegation] = {}
-    """Calls that subagents answer, by the id of the subagent, oldest first. Of a batch: those at work only."""
-    items: Items = Items()
-    """The outcomes of the items of a batch so far."""
-    sampled: Mapping[str, Tokens] = {}
-    """Usage of what its tool calls asked models, by model."""
-    steers: tuple[Message, ...] = ()
-    """Messages for the agent that it has not taken in yet."""
-    answers: Mapping[str, tuple[Any, ...]] = {}
-    """Answers of people to the questions of unfinished tool calls, by call id, in order."""
-    notes: tuple[Message, ...] = ()
-    """Notes of policies for the model's next call."""
-    stopped_by: str = ""
-    """The policy that made the last answer the final one."""
-    again: bool = False
-    """The model is to be asked again although it was done."""
-    removed: bool = False
-    webhook: WebhookDelivered | WebhookFailed | None = None
-    """The result of the last attempt to post the outcome."""
-
-    @property
-    def open(self) -> bool:
-        return self.status in lifecycle.OPEN
-
-    @property
-    def batch(self) -> list[str] | None:
-        """Returns the prompts of a batch; None for a run of an agent."""
-        prompts: list[str] = (self.request.input or {}).get("prompts", [])
-        return None if self.request.batch_table is None else prompts
-
-    def awaits(self, after: int) -> bool:
-        """Returns whether a preview is of the answer that is being made: one that was begun after the fact `after`."""
-        return self.status == "running" and after >= self.turn_seq
-
-    @property
-    def shown(self) -> bool:
-        """Tells whether people and programs get to see it."""
-        return self.status != "rolled_back" and not self.removed
-
-
-# ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class CommitPage(msgspec.Struct, frozen=True, eq=False, gc=False, array_like=True, tag="commits"):
-    """Commits that follow each other. `first`: the sequence of the first."""
-
-    first: int
-    data: bytes
-
-
-class RunPage(msgspec.Struct, frozen=True, eq=False, gc=False, array_like=True, tag="runs"):
-    """Runs that were requested one after the other and have ended. `answers`: the id of the last message of each."""
-
-    ids: tuple[str, ...]
-    answers: tuple[str, ...]
-    undone: tuple[str, ...]
-    """Ids of those that were rolled back."""
-    first: int
-    """Sequence at which the first was requested."""
-    last: int
-    """Sequence at which the last of them to end ended."""
-    data: bytes
-
-
-class Frame(msgspec.Struct, frozen=True, eq=False, gc=False, array_like=True, tag="frame"):
-    """The values at the commit `index`."""
-
-    index: int
-    data: bytes
-
-
-Page = CommitPage | RunPage | Frame
-
-_encode = msgspec.json.Encoder().encode
-_commits = msgspec.json.Decoder(list[Commit])
-_runs = msgspec.json.Decoder(list[Run])
-_values = msgspec.json.Decoder(Json)
-
-
-def _packed(items: Any) -> bytes:
-    data = _encode(items)
-    return zlib.compress(data, 1) if len(data) <= COMPRESSED_BYTES else data
-
-
-def _unpacked(data: bytes) -> bytes:
-    return data if data[:1] in b"[{" else zlib.decompress(data)
-
-
-class _Decoded(Generic[T]):
-    """The decoded form of the pages used last. Pages are decoded in several threads."""
-
-    def __init__(self, decode: Callable[[bytes], T]) -> None:
-        self._decode = decode
-        self._recent: ByteCache[Page, T] = ByteCache(DECODED_BYTES)
-        self._lock = Lock()
-
-    def get(self, page: Page) -> T:
-        with self._lock:
-            items = self._recent.get(page)
-        if items is None:
-            data = _unpacked(page.data)
-            items = self._decode(data)
-            with self._lock:
-                self._recent.put(page, items, len(data))
-        return items
-
-    def clear(self) -> None:
-        with self._lock:
-            self._recent = ByteCache(DECODED_BYTES)
-
-
-_decoded_commits = _Decoded(_commits.decode)
-_decoded_runs = _Decoded(_runs.decode)
-
-
-def forget() -> None:
-    """Keeps no page decoded: pages do not know their thread, and one of them may have been erased."""
-    _decoded_commits.clear()
-    _decoded_runs.clear()
 
 
 # ── commits ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -332,7 +97,7 @@ class Commits(Sequence[Commit]):
             page = bisect_right(self._pages, seq, key=lambda page: page.first) - 1
             if page < 0:
                 return 0
-            inside, before = _decoded_commits.get(self._pages[page]), page * PAGE
+            inside, before = decoded_commits.get(self._pages[page]), page * PAGE
         return before + bisect_right(inside, seq, key=lambda commit: commit.seq)
 
     def until(self, count: int) -> Commits:
@@ -346,10 +111,10 @@ class Commits(Sequence[Commit]):
         self._tail.append(commit)
         if len(self._tail) >= 2 * PAGE:
             page, self._tail = self._tail[:PAGE], self._tail[PAGE:]
-            self._pages.append(CommitPage(page[0].seq, _packed(page)))
+            self._pages.append(CommitPage(page[0].seq, packed(page)))
         self._since_frame += size
         if self._since_frame >= self._frame_bytes and len(values.get("messages", ())) <= FRAME_MESSAGES:
-            data = _encode(values)
+            data = encode(values)
             self._since_frame, self._frame_bytes = 0, max(FRAME_BYTES, len(data))
             if len(data) <= COMPRESSED_BYTES:
                 self._frames[len(self) - 1] = Frame(len(self) - 1, zlib.compress(data, 1))
@@ -361,7 +126,7 @@ class Commits(Sequence[Commit]):
     def values(self, index: int) -> Json | None:
         """Returns the values at a commit, if they are kept."""
         frame = self._frames.get(index)
-        return None if frame is None else _values.decode(_unpacked(frame.data))
+        return None if frame is None else decode_values(unpacked(frame.data))
 
     @property
     def _paged(self) -> int:
@@ -384,17 +149,17 @@ class Commits(Sequence[Commit]):
             raise IndexError(f"commit {index} of {len(self)}")
         if place >= self._paged:
             return self._tail[place - self._paged]
-        return _decoded_commits.get(self._pages[place // PAGE])[place % PAGE]
+        return decoded_commits.get(self._pages[place // PAGE])[place % PAGE]
 
     def __iter__(self) -> Iterator[Commit]:
         for page in list(self._pages):
-            yield from _decoded_commits.get(page)
+            yield from decoded_commits.get(page)
         yield from self._tail
 
     def __reversed__(self) -> Iterator[Commit]:
         yield from reversed(self._tail)
         for page in reversed(self._pages):
-            yield from reversed(_decoded_commits.get(page))
+            yield from reversed(decoded_commits.get(page))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(_equal, self, other))
@@ -471,7 +236,7 @@ class Runs(MutableMapping[str, Run]):
         """All that were requested before a sequence and had not ended at another one, and some others."""
         for page in self._pages:
             if page.first < before and page.last > after:
-                yield from _decoded_runs.get(page)
+                yield from decoded_runs.get(page)
         yield from self.recent()
 
     def at(self, seq: int, then: Callable[[Run, int], Run]) -> Runs:
@@ -520,7 +285,7 @@ class Runs(MutableMapping[str, Run]):
     def _at(self, place: int) -> Run:
         page = self._pages[place // PAGE]
         identity = page.ids[place % PAGE]
-        return self._changed.get(identity) or _decoded_runs.get(page)[place % PAGE]
+        return self._changed.get(identity) or decoded_runs.get(page)[place % PAGE]
 
     def _turn_page(self) -> None:
         runs = list(self._tail.values())[:PAGE]
@@ -529,7 +294,7 @@ class Runs(MutableMapping[str, Run]):
         ids, answers = tuple(run.id for run in runs), tuple(run.answer for run in runs)
         undone = tuple(run.id for run in runs if run.status == "rolled_back")
         last = max(run.ended_seq or run.requested_seq for run in runs)
-        page = RunPage(ids, answers, undone, runs[0].requested_seq, last, _packed(runs))
+        page = RunPage(ids, answers, undone, runs[0].requested_seq, last, packed(runs))
         self._own()
         self._index(len(self._pages), page)
         self._pages.append(page)
@@ -571,7 +336,7 @@ class Runs(MutableMapping[str, Run]):
 
     def oldest_first(self) -> Iterator[Run]:
         for page in list(self._pages):
-            for run in _decoded_runs.get(page):
+            for run in decoded_runs.get(page):
                 yield self._changed.get(run.id, run)
         yield from self._tail.values()
 
@@ -579,7 +344,7 @@ class Runs(MutableMapping[str, Run]):
         """Yields all runs, but for most of those that were requested after a sequence."""
         yield from reversed(self._tail.values())
         for page in reversed(self._pages):
-            for run in reversed(_decoded_runs.get(page)) if upto is None or page.first <= upto else ():
+            for run in reversed(decoded_runs.get(page)) if upto is None or page.first <= upto else ():
                 yield self._changed.get(run.id, run)
 
     def __repr__(self) -> str:

@@ -13,7 +13,9 @@ from typing import Any, get_type_hints
 import msgspec
 
 from core.events import Json, Message
-from core.thread.past import Commit, CommitPage, Commits, Frame, Page, Run, RunPage, Runs
+from core.thread.entries import Commit, Run
+from core.thread.pages import CommitPage, Frame, Page, RunPage
+from core.thread.past import Commits, Runs
 from core.thread.state import ThreadState
 from core.thread.values import places_of
 
@@ -23,6 +25,8 @@ _CODE = (
     "core.events",
     "core.lifecycle",
     "core.log.snapshots",
+    "core.thread.entries",
+    "core.thread.pages",
     "core.thread.past",
     "core.thread.state",
     "core.thread.tokens",

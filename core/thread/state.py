@@ -34,10 +34,10 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.thread import goals
-from core.thread.past import Commit as Commit
+from core.thread.entries import Commit as Commit
+from core.thread.entries import Intent as Intent
+from core.thread.entries import Run as Run
 from core.thread.past import Commits, Runs
-from core.thread.past import Intent as Intent
-from core.thread.past import Run as Run
 from core.thread.values import entitle, places_of, reduce
 
 MAX_PROBLEMS = 100

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from core.events import Aggregate, Json, Message, SubagentCompleted
 from core.thread import batches
-from core.thread.past import Delegation
+from core.thread.entries import Delegation
 from core.thread.state import Run, ThreadState
 from core.thread.tokens import Tokens, tokens_of, usage_of
 from core.thread.usage import answer_in, of_subagents, steps_of, summary_in

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from channels.http.langgraph import snapshots as shown
 from core.events import ModelCompleted, Record, RunCompleted, RunRemoved, RunRequested, RunStarted, ThreadCreated
-from core.thread import past
+from core.thread import pages, past
 from core.thread.fold import fold
 from core.thread.rewind import rewound
 from core.thread.snapshots import ThreadForm
@@ -25,14 +25,14 @@ FORM = ThreadForm()
 
 
 @contextmanager
-def pages(size: int) -> Iterator[None]:
+def paged(size: int) -> Iterator[None]:
     """Pages of so many commits or runs, and a frame at nearly every commit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(past, "PAGE", size)
         patch.setattr(past, "FRAME_BYTES", 200 * size)
-        past.forget()
+        pages.forget()
         yield
-    past.forget()
+    pages.forget()
 
 
 def read_again(state: ThreadState, before: ThreadState | None = None) -> ThreadState:
@@ -77,7 +77,7 @@ def everything(state: ThreadState) -> dict[str, Any]:
 def test_a_snapshot_and_the_rest_are_the_whole_log(log: list[Record], one: int, other: int, size: int) -> None:
     first, second = sorted((one, other))
     whole = fold(log)
-    with pages(size):
+    with paged(size):
         before = fold(log[:first])
         cut = fold(log[first:second], before)
         forgotten = any(record.type == "thread.erased" for record in log[first:second])
@@ -92,7 +92,7 @@ def test_a_snapshot_and_the_rest_are_the_whole_log(log: list[Record], one: int, 
 @given(logs(), st.integers(1, 3))
 def test_what_is_in_pages_is_told_as_what_is_not(log: list[Record], size: int) -> None:
     expected = everything(fold(log))
-    with pages(size):
+    with paged(size):
         assert everything(fold(log)) == expected
 
 
@@ -108,7 +108,7 @@ def applied(state: ThreadState, index: int) -> dict[str, Any]:
 @settings(max_examples=30)
 @given(logs(), st.integers(1, 3))
 def test_the_values_at_a_commit_are_its_patches_applied(log: list[Record], size: int) -> None:
-    with pages(size):
+    with paged(size):
         state = fold(log)
         for index in range(len(state.commits)):
             values = applied(state, index)
@@ -121,7 +121,7 @@ def test_the_values_at_a_commit_are_its_patches_applied(log: list[Record], size:
 def test_a_long_conversation_in_small_pages(size: int) -> None:
     log = conversation(30)
     expected = everything(fold(log))
-    with pages(size):
+    with paged(size):
         state = fold(log)
         assert state.commits.pages
         assert state.commits.frames
@@ -134,7 +134,7 @@ def test_a_long_conversation_in_small_pages(size: int) -> None:
 def test_pages_do_not_depend_on_how_the_log_is_read(cuts: Sequence[int]) -> None:
     """So that every process goes on where another one's snapshot ends."""
     log = conversation(30)
-    with pages(2):
+    with paged(2):
         state = ThreadState()
         for begin, end in zip((0, *cuts), (*cuts, len(log)), strict=True):
             state = read_again(fold(log[begin:end], state))
@@ -144,7 +144,7 @@ def test_pages_do_not_depend_on_how_the_log_is_read(cuts: Sequence[int]) -> None
 
 def test_a_copy_is_not_changed_by_what_follows() -> None:
     log = conversation(30)
-    with pages(2):
+    with paged(2):
         before = fold(log[:60])
         expected = everything(before)
         fold(log[60:], before)
@@ -156,7 +156,7 @@ def test_a_copy_is_not_changed_by_what_follows() -> None:
 def test_a_thread_as_it_was_goes_on_as_it_did(size: int) -> None:
     """And leaves the later state alone, with which it shares what lies in pages."""
     log = conversation(30)
-    with pages(size):
+    with paged(size):
         state = fold(log)
         expected = everything(state)
         for run in state.runs.values():
@@ -182,9 +182,9 @@ def test_giants_are_small() -> None:
 def test_what_is_forgotten_is_not_decoded_any_more() -> None:
     state = fold(conversation(200))
     assert [commit.node for commit in state.commits][:2] == ["__start__", "model"]
-    assert list(past._decoded_commits._recent)
-    past.forget()
-    assert list(past._decoded_commits._recent) == []
+    assert list(pages.decoded_commits._recent)
+    pages.forget()
+    assert list(pages.decoded_commits._recent) == []
 
 
 def test_runs_stay() -> None:

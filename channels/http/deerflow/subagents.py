@@ -16,7 +16,7 @@ from channels.http.endpoint import Accepted, Routes
 from channels.http.routes import API
 from core.errors import Invalid, NotFound
 from core.ids import safe_id
-from core.thread.past import Delegation
+from core.thread.entries import Delegation
 from core.thread.state import Run, ThreadState
 from core.thread.subagents import of_item, outcome
 from core.thread.tokens import usage_of

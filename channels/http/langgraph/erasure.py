@@ -10,7 +10,7 @@ from aiohttp import web
 from channels.http.langgraph import dumps
 from channels.http.live import LIVE, Services
 from core.errors import SikaError
-from core.thread import past
+from core.thread import pages
 
 log = structlog.get_logger("sika.http")
 
@@ -50,4 +50,4 @@ async def _forgetting(services: Services) -> None:
 
 def _drop() -> None:
     dumps.forget()
-    past.forget()
+    pages.forget()
