@@ -4,14 +4,15 @@ Laws (tested): the fold is total (any sequence of events gives a state), determi
 `fold(a + b) == fold(b, fold(a))`. It never changes the state it is given.
 
 What may follow in the life of a run is a table (`core.lifecycle`). What an event changes is one function per type,
-named in the tables `_OF_THREAD` and `_OF_RUN`.
+named in the tables `_OF_THREAD` and `OF_RUN` (`core.thread.fold_runs`); what it does to the values is a step
+(`core.thread.steps`).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
@@ -20,27 +21,16 @@ from core.events import (
     ApprovalRequested,
     ApprovalResolved,
     ContextCompacted,
-    Decision,
     Event,
     FeedbackGiven,
     FeedbackRemoved,
-    Message,
-    MessageAdded,
-    ModelCompleted,
     ModelFailed,
     ModelSampled,
     Opaque,
     Record,
-    Resume,
-    RunCancelRequested,
-    RunFailed,
     RunPaused,
     RunRemoved,
     RunRequested,
-    RunRolledBack,
-    RunStarted,
-    RunSteered,
-    RunSuspended,
     StatePatched,
     SubagentCompleted,
     SubagentProgressed,
@@ -52,30 +42,18 @@ from core.events import (
     ThreadForked,
     ThreadPruned,
     ThreadTitled,
-    ToolCompleted,
-    ToolRequested,
     WebhookDelivered,
     WebhookFailed,
 )
 from core.lifecycle import ENDS
 from core.thread import batches, goals
-from core.thread.entries import Commit, Delegation, Intent, Run
+from core.thread.entries import Commit, Delegation, Run
+from core.thread.fold_runs import OF_RUN, without
 from core.thread.past import Commits, Runs
-from core.thread.state import (
-    COMPACTED,
-    MAX_PROBLEMS,
-    STOPPED,
-    Approval,
-    Expiry,
-    Feedback,
-    Problem,
-    ThreadState,
-    materialise,
-)
-from core.thread.tokens import Tokens, reported, tokens_of
-from core.thread.values import REMOVE_ALL, entitle, reduce, with_prepared
-
-T = TypeVar("T")
+from core.thread.state import MAX_PROBLEMS, Approval, Expiry, Feedback, Problem, ThreadState
+from core.thread.steps import commit, commit_patch
+from core.thread.tokens import reported, tokens_of
+from core.thread.values import entitle
 
 
 def fold(records: Iterable[Record], start: ThreadState | None = None) -> ThreadState:
@@ -125,34 +103,6 @@ class Folding:
         return Before(state.head, state.commits, len(state.commits), runs, state.paused, state.answers)
 
 
-def patch_of(record: Record, state: ThreadState) -> tuple[Mapping[str, Any], str, str] | None:
-    """Returns what a record does to the values, as (patch, source, node); None if it does not change them."""
-    match record.event:
-        case ModelCompleted(message=message):
-            return {"messages": [message]}, "loop", "model"
-        case ToolCompleted(message=message, update=update):
-            return {**update, "messages": [message]}, "loop", "tools"
-        case StatePatched(values=values, as_node=node, source=source):
-            return values, source, node or "__start__"
-        case MessageAdded(messages=messages):
-            return {"messages": messages}, "update", "__start__"
-        case RunFailed(message=message) if message is not None:
-            return {"messages": [message]}, "loop", "model"
-        case ContextCompacted():
-            return {"messages": _compacted(state, record.event)}, "loop", COMPACTED
-        case RunStarted() if (run := state.runs.get(record.run or "")) and run.attempt == 0 and run.request.input:
-            return with_prepared(run.request.input, record.event.prepared), "input", "__start__"
-    return None
-
-
-def _compacted(state: ThreadState, event: ContextCompacted) -> list[Message]:
-    """The conversation after it was compacted, as a patch that replaces it. What was added meanwhile stays."""
-    changed = {str(message.get("id")): message for message in event.messages}
-    kept = [changed.get(one, state.messages[state.places[one]]) for one in event.kept if one in state.places]
-    last = max((state.places[one] for one in event.kept if one in state.places), default=len(state.messages) - 1)
-    return [{"type": "remove", "id": REMOVE_ALL}, event.summary, *kept, *state.messages[last + 1 :]]
-
-
 def _thaw(state: ThreadState) -> ThreadState:
     mine = copy.copy(state)
     mine.metadata = dict(state.metadata)
@@ -191,7 +141,7 @@ def _apply_extension(state: ThreadState, record: Record, event: Event) -> None:
     if "messages" in patch:
         _report(state, record, f"{record.type}: its patch changes messages")
     elif patch:
-        _commit(state, record, patch, "update", "__start__", state.head)
+        commit(state, record, patch, "update", "__start__", state.head)
 
 
 def _report(state: ThreadState, record: Record, problem: str | None) -> None:
@@ -219,7 +169,7 @@ def _titled(state: ThreadState, record: Record, event: ThreadTitled) -> None:
 
 def _forked(state: ThreadState, record: Record, event: ThreadForked) -> None:
     for patch in event.patches:
-        _commit(state, record, patch, "fork", "__start__", state.head)
+        commit(state, record, patch, "fork", "__start__", state.head)
 
 
 def _expiry_set(state: ThreadState, record: Record, event: ThreadExpirySet) -> None:
@@ -230,7 +180,7 @@ def _pruned(state: ThreadState, record: Record, event: ThreadPruned) -> None:
     _forget(state)
     state.exists, state.erased, state.user = True, False, event.user
     state.created_at, state.metadata = event.created_at, dict(event.metadata)
-    _commit(state, record, event.values, "update", "__start__", -1)
+    commit(state, record, event.values, "update", "__start__", -1)
 
 
 def _erased(state: ThreadState, record: Record, event: ThreadErased) -> None:
@@ -246,18 +196,18 @@ def _feedback_given(state: ThreadState, record: Record, event: FeedbackGiven) ->
 
 
 def _feedback_removed(state: ThreadState, record: Record, event: FeedbackRemoved) -> None:
-    state.feedback = _without(state.feedback, event.feedback_id)
+    state.feedback = without(state.feedback, event.feedback_id)
 
 
 def _patched(state: ThreadState, record: Record, event: StatePatched) -> None:
     base = state.head if event.base is None else state.commit_at(event.base)
     if base != state.head:
         state.paused, state.answers = None, {}
-    _commit_patch(state, record, base)
+    commit_patch(state, record, base)
 
 
 def _compaction(state: ThreadState, record: Record, event: ContextCompacted) -> None:
-    _commit_patch(state, record, state.head)
+    commit_patch(state, record, state.head)
 
 
 def _goal_changed(state: ThreadState, record: Record, event: goals.GoalChanged) -> None:
@@ -298,7 +248,7 @@ def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompl
         else:
             state.size -= len(record.raw)
             changed = copy.copy(run)
-            changed.subagents, changed.stalled = _without(run.subagents, subagent), 0
+            changed.subagents, changed.stalled = without(run.subagents, subagent), 0
             changed.items = batches.after(run.items, known, event, tokens)
             state.runs[run.id] = changed
 
@@ -315,6 +265,15 @@ def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegatio
     changed.subagents = {**run.subagents, subagent: delegation}
     changed.stalled = 0  # the work of its subagents is the run's own
     state.runs[run.id] = changed
+
+
+def _forget(state: ThreadState) -> None:
+    state.exists, state.erased = False, True
+    state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
+    state.title, state.titled_seq = "", 0
+    state.commits, state.runs = Commits(), Runs()
+    state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
+    state.approvals, state.goal, state.problems, state.size = {}, None, (), 0
 
 
 _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
@@ -353,9 +312,13 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str, event: Event)
             run.updated_at, run.last_id = record.at, record.id
         if end := ENDS.get(type(event)):
             run.status, run.ended_seq = end.status, record.seq
-        if change := _OF_RUN.get(type(event)):
+        if change := OF_RUN.get(type(event)):
             change(state, record, run, event)
         state.runs[run_id] = run
+
+
+_ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, ModelSampled, RunRemoved, WebhookDelivered, WebhookFailed))
+"""Events that are not the cause of a run's next one, and do not count as its newest."""
 
 
 def _request(state: ThreadState, record: Record, run_id: str, event: Event) -> None:
@@ -372,183 +335,9 @@ def _request(state: ThreadState, record: Record, run_id: str, event: Event) -> N
     )
 
 
-def _started(state: ThreadState, record: Record, run: Run, event: RunStarted) -> None:
-    if run.attempt == 0:
-        _begin(state, record, run)
-    run.status, run.attempt, run.turn_seq = "running", event.attempt, record.seq
-    run.worker, run.lease, run.delivery = event.worker, event.lease, event.delivery
-    run.stalled += 1
-    run.model = event.model or run.model
-
-
-def _begin(state: ThreadState, record: Record, run: Run) -> None:
-    """Applies the first start: the run takes over what the thread was paused at, and its input is written."""
-    run.started_seq, run.before, run.resumed = record.seq, state.head, (state.paused, state.answers)
-    if run.request.resume and state.paused:
-        run.answers = answered(state, run.request.resume)
-    run.steers = (*state.steers, *run.steers)
-    state.paused, state.answers, state.steers = None, {}, ()
-    base = state.head if run.request.base is None else state.commit_at(run.request.base)
-    _checkout(state, base)
-    _commit_patch(state, record, base)
-
-
-def _suspended(state: ThreadState, record: Record, run: Run, event: RunSuspended) -> None:
-    run.stalled = max(0, run.stalled - 1)
-    run.suspensions += 1
-
-
-def _cancel_requested(state: ThreadState, record: Record, run: Run, event: RunCancelRequested) -> None:
-    run.cancel = event.action
-
-
-def _steered(state: ThreadState, record: Record, run: Run, event: RunSteered) -> None:
-    run.steers = (*run.steers, event.message)
-
-
-def _message_added(state: ThreadState, record: Record, run: Run, event: MessageAdded) -> None:
-    run.steers = run.steers[len(event.messages) :]
-    _commit_patch(state, record, state.head)
-
-
-def _model_completed(state: ThreadState, record: Record, run: Run, event: ModelCompleted) -> None:
-    run.stalled, run.suspensions, run.turn_seq = 0, 0, record.seq
-    run.said, run.answer = record.id, str(event.message.get("id"))
-    run.notes = _notes(event.decisions)
-    run.stopped_by = next((decision.policy for decision in event.decisions if decision.action == STOPPED), "")
-    run.again = any(decision.again for decision in event.decisions)
-    _commit_patch(state, record, state.head)
-
-
-def _model_failed(state: ThreadState, record: Record, run: Run, event: ModelFailed) -> None:
-    run.turn_seq = record.seq
-
-
-def _model_sampled(state: ThreadState, record: Record, run: Run, event: ModelSampled) -> None:
-    used = run.sampled.get(event.model, Tokens()).plus(reported(event.usage, calls=1))
-    run.sampled = {**run.sampled, event.model: used}
-
-
-def _tool_requested(state: ThreadState, record: Record, run: Run, event: ToolRequested) -> None:
-    run.intents = {**run.intents, event.call_id: Intent(record.id, event)}
-
-
-def _tool_completed(state: ThreadState, record: Record, run: Run, event: ToolCompleted) -> None:
-    run.stalled, run.suspensions = 0, 0
-    run.notes = (*run.notes, *_notes(event.decisions))
-    run.intents = _without(run.intents, event.call_id)
-    run.answers = _without(run.answers, event.call_id)
-    _commit_patch(state, record, state.head)
-
-
-def _paused(state: ThreadState, record: Record, run: Run, event: RunPaused) -> None:
-    state.paused, state.answers, state.steers = event, run.answers, run.steers
-
-
-def _failed(state: ThreadState, record: Record, run: Run, event: RunFailed) -> None:
-    run.error = event
-    if event.message is not None:
-        run.answer = str(event.message.get("id"))
-        _commit_patch(state, record, state.head)
-
-
-def _rolled_back(state: ThreadState, record: Record, run: Run, event: RunRolledBack) -> None:
-    if run.attempt:
-        _checkout(state, run.before)
-        state.paused, state.answers = run.resumed
-
-
-def _removed(state: ThreadState, record: Record, run: Run, event: RunRemoved) -> None:
-    run.removed = True
-
-
-def _posted(state: ThreadState, record: Record, run: Run, event: WebhookDelivered | WebhookFailed) -> None:
-    run.webhook = event
-
-
-_OF_RUN: Mapping[type[Event], Callable[[ThreadState, Record, Run, Any], None]] = {
-    RunStarted: _started,
-    RunSuspended: _suspended,
-    RunCancelRequested: _cancel_requested,
-    RunSteered: _steered,
-    MessageAdded: _message_added,
-    ModelCompleted: _model_completed,
-    ModelFailed: _model_failed,
-    ModelSampled: _model_sampled,
-    ToolRequested: _tool_requested,
-    ToolCompleted: _tool_completed,
-    RunPaused: _paused,
-    RunFailed: _failed,
-    RunRolledBack: _rolled_back,
-    RunRemoved: _removed,
-    WebhookDelivered: _posted,
-    WebhookFailed: _posted,
-}
-"""Changes of an event of a run besides the status. The run is a copy that the thread gets afterwards."""
-_ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, ModelSampled, RunRemoved, WebhookDelivered, WebhookFailed))
-"""Events that are not the cause of a run's next one, and do not count as its newest."""
-
-
-def _notes(decisions: Sequence[Decision]) -> tuple[Message, ...]:
-    return tuple(decision.note for decision in decisions if decision.note is not None)
-
-
-def _without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
-    return {name: value for name, value in mapping.items() if name != key} if key in mapping else mapping
-
-
-def answered(state: ThreadState | Before, resume: Resume) -> Mapping[str, tuple[Any, ...]]:
-    """Returns what the tool calls get that the thread is paused at: all earlier answers, and this one."""
-    questions = {question.id: question for question in state.paused.interrupts} if state.paused else {}
-    value = resume.value
-    by_question = (
-        value
-        if isinstance(value, dict) and value and value.keys() <= questions.keys()
-        else dict.fromkeys(questions, value)
-    )
-    answers = dict(state.answers)
-    for identity, answer in by_question.items():
-        if call_id := questions[identity].call_id:
-            answers[call_id] = (*answers.get(call_id, ()), answer)
-    return answers
-
-
 def _cancel_open(state: ThreadState, action: str) -> None:
     """A run that interrupts or rolls back the others says so itself: one fact, nothing in between."""
     for other in list(state.runs.open()):
         if other.cancel is None:
             state.runs[other.id] = cancelled = copy.copy(other)
             cancelled.cancel = action
-
-
-def _forget(state: ThreadState) -> None:
-    state.exists, state.erased = False, True
-    state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
-    state.title, state.titled_seq = "", 0
-    state.commits, state.runs = Commits(), Runs()
-    state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
-    state.approvals, state.goal, state.problems, state.size = {}, None, (), 0
-
-
-def _commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source: str, node: str, parent: int) -> None:
-    if parent != state.head:
-        _checkout(state, parent)
-    step = state.commits[parent].step + 1 if parent >= 0 else -1 if source == "input" else 0
-    reduce(state.values, state.places, patch)
-    entitle(state.values, state.title)
-    commit = Commit(record.seq, parent, patch, source, node, record.at, record.run, step)
-    another = bool(state.commits) and state.commits[-1].seq == record.seq
-    state.commits.append(commit, 0 if another else len(record.raw), state.values)
-    state.head = len(state.commits) - 1
-
-
-def _commit_patch(state: ThreadState, record: Record, parent: int) -> None:
-    """Commits what the record says about the values, if it does."""
-    if patched := patch_of(record, state):
-        _commit(state, record, *patched, parent)
-
-
-def _checkout(state: ThreadState, index: int) -> None:
-    if index != state.head:
-        state.values, state.places = materialise(state, index)
-        state.head = index

@@ -37,7 +37,8 @@ from core.events import (
     WebhookFailed,
 )
 from core.lifecycle import ENDS, FOLLOWS, RunEnded, Status
-from core.thread.fold import _OF_RUN, fold
+from core.thread.fold import fold
+from core.thread.fold_runs import OF_RUN
 from core.thread.state import Problem, labels_of
 from tests.support.records import ai, human, log_of
 
@@ -84,7 +85,7 @@ def test_the_table_is_complete() -> None:
     assert FOLLOWS.keys() == LIVES.keys() == {None, *get_args(Status)}
     assert {type(event) for event in EVENTS} == lifecycle.EVENTS
     assert set(ENDS) == set(get_args(RunEnded))
-    assert {RunRequested, *_OF_RUN, *ENDS} == lifecycle.EVENTS
+    assert {RunRequested, *OF_RUN, *ENDS} == lifecycle.EVENTS
     assert len({end.name for end in ENDS.values()}) == len(ENDS)
 
 

@@ -45,7 +45,8 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import checkpoint_id
-from core.thread.fold import Before, Folding, answered
+from core.thread.fold import Before, Folding
+from core.thread.fold_runs import answered
 from core.thread.follow import Item
 from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
