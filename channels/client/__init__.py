@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-from channels.client.aio import AsyncSikaClient, Overrides
+from channels.client.aio import AsyncSikaClient
 from channels.client.blocking import SikaClient
 from channels.client.errors import (
     ClientError,
@@ -35,6 +35,7 @@ from channels.client.errors import (
     Unsupported,
 )
 from channels.client.events import StreamEvent
+from channels.client.options import Overrides
 
 DeerFlowClient = SikaClient
 

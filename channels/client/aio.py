@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from urllib.parse import quote
 from weakref import WeakSet
 
 import anyio
 from anyio import to_thread
 
-from channels.client.errors import ClientError, Invalid, NotFound, RunFailed, closed, unexpected
-from channels.client.events import INTERRUPT, Json, StreamEvent, Translator
+from channels.client.answers import age, checkpoint_of, goal_of, object_of, rows_of, run_path, thread_path
+from channels.client.errors import ClientError, NotFound, RunFailed, closed
+from channels.client.events import Json, StreamEvent, Translator
 from channels.client.memory import MemoryMethods
+from channels.client.options import Defaults, Overrides, body_of, check, check_names, files_of, human_message
 from channels.client.sse import value_of
 from channels.client.turn import RunStream
 from channels.client.wire import OnOutage, Target, Transport
@@ -32,34 +34,8 @@ PAGE = 100
 """Limit of checkpoints in a request for a thread's history."""
 AT_ONCE = 8
 """Limit of concurrent requests for the threads of a list."""
-ASSISTANT = "lead_agent"
 ROW = ("thread_id", "created_at", "updated_at")
 """The fields of each thread in a list of threads."""
-
-
-class Defaults(TypedDict, total=False):
-    """Default options of a client's runs."""
-
-    model_name: str | None
-    thinking_enabled: bool
-    subagent_enabled: bool
-    plan_mode: bool
-    agent_name: str | None
-    available_skills: Collection[str] | None
-    environment: str | None
-
-
-class Overrides(Defaults, total=False):
-    """Options of a run: the client's, and those of runs only."""
-
-    reasoning_effort: str | None
-    recursion_limit: int
-    metadata: Mapping[str, Any]
-    """Stored with the run."""
-    multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"]
-    """The strategy for a busy thread; by default the run is refused."""
-    on_disconnect: Literal["cancel", "continue"]
-    """The run's fate if its stream is closed before the end; by default it is cancelled."""
 
 
 class AsyncSikaClient(MemoryMethods):
@@ -92,14 +68,14 @@ class AsyncSikaClient(MemoryMethods):
         on_outage: OnOutage = lambda _: None,
         **defaults: Unpack[Defaults],
     ) -> None:
-        _check(
+        check(
             checkpointer=checkpointer,
             middlewares=middlewares,
             url=url,
             api_key=api_key,
             own=config_path or home or user,
         )
-        _check_names(defaults, Defaults.__optional_keys__)
+        check_names(defaults, Defaults.__optional_keys__)
         self._config = Path(config_path) if config_path is not None else None
         self._home = Path(home) if home is not None else None
         self._user = user
@@ -153,7 +129,7 @@ class AsyncSikaClient(MemoryMethods):
         Reconnects as needed: no event is lost or repeated. Closing the generator cancels the run and waits for its
         end, unless `on_disconnect` is `continue`. Raises `RunFailed` at the end of a run that failed.
         """
-        body = {"input": {"messages": [_human_message(message)]}, "if_not_exists": "create"}
+        body = {"input": {"messages": [human_message(message)]}, "if_not_exists": "create"}
         return self._begin(thread_id or uuid7(), body, overrides)
 
     def resume(self, thread_id: str, answer: Any, **overrides: Unpack[Overrides]) -> AsyncGenerator[StreamEvent, None]:
@@ -180,8 +156,8 @@ class AsyncSikaClient(MemoryMethods):
 
     async def steer(self, thread_id: str, run_id: str, message: str | Mapping[str, Any]) -> Json:
         """Sends the agent a message during its run: `{run_id, message_id}`."""
-        path = f"{_run_of(thread_id, run_id)}/steer"
-        return _object(await self._json("POST", path, {"message": _human_message(message)}, safe=True))
+        path = f"{run_path(thread_id, run_id)}/steer"
+        return object_of(await self._json("POST", path, {"message": human_message(message)}, safe=True))
 
     async def cancel(
         self,
@@ -193,38 +169,38 @@ class AsyncSikaClient(MemoryMethods):
     ) -> None:
         """Stops a run, and keeps or undoes its work. With `wait`, returns when it has ended."""
         query = {"action": action, "wait": wait}
-        await self._json("POST", f"{_run_of(thread_id, run_id)}/cancel", query=query, safe=True)
+        await self._json("POST", f"{run_path(thread_id, run_id)}/cancel", query=query, safe=True)
         self._runs = {run for run in self._runs if run.run_id != run_id}
 
     async def get_run(self, thread_id: str, run_id: str) -> Json:
         """Returns `{run_id, status, metadata, …}`; the status is `pending` or `running` until the run has ended."""
-        return _object(await self._json("GET", _run_of(thread_id, run_id)))
+        return object_of(await self._json("GET", run_path(thread_id, run_id)))
 
     async def list_runs(self, thread_id: str, limit: int = 10) -> list[Json]:
         """Returns the runs of a thread, the latest first."""
-        return _rows(await self._json("GET", f"{_thread(thread_id)}/runs", query={"limit": limit}))
+        return rows_of(await self._json("GET", f"{thread_path(thread_id)}/runs", query={"limit": limit}))
 
     async def decide(self, thread_id: str, approval_id: str, decision: Mapping[str, Any]) -> Json:
         """Approves, rejects or edits a tool call that waits for it: `{decision, message?, args?}`. Returns the
         approval, with the `run_id` of the run that goes on.
         """
-        path = f"{_thread(thread_id)}/approvals/{quote(approval_id, safe='')}"
-        return _object(await self._json("POST", path, dict(decision), safe=True))
+        path = f"{thread_path(thread_id)}/approvals/{quote(approval_id, safe='')}"
+        return object_of(await self._json("POST", path, dict(decision), safe=True))
 
     async def get_goal(self, thread_id: str) -> Json | None:
         """Returns the goal of a thread: `{objective, status, continuation_count, max_continuations, …}`; None if it has
         none, or has reached it.
         """
-        return _goal(await self._json("GET", f"{_thread(thread_id)}/goal"))
+        return goal_of(await self._json("GET", f"{thread_path(thread_id)}/goal"))
 
     async def set_goal(self, thread_id: str, objective: str, *, max_continuations: int | None = None) -> Json | None:
         """Sets the goal of a thread, which may be new. It counts from the thread's next run on: send a message."""
         body = {"objective": objective, "max_continuations": max_continuations}
-        return _goal(await self._json("PUT", f"{_thread(thread_id)}/goal", body, safe=True))
+        return goal_of(await self._json("PUT", f"{thread_path(thread_id)}/goal", body, safe=True))
 
     async def clear_goal(self, thread_id: str) -> None:
         """Gives the goal of a thread up."""
-        await self._json("DELETE", f"{_thread(thread_id)}/goal", safe=True)
+        await self._json("DELETE", f"{thread_path(thread_id)}/goal", safe=True)
 
     async def reset_agent(self) -> None:
         """Does nothing: every run uses the current configuration of its agent."""
@@ -243,7 +219,7 @@ class AsyncSikaClient(MemoryMethods):
             async with limiter:
                 with suppress(NotFound):  # deleted meanwhile
                     query = {"select": "checkpoint_id"}
-                    checkpoints[number] = await self._json("GET", f"{_thread(thread_id)}/state", query=query)
+                    checkpoints[number] = await self._json("GET", f"{thread_path(thread_id)}/state", query=query)
 
         try:
             async with anyio.create_task_group() as tasks:
@@ -265,16 +241,16 @@ class AsyncSikaClient(MemoryMethods):
         state by their paths, as `{"title": "values.title"}`.
         """
         body = {"limit": limit, "sort_by": "updated_at", "select": ROW, "extract": dict(extract or {})}
-        return _rows(await self._json("POST", "/api/threads/search", body, safe=True))
+        return rows_of(await self._json("POST", "/api/threads/search", body, safe=True))
 
     async def create_thread(self, thread_id: str, metadata: Mapping[str, Any]) -> Json:
         """Creates a thread with metadata. An existing one stays as it is."""
         body = {"thread_id": thread_id, "metadata": dict(metadata), "if_exists": "do_nothing"}
-        return _object(await self._json("POST", "/api/threads", body, safe=True))
+        return object_of(await self._json("POST", "/api/threads", body, safe=True))
 
     async def describe_thread(self, thread_id: str) -> Json:
         """Returns the current `{thread_id, status, metadata, values, interrupts, …}` of a thread."""
-        return _object(await self._json("GET", _thread(thread_id)))
+        return object_of(await self._json("GET", thread_path(thread_id)))
 
     async def get_thread(self, thread_id: str) -> Json:
         """Returns `{thread_id, checkpoints: [{checkpoint_id, parent_checkpoint_id, ts, metadata, values,
@@ -283,27 +259,27 @@ class AsyncSikaClient(MemoryMethods):
         states: list[Json] = []
         body: Json = {"limit": PAGE}
         while True:
-            page = _rows(await self._json("POST", f"{_thread(thread_id)}/history", body, safe=True))
+            page = rows_of(await self._json("POST", f"{thread_path(thread_id)}/history", body, safe=True))
             ids = {state["checkpoint_id"] for state in states}
             new = [state for state in page if state["checkpoint_id"] not in ids]
             states += new
             if len(page) < PAGE or not new:
                 break
-            body["before"] = str(min(page, key=_age)["checkpoint_id"])
-        states.sort(key=_age)
-        return {"thread_id": thread_id, "checkpoints": [_checkpoint(state) for state in states]}
+            body["before"] = str(min(page, key=age)["checkpoint_id"])
+        states.sort(key=age)
+        return {"thread_id": thread_id, "checkpoints": [checkpoint_of(state) for state in states]}
 
     # ── the server ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def list_models(self) -> Json:
         """Returns `{models: [{name, model, display_name, …}], token_usage: {enabled}}`, the default model first."""
-        return _object(await self._json("GET", "/api/models"))
+        return object_of(await self._json("GET", "/api/models"))
 
     async def list_skills(self) -> Json:
         """Returns `{skills: [{name, description, category, enabled, …}], skipped: [{path, reason}]}`: your skills,
         enabled or not.
         """
-        return _object(await self._json("GET", "/api/skills"))
+        return object_of(await self._json("GET", "/api/skills"))
 
     async def get_model(self, name: str) -> Json | None:
         """Returns a model; None for an unknown name."""
@@ -317,7 +293,7 @@ class AsyncSikaClient(MemoryMethods):
             response = await (await self._transport()).fetch("GET", "/ready", accept=(503,))
         except NotFound:
             return {}
-        return _object(value_of(response.body.decode(errors="replace")))
+        return object_of(value_of(response.body.decode(errors="replace")))
 
     async def rebuild_projections(self) -> None:
         """Makes the server rebuild its read models from the log."""
@@ -329,20 +305,21 @@ class AsyncSikaClient(MemoryMethods):
         """Uploads files of this machine to a thread, which need not exist yet: `{success, files, message,
         skipped_files}`. All files are checked before any is sent; a folder is refused.
         """
-        paths = await to_thread.run_sync(_files, files)
-        return _object(await (await self._transport()).send_files(f"{_thread(thread_id)}/uploads", "files", paths))
+        paths = await to_thread.run_sync(files_of, files)
+        transport = await self._transport()
+        return object_of(await transport.send_files(f"{thread_path(thread_id)}/uploads", "files", paths))
 
     async def list_uploads(self, thread_id: str) -> Json:
         """Returns `{files: [{filename, size, path, virtual_path, artifact_url, extension, modified}], count}`."""
-        return _object(await self._json("GET", f"{_thread(thread_id)}/uploads/list"))
+        return object_of(await self._json("GET", f"{thread_path(thread_id)}/uploads/list"))
 
     async def delete_upload(self, thread_id: str, filename: str) -> Json:
         """Deletes an upload and its converted text: `{success, message}`."""
-        return _object(await self._json("DELETE", f"{_thread(thread_id)}/uploads/{quote(filename, safe='')}"))
+        return object_of(await self._json("DELETE", f"{thread_path(thread_id)}/uploads/{quote(filename, safe='')}"))
 
     async def get_artifact(self, thread_id: str, path: str) -> tuple[bytes, str]:
         """Returns content and media type of a file of a thread, by its virtual path."""
-        url = f"{_thread(thread_id)}/artifacts/{quote(path.lstrip('/'))}"
+        url = f"{thread_path(thread_id)}/artifacts/{quote(path.lstrip('/'))}"
         response = await (await self._transport()).fetch("GET", url, timeout=ARTIFACT_SECONDS)
         return response.body, response.headers.get("Content-Type", "").partition(";")[0]
 
@@ -351,10 +328,10 @@ class AsyncSikaClient(MemoryMethods):
     def _begin(
         self, thread_id: str, body: Mapping[str, Any], overrides: Overrides
     ) -> AsyncGenerator[StreamEvent, None]:
-        _check_names(overrides, Overrides.__optional_keys__)
+        check_names(overrides, Overrides.__optional_keys__)
         options: Overrides = {**self._defaults, **overrides}
         cancels = options.get("on_disconnect") != "continue"
-        return self._registered(thread_id, {**body, **_body(options)}, cancels=cancels)
+        return self._registered(thread_id, {**body, **body_of(options)}, cancels=cancels)
 
     def _registered(
         self, thread_id: str, body: Mapping[str, Any], run_id: str = "", *, cancels: bool
@@ -393,18 +370,18 @@ class AsyncSikaClient(MemoryMethods):
 
     async def list_mcp_access(self) -> list[Json]:
         """Returns `[{server, state, reason, expires_at, scope, issuer, personal}]`: your access to MCP servers."""
-        return _rows(_object(await self._json("GET", "/api/mcp/oauth"))["servers"])
+        return rows_of(object_of(await self._json("GET", "/api/mcp/oauth"))["servers"])
 
     async def begin_mcp_login(self, server: str, *, register: bool = False) -> str:
         """Returns the address at which to log in to an MCP server. `register`: as a new client, for servers that have
         forgotten the last one.
         """
         path = f"/api/mcp/oauth/{quote(server, safe='')}/login"
-        return str(_object(await self._json("POST", path, {"register": register}))["authorization_url"])
+        return str(object_of(await self._json("POST", path, {"register": register}))["authorization_url"])
 
     async def end_mcp_login(self, server: str) -> Json:
         """Gives your access to an MCP server up: `{revoked, reason}`."""
-        return _object(await self._json("DELETE", f"/api/mcp/oauth/{quote(server, safe='')}", safe=True))
+        return object_of(await self._json("DELETE", f"/api/mcp/oauth/{quote(server, safe='')}", safe=True))
 
     async def _json(
         self, method: str, path: str, body: Any = None, *, query: Mapping[str, Any] | None = None, safe: bool = False
@@ -413,7 +390,7 @@ class AsyncSikaClient(MemoryMethods):
 
     async def _optional(self, path: str) -> Json | None:
         try:
-            return _object(await self._json("GET", path))
+            return object_of(await self._json("GET", path))
         except NotFound:
             return None
 
@@ -443,106 +420,6 @@ class AsyncSikaClient(MemoryMethods):
             if self._lease is not None:
                 self._lease.release()
                 self._lease = None
-
-
-def _check(*, checkpointer: Any, middlewares: Any, url: Any, api_key: Any, own: Any) -> None:
-    """Raises `Invalid` for bad arguments and combinations. `own` are those of a server in this process."""
-    if checkpointer is not None:
-        raise Invalid("checkpointer: must be None; the server's log is the checkpointer")
-    if middlewares:
-        raise Invalid("middlewares: must be None; middlewares are part of the server's configuration")
-    if url is not None and own:
-        raise Invalid("url: a server elsewhere has its own config_path and home, and knows the user by the api_key")
-    if url is None and api_key is not None:
-        raise Invalid("api_key: goes with a url; a server in this process is told the user")
-
-
-def _check_names(options: Mapping[str, Any], names: frozenset[str]) -> None:
-    if unknown := options.keys() - names:
-        raise TypeError(f"unknown: {', '.join(sorted(unknown))}; there are: {', '.join(sorted(names))}")
-
-
-def _body(options: Overrides) -> Json:
-    """Returns the options of a run as fields of the request."""
-    skills, environment = options.get("available_skills"), options.get("environment")
-    context = {
-        "model_name": options.get("model_name"),
-        "thinking_enabled": options.get("thinking_enabled"),
-        "subagent_enabled": options.get("subagent_enabled"),
-        "is_plan_mode": options.get("plan_mode"),
-        "agent_name": options.get("agent_name"),
-        "available_skills": sorted(skills) if skills is not None else None,
-        "reasoning_effort": options.get("reasoning_effort"),
-    }
-    return {
-        "assistant_id": ASSISTANT,
-        "context": {key: value for key, value in context.items() if value is not None},
-        "config": {"recursion_limit": options["recursion_limit"]} if "recursion_limit" in options else {},
-        "metadata": {**options.get("metadata", {}), **({"environment": environment} if environment else {})},
-        "multitask_strategy": options.get("multitask_strategy", "reject"),
-    }
-
-
-def _human_message(message: str | Mapping[str, Any]) -> Json:
-    """Returns a message of the user, with an id: sent twice, it is stored once."""
-    fields = {"content": message} if isinstance(message, str) else dict(message)
-    return {"type": "human", "id": uuid7(), **fields}
-
-
-def _checkpoint(state: Json) -> Json:
-    interrupts = [(task["id"], task["interrupts"]) for task in state["tasks"] if task.get("interrupts")]
-    return {
-        "checkpoint_id": state["checkpoint_id"],
-        "parent_checkpoint_id": state["parent_checkpoint_id"],
-        "ts": state["created_at"],
-        "metadata": state["metadata"],
-        "values": state["values"],
-        "pending_writes": [{"task_id": task, "channel": INTERRUPT, "value": value} for task, value in interrupts],
-    }
-
-
-def _age(state: Json) -> tuple[int, str]:
-    """Returns a sort key of a checkpoint: ids are numbers, or texts of equal length."""
-    identity = str(state["checkpoint_id"])
-    return len(identity), identity
-
-
-def _files(names: Sequence[str | PathLike[str]]) -> list[Path]:
-    """Returns the paths of files to send. Raises `Invalid` for folders and the like."""
-    paths = [Path(name) for name in names]
-    for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: no such file")
-        if not path.is_file():
-            raise Invalid(f"{path}: not a file")
-    if not paths:
-        raise Invalid("files: none are named")
-    return paths
-
-
-def _object(answer: Any) -> Json:
-    if not isinstance(answer, dict):
-        raise unexpected(answer)
-    return answer
-
-
-def _rows(answer: Any) -> list[Json]:
-    if not isinstance(answer, list):
-        raise unexpected(answer)
-    return [_object(row) for row in answer]
-
-
-def _goal(answer: Any) -> Json | None:
-    goal = _object(answer)["goal"]
-    return None if goal is None else _object(goal)
-
-
-def _thread(thread_id: str) -> str:
-    return f"/api/threads/{quote(thread_id, safe='')}"
-
-
-def _run_of(thread_id: str, run_id: str) -> str:
-    return f"{_thread(thread_id)}/runs/{quote(run_id, safe='')}"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from channels.client.errors import unexpected
+from channels.client.answers import object_of
 from channels.client.events import Json
 
 PATH = "/api/memory"
@@ -82,10 +82,7 @@ class MemoryMethods(ABC):
 
     async def _memory(self, method: str, path: str, agent: str | None, body: Any = None, *, safe: bool = False) -> Json:
         query = {} if agent is None else {"agent": agent}
-        answer = await self._json(method, f"{PATH}{path}", body, query=query, safe=safe)
-        if not isinstance(answer, dict):
-            raise unexpected(answer)
-        return answer
+        return object_of(await self._json(method, f"{PATH}{path}", body, query=query, safe=safe))
 
 
 def _fact(fact_id: str) -> str:
