@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +9,12 @@ import pytest
 import structlog
 from aiohttp import web_app
 
+from core import collector
 from core.config.redaction import redactor
 from tests.support import certificates, laws, logs, memory, warm
 from tests.support.nats import Nats, running
 
+collector.relax()
 certificates.leave_out()
 laws.use()
 memory.use()
@@ -26,10 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Garbage is collected as in a server (`actors.wiring.parts`): seldom, and not among what was imported."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    """Garbage is collected as in a server (`core.collector`): seldom, and not among what was imported."""
+    collector.settle()
 
 
 @pytest.fixture

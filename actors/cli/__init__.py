@@ -24,6 +24,7 @@ from actors.cli.provisioner import provisioner_command
 from actors.cli.serve import serve_command
 from actors.cli.setup import init_command, setup_commands
 from actors.cli.skill import skill_commands
+from core import collector
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         top.print_help()
         return OK
     _hear_interrupts()
+    collector.relax()
     import anyio
 
     from core.errors import SikaError, ungrouped

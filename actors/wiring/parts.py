@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
@@ -14,6 +13,7 @@ from actors.sandbox.machines import Machines
 from actors.wiring import discovery, sandboxes
 from actors.wiring.discovery import actor_classes, construct, load_tools
 from adapters import toolbox
+from core import collector
 from core.actor import Actor
 from core.bus.peers import Peers
 from core.config.load import ConfigSource, reveal
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from core.views.projections import Views
 
 log = structlog.get_logger("sika.compose")
-
-GC_THRESHOLDS = (20_000, 20, 20)
-"""A run makes some 10 000 objects, hardly any in cycles: looking for cycles at every 700 took a tenth of its CPU."""
 
 
 class Parts(TypedDict):
@@ -181,9 +178,7 @@ def load_actors(
             listed[place] = listed[place].without(discovery.not_built(name, error))
     warn_of(listed)
     if options.own_process:
-        gc.collect()
-        gc.freeze()  # some 100 000 objects of imported modules, which the collector need not look at again
-        gc.set_threshold(*GC_THRESHOLDS)
+        collector.settle()
     return Loaded(built, listed)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import os
 import signal
 import socket
@@ -28,6 +27,7 @@ from adapters.mcp import stdio
 from adapters.mcp.executor import Executor
 from adapters.mcp.results import described
 from adapters.sandboxes import processes
+from core import collector
 from core.errors import Invalid
 from core.mcp.frames import Command, Reply, Setup, framed, length_of
 
@@ -134,8 +134,7 @@ def _exactly(fd: int, count: int) -> bytes:
 
 def nurse(fd: int) -> None:
     """Forks a process for each request that arrives with its pipes, until there is nobody to ask."""
-    gc.collect()
-    gc.freeze()
+    collector.settle()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=fd) as requests:
         while True:
@@ -153,7 +152,3 @@ def nurse(fd: int) -> None:
             for pipe in pipes:
                 os.close(pipe)
             requests.sendall(pid.to_bytes(8, "big"))
-
-
-if __name__ == "__main__":
-    nurse(int(sys.argv[1]))

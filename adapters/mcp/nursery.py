@@ -88,7 +88,7 @@ class Nursery:
         ours.settimeout(START_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "adapters.mcp.host", str(theirs.fileno())],
+                [sys.executable, "-m", "adapters.mcp", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,

@@ -1,7 +1,8 @@
 """The models of these tests: scripts, on gates and faults of the asker's own.
 
 The last word of what the user said may be a mark, `@` and letters: the gate `@` of a script is then the gate of that
-name, and a fault strikes once for each mark. So many tests can share one server at the same time.
+name, and a fault strikes once for each mark. So many tests can share one server at the same time. What a script tells
+a subagent may end with `@`, too: it gets the mark.
 """
 
 from __future__ import annotations
@@ -52,7 +53,14 @@ SCRIPTS: Mapping[str, tuple[Turn, ...]] = {
         Turn(text="I delegate.", tool_calls=(task("Look here!"), task("Look there!"))),
         Turn(text="Both are back.", gate="@"),
     ),
-    "looks": (Turn(text="I take a note.", tool_calls=(note("a"),)), Turn(text="All is well.", delay_ms=5)),
+    "delegates-held": (
+        Turn(text="I delegate.", tool_calls=(task("Look here! @"), task("Look there! @"))),
+        Turn(text="Both are back."),
+    ),
+    "looks": (
+        Turn(text="I take a note.", tool_calls=(note("a"),)),
+        Turn(text="All is well.", delay_ms=5, gate="@", gate_after=1),
+    ),
     "holds": (Turn(text="Wait.", tool_calls=(ToolCall("hold"),)), Turn(text="Waited.")),
     "asks": (
         Turn(text="May I?", tool_calls=(ask("proceed?"),)),
@@ -88,7 +96,13 @@ class Models(ModelServer):
             self._struck[key] += 1
             if self._struck[key] > turn.times:
                 turn = msgspec.structs.replace(turn, error=None)
-        return msgspec.structs.replace(turn, gate=mark) if turn.gate == "@" else turn
+        calls = tuple(_marked(call, mark) for call in turn.tool_calls)
+        return msgspec.structs.replace(turn, gate=mark if turn.gate == "@" else turn.gate, tool_calls=calls)
+
+
+def _marked(call: ToolCall, mark: str) -> ToolCall:
+    prompt = call.args.get("prompt", "")
+    return ToolCall(call.name, {**call.args, "prompt": f"{prompt}{mark}"}) if prompt.endswith("@") else call
 
 
 def _mark(body: dict[str, Any]) -> str:

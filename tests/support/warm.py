@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import ctypes
-import gc
 import importlib
 import io
 import json
@@ -30,6 +29,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from core import collector
 
 ROOT = Path(__file__).parents[2]
 END_SECONDS = 30.0
@@ -262,6 +263,7 @@ def obey(order: Order) -> None:
 
 def preload() -> None:
     """Import the product, and what its first run loads."""
+    collector.relax()
     for name in ("actors", "adapters", "channels", "core"):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
@@ -270,8 +272,7 @@ def preload() -> None:
     toolset = importlib.import_module("tests.support.toolset")
     toolset.share()
     toolset.fill()
-    gc.collect()
-    gc.freeze()
+    collector.settle()
     assert threading.active_count() == 1, "a forked child has only the thread that forked it"
 
 

@@ -152,15 +152,16 @@ test("subagents, also after a reload", async (lab) => {
   const options = { filterSubagentMessages: true, fetchStateHistory: true };
   const shown = await page(lab, options);
   if (!shown.now.subagents) return "this release knows no subagents";
-  const context = { model_name: "delegates", subagent_enabled: true };
-  const submitted = shown.submit("Go", "delegates", { context, streamSubgraphs: true });
+  const context = { model_name: "delegates-held", subagent_enabled: true };
+  const submitted = shown.submit("Go", "delegates-held", { context, streamSubgraphs: true });
   const running = (one) => one.status === "running" && one.messages.length > 0;
   await shown.until(() => [...shown.now.subagents.values()].some(running), "a subagent is shown at work");
+  await lab.release();
   await submitted;
   const texts = (one) => one.messages.filter(({ type }) => type === "ai").map(({ content }) => content);
   const check = (now) => {
     const cards = [...now.subagents.values()];
-    assert.deepEqual(cards.map(({ toolCall }) => toolCall.args.prompt), ["Look here!", "Look there!"]);
+    assert.deepEqual(cards.map(({ toolCall }) => toolCall.args.prompt), [`Look here! @${lab.mark}`, `Look there! @${lab.mark}`]);
     for (const card of cards) {
       assert.equal(card.status, "complete");
       assert.equal(card.result, "Task Succeeded. Result: All is well.");
