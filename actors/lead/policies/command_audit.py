@@ -41,13 +41,14 @@ class Family(NamedTuple):
 
 # ── the families ────────────────────────────────────────────────────────────────────────────────────────────────────
 # Every search takes linear time: patterns begin at a separator or a rare word, and skip no further than the next one.
+# A group is repeated in an atomic group, not possessively: before Python 3.11.5 that matches too much (gh-106052).
 
 _WITHIN = r"[^;&|\n]"
 _ALONE = r"(?![\w.-])"
 _SHELL = r"(?:ba|z|da|k|a|c|tc)?sh"
-_LED = r"(?:(?:sudo|env|exec|nohup|command|time|-{1,2}[\w-]+|\w+=[^\s;&|`(]*) )*+(?:[\w./-]*/)?"
+_LED = r"(?>(?:(?:sudo|env|exec|nohup|command|time|-{1,2}[\w-]+|\w+=[^\s;&|`(]*) )*)(?:[\w./-]*/)?"
 """Prefixes of a program's name: programs that run it, assignments, its directory."""
-_INTO = r"(?:>{1,2}\|?|(?<![\w.-])tee(?: -{1,2}[\w-]+)*+)\s?[\"']?"
+_INTO = r"(?:>{1,2}\|?|(?<![\w.-])tee(?>(?: -{1,2}[\w-]+)*))\s?[\"']?"
 _DOTFILES = r"\.(?:bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profile|zshrc|zprofile|zshenv|zlogin)"
 _HOMES = r"(?:~|\$\{?HOME\}?|/home|/root)/*"
 _ROOT = rf" [\"']?(?:{_HOMES}|/+)(?:\*|\.\.?)?(?=[\s;&|)\"'`}}]|\Z)"
@@ -83,15 +84,15 @@ HIGH = _families(
     ("fork bomb", r"(?<![\w:.])([\w:.]{1,40}) ?(?:\( ?\)\s?)?\{(?>[^{}]*?(?<![\w:.])\1 ?\| ?\1 ?&)"),
     (
         "endless loop of background jobs",
-        r"(?<![\w.-])while (?:true(?!\w)|:)(?:(?!\b(?:while|done)\b).)*+(?:(?<=[^&]&)|(?<=[^&]&\s))done\b",
+        r"(?<![\w.-])while (?:true(?!\w)|:)(?>(?:(?!\b(?:while|done)\b).)*)(?:(?<=[^&]&)|(?<=[^&]&\s))done\b",
     ),
 )
 """Never run (contract runtime §5.7)."""
 
 MEDIUM = _families(
     ("access for everybody", _command("chmod", r" (?:[0-7]?777|a\+rwx)(?![\w./-])")),
-    ("installing Python packages", r"(?<![\w.-])pip[\d.]*(?: -\S+)*+ install(?![\w-])"),
-    ("installing system packages", r"(?<![\w.-])apt(?:-get)?(?: -\S+)*+ install(?![\w-])"),
+    ("installing Python packages", r"(?<![\w.-])pip[\d.]*(?>(?: -\S+)*) install(?![\w-])"),
+    ("installing system packages", r"(?<![\w.-])apt(?:-get)?(?>(?: -\S+)*) install(?![\w-])"),
     ("becoming another user", rf"{_COMMAND_BEGINS}(?:[\w./-]*/)?(?:sudo|su){_ALONE}"),
     ("changing where programs are found", r"(?<![\w-])PATH\+?=(?!=)"),
 )
@@ -140,7 +141,7 @@ def normalised(text: str) -> str:
 
 
 _MARK = re.compile(
-    r"""(?P<kept>\\.|'[^']*+'|"(?:\\.|[^"\\])*+"|[<>]&|&>|>\||<<<)"""
+    r"""(?P<kept>\\.|'[^']*+'|"(?>(?:\\.|[^"\\])*)"|[<>]&|&>|>\||<<<)"""
     r"""|(?P<here><<-?[ \t]*+\\?['"]?(?P<mark>[A-Za-z_][\w.-]*)['"]?)"""
     r"""|(?P<comment>(?<![^\s;&|(])\#[^\n]*+)"""
     r"""|(?P<end>&&|\|\||\|&|[;&|\n])"""
