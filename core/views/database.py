@@ -93,12 +93,9 @@ class Database:
             self._readers += 1
 
     async def _connect(self, path: str) -> aiosqlite.Connection:
-        async def connect() -> aiosqlite.Connection:
-            connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
-            self._opened.append(connection)
-            return connection
-
-        return await _finished(connect())  # half a connection could not be closed
+        connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
+        self._opened.append(connection)
+        return connection
 
     async def _check(self, writer: aiosqlite.Connection, identity: str, last: int) -> None:
         try:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import anyio
 import pytest
 
@@ -469,6 +470,32 @@ async def found(views: Views, seconds: float = DEADLINE) -> int:
         return total if len(hits) == total and current else 0
 
     return await eventually(all_there, seconds)
+
+
+@pytest.mark.parametrize("begun", range(1, 2 + database.READERS))
+async def test_an_opening_that_is_given_up_leaves_no_thread(
+    log: EventLog, path: Path, begun: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of a connection that nobody closes keeps a process alive for ever."""
+    connections: list[aiosqlite.Connection] = []
+    connect = aiosqlite.connect
+
+    def cancelling(*arguments: Any, **options: Any) -> aiosqlite.Connection:
+        connections.append(connect(*arguments, **options))
+        if len(connections) == begun:
+            tasks.cancel_scope.cancel()
+        return connections[-1]
+
+    monkeypatch.setattr(aiosqlite, "connect", cancelling)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Views(path, log).run)
+    assert len(connections) >= begun
+    for connection in connections:
+        await asyncio.to_thread(connection._thread.join, DEADLINE)
+    left = [connection for connection in connections if connection._thread.is_alive()]
+    for connection in left:
+        connection.stop()  # so that at least this process can end
+    assert not left
 
 
 async def test_a_file_that_is_no_database(log: EventLog, path: Path) -> None:
