@@ -135,6 +135,8 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def program() -> str:
+    if reason := images.problem():
+        pytest.skip(reason)
     path = compose_program()
     return path or pytest.skip("needs Docker Compose 2")
 

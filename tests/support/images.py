@@ -38,6 +38,13 @@ _LEFT_OUT = re.compile(r"site-packages|test|idlelib|lib2to3|tkinter|turtledemo|c
 """Directories of the standard library."""
 
 
+def problem() -> str | None:
+    """Returns why this Python cannot be the one of an image."""
+    if "deb_system" in sysconfig.get_scheme_names():
+        return "Debian's own Python looks for packages where no other one has them"
+    return None
+
+
 def add_images(running: TestEngine) -> None:
     for name, write, entry in ((PYTHON_IMAGE, _python, []), (NATS_IMAGE, _nats, ['ENTRYPOINT ["nats-server"]'])):
         with tempfile.NamedTemporaryFile(dir="/tmp", suffix=".tar") as file:
