@@ -13,8 +13,9 @@ _NAMES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "alternatives", "localtime", "mime.types"),
     *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/ca-trust", "pki/tls/certs"),
     *("hosts", "protocols", "services", "terminfo", "fonts", "magic", "python3"),
+    *("chromium.d/README", "chromium.d/default-flags", "chromium.d/dev-shm"),
 )
-"""Files of /etc that programs need. Not all of ssl and pki: private keys are there, too."""
+"""Files of /etc that programs need. Not all of ssl, pki and chromium.d: keys are there, too."""
 _OF_NETWORK = ("resolv.conf", "host.conf", "gai.conf")
 _PASSWD = "root:x:0:0:root:/:/sbin/nologin\nagent:x:1000:1000:agent:/mnt/user-data/workspace:/bin/sh\n"
 _GROUP = "root:x:0:\nagent:x:1000:\n"

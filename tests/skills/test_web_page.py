@@ -78,6 +78,16 @@ async def test_without_a_browser_the_fix_is_named(desk: Desk) -> None:
 
 
 @pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
+async def test_pictures_are_taken_in_the_sandbox(desk: Desk) -> None:
+    desk.write("good.html", GOOD)
+    await desk.run(f"{S}/screenshot.py good.html --out shots")
+    for name, width in (("phone", 500), ("desktop", 1280)):
+        with Image.open(desk.folder / f"shots/good-{name}.png") as picture:
+            assert picture.size == (width, 900)
+            assert len(picture.convert("RGB").getcolors(1 << 20) or ()) > 1  # there is text on it
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
 def test_the_page_works_in_a_real_browser(tmp_path: Path) -> None:
     # Outside of the sandbox: which browsers run in it depends on the machine.
     page = tmp_path / "page.html"
