@@ -93,9 +93,12 @@ class Database:
             self._readers += 1
 
     async def _connect(self, path: str) -> aiosqlite.Connection:
-        connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
-        self._opened.append(connection)
-        return connection
+        async def connect() -> aiosqlite.Connection:
+            connection = await aiosqlite.connect(path, uri=path.startswith("file:"))
+            self._opened.append(connection)
+            return connection
+
+        return await _finished(connect())  # aiosqlite leaves one that is given up meanwhile to the collector
 
     async def _check(self, writer: aiosqlite.Connection, identity: str, last: int) -> None:
         try:
