@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from channels.http.errors import BadRequest
-from channels.http.parsing import check
+from channels.http.parsing import check, decode
+from core.errors import Invalid
 from core.events import Json, Message
 from core.ids import uuid7
 from core.thread.messages import RESERVED
@@ -141,8 +142,8 @@ def _call(call: Any, where: str) -> Json:
     match call:
         case {"function": {"name": str(name), "arguments": str(text)}}:
             try:
-                args = msgspec.json.decode(text or "{}")
-            except (msgspec.DecodeError, UnicodeError, RecursionError):
+                args: Any = decode(text.encode() or b"{}", Any)
+            except (Invalid, UnicodeError):
                 raise BadRequest(f"{where}.function.arguments: not JSON") from None
         case {"name": str(name)}:
             args = call.get("args") or {}

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
+from channels.http.json_limits import MOST_LEVELS, too_deep
 from core.errors import Invalid
 
 T = TypeVar("T")
@@ -16,6 +17,8 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 def decode(raw: bytes, kind: type[T]) -> T:
     """JSON as a struct; unknown fields are ignored. Raises `Invalid`."""
+    if too_deep(raw):
+        raise Invalid(f"malformed JSON: nested too deeply, more than {MOST_LEVELS} levels")
     try:
         value: T = _decoder(kind).decode(raw)
         return value
@@ -25,8 +28,6 @@ def decode(raw: bytes, kind: type[T]) -> T:
         raise Invalid(f"malformed JSON: {_placed(raw, str(error))}") from None
     except UnicodeDecodeError as error:
         raise Invalid(f"malformed JSON: not UTF-8 {_place(raw, error.start)}") from None
-    except RecursionError:
-        raise Invalid("malformed JSON: nested too deeply") from None
 
 
 def convert(value: Any, kind: type[T]) -> T:
