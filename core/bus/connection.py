@@ -286,15 +286,21 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
         await bus.start()
         await _ensure_streams(bus, began + seconds)
     except (nats.errors.Error, OSError, Unavailable) as error:
-        with suppress(OSError, nats.errors.Error):
-            await nc.close()
+        await _closed(nc)
         reason = str(error) or (f"no answer within {seconds:g} s" + (f" ({errors[-1]})" if errors else ""))
         raise Unavailable(f"NATS at {endpoint.url}: {reason}") from error
     try:
         yield bus
     finally:
-        with suppress(OSError, nats.errors.Error):  # the connection may be dead already
-            await nc.close()
+        await _closed(nc)
+
+
+async def _closed(nc: Client) -> None:
+    """Closes a connection, which may be dead already. Where it is, asyncio of Python 3.13.0 raises a `TypeError`."""
+    import nats.errors
+
+    with suppress(OSError, nats.errors.Error, TypeError):
+        await nc.close()
 
 
 def checked(reply: Msg, where: str = "") -> Any:
