@@ -23,7 +23,7 @@ def channel_commands(add: Add) -> None:
     channel.add_argument("platform", help="slack, telegram, feishu or dingtalk")
     channel.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
     channel.add_argument("--supervised", metavar="HOLDER", default="", help=argparse.SUPPRESS)
-    channel.set_defaults(log_level="info")
+    channel.set_defaults(log_level="info", serves=True)
 
     channels = add("channels", _channels, "the accounts of chat platforms: their state, and what they do")
     channels.add_argument("--json", action="store_true")

@@ -129,7 +129,7 @@ async def _whatif(arguments: argparse.Namespace) -> int:
     import anyio.to_thread
     import msgspec
 
-    from actors.debugging.whatif import WhatIf, models_closed
+    from actors.debugging.whatif import WhatIf
     from channels.terminal import whatif as text
     from channels.terminal.text import style_of
     from core.replay.causes import find
@@ -137,7 +137,7 @@ async def _whatif(arguments: argparse.Namespace) -> int:
     from core.replay.whatif_results import dear
 
     options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
-    async with source_of(arguments, server=arguments.allow_effects) as (source, system), models_closed():
+    async with source_of(arguments, server=arguments.allow_effects) as (source, system):
         aggregate = await aggregate_of(source, arguments.thread)
         records = await records_of(source, aggregate)
         at = find(records, arguments.at, aggregate).seq

@@ -25,7 +25,7 @@ def serve_command(add: Add) -> None:
     serve.add_argument("--port", type=port_number, help="default: 2026; 0 picks a free one")
     serve.add_argument("--actors", type=name_list, metavar="A,B", help="only these actors (default: all)")
     serve.add_argument("--reload", action="store_true", help="for development: start again when the code changes")
-    serve.set_defaults(log_level="info")
+    serve.set_defaults(log_level="info", serves=True)
 
 
 async def _serve(arguments: argparse.Namespace) -> int:

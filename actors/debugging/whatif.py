@@ -26,7 +26,6 @@ from actors.wiring.compose import Options
 from actors.wiring.parts import Toolset, library
 from actors.wiring.sandboxes import limits_of, provider_for
 from adapters import guardrails
-from adapters.models import factory
 from adapters.models.configured import Configured
 from adapters.restoring import restored
 from adapters.workspace import LocalWorkspace
@@ -66,7 +65,6 @@ log = structlog.get_logger("sika.whatif")
 
 RUN_SECONDS = 3600.0
 """Deadline of one sample."""
-CLOSE_SECONDS = 5.0
 Ask = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
 
 
@@ -109,16 +107,6 @@ def _with(section: Any, key: str, names: Sequence[str], text: str) -> Any:
 
 def _is_struct(value: Any) -> bool:
     return isinstance(value, msgspec.Struct)
-
-
-@asynccontextmanager
-async def models_closed() -> AsyncIterator[None]:
-    """Closes the connections to models at the end: for a process that does nothing but what-ifs."""
-    try:
-        yield
-    finally:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-            await factory.close()
 
 
 class WhatIf:
