@@ -271,4 +271,10 @@ def certificate(
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(days=1))
     builder = builder.not_valid_after(now + dt.timedelta(days=1)).add_extension(extension, critical=True)
+    identifiers = (  # Python 3.13 asks for both
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
+    )
+    for identifier in identifiers:
+        builder = builder.add_extension(identifier, critical=False)
     return builder.sign(signer, hashes.SHA256())
