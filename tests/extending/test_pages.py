@@ -240,7 +240,7 @@ async def test_channel(site: Site) -> None:
         await wait_for(received)
         await wait_for(answered)
     assert [reply.read_text() for reply in replies] == ["All is well.\nReally."]
-    assert (letters / "out" / "ada-draft.txt").read_text() == "All is well.\nReally."
+    await wait_for(partial(_has, letters / "out" / "ada-draft.txt", "All is well.\nReally."))
     [thread] = await site.post("/threads/search", {"metadata": {"channel": "letterbox"}})
     [request] = await site.log(thread["thread_id"], "run.requested")
     assert request["origin"] == {"channel": "letterbox", "conversation": "ada"}
