@@ -99,7 +99,7 @@ class _Version(argparse.Action):
 
 
 def _has_uvloop() -> bool:
-    """For servers, which it makes faster. It has no task factories of their own, as terminals set them."""
+    """It makes servers faster. Textual sets a task factory that it cannot use on some releases of Python."""
     from importlib.util import find_spec
 
     return find_spec("uvloop") is not None
