@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from actors.wiring.accounts import Link
+from core import pipes
 from core.bus.endpoint import Endpoint
 from core.chat import lease, platforms
 from core.chat.account import AGGREGATE, Accounts
@@ -150,8 +151,7 @@ class Supervisor:
         try:
             log.info("process of an account started", account=name, pid=child.pid)
             with suppress(ConnectionError):
-                child.stdin.write(msgspec.json.encode(self._link) + b"\n")
-                await child.stdin.drain()
+                await pipes.send(child.stdin, msgspec.json.encode(self._link) + b"\n")
             async for line in _lines(child.stdout):
                 _pass_on(line, name)
             return await child.wait()

@@ -17,6 +17,7 @@ from anyio import to_thread
 
 from adapters.sandboxes.confinement import in_memory
 from adapters.sandboxes.processes import end_marked
+from core import pipes
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.errors import Invalid
@@ -96,10 +97,9 @@ class AgentProcess:
     async def send(self, message: dict[str, Any]) -> None:
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         try:
             async with asyncio.timeout(END_SECONDS):
-                await stdin.drain()
+                await pipes.send(stdin, json.dumps(message, separators=(",", ":")).encode() + b"\n")
         except TimeoutError as error:
             raise ConnectionError(f"{self._name} does not read its messages") from error
 

@@ -19,6 +19,7 @@ import structlog
 from anyio import to_thread
 
 from adapters.mcp import nursery
+from core import pipes
 from core.config.mcp import Mcp, McpServer
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError, Unavailable
@@ -157,8 +158,7 @@ class _Session:
 
     async def _write(self, frame: bytes) -> None:
         with suppress(ConnectionError):
-            self._child.stdin.write(frame)
-            await self._child.stdin.drain()
+            await pipes.send(self._child.stdin, frame)
 
     async def _read(self, child: nursery.Child) -> None:
         try:
