@@ -21,8 +21,8 @@ pytestmark = pytest.mark.anyio
 WAITING = "echo x >> count; touch began; while [ ! -e go ]; do sleep 0.05; done; echo end"
 
 
-def bash(command: str) -> Turn:
-    return Turn(tool_calls=(ToolCall("bash", {"description": "d", "command": command}),))
+def bash(command: str, gate: str = "") -> Turn:
+    return Turn(tool_calls=(ToolCall("bash", {"description": "d", "command": command}),), gate=gate)
 
 
 def looks(messages: Any) -> Turn:
@@ -35,7 +35,10 @@ def looks(messages: Any) -> Turn:
 class House:
     """A server's thread, its files, and the container that its commands run in."""
 
-    def __init__(self, client: Browser, server: Server, engine: TestEngine, thread_id: str) -> None:
+    def __init__(
+        self, client: Browser, server: Server, engine: TestEngine, models: ModelServer, thread_id: str
+    ) -> None:
+        self.models = models
         self.client, self.server, self._engine, self.thread_id = client, server, engine, thread_id
         self.workspace = server.home / f"users/default/threads/{thread_id}/user-data/workspace"
 
@@ -88,7 +91,7 @@ def house(tmp_path: Path, docker_engine: TestEngine) -> Opens:
         async with ModelServer(scripts) as models, browser() as client:
             config = configure(tmp_path / "config.yaml", models, **settings(docker_engine))
             async with serving(tmp_path / "home", config) as server:
-                thread = House(client, server, docker_engine, await client.thread(server))
+                thread = House(client, server, docker_engine, models, await client.thread(server))
                 try:
                     yield thread
                 finally:
@@ -115,7 +118,7 @@ async def test_a_command_outlives_the_server_and_the_next_one_has_its_result(hou
 @pytest.mark.parametrize("end", ["container", "engine"])
 async def test_a_container_that_ends_under_a_command_is_told(house: Opens, end: str) -> None:
     """Somebody removes the container, or stops the engine and starts it again."""
-    async with house({"waits": [bash(WAITING), bash("ls"), Turn(text="Done.")]}) as thread:
+    async with house({"waits": [bash(WAITING), bash("ls", gate="back"), Turn(text="Done.")]}) as thread:
         run_id = await thread.runs("waits")
         await thread.began()
         [container] = thread.containers()
@@ -123,6 +126,7 @@ async def test_a_container_that_ends_under_a_command_is_told(house: Opens, end: 
             await thread.restart_engine()
         else:
             thread.remove(container)
+        thread.models.release("back")  # an engine may take longer to come back than a command waits for it
         first, second = await thread.ended(run_id)
         assert "interrupted" in first
         assert "the sandbox was replaced" in (first + second if end == "engine" else first)  # the engine takes its time
@@ -142,7 +146,7 @@ async def test_two_servers_use_one_container_and_one_ends_under_a_command(
         about = settings(docker_engine, nats={"url": nats.url, "token": nats.token})
         config, home = configure(tmp_path / "config.yaml", models, **about), tmp_path / "home"
         async with serving(home, config, name="one") as one, serving(home, config, name="two") as two:
-            thread = House(client, one, docker_engine, await client.thread(one))
+            thread = House(client, one, docker_engine, models, await client.thread(one))
             for server in (one, two, one, two):
                 await thread.ended(await thread.runs("looks", server))
             [container] = thread.containers()
