@@ -26,8 +26,6 @@ from actors.cli.setup import init_command, setup_commands
 from actors.cli.skill import skill_commands
 from core import collector
 
-CLOSE_SECONDS = 5.0
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command, and returns its exit code. Expected errors are one line on stderr, never a traceback."""
@@ -81,11 +79,8 @@ async def _quietly(options: argparse.Namespace) -> int:
 
 async def _close_models() -> None:
     """Closes the connections to providers of models, which belong to this event loop, if the command asked one."""
-    import anyio
-
     if factory := sys.modules.get("adapters.models.factory"):
-        with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-            await factory.close()
+        await factory.close()
 
 
 class _Version(argparse.Action):

@@ -169,8 +169,7 @@ async def _outside_closed() -> AsyncIterator[None]:
         yield
     finally:
         if factory := sys.modules.get("adapters.models.factory"):  # else no model was ever asked
-            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
-                await factory.close()
+            await factory.close()
         if other_agents := sys.modules.get("adapters.acp.agents"):
             with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
                 await other_agents.close()

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from typing import Any, cast
 
+import anyio
 import structlog
 from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
@@ -30,6 +31,8 @@ from core.plugins import MODELS, chosen, names
 
 log = structlog.get_logger("sika.models")
 
+CLOSE_SECONDS = 5.0
+"""Limit of the time to close connections."""
 DEFAULT_CLASS = "langchain_openai:ChatOpenAI"
 _OPENAI = "adapters.models.openai_compatible:OpenAICompatible"
 _CLASSES = {
@@ -97,15 +100,18 @@ def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: 
 
 
 async def close() -> None:
-    """Closes the connections to providers: they belong to the event loop that ends. The models stay usable in another
-    loop: `langchain_openai` shares its HTTP clients, which could not be reopened, so only their transports are closed.
+    """Closes the connections to providers, also in a task that is cancelled, within `CLOSE_SECONDS`.
+
+    They belong to the event loop that ends. The models stay usable in another loop: `langchain_openai` shares its HTTP
+    clients, which could not be reopened, so only their transports are closed.
     """
-    for model in _built.values():
-        client = getattr(getattr(model, "root_async_client", None), "_client", None)
-        if client is not None:
-            for transport in {client._transport, *client._mounts.values()} - {None}:
-                with suppress(RuntimeError):  # of a loop that is closed, and its connections with it
-                    await transport.aclose()
+    with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+        for model in _built.values():
+            client = getattr(getattr(model, "root_async_client", None), "_client", None)
+            if client is not None:
+                for transport in {client._transport, *client._mounts.values()} - {None}:
+                    with suppress(RuntimeError):  # of a loop that is closed, and its connections with it
+                        await transport.aclose()
 
 
 def _arguments(entry: dict[str, Any], name: str, thinking: bool, reasoning_effort: str | None) -> dict[str, Any]:
