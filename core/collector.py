@@ -1,4 +1,4 @@
-"""How often Python looks for reference cycles.
+"""The pace at which Python looks for reference cycles.
 
 Importing what a server needs makes some 100 000 objects, and a run some 10 000, hardly any in cycles: looking for them
 at every 700, as Python does, takes a sixth of a start and a tenth of a run. Only for processes of our own.

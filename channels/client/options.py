@@ -1,4 +1,4 @@
-"""What programs pass to the clients: options of runs, messages and files."""
+"""Options of runs, messages and files, as programs pass them to the clients."""
 
 from __future__ import annotations
 

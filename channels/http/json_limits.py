@@ -13,8 +13,6 @@ MOST_LEVELS = 500
 """Limit of the depth of any body: what reads it later is recursive in places, and Python allows that 1 000 calls."""
 MOST_DEPTH = 64
 MOST_BYTES = 256 * 1024
-
-
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 

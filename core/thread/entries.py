@@ -1,4 +1,4 @@
-"""What the state of a thread lists: its commits and runs, with what runs have open."""
+"""Entries of a thread's state: its commits and runs, with what runs have open."""
 
 from __future__ import annotations
 
