@@ -19,5 +19,6 @@ const begun = await call(first, "chat", { message: "Hello?", thread_id: "node", 
 await first.close();
 const second = await connected(process.argv[2]);
 const turn = await call(second, "chat_read", { thread_id: "node", run_id: begun.run_id, after: begun.position });
-for (const message of turn.messages) console.log(`${message.role}: ${message.text}`);
+// The run may be over when `chat` answers, which has its message then.
+for (const message of [...begun.messages, ...turn.messages]) console.log(`${message.role}: ${message.text}`);
 await second.close();
