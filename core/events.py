@@ -831,6 +831,11 @@ def catalogue() -> Mapping[str, type[Event]]:
     return _catalogue
 
 
+def patching() -> list[type[Event]]:
+    """Returns the types of extensions that change the state of their threads (`Event.patch`)."""
+    return [cls for cls in _subclasses(Event) if cls.patch is not Event.patch]
+
+
 def leave_out_clashes() -> list[str]:
     """Leaves classes out of the catalogue that claim the name of an earlier class; returns what was left out."""
     clashes = list(_clashes())

@@ -70,8 +70,10 @@ _CHECKED = 8
 class Form(Protocol[S]):
     """Writes and reads the states of one kind, in encoded blocks. Its functions are called in threads."""
 
-    version: str
-    """Another one for each change of the fold, or of this form."""
+    @property
+    def version(self) -> str:
+        """Another one for each change of the fold, or of this form. Asked for when a snapshot is first used."""
+        ...
 
     def counts(self, state: S) -> Sequence[int]:
         """Returns how many pages each column has."""

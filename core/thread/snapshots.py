@@ -6,13 +6,14 @@ import hashlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from importlib.util import find_spec
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 
-from core.events import Json, Message
+from core.events import Json, Message, patching
 from core.thread.entries import Commit, Run
 from core.thread.pages import CommitPage, Frame, Page, RunPage
 from core.thread.past import Commits, Runs
@@ -25,14 +26,20 @@ _CODE = (
     "core.events",
     "core.lifecycle",
     "core.log.snapshots",
+    "core.thread.batches",
     "core.thread.entries",
+    "core.thread.fold",
+    "core.thread.fold_runs",
+    "core.thread.goals",
     "core.thread.pages",
     "core.thread.past",
     "core.thread.state",
+    "core.thread.steps",
     "core.thread.tokens",
+    "core.thread.values",
     __name__,
 )
-"""Modules that a snapshot depends on. A change of any of them makes another version."""
+"""Modules that a snapshot depends on, besides those of extensions. A change of any of them makes another version."""
 _APART = ("commits", "runs", "places")
 """Fields of the state that are written otherwise, or follow from the others."""
 
@@ -57,8 +64,14 @@ _page: msgspec.msgpack.Decoder[Page] = msgspec.msgpack.Decoder(Page)
 class ThreadForm:
     """See `core.log.snapshots.Form`."""
 
-    def __init__(self) -> None:
-        self.version = _version()
+    @cached_property
+    def version(self) -> str:
+        """A hash of the code that makes and reads states, that of extensions included."""
+        digest = hashlib.sha256(f"{sys.version_info[:2]} {msgspec.__version__}".encode())
+        for name in (*_CODE, *sorted({event.__module__ for event in patching()})):
+            if file := getattr(import_module(name), "__file__", None):
+                digest.update(Path(file).read_bytes())
+        return digest.hexdigest()[:32]
 
     def counts(self, state: ThreadState) -> list[int]:
         return [len(pages) for pages in _pages(state)]
@@ -104,12 +117,3 @@ def _head(state: ThreadState) -> Iterator[bytes]:
     yield msgspec.json.encode(past)
     for place in range(0, len(messages), MESSAGES):
         yield msgspec.json.encode(messages[place : place + MESSAGES])
-
-
-def _version() -> str:
-    """A hash of the code that makes and reads states."""
-    digest = hashlib.sha256(f"{sys.version_info[:2]} {msgspec.__version__}".encode())
-    for name in _CODE:
-        if (spec := find_spec(name)) is not None and spec.origin is not None:
-            digest.update(Path(spec.origin).read_bytes())
-    return digest.hexdigest()[:32]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog.testing
@@ -13,12 +16,12 @@ import structlog.testing
 from core.bus.connection import Bus
 from core.bus.queue import WorkQueue
 from core.errors import Unavailable
-from core.events import Event, Record, StatePatched, ThreadCreated, thread
+from core.events import Event, Json, Record, StatePatched, ThreadCreated, thread
 from core.log import snapshots as core_snapshots
 from core.log.snapshots import Snapshot, Snapshots
 from core.log.store import EventLog
 from core.runtime.system import start
-from core.thread import past
+from core.thread import past, snapshots
 from core.thread.fold import fold
 from core.thread.intake import Intake
 from core.thread.prune import prune
@@ -204,12 +207,14 @@ async def test_a_damaged_snapshot_is_read_from_the_log(
     assert len(records) == 1
 
 
-async def test_a_changed_fold_reads_no_old_snapshot(log: EventLog, tmp_path: Path) -> None:
+async def test_a_changed_fold_reads_no_old_snapshot(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = await written(log, 50)
     await snapshot(log, tmp_path, name)
     changed = Threads(log, tmp_path)
     assert changed.snapshots is not None
-    changed.snapshots._form.version = "another"
+    monkeypatch.setattr(changed.snapshots._form, "version", "another")
     with structlog.testing.capture_logs() as lines, reads(log) as records:
         assert await changed.load(name) == await whole(log, name)
     assert "another version" in lines[0]["event"]
@@ -221,6 +226,48 @@ def test_the_version_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ThreadForm().version == version
     monkeypatch.setattr("core.thread.snapshots._CODE", ("core.errors",))
     assert ThreadForm().version != version
+
+
+def test_the_version_covers_all_that_folds() -> None:
+    """Of what the fold imports, only what makes no part of a state is left out."""
+    folding, rest = set[str](), ["core.thread.fold"]
+    while rest:
+        folding.add(name := rest.pop())
+        rest += imported(name) - folding - {"core.errors", "core.cache"}
+    assert folding <= {*snapshots._CODE}
+
+
+def test_the_version_covers_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extension that is installed, or changed, folds old events anew."""
+    version = ThreadForm().version
+
+    class WeatherSeen(Event, frozen=True):
+        def patch(self, values: Mapping[str, Any]) -> Json:
+            return {"weather": "fine"}
+
+    assert ThreadForm().version != version
+    monkeypatch.setattr(WeatherSeen, "patch", Event.patch)
+    assert ThreadForm().version == version
+
+
+def imported(module: str) -> set[str]:
+    """Returns the modules of `core` that a module imports."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    found = set[str]()
+    for node in ast.walk(ast.parse(Path(spec.origin).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("core"):
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name for name in submodules if _is_module(name)} or {node.module}
+    return found
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # the part before it is no package
+        return False
 
 
 async def test_a_snapshot_that_was_not_finished_is_nothing(
