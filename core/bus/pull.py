@@ -46,8 +46,14 @@ class Room:
             self._available.set()
 
 
+class _NobodyAnswers(Exception):
+    """The consumer was deleted, or has no leader at the moment."""
+
+
 async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterator[Msg]:
-    """Yields the consumer's messages, for ever. One request is outstanding at a time, for at most the free slots."""
+    """Yields the consumer's messages, for ever. One request is outstanding at a time, for at most the free slots.
+    Raises `ApiError` if the consumer was deleted, and `Unavailable` if that cannot be found out.
+    """
     inbox = bus.nc.new_inbox()
     arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
 
@@ -69,16 +75,19 @@ async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterato
                     log.warning("consumer out of reach", consumer=consumer, error=str(error))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                async for msg in _answers(arrived, f"{inbox}.{request}", batch):
-                    room.take()
-                    yield msg
+                try:
+                    async for msg in _answers(arrived, f"{inbox}.{request}", batch):
+                        room.take()
+                        yield msg
+                except _NobodyAnswers:
+                    await bus.api(f"CONSUMER.INFO.{stream}.{consumer}")
     finally:
         await subscription.unsubscribe()
 
 
 async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) -> AsyncIterator[Msg]:
     """Yields the messages of a request, until it is used up, ended by the server, or lost. Late messages of earlier
-    requests come, too.
+    requests come, too. Raises `_NobodyAnswers`.
     """
     for _ in range(batch):
         while True:
@@ -96,5 +105,7 @@ async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) ->
                 if status != "408":  # 408: nothing came in time
                     log.debug("pull ended", status=status, text=(msg.headers or {}).get("Description"))
                     await asyncio.sleep(RETRY_SECONDS if status in ("503", "409", "404") else 0)
+                if status in ("503", "404"):
+                    raise _NobodyAnswers
                 return
         yield msg

@@ -22,7 +22,7 @@ import anyio
 import msgspec
 import structlog
 
-from core.bus.connection import Bus
+from core.bus.connection import CONSUMER_NOT_FOUND, ApiError, Bus
 from core.bus.pull import Room, pull
 from core.bus.streams import erase_all, find
 from core.bus.subjects import SECOND
@@ -112,6 +112,8 @@ class WorkQueue:
         self.bus = bus
         self.lease_seconds = lease_seconds
         self._stream = bus.names.stream("cmd")
+        self._in_turn: set[str] = set()
+        """Actors whose wake-ups are handed out one after the other."""
         self._held: dict[int, Wakeup] = {}
         self._extended = time.monotonic()
         self._lapses = 0
@@ -155,6 +157,7 @@ class WorkQueue:
         """Creates or updates the actor's durable consumer. `anew` makes unacked wake-ups available at once. `in_turn`:
         it hands out a wake-up only after the one before was acknowledged.
         """
+        self._in_turn = self._in_turn | {actor} if in_turn else self._in_turn - {actor}
         config = {
             "durable_name": actor,
             "filter_subject": self.bus.names.cmd_of(actor),
@@ -180,7 +183,8 @@ class WorkQueue:
 
     async def serve(self, actor: str, work: Callable[[Wakeup], Awaitable[None]], slots: int) -> None:
         """Hands out the actor's wake-ups, at most `slots` at a time, until cancelled. `work` owns each wake-up it
-        gets. Its errors are logged, and the wake-up is delivered again after its lease.
+        gets. Its errors are logged, and the wake-up is delivered again after its lease. A consumer that was deleted is
+        created anew.
         """
         room = Room(slots)
 
@@ -200,7 +204,16 @@ class WorkQueue:
                         tasks.start_soon(guarded, msg, generation)
                 except Unavailable as error:
                     log.warning("work queue out of reach", actor=actor, error=str(error))
+                    await self._restore(actor, error)
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def _restore(self, actor: str, error: Unavailable) -> None:
+        """Creates the actor's consumer anew if the error says that there is none."""
+        if isinstance(error, ApiError) and error.err_code == CONSUMER_NOT_FOUND:
+            try:
+                await self.ensure(actor, in_turn=actor in self._in_turn)
+            except Unavailable as failure:
+                log.warning("consumer not created", actor=actor, error=str(failure))
 
     async def _work_on(
         self, actor: str, work: Callable[[Wakeup], Awaitable[None]], msg: Msg, generation: int, room: Room

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -20,7 +20,7 @@ from core.actor import Actor
 from core.bus.connection import Bus
 from core.bus.pull import Room, pull
 from core.bus.queue import Hint, WorkQueue
-from core.bus.streams import find
+from core.bus.streams import delete, find
 from core.bus.subjects import SECOND
 from core.errors import Unavailable
 from core.events import Event, Record, ThreadErased
@@ -28,6 +28,9 @@ from core.lifecycle import IMPORTED
 from core.log.store import EventLog
 from core.runtime.ordering import queue_of
 from core.thread.threads import SUBAGENT
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 log = structlog.get_logger("sika.dispatch")
 
@@ -199,22 +202,32 @@ async def ensure_timers(bus: Bus) -> None:
 async def forward_timers(bus: Bus, queue: WorkQueue) -> None:
     """Runs for as long as the process: timers that fired to wake-ups. What is no timer becomes a dead letter."""
     room = Room(BATCH)
-    stream = bus.names.stream("timer")
-    async for msg in pull(bus, stream, "timers", room):
-        seq = msg.metadata.sequence.stream
+    while True:
         try:
-            try:
-                actor, aggregate = bus.names.target(msg.subject)
-            except ValueError as error:
-                await queue.bury_unreadable("timers", msg, f"{msg.subject}: not a timer: {error}")
-            else:
-                await queue.wake(actor, aggregate, Hint(), key=f"timer-{seq}")
-            await bus.publish(msg.reply, b"+ACK")
-            await bus.api(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
+            await ensure_timers(bus)  # again, if it was deleted
+            async for msg in pull(bus, bus.names.stream("timer"), "timers", room):
+                try:
+                    await _forward(bus, queue, msg)
+                finally:
+                    room.free()
         except Unavailable as error:
-            log.warning("timer not forwarded yet, or not cleaned up", error=str(error))
-        finally:
-            room.free()
+            log.warning("timers out of reach", error=str(error))
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _forward(bus: Bus, queue: WorkQueue, msg: Msg) -> None:
+    seq = msg.metadata.sequence.stream
+    try:
+        try:
+            actor, aggregate = bus.names.target(msg.subject)
+        except ValueError as error:
+            await queue.bury_unreadable("timers", msg, f"{msg.subject}: not a timer: {error}")
+        else:
+            await queue.wake(actor, aggregate, Hint(), key=f"timer-{seq}")
+        await bus.publish(msg.reply, b"+ACK")
+        await delete(bus, "timer", seq)
+    except Unavailable as error:
+        log.warning("timer not forwarded yet, or not cleaned up", error=str(error))
 
 
 def _name(event: type[Event]) -> str:

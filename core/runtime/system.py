@@ -32,7 +32,7 @@ from core.log.store import EventLog
 from core.runtime import own_state
 from core.runtime.answers import Answers
 from core.runtime.context import HandlerContext
-from core.runtime.dispatch import Dispatcher, ensure_timers, forward_timers
+from core.runtime.dispatch import Dispatcher, forward_timers
 from core.runtime.ordering import Cursor, queues
 from core.runtime.vitals import Vitals, Work
 from core.thread.follow import Followers
@@ -142,7 +142,6 @@ class System:
             for actor in readers:
                 for queue in queues(actor):
                     await self.queue.ensure(queue, anew=alone, in_turn=actor.ordered)
-            await ensure_timers(self.bus)
 
         await self._supervise("actors", ensure)
         async with anyio.create_task_group() as tasks:

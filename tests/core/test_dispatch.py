@@ -39,6 +39,7 @@ from core.log.reader import _labels
 from core.log.store import EventLog
 from core.runtime import dispatch, system
 from core.runtime.dispatch import Dispatcher
+from core.runtime.ordering import queue_of
 from core.runtime.system import System
 from core.thread import run as run_module
 from core.thread.owned import OwnedRun
@@ -931,6 +932,32 @@ async def test_one_that_fails_does_not_stop_the_others(endpoint: Endpoint, tmp_p
             await append(running.log, aggregate, PebbleThrown(n=n))
             if n != 13:
                 await answers(running, aggregate, 1)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_consumer_that_was_deleted_is_created_anew(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool
+) -> None:
+    pond = Pond()
+    monkeypatch.setattr(Pond, "ordered", ordered)
+    async with process(endpoint, tmp_path, pond) as running:
+        bus, aggregate = running.bus, fresh("pond")
+        await append(running.log, aggregate, PebbleThrown())
+        await answers(running, aggregate, 1)
+        name = queue_of(pond, aggregate)
+        before = (await bus.api(f"CONSUMER.INFO.{bus.names.stream('cmd')}.{name}"))["config"]
+        await bus.api(f"CONSUMER.DELETE.{bus.names.stream('cmd')}.{name}")
+        await append(running.log, aggregate, PebbleThrown(), expected=await running.log.tip(aggregate))
+        await answers(running, aggregate, 2)
+        assert (await bus.api(f"CONSUMER.INFO.{bus.names.stream('cmd')}.{name}"))["config"] == before
+
+
+async def test_so_is_that_of_the_timers(endpoint: Endpoint, tmp_path: Path) -> None:
+    async with process(endpoint, tmp_path, Worker()) as running:
+        for _ in range(2):
+            name, run = await requested(running, RunRequested(not_before=soon(0.5)))
+            assert (await ended(running, name, run)).runs[run].status == "success"
+            await running.bus.api(f"CONSUMER.DELETE.{running.bus.names.stream('timer')}.timers")
 
 
 async def test_dispatch_goes_on_after_a_server_restart(tmp_path: Path) -> None:
