@@ -24,6 +24,7 @@ import structlog
 
 from core.bus.connection import CONSUMER_NOT_FOUND, ApiError, Bus
 from core.bus.pull import Room, pull
+from core.bus.rpc import sendable
 from core.bus.streams import erase_all, find
 from core.bus.subjects import SECOND
 from core.config.redaction import redactor
@@ -42,6 +43,10 @@ TIMER_RESOLUTION = timedelta(milliseconds=1)
 """Added to the time of a timer, so that it is never early."""
 UNREADABLE_BYTES = 4096
 """Limit of the part of an unreadable message that its dead letter keeps."""
+
+
+REASON_CHARACTERS = 10_000
+"""Limit of the reason in a dead letter, which must fit a message."""
 
 
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -269,6 +274,7 @@ class WorkQueue:
 
     async def _letter(self, subject: str, letter: Mapping[str, Any], key: str) -> None:
         """Stores a dead letter. Raises `Unavailable`."""
-        letter = {**letter, "reason": redactor.text(letter["reason"]), "at": now()}
+        reason = redactor.text(sendable(letter["reason"]))[:REASON_CHARACTERS]
+        letter = {**letter, "reason": reason, "at": now()}
         await self.bus.store(subject, msgspec.json.encode(letter), {"Nats-Msg-Id": key})
-        log.error("dead letter", actor=letter["actor"], aggregate=letter["aggregate"], reason=letter["reason"])
+        log.error("dead letter", actor=letter["actor"], aggregate=letter["aggregate"], reason=reason)

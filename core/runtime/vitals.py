@@ -20,6 +20,7 @@ import structlog
 
 from core.actor import Actor
 from core.bus.connection import Bus
+from core.bus.rpc import sendable
 from core.config.redaction import redactor
 from core.errors import Unavailable
 from core.ids import now
@@ -123,7 +124,7 @@ class Work:
     def fail(self, error: str, *, counts: bool = True) -> None:
         """Notes an error; one that does not count is only a delay."""
         self.failed += counts
-        self._last_error = Failure(redactor.text(error)[:ERROR_CHARACTERS], now())
+        self._last_error = Failure(redactor.text(sendable(error))[:ERROR_CHARACTERS], now())
 
     def report(self) -> ActorReport:
         cls, ordered = type(self.actor), sorted(self._seconds)

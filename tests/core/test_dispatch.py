@@ -41,6 +41,7 @@ from core.runtime import dispatch, system
 from core.runtime.dispatch import Dispatcher
 from core.runtime.ordering import queue_of
 from core.runtime.system import System
+from core.runtime.vitals import overview
 from core.thread import run as run_module
 from core.thread.owned import OwnedRun
 from core.thread.run import Prepared, RunActor
@@ -511,6 +512,23 @@ async def test_a_handler_that_always_fails_ends_in_the_dead_letters(endpoint: En
         )
         assert letter["hint"] == {"seq": pebble.seq, "type": "pebble.thrown", "id": pebble.id}
     assert len(pond.handled) >= system.TRIES  # a slow machine may deliver a wake-up once more before it is given back
+
+
+@pytest.mark.parametrize("text", ["x" * 2_000_000, "\udcff.txt: no such file"], ids=["huge", "no text"])
+async def test_so_does_one_whose_reason_fits_no_message(endpoint: Endpoint, tmp_path: Path, text: str) -> None:
+    pond = Pond()
+
+    def never() -> None:
+        raise ValueError(text)
+
+    pond.before = never
+    async with process(endpoint, tmp_path, pond) as running:
+        await append(running.log, fresh("pond"), PebbleThrown())
+        [letter] = await eventually(lambda: letters(running))
+        assert letter["reason"].startswith("ValueError: ")
+        await queue_is_empty(running)
+        [shown] = (await overview(running.bus, 0)).processes
+        assert shown.actors[0].last_error is not None
 
 
 async def test_deliveries_are_not_failures(endpoint: Endpoint, tmp_path: Path) -> None:
