@@ -37,6 +37,8 @@ PROGRESS_CHARACTERS = 32_768
 """Limit of progress in an interval; as JSON at most six bytes each (`\\u0000`), which fits the server's 1 MiB."""
 ANSWER_BYTES = 900_000
 """Answers must fit a message; the server's limit is 1 MiB."""
+ERROR_CHARACTERS = 32_768
+"""Limit of the text of an error, as of progress."""
 ANSWER_SECONDS = 3600.0
 """Timeout of an answer: longer than any command may take."""
 MAX_REQUESTS = 1000
@@ -115,7 +117,10 @@ def _refusal(error: SikaError) -> _Frame:
     """Returns the frame of an error."""
     cls = family_of(error)
     code = Internal.code if cls is Internal else error.code
-    return _Frame(error=(code, redactor.text(sendable(str(error)))), family=cls.code if cls.code != code else None)
+    text = redactor.text(sendable(str(error)))
+    if len(text) > ERROR_CHARACTERS:
+        text = f"{text[:ERROR_CHARACTERS]} ... [{len(text) - ERROR_CHARACTERS} characters not shown]"
+    return _Frame(error=(code, text), family=cls.code if cls.code != code else None)
 
 
 async def serve(bus: Bus, actor: str, answer: Answer, until: Callable[[], Awaitable[object]] | None = None) -> None:

@@ -90,6 +90,15 @@ async def test_errors_keep_their_class_and_code(bus: Bus, error: SikaError, cls:
     assert (type(raised.value), raised.value.code, str(raised.value)) == (cls, code, str(error))
 
 
+async def test_an_error_of_any_length_is_answered(bus: Bus) -> None:
+    async def refuse(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+        raise Invalid("\0" * 2_000_000)
+
+    async with answering(bus, refuse):
+        with pytest.raises(Invalid, match=r"^\0{32768} \.\.\. \[1967232 characters not shown\]$"):
+            await calls.call(bus, "oracle", {})
+
+
 def fail(how: str) -> Any:
     match how:
         case "bug":
