@@ -33,7 +33,7 @@ import structlog
 
 from core.config import redaction
 from core.config.redaction import redactor
-from core.errors import Unavailable
+from core.errors import Invalid, Unavailable
 from core.events import Json, Message
 
 if TYPE_CHECKING:
@@ -246,9 +246,10 @@ class Pump:
         self._wake.set()
 
     async def publish(self, subject: str, preview: Preview | Progress) -> None:
+        """Publishes a preview; one that is too big for a message is lost."""
         try:
             await self._bus.publish(subject, self._encoder.encode(preview))
-        except Unavailable as error:
+        except (Invalid, Unavailable) as error:
             log.debug("preview lost", error=str(error))
 
     async def progress(self, run: str, progress: Progress) -> None:

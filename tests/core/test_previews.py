@@ -249,6 +249,14 @@ async def stored(bus: Bus) -> int:
     return int(info["state"]["messages"])
 
 
+async def test_a_piece_that_fits_no_message_costs_only_itself(pump: Pump, heard: Heard) -> None:
+    big, small = (pump.message(RUN, name, after=1) for name in ("big", "small"))
+    await big.add("text", "x" * 2_000_000)
+    await big.add("text", "y")
+    await small.add("text", "hello")
+    await heard.until("hello")
+
+
 async def test_who_comes_late_finds_them_in_the_stream(pump: Pump, bus: Bus) -> None:
     await pump.message(RUN, "m", after=0).add("text", "hello")
 
