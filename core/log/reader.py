@@ -145,7 +145,7 @@ class Reader:
     async def _first_after(self, aggregate: Aggregate, seq: int) -> Record | None:
         """Returns the aggregate's first event after a sequence, from the stream's leader."""
         stored = await self._from_leader({"seq": seq + 1, "next_by_subj": self.bus.names.log(aggregate)})
-        return Record(stored.seq, stored.data) if stored else None
+        return self._stored(stored.seq, stored.subject, stored.data, stored.header) if stored else None
 
     async def _from_leader(self, request: Mapping[str, Any]) -> Stored | None:
         return await find(self.bus, "log", request)

@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from core.bus.connection import Bus
-from core.errors import Refused, Unavailable
+from core.errors import Conflict, Refused, Unavailable
 from core.events import Event, Record, ThreadAnnotated
 from core.log import reader as core_reader
 from core.log import repository as core_repository
@@ -155,6 +155,19 @@ async def test_on_replicas_it_costs_one_question_to_the_leader(cluster: Nats, pr
         with requests(log.bus) as asked:
             assert await counters.load(aggregate.id) == 1
     assert asked == [f"$JS.API.STREAM.MSG.GET.{log.bus.names.stream('log')}"]
+
+
+async def test_what_is_no_event_keeps_nobody_from_the_others(any_log: EventLog) -> None:
+    """Somebody else's junk comes after what is kept: it is looked past, by readers and by writers."""
+    counters, aggregate = counter(any_log), fresh()
+    [first] = await append(any_log, aggregate, NOTE)
+    assert await counters.load(aggregate.id) == 1
+    await any_log.bus.ask(any_log.bus.names.log(aggregate), b"junk")
+    with pytest.raises(Conflict):
+        await append(any_log, aggregate, NOTE, expected=first.seq)
+    assert await counters.load(aggregate.id) == 2
+    state, _ = await counters.decide(aggregate.id, lambda _: [NOTE], actor="test")
+    assert state == 3
 
 
 async def test_a_changed_aggregate_is_read_from_the_last_look_on(
