@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, ToolCallChunk
 
 from actors.lead.messages.convert import dump
 from core.config.redaction import redactor
-from core.events import Json, Message, ModelCompleted
+from core.events import Json, ModelCompleted
 from core.thread.previews import Previewer, call_text
 
 UNREADABLE = "the arguments of this call were cut off or are not a JSON object; nothing was done."
@@ -35,17 +35,18 @@ def completed(
     stopped: bool = False,
 ) -> ModelCompleted:
     """Returns the event of an answer."""
-    texts = {str(part["id"]): part["args"] or "" for part in merged.tool_call_chunks}
     merged.additional_kwargs.pop("tool_calls", None)
     message = dump(merged)
     message["id"] = identity
-    calls = _calls(message, texts, identity)
+    for name in ("tool_calls", "invalid_tool_calls"):
+        message.pop(name, None)
+    parts = [] if stopped else merged.tool_call_chunks
     if stopped:
-        calls = []
         message["response_metadata"] = {**message.get("response_metadata", {}), "finish_reason": "cancelled"}
-    if calls:
+    if calls := _calls(parts, identity):
         message["tool_calls"] = calls
-    raw = {c["id"]: texts[c["id"]] for c in calls if texts.get(c["id"], "") not in ("", call_text(c["args"]))}
+    sent = {call["id"]: part["args"] or "" for call, part in zip(calls, parts, strict=True)}
+    raw = {call["id"]: sent[call["id"]] for call in calls if sent[call["id"]] not in ("", call_text(call["args"]))}
     return ModelCompleted(
         message=message,
         request=key,
@@ -87,27 +88,27 @@ def noted(content: Any, note: str) -> Any:
     return f"{content}\n\n{note}" if content else note
 
 
-def _calls(message: Message, texts: Mapping[str, str], identity: str) -> list[Json]:
+def _calls(parts: Sequence[ToolCallChunk], identity: str) -> list[Json]:
     """Returns the calls of an answer, with unique ids.
 
     A call whose arguments are not a JSON object gets an `error`, which becomes its result: the model can try again.
     """
-    calls: list[Json] = message.pop("tool_calls", [])
-    calls += [{**call, "args": {}, "error": UNREADABLE} for call in message.pop("invalid_tool_calls", [])]
-    for call in calls:
-        # LangChain repairs truncated arguments, and would make the call.
-        if not _is_object(texts.get(str(call.get("id"))) or "{}"):
-            call |= {"args": {}, "error": UNREADABLE}
+    calls: list[Json] = []
     ids: set[str] = set()
-    for place, call in enumerate(calls):
-        if not call.get("id") or call["id"] in ids:
-            call["id"] = f"call_{identity[-12:]}_{place}"
-        ids.add(call["id"])
+    for place, part in enumerate(parts):
+        args, call_id = _object(part["args"] or "{}"), part["id"]
+        if not call_id or call_id in ids:
+            call_id = f"call_{identity[-12:]}_{place}"
+        ids.add(call_id)
+        call: Json = {"name": part["name"] or "", "args": args or {}, "id": call_id}
+        calls.append(call if args is not None else {**call, "error": UNREADABLE})
     return calls
 
 
-def _is_object(text: str) -> bool:
+def _object(text: str) -> Json | None:
+    """Returns the JSON object of a text, None if it is none."""
     try:
-        return isinstance(json.loads(text, strict=False), dict)
-    except ValueError:
-        return False
+        value = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

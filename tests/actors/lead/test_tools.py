@@ -185,6 +185,23 @@ async def test_odd_call_ids(tmp_path: Path, turns: list[Any], expected: list[str
     assert len({message["id"] for message in messages}) == len(messages)
 
 
+@pytest.mark.parametrize("identity", ["call_0", None])
+@pytest.mark.parametrize("broken", [0, 1])
+async def test_of_calls_with_the_same_id_only_the_broken_one_is_refused(
+    tmp_path: Path, identity: str | None, broken: int
+) -> None:
+    """LangChain completes arguments that were cut off: such a call must not be made."""
+    texts = ['{"note": "one"}', '{"note": "two"}']
+    texts[broken] = '{"note": "th'
+    calls = [(identity, "sign", text) for text in texts]
+    odd = {"name": "odd", "model": "odd", "use": "tests.actors.lead.fakes:Odd", "turns": [calls, []]}
+    async with site(tmp_path, {}, tools=[sign], more_models=[odd]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    results = tool_texts(messages)
+    assert sorted(result.partition(" ")[0] for result in results) == ["Error:", "signed"]
+    assert ["signed one", "signed two"][1 - broken] in results
+
+
 async def test_a_repeated_command_runs_again(tmp_path: Path) -> None:
     """The same command twice is not the same call twice."""
     turns = [
