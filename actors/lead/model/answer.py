@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import langchain_core.messages.ai
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCallChunk
 
 from actors.lead.messages.convert import dump
@@ -19,6 +21,11 @@ SECRET = (
     "the arguments of this call had a secret of the server among them, which was removed; nothing was done. Use the "
     "environment variable or the file that holds it."
 )
+
+
+# LangChain's parser repairs JSON by trying every shorter text: broken arguments of 50 kB stop the whole process for a
+# minute. `_calls` takes no repaired arguments.
+langchain_core.messages.ai.parse_partial_json = partial(json.loads, strict=False)  # type: ignore[attr-defined]
 
 
 def merge(chunks: list[AIMessageChunk]) -> AIMessageChunk:

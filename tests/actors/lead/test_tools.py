@@ -106,6 +106,14 @@ async def test_arguments_that_are_not_json_are_told_to_the_model(tmp_path: Path)
     assert tool_texts(messages)[0].startswith("Error")
 
 
+async def test_long_arguments_that_are_broken_at_their_beginning_hold_nobody_up(tmp_path: Path) -> None:
+    """LangChain's repair of them takes longer than a test may."""
+    broken = ToolCall("sign", cast(Any, msgspec.Raw(b'{"note": "He said "no".' + 20_000 * b" and no" + b'"}')))
+    async with site(tmp_path, {"m": [Turn(tool_calls=(broken,)), DONE]}, tools=[sign]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    assert tool_texts(messages)[0].startswith("Error")
+
+
 async def test_parallel_calls_run_at_the_same_time(tmp_path: Path) -> None:
     meeting = asyncio.Event()
     here: list[str] = []
