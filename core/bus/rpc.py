@@ -12,8 +12,9 @@ error; the loop that takes requests outlives all of them.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import msgspec
@@ -25,6 +26,8 @@ from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, cont
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
+
+T = TypeVar("T")
 
 log = structlog.get_logger("sika.calls")
 
@@ -221,6 +224,15 @@ class _Progress:
 def sendable(text: str) -> str:
     """Replaces what UTF-8 cannot encode: lone surrogates, from bytes that are no text."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def sendable_value(value: T) -> T:
+    """Returns a JSON value whose texts are `sendable`; the same object if they all are."""
+    try:
+        msgspec.json.encode(value, enc_hook=str)
+    except UnicodeEncodeError:
+        return cast(T, json.loads(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")))
+    return value
 
 
 async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str], Awaitable[None]]) -> _Frame:

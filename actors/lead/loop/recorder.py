@@ -22,6 +22,7 @@ from actors.lead.loop.effects import Settled
 from actors.lead.loop.graph import EXIT_CODE
 from actors.lead.messages.convert import dump, load
 from actors.lead.model.answer import redacted
+from core.bus.rpc import sendable_value
 from core.config.redaction import redactor
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
 from core.thread.journal import outcome_of, tool_message
@@ -121,7 +122,7 @@ async def _called(attempt: Attempt, request: ToolCallRequest, handler: ToolHandl
     """Makes a call, and records its outcome."""
     call, name, started = attempt.call_ref(str(request.tool_call["id"])), request.tool_call["name"], time.monotonic()
     try:
-        message, update = await _result(attempt, await _as_begun(attempt, request), handler)
+        message, update = sendable_value(await _result(attempt, await _as_begun(attempt, request), handler))
     except Settled as settled:
         return settled.outcome
     message["id"] = message.get("id") or call.message_id

@@ -12,6 +12,7 @@ import langchain_core.messages.ai
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCallChunk
 
 from actors.lead.messages.convert import dump
+from core.bus.rpc import sendable_value
 from core.config.redaction import redactor
 from core.events import Json, ModelCompleted
 from core.thread.previews import Previewer, call_text
@@ -115,7 +116,7 @@ def _calls(parts: Sequence[ToolCallChunk], identity: str) -> list[Json]:
 def _object(text: str) -> Json | None:
     """Returns the JSON object of a text, None if it is none."""
     try:
-        value = json.loads(text, strict=False)
+        value = sendable_value(json.loads(text, strict=False))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

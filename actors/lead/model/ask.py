@@ -18,6 +18,7 @@ from actors.lead.loop.attempt import Attempt, Candidate, VisibleFailure
 from actors.lead.messages.content import without_images
 from actors.lead.model.answer import completed, merge, redacted
 from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of
+from core.bus.rpc import sendable_value
 from core.config.redaction import redactor
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
@@ -187,9 +188,16 @@ def _whole(message: AIMessage) -> AIMessageChunk:
     )
 
 
+def _sendable(chunk: AIMessageChunk) -> AIMessageChunk:
+    """Replaces what UTF-8 cannot encode: models send halves of characters."""
+    texts = {name: getattr(chunk, name) for name in ("content", "additional_kwargs", "tool_call_chunks")}
+    clean = sendable_value(texts)
+    return chunk if clean is texts else chunk.model_copy(update=clean)
+
+
 async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:
     async for message in stream:
-        chunk = message if isinstance(message, AIMessageChunk) else _whole(message)
+        chunk = _sendable(message if isinstance(message, AIMessageChunk) else _whole(message))
         chunks.append(chunk)
         if previewer is None:
             continue

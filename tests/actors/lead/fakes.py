@@ -55,6 +55,24 @@ class Instant(Fake):
         yield ChatGenerationChunk(message=AIMessageChunk(content="Done."))
 
 
+class Halves(Fake):
+    """Sends halves of a character: one in the middle of a call's arguments, two of them in two pieces of the answer."""
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        if isinstance(messages[-1], HumanMessage):
+            part = tool_call_chunk(index=0, id="call_0", name="echo", args='{"text": "a\\ud83d"}')
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[part]))
+            return
+        for piece in ("Done \ud83d", "\ude00."):
+            yield ChatGenerationChunk(message=AIMessageChunk(content=piece))
+
+
 class Odd(Fake):
     """Plays `turns`: the calls of each message since the question as (id, name, raw arguments); none is the answer."""
 

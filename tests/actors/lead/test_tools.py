@@ -84,6 +84,21 @@ async def test_a_tool_that_is_not_there_is_told_to_the_model(tmp_path: Path) -> 
     assert_well_formed(models)
 
 
+@tool(effect="pure")
+async def echo(ctx: ToolContext, text: str) -> str:
+    """Return the text, and the name of a file that is not text."""
+    return f"{text} \udcff"
+
+
+async def test_what_is_no_text_is_replaced(tmp_path: Path) -> None:
+    """In the arguments of a call, in the result of a tool, and in an answer."""
+    halves = {"name": "halves", "model": "halves", "use": "tests.actors.lead.fakes:Halves"}
+    async with site(tmp_path, {}, tools=[echo], more_models=[halves]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    assert messages[1]["tool_calls"][0]["args"] == {"text": "a?"}
+    assert [message["content"] for message in messages[2:]] == ["a? ?", "Done ??."]
+
+
 async def test_arguments_that_do_not_fit_are_told_to_the_model(tmp_path: Path) -> None:
     turns = [Turn(tool_calls=(ToolCall("sign", {"remark": 1}),)), DONE]
     async with site(tmp_path, {"m": turns}, tools=[sign]) as (client, models):
