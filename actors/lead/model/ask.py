@@ -179,9 +179,13 @@ async def _ask(attempt: Attempt, ask: Ask, messages: Sequence[BaseMessage]) -> M
 
 def _whole(message: AIMessage) -> AIMessageChunk:
     """Returns the answer of a model class that does not stream as one chunk."""
+    texts = [
+        *((call, json.dumps(call["args"])) for call in message.tool_calls),
+        *((call, call["args"]) for call in message.invalid_tool_calls),
+    ]
     calls = [
-        tool_call_chunk(name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=index)
-        for index, call in enumerate(message.tool_calls)
+        tool_call_chunk(name=call["name"], args=text, id=call["id"], index=index)
+        for index, (call, text) in enumerate(texts)
     ]
     return AIMessageChunk(
         **message.model_dump(exclude={"type", "tool_calls", "invalid_tool_calls"}), tool_call_chunks=calls

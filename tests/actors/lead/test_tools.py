@@ -15,7 +15,7 @@ from core.events import Message, ModelCompleted, ToolCompleted, ToolRequested
 from core.thread.values import unanswered
 from core.tools import ToolContext, tool
 from tests.support.model_server import ModelServer, ToolCall, Turn
-from tests.support.workers import DEADLINE, site
+from tests.support.workers import DEADLINE, configure, site
 
 pytestmark = pytest.mark.anyio
 
@@ -110,11 +110,15 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model(tmp_path: Path) -
     assert_well_formed(models)
 
 
-async def test_arguments_that_are_not_json_are_told_to_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("streams", [True, False])
+async def test_arguments_that_are_not_json_are_told_to_the_model(tmp_path: Path, streams: bool) -> None:
     broken = ToolCall("sign", cast(Any, msgspec.Raw(b'{"note": "to be cont')))
-    async with site(tmp_path, {"m": [Turn(tool_calls=(broken,)), DONE]}, tools=[sign]) as (client, models):
-        await client.said(await client.thread(), "Go")
-        await client.said("t1", "And now?")
+    turns = [Turn(text="I sign.", tool_calls=(broken,)), DONE]
+    async with site(tmp_path, {"m": turns}, tools=[sign]) as (client, models):
+        whole = {"name": "w", "model": "m", "base_url": models.url, "api_key": "none", "disable_streaming": True}
+        configure(tmp_path / "config.yaml", models, more_models=[whole])
+        await client.said(await client.thread(), "Go", "m" if streams else "w")
+        await client.said("t1", "And now?", "m" if streams else "w")
         messages = (await client.state("t1")).messages
     assert_well_formed(models)
     assert kinds(messages) == ["human", "ai", "tool", "ai", "human", "ai", "tool", "ai"]
