@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 RETRIABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+RETRIABLE_TYPES = ("server_error", "InternalServerError")
+"""What OpenAI and vLLM call an error of the server within a stream, which has no status."""
 RETRIABLE_CLASSES = frozenset(
     {"APITimeoutError", "APIConnectionError", "InternalServerError", "ReadError", "RemoteProtocolError"}
     | {"ReadTimeout", "ConnectError", "ConnectTimeout", "StreamChunkTimeoutError"}
@@ -28,6 +31,7 @@ BUSY_WORDS = (
     *("overloaded", "busy", "too many requests", "rate limit", "rate_limit", "high demand", "temporarily unavailable"),
     *("try again later", "繁忙", "稍后", "负载较高", "请求过多"),
 )
+_STATUS = re.compile("[1-5][0-9][0-9]")
 BASE_MS = 1000
 CAP_MS = 8000
 LONGEST_MS = 120_000
@@ -41,7 +45,9 @@ def classify(error: BaseException) -> tuple[str, bool]:
         return "quota", False
     if any(word in text for word in AUTH_WORDS) or status_of(error) in (401, 403):
         return "auth", False
-    if status_of(error) in RETRIABLE_STATUS or {cls.__name__ for cls in type(error).__mro__} & RETRIABLE_CLASSES:
+    if status_of(error) in RETRIABLE_STATUS or getattr(error, "type", None) in RETRIABLE_TYPES:
+        return "transient", True
+    if {cls.__name__ for cls in type(error).__mro__} & RETRIABLE_CLASSES:
         return "transient", True
     return ("busy", True) if any(word in text for word in BUSY_WORDS) else ("generic", False)
 
@@ -138,12 +144,12 @@ def _text(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Returns the HTTP status of the response, or of an error within a stream."""
-    response = getattr(error, "response", None)
+    """Returns the HTTP status of the response, or of an error within a stream, whose code OpenAI's SDK makes a text."""
+    response, code = getattr(error, "response", None), getattr(error, "code", None)
     named: tuple[Any, ...] = (
         *(getattr(error, name, None) for name in ("status_code", "status")),
         *(getattr(response, name, None) for name in ("status_code", "status")),
-        getattr(error, "code", None),
+        int(code) if isinstance(code, str) and _STATUS.fullmatch(code) else code,
     )
     return next((int(value) for value in named if isinstance(value, int) and not isinstance(value, bool)), None)
 

@@ -66,6 +66,9 @@ def answered(status: int, message: str, **body: Any) -> openai.APIStatusError:
         (Failed(503, "overloaded"), "transient"),
         (Failed(None, status=503), "transient"),
         (Failed(None, code=502), "transient"),
+        (openai.APIError("no", REQUEST, body={"code": 502}), "transient"),
+        (openai.APIError("no", REQUEST, body={"type": "server_error"}), "transient"),
+        (openai.APIError("no", REQUEST, body={"code": "1234"}), "generic"),
         # class names, also of base classes
         *(
             (named(name), "transient")
