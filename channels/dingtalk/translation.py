@@ -143,7 +143,8 @@ def _rich(pieces: list[dict[str, Any]]) -> tuple[str, list[Attachment]]:
 
 
 def press(data: Mapping[str, Any]) -> ChatReceived | None:
-    """Returns a pressed button; None if it is not one of ours. Raises `msgspec.ValidationError`."""
+    """Returns a pressed button; None if it is not one of ours. Presses of several people are told apart: one by
+    somebody who may not decide hides nobody else's. Raises `msgspec.ValidationError`."""
     raw = msgspec.convert(data, _Press, strict=False)
     ids = _action_ids(raw.content)
     action = next((known for known in map(_action, ids) if known is not None), None)
@@ -151,7 +152,7 @@ def press(data: Mapping[str, Any]) -> ChatReceived | None:
         log.info("press ignored", card=raw.out_track_id)
         return None
     return ChatReceived(
-        message=raw.out_track_id,
+        message=f"{raw.out_track_id}/{raw.user_id}",
         target=Target(action.chat, action.topic, action.kind, sender=raw.user_id),
         sender=raw.user_id,
         mentioned=True,

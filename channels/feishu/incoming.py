@@ -81,14 +81,15 @@ def quoted(item: Json, author: str) -> Quoted | None:
 
 def pressed(event: Json) -> ChatReceived | None:
     """Returns a pressed button as a fact; None if it is not of one of our messages. `event`: the body of
-    `card.action.trigger`."""
+    `card.action.trigger`. Presses of several people are told apart: one by somebody who may not decide hides nobody
+    else's."""
     value = event["action"].get("value")
     if not isinstance(value, dict) or not {"plan", "button"} <= value.keys():
         return None
     context, person = event["context"], event["operator"]["open_id"]
     kind: Literal["private", "group"] = "group" if value.get("kind") == "group" else "private"
     return ChatReceived(
-        message=context["open_message_id"],
+        message=f"{context['open_message_id']}/{person}",
         target=Target(
             chat=context["open_chat_id"],
             topic=str(value.get("topic", "")),

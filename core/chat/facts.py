@@ -98,7 +98,8 @@ class ChatReceived(Event, frozen=True):
     """A person's message, or a pressed button. It is in the log before the platform is told that it has arrived."""
 
     message: str
-    """The platform's id of the message. With `edited` and `choice`, it is the same at each delivery (`key_of`)."""
+    """The platform's id of the message, or one of the press. With `edited` and `choice`, it is the same at each
+    delivery, and that of no other message or press (`key_of`)."""
     target: Target
     """Where the message was written: an answer goes there."""
     sender: str

@@ -367,12 +367,17 @@ async def test_a_pressed_button_names_its_plan_wherever_the_card_is() -> None:
         assert server.violations == []
         pressed = account.received[1]
         assert pressed.choice == Choice(plan, "yes")
-        assert (pressed.sender, pressed.message) == ("staff-ann", card.id)
+        assert pressed.sender == "staff-ann"
         assert (pressed.target.chat, pressed.target.topic, pressed.target.kind) == ("cid-team==", asked, "group")
         foreign = card._replace(buttons={"Odd": "no id of ours"})
         await ann.presses(foreign, "Odd")
         await server.until(lambda: not server.waits())
         assert len(account.received) == 2
+        for person in (ann, server.person("ben")):
+            await person.presses(card, "Yes")
+        await server.until(lambda: not server.waits())
+        # A press by somebody else must not hide that of the person who was asked.
+        assert [event.sender for event in account.received[1:]] == ["staff-ann", "staff-ben"]
 
 
 async def test_the_working_sign_is_put_on_the_message_and_taken_off() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from channels.feishu import connection, platform
 from channels.feishu.platform import connect
-from core.chat.facts import Attachment, Choice, Quoted, Target
+from core.chat.facts import Attachment, Choice, Quoted, Target, key_of
 from core.chat.port import Content, CredentialsDead
 from core.errors import Unavailable
 from tests.channels.feishu import platform_cards
@@ -235,8 +235,21 @@ async def test_a_button_comes_back_with_its_plan_and_place() -> None:
         assert answer["toast"]["type"] == "info"
         event = running.inbox.received[1]
         assert event.choice == Choice("p-1", "yes")
-        assert (event.message, event.sender) == (message.id, ann.id)
+        assert event.sender == ann.id
         assert event.target == Target(team, asked, "group", reply_to=asked, sender=ann.id)
+
+
+async def test_a_press_by_somebody_else_is_another_one() -> None:
+    """Else it would hide that of the person who was asked: a message that was received before is dropped."""
+    async with FeishuServer() as server, listening(server) as running:
+        ann, ben = server.person("ann"), server.person("ben")
+        team = server.group(ann, ben)
+        await running.platform.post(Target(team, kind="group"), platform_cards.question("p-1"), "q")
+        (message,) = server.seen(team)
+        for person in (ben, ann, ann):
+            assert await person.presses(message, "Yes") is not None
+        ben_pressed, pressed, again = map(key_of, running.inbox.received)
+        assert ben_pressed != pressed == again
 
 
 async def test_a_pressed_button_out_of_custody_is_not_acknowledged() -> None:
