@@ -26,8 +26,8 @@ def name(request: web.Request) -> str:
 
 
 async def answer(request: web.Request, response: web.StreamResponse) -> None:
-    """For `Application.on_response_prepare`."""
-    response.headers[TRACE_HEADER] = request[TRACE]
+    """For `Application.on_response_prepare`. aiohttp refuses some requests before a middleware sees them."""
+    response.headers[TRACE_HEADER] = request.get(TRACE) or name(request)
 
 
 def traced(request: web.Request, run: RunRequested) -> RunRequested:

@@ -201,6 +201,11 @@ async def test_traces_are_named(api: Api, given: dict[str, str], expected: str |
 # ── who may knock ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_what_is_refused_before_anybody_looks_at_it_is_answered(api: Api) -> None:
+    async with api.session.get(f"{api.url}/ok", headers={"Expect": "a miracle", "X-Trace-Id": "t-1"}) as response:
+        assert (response.status, response.headers["X-Trace-Id"]) == (417, "t-1")
+
+
 @pytest.mark.parametrize(
     ("host", "status"),
     [
