@@ -19,10 +19,11 @@ from anyio import to_thread
 from channels.http import guard
 from channels.http.call import Call
 from channels.http.endpoint import Routes
-from channels.http.errors import HttpError
+from channels.http.errors import BadRequest, HttpError
 from channels.http.live import Outlet
+from channels.http.parsing import decode
 from channels.http.routes import ROOT, SSE
-from core.errors import Unavailable
+from core.errors import Invalid, Unavailable
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -42,7 +43,13 @@ class Endpoint:
         self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
 
     async def serve(self, call: Call) -> web.StreamResponse:
-        """Answers a request. Raises `Unavailable` if the SDK cannot be started."""
+        """Answers a request. Raises `BadRequest` for a body that is no JSON object: what Python's decoder raises for
+        some of them, the SDK takes for defects of the server. Raises `Unavailable` if the SDK cannot be started.
+        """
+        try:
+            decode(await call.request.read(), dict[str, Any])
+        except Invalid as error:
+            raise BadRequest(str(error)) from None
         if self._manager is None:
             self._manager = asyncio.get_running_loop().create_future()
             call.live.background(self._run(self._manager, call.config.http.max_body_bytes))
