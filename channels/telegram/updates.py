@@ -39,7 +39,7 @@ def thread_of(topic: str) -> int | None:
 
 def _written(message: Message, bot: User) -> ChatReceived | None:
     sender = message.from_user
-    if sender is None or sender.is_bot or message.is_automatic_forward:
+    if sender is None or sender.is_bot or message.is_automatic_forward or _is_for_another_bot(message, bot):
         return None
     text, mentioned = _words(message, bot)
     attachment = _attachment(message)
@@ -167,6 +167,14 @@ def _without_bot(entity: MessageEntity, words: str, bot: User) -> str | None:
             return words if entity.offset == 0 and command.lower() in COMMANDS else None
         return f"/{command}" if addressee.lower() == name else None
     return None
+
+
+def _is_for_another_bot(message: Message, bot: User) -> bool:
+    """Tells whether a message in a group begins with a command that names its bot: `/stop@other_bot`."""
+    command = _COMMAND.match(message.text or message.caption or "")
+    if command is None or message.chat.type == Chat.PRIVATE:
+        return False
+    return (command[2] or bot.username or "").lower() != (bot.username or "").lower()
 
 
 def _attachment(message: Message) -> Attachment | None:
