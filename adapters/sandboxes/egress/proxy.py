@@ -105,8 +105,9 @@ class Proxy:
             except Exception as error:  # it must not end the command
                 log.warning("a connection of a sandbox ended", error=f"{type(error).__name__}: {error}")
 
-        with ungrouped():
-            async with anyio.create_task_group() as tasks, await _listener(folder) as listener:
+        with ungrouped(Exception):
+            # Closed in the cancelled scope of the tasks, the listener would swallow the error of the block.
+            async with await _listener(folder) as listener, anyio.create_task_group() as tasks:
                 tasks.start_soon(listener.serve, handle)
                 try:
                     yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -216,3 +217,9 @@ async def test_a_folder_may_have_a_longer_path_than_a_socket(tmp_path: Path) -> 
     folder.mkdir(parents=True)
     async with proxy("example.com").serving(folder):
         assert (folder / SOCKET).is_socket()
+
+
+async def test_an_error_of_what_is_served_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        async with proxy("example.com").serving(tmp_path):
+            raise OSError(errno.ENOSPC, "No space left on device")

@@ -23,6 +23,7 @@ from adapters.sandboxes.docker.sandbox import DockerSandbox
 from adapters.sandboxes.egress.proxy import SOCKET
 from core.config.sandbox import Credential, Egress
 from core.config.sections import Secret
+from core.errors import Invalid
 from core.ports.sandbox import ExecResult, SandboxSetup
 from tests.adapters.sandboxes.conftest import settings
 from tests.adapters.sandboxes.egress.test_proxy import BIG, site
@@ -75,6 +76,12 @@ async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def run(sandbox: Box, call: str, command: str) -> ExecResult:
     with anyio.fail_after(60):
         return await sandbox.exec(call, command, timeout=50, on_output=lambda _: None)
+
+
+async def test_a_command_that_cannot_be_run_is_refused_with_its_reason(make: Make) -> None:
+    sandbox = await make(allow=("example.com",)).acquire("user", "thread")
+    with pytest.raises(Invalid, match="longer than"):
+        await run(sandbox, "call", "x" * 200_000)
 
 
 async def test_a_command_reaches_what_is_allowed(make: Make) -> None:
