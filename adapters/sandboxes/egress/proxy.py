@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -49,10 +49,13 @@ from core.ports.sandbox import Access
 log = structlog.get_logger("sika.sandbox")
 
 SOCKET = "proxy.sock"
-MOST_CONNECTIONS = 256
+MOST_CONNECTIONS, QUEUE = 256, 4096
+"""Connections of a call that are served at a time, and those that wait in the kernel: they take no descriptor here."""
 MOST_HEAD = 64 << 10
 CHUNK = 64 << 10
 CONNECT_SECONDS, HEAD_SECONDS, SILENT_SECONDS = 15.0, 30.0, 300.0
+ACCEPT_PAUSE = 1.0
+"""Seconds until another try to accept a connection, as when the server has no descriptor left."""
 _OF_CONNECTION = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer upgrade".split()
 )
@@ -95,20 +98,22 @@ class Proxy:
     async def serving(self, folder: Path, record: Path | None = None) -> AsyncIterator[None]:
         """Listens on the socket in a folder, and records in another one (default: the same) what was connected to."""
         accesses = await to_thread.run_sync(Accesses, record or folder, self._most_bytes)
-        slots = anyio.CapacityLimiter(MOST_CONNECTIONS)
+        slots = anyio.Semaphore(MOST_CONNECTIONS)
 
         async def handle(stream: ByteStream) -> None:
             try:
-                async with slots, stream:
+                async with stream:
                     await _Connection(self, stream, accesses).run()
                 await to_thread.run_sync(accesses.write)
             except Exception as error:  # it must not end the command
                 log.warning("a connection of a sandbox ended", error=f"{type(error).__name__}: {error}")
+            finally:
+                slots.release()
 
         with ungrouped(Exception):
             # Closed in the cancelled scope of the tasks, the listener would swallow the error of the block.
             async with await _listener(folder) as listener, anyio.create_task_group() as tasks:
-                tasks.start_soon(listener.serve, handle)
+                tasks.start_soon(_accept, listener, slots, tasks, handle)
                 try:
                     yield
                 finally:
@@ -378,12 +383,29 @@ async def _first(addresses: Sequence[str], port: int) -> ByteStream:
     raise failure or OSError("there is no address")
 
 
+async def _accept(
+    listener: anyio.abc.SocketListener,
+    slots: anyio.Semaphore,
+    tasks: anyio.abc.TaskGroup,
+    handle: Callable[[ByteStream], Coroutine[Any, Any, None]],
+) -> None:
+    """Starts the handler of each connection in a slot, which the handler releases."""
+    while True:
+        await slots.acquire()
+        try:
+            tasks.start_soon(handle, await listener.accept())
+        except anyio.BrokenResourceError as error:  # it must not end the command, nor the server
+            slots.release()
+            log.warning("a connection of a sandbox was not accepted", error=str(error.__cause__))
+            await anyio.sleep(ACCEPT_PAUSE)
+
+
 async def _listener(folder: Path) -> anyio.abc.SocketListener:
     """Listens on the socket of a folder, whose path may be longer than that of a socket may (unix(7): 107 bytes)."""
     with suppress(FileNotFoundError):
         os.unlink(folder / SOCKET)
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return await anyio.create_unix_listener(f"/proc/self/fd/{fd}/{SOCKET}", mode=0o600, backlog=MOST_CONNECTIONS)
+        return await anyio.create_unix_listener(f"/proc/self/fd/{fd}/{SOCKET}", mode=0o600, backlog=QUEUE)
     finally:
         os.close(fd)

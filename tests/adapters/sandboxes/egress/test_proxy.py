@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import ssl
@@ -223,3 +224,62 @@ async def test_an_error_of_what_is_served_is_raised(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         async with proxy("example.com").serving(tmp_path):
             raise OSError(errno.ENOSPC, "No space left on device")
+
+
+CONNECTS = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+folder, count = sys.argv[1:]
+sockets = []
+for _ in range(int(count)):
+    sockets.append(socket.socket(socket.AF_UNIX))
+    sockets[-1].connect(folder)
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
+@asynccontextmanager
+async def connections(folder: Path, count: int) -> AsyncIterator[None]:
+    """Holds connections to the proxy open that send nothing."""
+    async with await anyio.open_process([sys.executable, "-c", CONNECTS, str(folder / SOCKET), str(count)]) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        with anyio.fail_after(60):
+            assert await process.stdout.receive() == b"connected\n"
+        for _ in range(4 * count):  # each is a turn of the loop, in which a connection can be accepted
+            await anyio.lowlevel.checkpoint()
+        yield
+        await process.stdin.aclose()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+async def test_connections_that_wait_cost_no_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.sandboxes.egress.proxy.MOST_CONNECTIONS", 4)
+    async with site() as port, proxy(f"127.0.0.2:{port}").serving(tmp_path):
+        before = descriptors()
+        async with connections(tmp_path, 100):
+            assert descriptors() <= before + 4 + 5, "five are of the process that connects"
+        _, text = await command(tmp_path, "curl", "-s", f"http://127.0.0.2:{port}/after")
+        assert json.loads(text)["path"] == "/after"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+async def test_a_lack_of_descriptors_does_not_end_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.sandboxes.egress.proxy.ACCEPT_PAUSE", 0.01)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with site() as port, proxy(f"127.0.0.2:{port}").serving(tmp_path):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 40, limits[1]))
+        try:
+            async with connections(tmp_path, 100):
+                with pytest.raises(OSError, match="Too many open files"):
+                    os.listdir("/proc/self/fd")
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        _, text = await command(tmp_path, "curl", "-s", f"http://127.0.0.2:{port}/after")
+        assert json.loads(text)["path"] == "/after"
