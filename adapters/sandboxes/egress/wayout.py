@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import structlog
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
@@ -19,6 +20,8 @@ from adapters.sandboxes.egress.rules import Place, Rules
 from core.config.sandbox import Egress
 from core.errors import Unavailable
 from core.ports.sandbox import Access, SandboxSetup
+
+log = structlog.get_logger("sika.sandbox")
 
 INSIDE = "/run/sika"
 """Where a sandbox sees what is here."""
@@ -105,7 +108,10 @@ class WayOut:
         try:
             async with self.open(record):
                 task_status.started()
-                await ended()
+                try:
+                    await ended()
+                except Exception as error:  # it must not end the server
+                    log.error("a command in the background has no network any more", error=repr(error))
         finally:
             self._held.discard(record)
 

@@ -24,6 +24,8 @@ from adapters.sandboxes.egress import accesses, forwarder
 from adapters.sandboxes.egress.authority import Authority, bundle
 from adapters.sandboxes.egress.proxy import SOCKET, Credential, Proxy
 from adapters.sandboxes.egress.rules import Place, Rules
+from adapters.sandboxes.egress.wayout import WayOut
+from core.config.sandbox import Egress
 from core.config.sections import Secret
 from core.ports.sandbox import Access
 from tests.support.ports import free_port
@@ -283,3 +285,19 @@ async def test_a_lack_of_descriptors_does_not_end_the_proxy(tmp_path: Path, monk
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         _, text = await command(tmp_path, "curl", "-s", f"http://127.0.0.2:{port}/after")
         assert json.loads(text)["path"] == "/after"
+
+
+async def test_a_command_that_cannot_be_watched_does_not_end_the_others(tmp_path: Path) -> None:
+    way_out = WayOut(tmp_path, Egress(allow=("example.com",)))
+
+    async def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(way_out.run)
+        await anyio.wait_all_tasks_blocked()
+        await way_out.hold(tmp_path / "a", full)
+        await anyio.wait_all_tasks_blocked()
+        await way_out.hold(tmp_path / "b", anyio.sleep_forever)
+        assert (tmp_path / "b" / "egress" / SOCKET).is_socket()
+        tasks.cancel_scope.cancel()
