@@ -34,6 +34,8 @@ _HEADERS = {
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXT = re.compile(r"text/[\w.+-]+|application/(?:[\w.+-]+\+)?(?:json|xml|yaml|javascript)|application/x-ndjson")
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w-]{1,40})", re.IGNORECASE)
+_ENCODINGS_OF_NAMES = ("idna", "punycode")
+"""Encodings of Python that no page has: the time to decode them grows with the square of the text."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
@@ -114,7 +116,8 @@ def _decoded(raw: bytes, charset: str | None, *, html: bool) -> str:
     elif charset is None and html and (match := _CHARSET.search(raw[:HEAD])):
         charset = match[1].decode("ascii")
     try:
-        return raw.decode(charset or "utf-8", "replace")
+        name = codecs.lookup(charset or "utf-8").name
+        return raw.decode("utf-8" if name in _ENCODINGS_OF_NAMES else name, "replace")
     except (LookupError, UnicodeError):
         return raw.decode("utf-8", "replace")
 

@@ -39,6 +39,8 @@ async def test_a_page(site: Site) -> None:
         (b"<meta charset=iso-8859-1><p>" + "Käse".encode("latin-1"), "text/html", "Käse"),
         ("<p>Käse".encode("utf-16"), "text/html; charset=utf-8", "Käse"),
         ("<p>Käse".encode(), "text/html; charset=no-such", "Käse"),
+        (b"<p>Mnchen-3ya", "text/html; charset=punycode", "Mnchen-3ya"),
+        (b"<meta charset=idna><p>xn--mnchen-3ya", "text/html", "xn--mnchen-3ya"),
         (b"a\xffb", "text/plain", "a\ufffdb"),
         (b"<p>no type", "", "no type"),
         (b"no type", "", "no type"),
