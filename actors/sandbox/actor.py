@@ -33,7 +33,7 @@ from actors.sandbox.requests import (
     Write,
 )
 from actors.sandbox.streaming import streamed
-from actors.sandbox.words import MOST_OUTPUT, clamp, cut_middle, cut_tail, matches, numbered, outcome
+from actors.sandbox.words import MOST_OUTPUT, clamp, cut_middle, cut_tail, excerpt, matches, numbered, outcome
 from core.actor import Actor, Context, Progress
 from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable
@@ -161,7 +161,7 @@ class Sandbox(Actor[ThreadErased]):
             case List(path=path):
                 return cut_tail("\n".join(await sandbox.list(path)) or "(empty)", self._limits.ls_output_max_chars)
             case Read(path=path):
-                return self._read(request, await sandbox.read(path))
+                return await to_thread.run_sync(self._read, request, await sandbox.read(path))
             case Glob(path=path, pattern=pattern):
                 limit = clamp(request.max_results, self._limits.glob_max_results, GLOB_CAP)
                 paths, more = await sandbox.glob(path, pattern, dirs=request.include_dirs, limit=limit)
@@ -242,9 +242,7 @@ class Sandbox(Actor[ThreadErased]):
         return f"; the whole output is in {path}"
 
     def _read(self, request: Read, content: bytes) -> str:
-        text = content.decode("utf-8", "replace")
-        if text and request.start_line is not None and request.end_line is not None:
-            text = "\n".join(text.splitlines()[max(request.start_line, 1) - 1 : max(request.end_line, 0)])
+        text = excerpt(content, request.start_line, request.end_line)
         hint = "use start_line and end_line to read a part"
         return cut_tail(text, self._limits.read_file_output_max_chars, hint) or "(empty)"
 

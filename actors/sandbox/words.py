@@ -2,10 +2,47 @@
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Iterator
+
 from core.ports.sandbox import ExecResult
 
 MOST_OUTPUT = 100_000
 """Limit of a command's output, in characters: it fits a message of the bus even if all are escaped."""
+
+BLOCK = 2 << 20
+"""Bytes of a file that are decoded at a time."""
+
+
+def excerpt(content: bytes, first: int | None, last: int | None) -> str:
+    """Returns the text of a file, or some of its lines. Goes block by block: all lines of a large file take far more
+    memory than its text, and one long call would hold up the server even in another thread.
+    """
+    if first is None or last is None:
+        return "".join(_blocks(content))
+    parts, number = list[str](), 0
+    for lines in _lines(content):
+        if part := lines[max(0, first - 1 - number) : max(0, last - number)]:
+            parts.append("\n".join("".join(part).splitlines()))
+        number += len(lines)
+        if number >= last:
+            break
+    return "\n".join(parts)
+
+
+def _lines(content: bytes) -> Iterator[list[str]]:
+    """Yields the lines of a text with their ends, a block's at a time."""
+    rest = ""
+    for block in _blocks(content):
+        *lines, rest = (rest + block).splitlines(keepends=True) or [""]
+        yield lines
+    yield [rest] if rest else []
+
+
+def _blocks(content: bytes) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for start in range(0, len(content), BLOCK):
+        yield decoder.decode(content[start : start + BLOCK], start + BLOCK >= len(content))
 
 
 def outcome(result: ExecResult, timeout: float) -> str:
