@@ -295,12 +295,12 @@ class Executor:
         tools = list(_offered(await self._loaded())) if able.tools else []
         resources, prompts = list[Offer](), list[Offer]()
         if able.resources:
-            for listed in (await self.session.list_resources()).resources[:MOST_OFFERS]:
+            async for listed in _pages(self.session.list_resources, "resources"):
                 about = (listed.description or "")[:TEXT]
                 mime = listed.mimeType or ""
                 resources.append(Offer(name=listed.name[:200], description=about, uri=str(listed.uri), mime_type=mime))
         if able.prompts:
-            for prompt in (await self.session.list_prompts()).prompts[:MOST_OFFERS]:
+            async for prompt in _pages(self.session.list_prompts, "prompts"):
                 needed = {argument.name: argument.description or "" for argument in prompt.arguments or ()}
                 prompts.append(Offer(name=prompt.name, description=(prompt.description or "")[:TEXT], schema=needed))
         listing = Listing(
@@ -312,6 +312,18 @@ class Executor:
         if (size := len(_encode(listing))) > LISTING_BYTES:
             raise Invalid(f"its lists have {size} bytes, more than {LISTING_BYTES}")
         return listing
+
+
+async def _pages(method: Callable[..., Awaitable[Any]], field: str) -> AsyncIterator[Any]:
+    """Yields the first `MOST_OFFERS` entries of a list that comes in pages."""
+    left, cursor = MOST_OFFERS, None
+    for _ in range(MOST_OFFERS):  # pages may be empty
+        page = await method(params=protocol.PaginatedRequestParams(cursor=cursor))
+        for entry in getattr(page, field)[:left]:
+            left -= 1
+            yield entry
+        if not left or not (cursor := page.nextCursor):
+            return
 
 
 def _offered(tools: dict[str, BaseTool]) -> Iterator[Offer]:

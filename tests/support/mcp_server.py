@@ -1,8 +1,9 @@
 """A small MCP server over stdio, by hand, so that it can do what no library does.
 
 `python tests/support/mcp_server.py [word …]`. Words: `hang-start`, `crash-start`, `changing` (its tools change after
-each call), `marks=PATH` (writes a line for each call), `many=N` (N more tools), `asking` (tools that ask the
-client, with the parameters in their argument `text`: `ask` and `ask_again` a person, `sample` its model).
+each call), `marks=PATH` (writes a line for each call), `many=N` (N more tools), `offers=N` (N more resources and
+prompts, in pages of three), `asking` (tools that ask the client, with the parameters in their argument `text`: `ask`
+and `ask_again` a person, `sample` its model).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 WORDS = sys.argv[1:]
 OPTIONS = dict(word.split("=", 1) for word in WORDS if "=" in word)
 calls = 0
+OFFERS = int(OPTIONS.get("offers", 0))
 _lock = threading.Lock()
 
 
@@ -47,6 +49,12 @@ def send(message: dict[str, Any]) -> None:
     with _lock:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         sys.stdout.flush()
+
+
+def page(field: str, entries: list[dict[str, Any]], params: dict[str, Any]) -> dict[str, Any]:
+    begin = int(params.get("cursor") or 0)
+    rest = {"nextCursor": str(begin + 3)} if begin + 3 < len(entries) else {}
+    return {field: entries[begin : begin + 3], **rest}
 
 
 def text(value: str, **more: Any) -> dict[str, Any]:
@@ -161,14 +169,15 @@ def answer(message: dict[str, Any]) -> None:
         send({"id": number, "result": {"tools": tools()}})
     elif method == "resources/list":
         resource = {"uri": "test://notes", "name": "notes", "mimeType": "text/plain"}
-        send({"id": number, "result": {"resources": [resource]}})
+        more = [{"uri": f"test://{n}", "name": f"resource {n}"} for n in range(OFFERS)]
+        send({"id": number, "result": page("resources", [resource, *more], params)})
     elif method == "resources/read" and params["uri"].endswith("gone"):
         send({"id": number, "error": {"code": -32002, "message": "resource not found"}})
     elif method == "resources/read":
         send({"id": number, "result": {"contents": [{"uri": params["uri"], "text": "the notes"}]}})
     elif method == "prompts/list":
         prompt = {"name": "greet", "arguments": [{"name": "who", "required": True}]}
-        send({"id": number, "result": {"prompts": [prompt]}})
+        send({"id": number, "result": page("prompts", [prompt, *({"name": f"p{n}"} for n in range(OFFERS))], params)})
     elif method == "prompts/get":
         content = {"type": "text", "text": f"Greet {params['arguments']['who']}."}
         send({"id": number, "result": {"messages": [{"role": "user", "content": content}]}})
