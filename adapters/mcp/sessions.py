@@ -89,6 +89,8 @@ class _Session:
         self._closed = False
         self.bearer: Mapping[str, str] = {}
         self._stopping = asyncio.Event()
+        self._starting = True
+        """True until whoever started it can use it."""
 
     @property
     def running(self) -> bool:
@@ -96,7 +98,7 @@ class _Session:
 
     @property
     def idle(self) -> bool:
-        return not self._open
+        return not (self._open or self._starting)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -121,7 +123,10 @@ class _Session:
 
     async def ready(self, seconds: float) -> None:
         """Waits until the server has answered. Raises `Broken`."""
-        await asyncio.wait([self._ready], timeout=seconds)
+        try:
+            await asyncio.wait([self._ready], timeout=seconds)
+        finally:
+            self._starting = False
         if not self._ready.done():
             self.reason = f"it did not start within {seconds:g} s"
             self.stop()
@@ -268,6 +273,8 @@ class Sessions:
         self._access = access
         self._sessions: dict[Place, _Session] = {}
         self._starting: dict[Place, asyncio.Lock] = {}
+        self._coming = 0
+        """Sessions that are about to have a process."""
         self._failures: dict[str, tuple[int, float]] = {}
         """Failed starts in a row, and the time of the last one, by server."""
         self._listener: OnChange | None = None
@@ -361,11 +368,15 @@ class Sessions:
         if count and left > 0 and not again:
             raise Broken(f"{place.server}: it failed to start {count} times; the next attempt is in {left:.0f} s")
         self._make_room()
+        self._coming += 1
         try:
-            setup = await self._setup(place, server, bearer)
-        except SikaError as error:
-            raise Broken(f"{place.server}: {error}") from error
-        session = self._sessions[place] = _Session(await nursery.child(), place, server, self._changed)
+            try:
+                setup = await self._setup(place, server, bearer)
+            except SikaError as error:
+                raise Broken(f"{place.server}: {error}") from error
+            session = self._sessions[place] = _Session(await nursery.child(), place, server, self._changed)
+        finally:
+            self._coming -= 1
         session.bearer = bearer
         self._tasks.start_soon(self._run, session, setup)
         try:
@@ -393,7 +404,7 @@ class Sessions:
     def _make_room(self) -> None:
         most = self._settings().max_sessions
         running = [session for session in self._sessions.values() if session.running]
-        if len(running) < most:
+        if len(running) + self._coming < most:
             return
         idle = sorted((session for session in running if session.idle), key=lambda session: session.used_at)
         if not idle:

@@ -1,9 +1,9 @@
 """A small MCP server over stdio, by hand, so that it can do what no library does.
 
-`python tests/support/mcp_server.py [word …]`. Words: `hang-start`, `crash-start`, `changing` (its tools change after
-each call), `marks=PATH` (writes a line for each call), `many=N` (N more tools), `offers=N` (N more resources and
-prompts, in pages of three), `asking` (tools that ask the client, with the parameters in their argument `text`: `ask`
-and `ask_again` a person, `sample` its model).
+`python tests/support/mcp_server.py [word …]`. Words: `hang-start`, `crash-start`, `gate=PATH` (makes the folder, and
+starts when it is deleted), `changing` (its tools change after each call), `marks=PATH` (writes a line for each call),
+`many=N` (N more tools), `offers=N` (N more resources and prompts, in pages of three), `asking` (tools that ask the
+client, with the parameters in their argument `text`: `ask` and `ask_again` a person, `sample` its model).
 """
 
 from __future__ import annotations
@@ -206,6 +206,10 @@ def main() -> None:
         sys.exit("no database at postgres://user:hunter2@db/x")
     if "hang-start" in WORDS:
         threading.Event().wait()
+    if gate := OPTIONS.get("gate"):
+        os.mkdir(gate)
+        while os.path.exists(gate):
+            time.sleep(0.02)
     for line in sys.stdin:
         threading.Thread(target=answer, args=[json.loads(line)], daemon=True).start()
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
+from adapters.mcp.sessions import Sessions
 from core.config.mcp import McpServer
+from core.errors import Unavailable
 from core.mcp.frames import Command, Reply
 from core.ports.mcp import Place
 from tests.support.mcp import server, sessions_of
+from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -22,10 +26,53 @@ async def ignored(_: str) -> None:
     pass
 
 
+async def listed(sessions: Sessions, thread: str, *words: str) -> Reply:
+    command = Command(id=0, op="list", seconds=20)
+    return await sessions.send(Place("s", "u", thread), settings(*words), command, ignored)
+
+
 async def test_lists_that_come_in_pages(tmp_path: Path) -> None:
     async with sessions_of(tmp_path) as sessions:
-        command = Command(id=0, op="list", seconds=20)
-        reply: Reply = await sessions.send(Place("s"), settings("offers=10"), command, ignored)
+        reply = await listed(sessions, "t", "offers=10")
     assert reply.listing is not None
     assert {offer.uri for offer in reply.listing.resources} == {"test://notes", *(f"test://{n}" for n in range(10))}
     assert {offer.name for offer in reply.listing.prompts} == {"greet", *(f"p{n}" for n in range(10))}
+
+
+async def test_a_session_that_starts_has_a_place(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("mcp: {max_sessions: 1}")
+    gate, replies = tmp_path / "gate", list[Reply]()
+
+    async def wait() -> None:
+        replies.append(await listed(sessions, "first", f"gate={gate}"))
+
+    async with sessions_of(tmp_path) as sessions, anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await eventually(anyio.Path(gate).exists)
+        with pytest.raises(Unavailable, match="max_sessions"):
+            await listed(sessions, "second")
+        gate.rmdir()
+    assert [reply.kind for reply in replies] == ["listing"]
+
+
+async def test_sessions_that_start_at_once_are_no_more_than_allowed(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("mcp: {max_sessions: 2}")
+    gates, refused = [tmp_path / f"gate{number}" for number in range(5)], list[Unavailable]()
+
+    async def start(gate: Path) -> None:
+        try:
+            await listed(sessions, gate.name, f"gate={gate}")
+        except Unavailable as error:
+            refused.append(error)
+
+    async def settled() -> bool:
+        return sum([gate.exists() for gate in gates]) + len(refused) == len(gates)
+
+    async with sessions_of(tmp_path) as sessions, anyio.create_task_group() as tasks:
+        for gate in gates:
+            tasks.start_soon(start, gate)
+        await eventually(settled)
+        for gate in gates:
+            if gate.exists():
+                gate.rmdir()
+    assert len(refused) == 3
