@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
@@ -712,6 +713,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """`aggregate` on the wire."""
     actor: str
     at: str
+    """Time, ISO 8601 with zone. Read as empty if an event of others has none."""
     v: int = 1
     run: str | None = None
     cause: str | None = None
@@ -813,9 +815,20 @@ _left_out: set[type[Event]] = set()
 
 def _peek(raw: bytes) -> Envelope:
     try:
-        return _head_decoder.decode(raw)
+        head = _head_decoder.decode(raw)
     except msgspec.DecodeError as error:
         raise Invalid(f"not an event: {error}: {raw[:80]!r}") from error
+    at = _with_zone(head.at)
+    return head if at is head.at else msgspec.structs.replace(head, at=at)
+
+
+def _with_zone(at: str) -> str:
+    """Returns a time with a zone: UTC if it has none; empty if it is no time."""
+    try:
+        time = datetime.fromisoformat(at)
+    except ValueError:
+        return ""
+    return at if time.tzinfo is not None else time.replace(tzinfo=UTC).isoformat(timespec="microseconds")
 
 
 def _subclasses(base: type[Event]) -> Iterator[type[Event]]:

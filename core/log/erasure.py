@@ -63,4 +63,5 @@ class Eraser:
 
 def _has_previews(record: Record) -> bool:
     """Tells whether previews from the time of the event may still be in their stream, which is in memory only."""
-    return datetime.fromisoformat(record.at) > datetime.now(UTC) - timedelta(seconds=PREVIEW_SECONDS)
+    since = datetime.now(UTC) - timedelta(seconds=PREVIEW_SECONDS)
+    return not record.at or datetime.fromisoformat(record.at) > since

@@ -20,6 +20,7 @@ from core.events import Aggregate, Event, Opaque, Record, StatePatched, ThreadAn
 from core.log import reader as core_reader
 from core.log import store as core_log
 from core.log.store import EventLog
+from core.thread.threads import Threads
 from tests.support.nats import DEADLINE, Nats, Node, Proxy, append, bus_on, eventually, fresh, log_on, own, proxy, read
 
 CREATED = ThreadCreated(user="ada")
@@ -289,6 +290,28 @@ async def test_erasing_a_thread_without_blobs_or_events(any_log: EventLog) -> No
     [first] = await append(any_log, thread, CREATED)
     await any_log.erase(thread)
     assert [r.id for r in await read(any_log, thread)] == [first.id]
+
+
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        ("2026-11-24T03:00:00", "2026-11-24T03:00:00.000000+00:00"),
+        ("2026-11-24", "2026-11-24T00:00:00.000000+00:00"),
+        ("2026-11-24T03:00:00Z", "2026-11-24T03:00:00Z"),
+        ("now", ""),
+    ],
+)
+async def test_an_odd_time_of_others_does_no_harm(log: EventLog, at: str, shown: str) -> None:
+    """The event of an actor in another language counts, and is erased with its thread."""
+    thread = fresh()
+    [first] = await append(log, thread, CREATED)
+    body = {"id": "x", "type": "thread.annotated", "kind": "thread", "aggregate": thread.id, "actor": "a", "at": at}
+    await log.bus.ask(log.bus.names.log(thread), msgspec.json.encode(body | {"run": "r", "metadata": {"a": 1}}))
+    state = await Threads(log).load(thread.id)
+    assert (state.metadata, state.updated_at) == ({"a": 1}, shown or first.at)
+    [last] = await append(log, thread, ThreadErased(by="ada"), expected=state.seq)
+    await log.erase(thread)
+    assert [r.id for r in await read(log, thread)] == [last.id]
 
 
 async def test_a_body_that_is_not_an_event_type_of_ours(any_log: EventLog) -> None:
