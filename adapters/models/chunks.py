@@ -31,6 +31,7 @@ class Delta(msgspec.Struct):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    refusal: str | None = None
     tool_calls: list[Call] | None = None
     role: Literal["assistant"] | None = None
     id: None = None

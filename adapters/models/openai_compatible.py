@@ -35,7 +35,7 @@ class OpenAICompatible(ChatOpenAI):
     converted to wire form once, not once per request. A streamed request is encoded by msgspec, and its chunks are
     timed, without a task for each (see `requests`). The usual chunk of a stream is read without the SDK's models (see
     `chunks`). Reasoning in `reasoning_content` (DeepSeek and others) or `reasoning`
-    (vLLM) is stored as `reasoning_content`.
+    (vLLM) is stored as `reasoning_content`, and a streamed refusal as `refusal`, as LangChain stores a whole one.
     """
 
     _wires: _Wires = PrivateAttr(default_factory=lambda: _Wires())
@@ -81,10 +81,9 @@ class OpenAICompatible(ChatOpenAI):
 
     def _extras(self, delta: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the `additional_kwargs` for fields of a delta or a message that LangChain drops."""
-        for name in ("reasoning_content", "reasoning"):
-            if text := delta.get(name):
-                return {"reasoning_content": text}
-        return {}
+        fields = {"reasoning_content": delta.get("reasoning_content") or delta.get("reasoning")}
+        fields["refusal"] = delta.get("refusal")
+        return {name: text for name, text in fields.items() if text}
 
     def _create_chat_result(self, response: Any, generation_info: dict[str, Any] | None = None) -> ChatResult:
         result = super()._create_chat_result(response, generation_info)
@@ -124,10 +123,11 @@ class OpenAICompatible(ChatOpenAI):
             tool_call_chunk(name=call.function.name, args=call.function.arguments, id=call.id, index=call.index)
             for call in delta.tool_calls or ()
         ]
-        reasons = {"reasoning_content": delta.reasoning_content, "reasoning": delta.reasoning}
+        names = ("reasoning_content", "reasoning", "refusal")
+        extras = {name: text for name in names if (text := getattr(delta, name))}
         message = AIMessageChunk(
             content=delta.content or "",
-            additional_kwargs=self._extras(reasons) if any(reasons.values()) else {},
+            additional_kwargs=self._extras(extras) if extras else {},
             response_metadata=metadata,
             tool_call_chunks=calls,
         )

@@ -55,10 +55,13 @@ class SafetyFinish(AgentMiddleware[Any, Attempt, Any]):
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         response = await handler(request)
         answer = response.result[-1]
-        if not isinstance(answer, AIMessage) or (reason := finish_reason(answer)) not in SAFETY:
+        if not isinstance(answer, AIMessage):
+            return response
+        reason, words = finish_reason(answer), refusal(answer)
+        if reason not in SAFETY and not words:
             return response
         request.runtime.context.decide(self.name, "refused", f"the answer was refused ({reason})")
-        return revised(response, without_calls(answer, REFUSED.format(reason=reason)))
+        return revised(response, without_calls(answer, words or REFUSED.format(reason=reason)))
 
 
 def finish_reason(message: AIMessage) -> str:
@@ -68,6 +71,13 @@ def finish_reason(message: AIMessage) -> str:
     reason = details.get("reason") if isinstance(details, dict) else None
     reason = reason or about.get("finish_reason") or about.get("stop_reason") or about.get("stopReason")
     return reason.rpartition(".")[2].lower() if isinstance(reason, str) else ""
+
+
+def refusal(message: AIMessage) -> str:
+    """Returns the words in which a model of OpenAI declined, which are not part of its content's text."""
+    blocks = [block for block in message.content or () if isinstance(block, dict) and block.get("type") == "refusal"]
+    words = [message.additional_kwargs.get("refusal"), *(block.get("refusal") for block in blocks)]
+    return "\n".join(text for text in words if isinstance(text, str) and text)
 
 
 def has_calls(message: AIMessage) -> bool:

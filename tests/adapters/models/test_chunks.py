@@ -113,6 +113,7 @@ STREAMS: dict[str, list[dict[str, Any]]] = {
         chunk({"tool_calls": [*call(0, "{}", "a", "f")["tool_calls"], *call(1, "[", "b", "g")["tool_calls"]]})
     ],
     "a call without an index": [chunk({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]})],
+    "a refusal": [chunk({"role": "assistant", "refusal": "I'm"}), chunk({"refusal": " sorry."}), chunk({}, "stop")],
     "a function call": [chunk({"function_call": {"name": None, "arguments": "{"}})],
     "a delta with an id": [chunk({"id": "msg-1", "content": "x"})],
     "another role": [chunk({"role": "user", "content": "x"}), chunk({"content": "y"})],
@@ -174,6 +175,13 @@ async def heard(model_class: type[OpenAICompatible], url: str, **fields: Any) ->
 async def test_a_stream_says_the_same(name: str, model_class: type[OpenAICompatible]) -> None:
     async with answering(sse(STREAMS[name])) as url:
         assert await heard(model_class, url) == await heard(plain(model_class), url)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("model_class", [OpenAICompatible, plain(OpenAICompatible)])
+async def test_the_words_of_a_refusal_are_kept(model_class: type[OpenAICompatible]) -> None:
+    async with answering(sse(STREAMS["a refusal"])) as url:
+        assert (await heard(model_class, url))[-1]["additional_kwargs"] == {"refusal": "I'm sorry."}
 
 
 @pytest.mark.anyio

@@ -114,6 +114,19 @@ async def test_a_refused_answer_without_calls_is_explained_too(content: Any) -> 
     assert "content_filter" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("content", "extra"),
+    [("", {"refusal": "I'm sorry."}), ([{"type": "refusal", "refusal": "I'm sorry."}], {"refusal": None})],
+    ids=["chat completions", "responses"],
+)
+async def test_the_words_of_a_refusal_are_the_answer(content: Any, extra: dict[str, Any]) -> None:
+    """A refusal of OpenAI ends with `stop`, and its words are not in the text of its content."""
+    message = AIMessage(content, id="a", additional_kwargs=extra, response_metadata={"finish_reason": "stop"})
+    on = turn()
+    assert (await model_call(SafetyFinish(), on, Asked(message))).text == "I'm sorry."
+    assert [decision.action for decision in on.decided()] == ["refused"]
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("policy", [LengthFinish(), SafetyFinish()], ids=lambda policy: policy.name)
 async def test_calls_of_every_form_are_removed(policy: LengthFinish | SafetyFinish, form: str) -> None:
