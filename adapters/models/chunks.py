@@ -6,11 +6,14 @@ callback for each event is replaced: a chunk of the usual shape becomes a `Chunk
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Literal, Self, cast
 
 import msgspec
 import openai
+from openai import AsyncStream
 from openai._streaming import ServerSentEvent, SSEDecoder
+from openai.types.chat import ChatCompletionChunk
 
 
 class Function(msgspec.Struct):
@@ -83,9 +86,26 @@ class _Event(ServerSentEvent):
 
 
 class _Decoder(SSEDecoder):
+    done = False
+
     def decode(self, line: str) -> ServerSentEvent | None:
         event = super().decode(line)
+        self.done = self.done or (event is not None and event.data.startswith("[DONE]"))
         return None if event is None else _Event(event=event.event, data=event.data, id=event.id, retry=event.retry)
+
+
+class Stream(AsyncStream[ChatCompletionChunk]):
+    """The SDK's stream, but that an answer ends with a finish reason or `[DONE]`, not where a connection is closed."""
+
+    async def __stream__(self) -> AsyncIterator[ChatCompletionChunk]:
+        finished = False
+        async for chunk in super().__stream__():
+            finished = finished or any(choice.finish_reason for choice in chunk.choices or ())
+            yield chunk
+        if not finished and not getattr(self._decoder, "done", True):
+            raise openai.APIConnectionError(
+                message="The stream ended before the answer did.", request=self.response.request
+            )
 
 
 def read_lean(client: openai.AsyncOpenAI) -> None:

@@ -10,10 +10,12 @@ from typing import Any, TypeVar, cast
 import msgspec
 from langchain_openai import StreamChunkTimeoutError
 from langchain_openai.chat_models import base
-from openai import NOT_GIVEN, AsyncStream
+from openai import NOT_GIVEN
 from openai._base_client import make_request_options
 from openai.resources.chat.completions import AsyncCompletions
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat import ChatCompletion
+
+from adapters.models.chunks import Stream
 
 T = TypeVar("T")
 
@@ -55,7 +57,7 @@ class Completions:
             options=make_request_options(**extras, security={"bearer_auth": True}),
             cast_to=ChatCompletion,
             stream=True,
-            stream_cls=AsyncStream[ChatCompletionChunk],
+            stream_cls=Stream,
         )
 
 

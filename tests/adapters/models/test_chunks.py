@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
+import openai
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -175,6 +176,20 @@ async def heard(model_class: type[OpenAICompatible], url: str, **fields: Any) ->
 async def test_a_stream_says_the_same(name: str, model_class: type[OpenAICompatible]) -> None:
     async with answering(sse(STREAMS[name])) as url:
         assert await heard(model_class, url) == await heard(plain(model_class), url)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "ending", [chunk({}, "stop"), chunk(choices=[{"delta": {}, "finish_reason": "stop", "logprobs": {}}]), None, ()]
+)
+async def test_a_stream_that_is_closed_in_the_middle_is_no_answer(ending: Any) -> None:
+    """Without chunked encoding, a closed connection looks like the end of the body."""
+    body = sse([chunk({"content": "Half of"}), *([ending] if ending else [])])
+    if ending != ():
+        body = body.removesuffix(b"data: [DONE]\n\n")
+    async with answering(body) as url:
+        last = (await heard(OpenAICompatible, url))[-2]
+    assert (isinstance(last, tuple) and issubclass(last[0], openai.APIConnectionError)) is (ending is None)
 
 
 @pytest.mark.anyio
