@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from actors.lead.messages.content import without_thoughts
+from core.bus.rpc import sendable_value
 from core.control import neutralised
 from core.memory.conversation import Part, Utterance
 from core.memory.document import confidence, keywords
@@ -131,7 +132,7 @@ def extraction(text: str, part: Part, offered: Sequence[Fact]) -> Extraction | N
     raw = _decoded(text)
     if not isinstance(raw, dict):
         return None
-    ids = {fact.id for fact in offered}
+    ids = [fact.id for fact in offered]
     entries, removed = raw.get("newFacts"), raw.get("factsToRemove")
     new = [fact for entry in entries if (fact := _new(entry, part))] if isinstance(entries, list) else []
     gone = [identity for identity in removed if identity in ids] if isinstance(removed, list) else []
@@ -192,7 +193,7 @@ def verdicts(text: str, new: Sequence[tuple[New, Sequence[Hit]]]) -> list[Verdic
         if not isinstance(number, int) or not 1 <= number <= len(new):
             continue
         verdict, identity = entry.get("verdict"), entry.get("id")
-        offered = {hit.fact.id for hit in new[number - 1][1]}
+        offered = [hit.fact.id for hit in new[number - 1][1]]
         if verdict == "ignore" or (verdict in ("same", "replaces") and identity in offered):
             result[number - 1] = Verdict(verdict, str(identity))
     return result
@@ -202,6 +203,6 @@ def _decoded(text: str) -> Any:
     text = without_thoughts(text).strip()
     fenced = _FENCED.search(text)
     try:
-        return json.loads(fenced[1] if fenced else text)
+        return sendable_value(json.loads(fenced[1] if fenced else text))
     except (ValueError, RecursionError):
         return None

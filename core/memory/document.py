@@ -131,7 +131,7 @@ def _text(entry: Any, name: str) -> str:
 def confidence(value: Any, default: float) -> float:
     """Returns a confidence from 0 to 1; the default for what is no number, also for NaN and infinity."""
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else default
-    return min(max(float(number), 0.0), 1.0) if abs(number) < float("inf") else default
+    return float(min(max(number, 0), 1)) if abs(number) < float("inf") else default
 
 
 def keywords(value: Any) -> list[str]:

@@ -41,6 +41,17 @@ def test_what_is_no_answer(text: str) -> None:
     assert extraction(text, PART, []) is None
 
 
+def test_parts_of_another_form_are_left_out() -> None:
+    """None of them raises: the reading would be repeated, with a call of the model each time."""
+    removed = taken(answer(factsToRemove=[{"id": "fact_1"}, ["fact_1"], None, "fact_1"])).removed
+    assert removed == ["fact_1"]
+    [fact] = taken(answer(newFacts=[{"content": "Keeps \ud83d bees", "confidence": 10**400}])).new
+    assert (fact.content, fact.confidence) == ("Keeps ? bees", 1.0)
+    pairs = [(new(), [Hit(OTTERS, 1.0)])]
+    for identity in ({"id": "fact_1"}, ["fact_1"]):
+        assert verdicts(json.dumps([{"n": 1, "verdict": "replaces", "id": identity}]), pairs) == [Verdict("adds", "")]
+
+
 @pytest.mark.parametrize("wrap", ["{}", "```json\n{}\n```", "<think>hm</think>\nHere:\n```\n{}\n```"])
 def test_fences_and_thoughts_are_tolerated(wrap: str) -> None:
     text = wrap.replace("{}", answer(newFacts=[{"content": "Keeps bees", "confidence": 0.9, "turn": 2}]))
