@@ -69,11 +69,11 @@ class Recorder(AgentMiddleware[Any, Attempt, Any]):
     async def _step(self, attempt: Attempt, request: ModelRequest[Attempt], handler: ModelHandler) -> list[BaseMessage]:
         """Returns one answer, recorded or new, after the messages that steered the agent meanwhile."""
         messages = attempt.state.messages
-        if asks_person(messages):
-            raise Ended
         opened = bool(unanswered(messages))
         if opened:
             attempt.breakpoints.resumed()
+        elif asks_person(messages):
+            raise Ended
         else:
             attempt.breakpoints.before_model(after_tools=bool(messages) and messages[-1]["type"] == "tool")
         steered = [load(message) for message in await attempt.journal.steered()]

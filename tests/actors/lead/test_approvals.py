@@ -59,8 +59,15 @@ TOOLS = [mail, call]
 RULE: Json = {"tool": "mail", "text": "Mail them?"}
 ONE = (Turn(tool_calls=(ToolCall("mail", {"to": "eve"}),)), Turn(text="Done."))
 TWO = (Turn(tool_calls=(ToolCall("mail", {"to": "eve"}), ToolCall("mail", {"to": "bob"}))), Turn(text="Done."))
+ASKS = ToolCall("ask_clarification", {"question": "Which Eve?", "clarification_type": "missing_info"})
+BESIDE = (Turn(tool_calls=(*ONE[0].tool_calls, ASKS)), Turn(text="Done."))
 AGAIN = (ONE[0], Turn(tool_calls=(ToolCall("mail", {"to": "bob"}),)), Turn(text="Done."))
-SCRIPTS = {"one": Script(ONE, count="total"), "two": Script(TWO, count="total"), "again": Script(AGAIN, count="total")}
+SCRIPTS = {
+    "one": Script(ONE, count="total"),
+    "two": Script(TWO, count="total"),
+    "again": Script(AGAIN, count="total"),
+    "beside": Script(BESIDE, count="total"),
+}
 
 
 @asynccontextmanager
@@ -151,6 +158,19 @@ async def test_parallel_calls_one_after_the_other(tmp_path: Path) -> None:
         state = await client.state("t1")
         assert (state.status, sent, len(models.requests)) == ("idle", ["bob"], 2)
         assert sorted(text[:11] for text in tool_texts(state.messages)) == ["Error: the ", "mailed bob"]
+        assert_well_formed(models)
+        await assert_replays(client, tmp_path)
+
+
+async def test_an_approved_call_is_made_beside_a_question(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as (client, models):
+        await parked(client, "beside")
+        await go_on(client, True, "beside")
+        state = await client.state("t1")
+        assert (state.status, sent, len(models.requests)) == ("idle", ["eve"], 1)
+        assert [message["name"] for message in state.messages[2:]] == ["ask_clarification", "mail"]
+        messages = await client.said("t1", "The one next door.", "beside")
+        assert (messages[-1]["content"], sent) == ("Done.", ["eve"])
         assert_well_formed(models)
         await assert_replays(client, tmp_path)
 
