@@ -41,6 +41,8 @@ PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)
 """Seconds between starts of a server that fails to start."""
 NOT_TAKEN = ("HTTPStatusError: Client error", "ConnectError")
 """Beginnings of the reasons for which a server over HTTP has not taken a request."""
+LOGGED_BYTES = 128 << 10
+"""Bytes of a session's stderr that are logged; more is read and dropped."""
 FOLDER = f"{WORKSPACE}/.mcp"
 UNAUTHORIZED = "401 Unauthorized"
 """Text of the HTTP client's error."""
@@ -237,11 +239,15 @@ class _Session:
         return "gone" if refused else "lost"
 
     async def _drain(self, child: nursery.Child) -> None:
-        """Logs what the server and the SDK write to stderr, without secrets. The process bounds it."""
+        """Logs what the server and the SDK write to stderr, without secrets. The SDK writes of each odd message."""
+        left = LOGGED_BYTES
         while chunk := await child.stderr.read(1 << 14):
-            for line in chunk.decode("utf-8", "replace").splitlines():
+            shown, left = chunk[:left], max(0, left - len(chunk))
+            for line in shown.decode("utf-8", "replace").splitlines():
                 if line.strip():
                     log.info("MCP server", server=self.place.server, line=redactor.text(line[:500]))
+            if shown and not left:
+                log.warning("the rest of what an MCP session says is left out", server=self.place.server)
 
     async def _close_when_stopped(self, child: nursery.Child) -> None:
         await self._stopping.wait()

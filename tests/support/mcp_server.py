@@ -36,7 +36,7 @@ def tools() -> list[dict[str, Any]]:
         tool("crash", "Ends the server."),
         tool("crash_once", "Ends the server the first time.", idempotentHint=True),
         *(tool(name) for name in ("hang", "slow", "flood", "flood_lines", "junk", "latin", "hostile", "rich", "fails")),
-        *(tool(name) for name in ("environment", "spawn", "refuse", "roots", "memory", "stderr")),
+        *(tool(name) for name in ("environment", "spawn", "refuse", "roots", "memory", "stderr", "odd")),
     ]
     if "asking" in WORDS:
         listed += [tool("ask"), tool("ask_again", idempotentHint=True), tool("sample")]
@@ -94,6 +94,10 @@ def call(name: str, arguments: dict[str, Any], number: int, meta: dict[str, Any]
             for _ in range(1000):
                 sys.stderr.write("x" * 100_000 + "\n")
             return text("wrote much")
+        case "odd":
+            for _ in range(500):
+                send({"method": "notifications/unknown"})
+            return text("sent much")
         case "junk":
             with _lock:
                 sys.stdout.write("{this is no JSON\n")

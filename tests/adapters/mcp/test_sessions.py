@@ -6,8 +6,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+import structlog.testing
 
-from adapters.mcp.sessions import Sessions
+from adapters.mcp.sessions import LOGGED_BYTES, Sessions
 from core.config.mcp import McpServer
 from core.errors import Unavailable
 from core.mcp.frames import Command, Reply
@@ -26,6 +27,10 @@ async def ignored(_: str) -> None:
     pass
 
 
+async def called(sessions: Sessions, tool: str) -> Reply:
+    return await sessions.send(Place("s"), settings(), Command(id=0, op="call", name=tool, seconds=20), ignored)
+
+
 async def listed(sessions: Sessions, thread: str, *words: str) -> Reply:
     command = Command(id=0, op="list", seconds=20)
     return await sessions.send(Place("s", "u", thread), settings(*words), command, ignored)
@@ -37,6 +42,14 @@ async def test_lists_that_come_in_pages(tmp_path: Path) -> None:
     assert reply.listing is not None
     assert {offer.uri for offer in reply.listing.resources} == {"test://notes", *(f"test://{n}" for n in range(10))}
     assert {offer.name for offer in reply.listing.prompts} == {"greet", *(f"p{n}" for n in range(10))}
+
+
+async def test_what_the_sdk_says_of_odd_messages_is_logged_up_to_a_limit(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with sessions_of(tmp_path) as sessions:
+            assert (await called(sessions, "odd")).kind == "outcome"
+    lines = [line["line"] for line in logs if line["event"] == "MCP server"]
+    assert 0 < sum(map(len, lines)) <= LOGGED_BYTES
 
 
 async def test_a_session_that_starts_has_a_place(tmp_path: Path) -> None:
