@@ -34,7 +34,7 @@ CHUNK = 1 << 16
 LARGE = 1 << 16
 """Messages from this size on are parsed in a thread."""
 STDERR_BYTES = 64 << 10
-"""Bytes of standard error that are logged; more is read and dropped."""
+"""Bytes of standard error that are logged, and of lines that are no messages; more is read and dropped."""
 STDERR_LINE = 2000
 END_SECONDS = 5.0
 """Time to end after a signal, and for the last message to be taken."""
@@ -55,7 +55,7 @@ class AgentProcess:
 
     def __init__(self, process: asyncio.subprocess.Process, name: str, mark: str) -> None:
         self._process, self._name, self._mark = process, name, mark
-        self._buffer, self._bytes = bytearray(), 0
+        self._buffer, self._bytes, self._odd = bytearray(), 0, 0
         self._stderr = asyncio.create_task(self._drain())
         self.problem = ""
         """The reason why no more messages are read."""
@@ -104,7 +104,7 @@ class AgentProcess:
             raise ConnectionError(f"{self._name} does not read its messages") from error
 
     async def receive(self) -> dict[str, Any] | None:
-        """Returns the next message; None at the end. What is no JSON object is logged and skipped."""
+        """Returns the next message; None at the end. What is no JSON object is skipped, the first of it is logged."""
         while True:
             try:
                 line = await self._line()
@@ -119,7 +119,8 @@ class AgentProcess:
                 message = None
             if isinstance(message, dict):
                 return message
-            if line.strip():
+            if line.strip() and self._odd < STDERR_BYTES:
+                self._odd += len(line) + 1
                 log.warning("not a message", agent=self._name, line=_shown(line))
 
     async def close(self) -> None:

@@ -73,6 +73,9 @@ def work(prompt):
         print("no JSON at all\n[1, 2]\n" + "\\u0000" * 3, flush=True)
         sys.stdout.buffer.write(b"\xff\xfe\n")
         say("still here")
+    elif word == "chatter":
+        print("no message at all\n" * 20_000, flush=True)
+        say("said much")
     elif word == "stderr":
         sys.stderr.write("secret-of-mine " * 70_000)
         sys.stderr.flush()

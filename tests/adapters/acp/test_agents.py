@@ -133,6 +133,13 @@ async def test_standard_error_is_drained_capped_and_redacted(desk: Desk) -> None
     assert sum(map(len, said)) <= process.STDERR_BYTES
 
 
+async def test_lines_that_are_no_messages_are_logged_up_to_a_limit(desk: Desk) -> None:
+    with structlog.testing.capture_logs() as lines:
+        assert (await desk.report("chatter")).text == "said much"
+    odd = [line["line"] for line in lines if line["event"] == "not a message"]
+    assert 0 < sum(map(len, odd)) <= process.STDERR_BYTES
+
+
 async def test_children_that_left_the_session_die_with_it(desk: Desk) -> None:
     await desk.report("fork")
     assert alive("left-behind") == []
