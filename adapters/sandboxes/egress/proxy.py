@@ -52,6 +52,8 @@ SOCKET = "proxy.sock"
 MOST_CONNECTIONS, QUEUE = 256, 4096
 """Connections of a call that are served at a time, and those that wait in the kernel: they take no descriptor here."""
 MOST_HEAD = 64 << 10
+MOST_HOST = 253
+"""Limit of the characters of a host, as DNS has it: hosts are recorded in the thread's log."""
 CHUNK = 64 << 10
 CONNECT_SECONDS, HEAD_SECONDS, SILENT_SECONDS = 15.0, 30.0, 300.0
 ACCEPT_PAUSE = 1.0
@@ -331,7 +333,7 @@ def _split(url: str, default: int) -> tuple[str, int]:
         host, port = parts.hostname, parts.port or default
     except ValueError:
         host, port = None, 0
-    if not host or not plain(host):
+    if not host or not plain(host) or len(host) > MOST_HOST:
         raise Failed(400, "no host is named")
     return host, port
 

@@ -167,6 +167,13 @@ async def test_what_is_no_request_gets_an_answer_and_ends(tmp_path: Path, reques
         assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 403", b"HTTP/1.1 431"))
 
 
+async def test_a_host_longer_than_names_are_is_not_recorded(tmp_path: Path) -> None:
+    async with proxy("*").serving(tmp_path), await anyio.connect_unix(tmp_path / SOCKET) as stream:
+        await stream.send(b"CONNECT " + b"a" * 254 + b":443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await stream.receive()).startswith(b"HTTP/1.1 400")
+    assert recorded(tmp_path) == []
+
+
 async def test_a_call_transfers_no_more_than_its_limit(tmp_path: Path) -> None:
     async with site() as port, proxy(f"127.0.0.2:{port}", most_bytes=1 << 20).serving(tmp_path):
         _, size = await command(
