@@ -26,7 +26,7 @@ from core.errors import Invalid, SikaError, Unavailable
 from core.mcp.challenge import lacking
 from core.mcp.frames import Ask, Command, Reply, Setup, framed, length_of
 from core.mcp.grants import EVERYBODY
-from core.paths import WORKSPACE, thread_root
+from core.paths import WORKSPACE, owner_within, thread_root
 from core.ports.mcp import Broken, Caller, OnChange, OnProgress, Place
 from core.ports.sandbox import Enclosed
 from core.thread.folder import Folder
@@ -487,6 +487,8 @@ def _save(folder: Folder, name: str, content: bytes) -> str:
             raise Invalid(f"{path}: cannot be written")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(place.name, flags, 0o600, dir_fd=place.fd), "wb") as file:
+            if (owner := owner_within(place.fd)) is not None:
+                os.fchown(file.fileno(), *owner)
             file.write(content)
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import anyio
@@ -12,7 +13,9 @@ from adapters.mcp.sessions import LOGGED_BYTES, Sessions
 from core.config.mcp import McpServer
 from core.errors import Unavailable
 from core.mcp.frames import Command, Reply
+from core.paths import WORKSPACE
 from core.ports.mcp import Place
+from core.thread.folder import Folder
 from tests.support.mcp import server, sessions_of
 from tests.support.nats import eventually
 
@@ -89,3 +92,15 @@ async def test_sessions_that_start_at_once_are_no_more_than_allowed(tmp_path: Pa
             if gate.exists():
                 gate.rmdir()
     assert len(refused) == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's files are given to another user")
+async def test_a_kept_result_belongs_to_the_user_of_the_container(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "u", "t")
+    folder.make()
+    workspace = folder.root / "user-data" / "workspace"
+    os.chown(workspace, 1000, 1000)
+    async with sessions_of(tmp_path) as sessions:
+        path = await sessions.save("u", "t", b"data", "image/png")
+    info = (workspace / path.removeprefix(f"{WORKSPACE}/")).stat()
+    assert (info.st_uid, info.st_gid) == (1000, 1000)
