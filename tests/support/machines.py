@@ -77,7 +77,7 @@ class Processes:
 
     async def end(self, machine: Machine) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(machine.id), signal.SIGKILL)
+            await cut(int(machine.id))
         self._note("end", int(machine.id))
 
     async def residents(self) -> Sequence[Resident]:
