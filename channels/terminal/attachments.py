@@ -12,14 +12,23 @@ _NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 
 def named(message: str) -> list[Path]:
     """Returns the files of this machine that a message names, each once. Other names are plain words."""
-    return list(dict.fromkeys(path for path in _candidates(message) if path.is_file()))
+    return list(dict.fromkeys(_files(message)))
 
 
-def _candidates(message: str) -> Iterator[Path]:
+def _files(message: str) -> Iterator[Path]:
     for quoted, word in _NAMED.findall(message):
         for name in (quoted or word, word.rstrip(".,;:!?)")):
-            if name:
+            if name and _is_file(name):
                 yield Path(name).expanduser()
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).expanduser().is_file()
+    except PermissionError:
+        return True  # perhaps: its upload says why not
+    except (OSError, RuntimeError):
+        return False  # no path has such a name, or no user
 
 
 def with_files(message: str, response: Mapping[str, Any]) -> dict[str, Any]:

@@ -252,7 +252,11 @@ class Chat:
         thread = self.thread or uuid7()
         content: str | dict[str, Any] = f"{message}\n\n{piped}" if piped else message
         if files := await to_thread.run_sync(named, message):
-            response = await self._ask(self.client.upload_files(thread, files))
+            try:
+                response = await self._ask(self.client.upload_files(thread, files))
+            except OSError as error:
+                place = error.filename or ", ".join(map(str, files))
+                raise Invalid(f"{place}: cannot be read: {error.strerror or error}") from error
             self._screen.notice(f"sent: {', '.join(one_line(file['filename'], 80) for file in response['files'])}")
             for skipped in response.get("skipped_files") or ():
                 self._screen.error(f"not sent: {one_line(str(skipped), 300)}")

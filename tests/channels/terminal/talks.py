@@ -32,7 +32,7 @@ ASKS = Turn(tool_calls=(ToolCall("ask", {"question": "Which one?"}), ToolCall("a
 DONE = Turn(text="All done.")
 SCRIPTS: Mapping[str, Sequence[Turn]] = {
     "default": [Turn(text="Hello\nand never more", gate="default", gate_after=2)] * 2,
-    "hello": [Turn(text="Hello,\nworld")] * 9,
+    "hello": [Turn(text="Hello,\nworld")] * 12,
     "judge": [Turn(text='{"verdict": "not_met", "reason": "no world was seen"}')],
     "failing": [Turn(error=Failure(status=400, message="slow\x1b[2J down"))],
     "clarifying": [CLARIFIES, CLARIFIES, DONE],

@@ -256,6 +256,22 @@ async def test_files_that_a_message_names_go_with_it(
         assert "sent: a.csv, b c.txt" in talk.notices
 
 
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/a.csv", "a" * 300], ids=["user", "length"])
+async def test_a_name_that_no_file_can_have_is_a_plain_word(place: Place, name: str) -> None:
+    async with talking(place, "hello") as talk:
+        assert await talk.chat.once(f"look at @{name}") == OK
+        [message, _] = (await talk.client.describe_thread(talk.thread))["values"]["messages"]
+        assert message["content"] == f"look at @{name}"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file that also root cannot read")
+async def test_a_file_that_cannot_be_read_is_named_and_does_not_end_a_talk(place: Place) -> None:
+    async with talking(place, "hello", new=True) as talk:
+        shown = await talk.converse("look at @/proc/self/mem", "hi", "/quit")
+        assert "error: /proc/self/mem: cannot be read: Input/output error" in shown
+        assert HELLO in shown
+
+
 @pytest.mark.parametrize(
     ("key", "hint"), [(None, "put a key (sika key create) into SIKA_API_KEY"), ("x", "still valid")]
 )
