@@ -209,9 +209,16 @@ def markdown(text: str) -> Markdown:
     return renderable
 
 
+class _Console(Console):
+    """A console whose lost reader is a `BrokenPipeError`, as with `print`; rich ends the process by `SystemExit`."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def _console(file: TextIO) -> Console:
     terminal = file.isatty()
-    return Console(
+    return _Console(
         file=file,
         force_terminal=terminal,
         width=None if terminal else WIDE,
