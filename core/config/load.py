@@ -88,13 +88,13 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
     environ = os.environ if environ is None else environ
     more = extensions.read(extended, extensions.NAMES[0], environ)
     try:
-        raw = _read_yaml(text)
+        raw, repeated = _read_yaml(text)
         resolved = extensions.merged(_resolve(raw, "", environ), more)
         renamed = deerflow.translate(resolved, environ)
         notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
         unknown: list[str] = []
         shaped = _shape(Config, resolved, "", unknown)
-        notes += [lines.placed(_as_written(note, renamed)) for note in unknown]
+        notes += [lines.placed(_as_written(note, renamed)) for note in unknown] + list(map(lines.placed, repeated))
         shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str) + extended), "warnings": notes}
         config = msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
         return msgspec.structs.replace(config, warnings=(*config.warnings, *_disabled(config)))
@@ -296,11 +296,32 @@ def _read_dotenv() -> Mapping[str, str | None]:
     return variables
 
 
-def _read_yaml(text: str) -> dict[str, Any]:
-    raw = yaml.safe_load(text)
+def _read_yaml(text: str) -> tuple[dict[str, Any], list[str]]:
+    """Returns the content, and a note about each key that stands there again, as YAML keeps the last one only."""
+    loader = yaml.SafeLoader(text)
+    node = loader.get_single_node()
+    repeated = list(_repeated(node))
+    raw = None if node is None else loader.construct_document(node)
     if raw is not None and not isinstance(raw, dict):
         raise Invalid("expected sections (key: value) at the top level")
-    return typing.cast(dict[str, Any], _text_keys(raw or {}))
+    return typing.cast(dict[str, Any], _text_keys(raw or {})), repeated
+
+
+def _repeated(node: yaml.Node | None, path: str = "") -> Iterator[str]:
+    match node:
+        case yaml.MappingNode():
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                name, line = str(key.value), key.start_mark.line + 1
+                place = f"{path}.{name}" if path else name
+                if name in lines:
+                    yield f"{place}: stands in line {lines[name]} already; only the last one counts"
+                elif name != "<<":
+                    lines[name] = line
+                yield from _repeated(value, place)
+        case yaml.SequenceNode():
+            for index, value in enumerate(node.value):
+                yield from _repeated(value, f"{path}[{index}]")
 
 
 def _text_keys(value: Any) -> Any:

@@ -173,6 +173,18 @@ def test_near_misses_are_advised() -> None:
     }
 
 
+def test_a_key_that_stands_there_again_is_named() -> None:
+    found = parse(
+        "x: &x {a: 1}\ny: &y {b: 2}\nauth:\n  enabled: true\nz: {<<: *x, <<: *y, a: 3}\nauth:\n  enabled: false\n"
+        "models:\n- {name: a, model: b, model: c}\n- {name: d, model: e}"
+    )
+    assert (found.auth.enabled, found.models[0].model) == (False, "c")
+    assert {warning for warning in found.warnings if "already" in warning} == {
+        "auth: stands in line 3 already; only the last one counts (line 6)",
+        "models[0].model: stands in line 9 already; only the last one counts (line 9)",
+    }
+
+
 def test_arguments_of_models_get_no_advice() -> None:
     assert parse("models: [{name: a, model: b, modell: c}]").warnings == ()
 
