@@ -171,6 +171,16 @@ def test_the_tests_of_new_packages_pass(written: Path, python: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_new_packages_can_be_installed_in_place(written: Path, tmp_path: Path) -> None:
+    """As their README says: `pip install -e .`"""
+    packages = wheels(sorted(written.iterdir()), tmp_path / "wheels", "build_editable")
+    command = [str(fresh(tmp_path / "venv", packages)), "-m", "actors", "plugins", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=SECONDS)
+    assert {plugin["name"]: plugin["problem"] for plugin in json.loads(done.stdout)} == {
+        f"my-{kind}": "" for kind in new.KINDS
+    }
+
+
 def test_new_packages_are_in_good_form(written: Path) -> None:
     subprocess.run(
         [str(Path(sys.executable).parent / "ruff"), "check", "--isolated", str(written)],

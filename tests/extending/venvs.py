@@ -16,18 +16,18 @@ SECONDS = 120
 
 _BUILD = """
 import os, sys
-from hatchling.build import build_wheel
+from hatchling import build
 
-for folder in sys.argv[2:]:
+for folder in sys.argv[3:]:
     os.chdir(folder)
-    build_wheel(sys.argv[1])
+    getattr(build, sys.argv[1])(sys.argv[2])
 """
 
 
-def wheels(folders: Sequence[Path], target: Path) -> Sequence[Path]:
-    """Builds the wheels of packages by the hook of their build backend, as pip does."""
+def wheels(folders: Sequence[Path], target: Path, hook: str = "build_wheel") -> Sequence[Path]:
+    """Builds the wheels of packages by a hook of their build backend, as pip does; `build_editable`: for `-e`."""
     target.mkdir(parents=True)
-    command = [sys.executable, "-c", _BUILD, str(target), *map(str, folders)]
+    command = [sys.executable, "-c", _BUILD, hook, str(target), *map(str, folders)]
     subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
     built = sorted(target.glob("*.whl"))
     assert len(built) == len(folders)
