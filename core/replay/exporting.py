@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedWriter
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -95,38 +97,61 @@ async def lines(reader: Reader, header: Header, scope: Scope) -> AsyncIterator[b
 
 
 async def write(path: Path, content: AsyncIterator[bytes], passphrase: str | None = None) -> int:
-    """Writes a file, encrypted if there is a passphrase; in full or not at all. Returns its size in bytes."""
+    """Writes a file, encrypted if there is a passphrase; in full or not at all. Returns its size in bytes.
+
+    Raises `Invalid` if it cannot be written, and for a path at which there is something else than a file.
+    """
     sealer = await anyio.to_thread.run_sync(Sealer, passphrase) if passphrase else None
-    part = path.with_name(f".{path.name}.part")
-    file = await anyio.to_thread.run_sync(_create, part)
+    target = await anyio.to_thread.run_sync(_target, path)
+    part = target.with_name(f".{target.name}.part")
+    with _writing(path):
+        file = await anyio.to_thread.run_sync(_create, part)
     try:
         gathered = bytearray()
         async for chunk in content:
             gathered += sealer.feed(chunk) if sealer else chunk
             if len(gathered) >= WRITE_BYTES:
-                await anyio.to_thread.run_sync(os.write, file, bytes(gathered))
+                with _writing(path):
+                    await anyio.to_thread.run_sync(file.write, bytes(gathered))
                 gathered.clear()
         gathered += sealer.end() if sealer else b""
-        return await anyio.to_thread.run_sync(_finish, file, bytes(gathered), part, path)
+        with _writing(path):
+            return await anyio.to_thread.run_sync(_finish, file, bytes(gathered), part, target)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     finally:
-        os.close(file)
+        with suppress(OSError):  # of the rest of a file that is deleted
+            file.close()
 
 
-def _create(part: Path) -> int:
+def _target(path: Path) -> Path:
+    """Returns the file itself, if the path is a link."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():
+        raise Invalid(f"{path}: is there already, and not a file")
+    return target
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        yield
     except OSError as error:
-        raise Invalid(f"{part.parent}: cannot be written: {error.strerror}") from error
+        raise Invalid(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _finish(file: int, rest: bytes, part: Path, path: Path) -> int:
-    os.write(file, rest)
-    os.fsync(file)
+def _create(part: Path) -> BufferedWriter:
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return os.fdopen(file, "wb")
+
+
+def _finish(file: BufferedWriter, rest: bytes, part: Path, path: Path) -> int:
+    file.write(rest)
+    file.flush()
+    os.fsync(file.fileno())
     part.replace(path)
-    return os.fstat(file).st_size
+    return os.fstat(file.fileno()).st_size
 
 
 async def _all(reader: Reader, root: Aggregate) -> AsyncIterator[Record]:

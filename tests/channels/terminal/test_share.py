@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -175,6 +177,36 @@ async def test_what_cannot_be_exported_or_imported_is_said(log: EventLog, tmp_pa
     with pytest.raises(Invalid, match="its body is not in the file"):
         await restore(log, archive, thread="copy")
     archive.close()
+
+
+async def test_a_file_that_does_not_fit_is_not_written(tmp_path: Path) -> None:
+    """The system writes the part of it that fits, and says how long that was."""
+
+    async def content() -> AsyncIterator[bytes]:
+        yield bytes(300_000)
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(Invalid, match=r"t\.jsonl: cannot be written: File too large"):
+            await write(tmp_path / "t.jsonl", content())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_export_replaces_files_only(log: EventLog, tmp_path: Path) -> None:
+    await fill(log)
+    (folder := tmp_path / "folder").mkdir()
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for path in (folder, pipe):
+        with pytest.raises(Invalid, match="is there already, and not a file"):
+            await exported(log, path)
+    assert pipe.is_fifo()
+    (tmp_path / "link").symlink_to(tmp_path / "t.jsonl")
+    (await exported(log, tmp_path / "link")).close()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "t.jsonl").is_file()
 
 
 async def test_a_redacted_file_is_imported_for_somebody(log: EventLog, nats_log: EventLog, tmp_path: Path) -> None:
