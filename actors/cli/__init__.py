@@ -29,6 +29,7 @@ from core import collector
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command, and returns its exit code. Expected errors are one line on stderr, never a traceback."""
+    _open_streams()
     top = parser()
     options = top.parse_args(arguments)
     if options.command is None:
@@ -55,11 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OK
 
 
+def _open_streams() -> None:
+    """Opens standard streams that the caller closed: the next files would get their numbers, and their text."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
 def _hear_interrupts() -> None:
     """Restores Ctrl-C on a terminal, also if a script that started the command ignores SIGINT."""
     import signal
 
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin is not None and sys.stdin.isatty():
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and sys.stdin.isatty():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

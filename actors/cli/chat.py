@@ -35,8 +35,7 @@ async def _chat(arguments: argparse.Namespace) -> int:
     from core.errors import Unavailable
 
     options = options_of(arguments)
-    terminal = sys.stdin is None or sys.stdin.isatty()
-    text = "" if terminal or arguments.message is None else await piped()
+    text = "" if sys.stdin.isatty() or arguments.message is None else await piped()
     if arguments.url:
         if not await healthy(arguments.url.rstrip("/")):
             raise Unavailable(f"{arguments.url}: no server answers there")

@@ -257,6 +257,20 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path, server: Running, comma
     assert [line for line in done.stderr.splitlines() if not line.startswith("thread t1 (")] == []
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        ("init <&-", 2, "sika: init: --key-env or --key-stdin is missing\n"),
+        ("chat --home home <&-", 0, "no server is running: starting one for this talk\n"),
+        ("config check >&- 2>&-", 0, ""),
+    ],
+)
+def test_closed_standard_streams_are_empty_ones(tmp_path: Path, command: str, code: int, says: str) -> None:
+    script = f"{sys.executable} -m actors {command}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr.startswith(says), "Traceback" in done.stderr) == (code, True, False)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_start_ends_it(tmp_path: Path, number: int) -> None:
     async def start_and_stop() -> int:
