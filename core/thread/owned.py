@@ -27,6 +27,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.finish import finished
 from core.log.feed import Listener
 from core.thread.journal import CallRef, outcome_of, tool_message
 from core.thread.previews import Previewer, Progress, Pump
@@ -38,6 +39,8 @@ from core.tools import Effect
 log = structlog.get_logger("sika.run")
 
 E = TypeVar("E", bound=Event)
+APPEND_SECONDS = 5.0
+"""Timeout of an append after its run was cancelled."""
 
 
 class Worker:
@@ -105,8 +108,12 @@ class OwnedRun:
         """Appends one event of the run, also if something else was written to the thread. With `unsteered`, appends
         only if no steering message is pending. Returns whether the event was appended. Raises `OwnershipLost` (also
         after the run's end), `Unavailable`.
-        """
 
+        A cancellation waits for the outcome: what is decided next must know of an event that is in the log already.
+        """
+        return await finished(self._append(event, cause, unsteered), APPEND_SECONDS)
+
+    async def _append(self, event: Event, cause: str | None, unsteered: bool) -> bool:
         def decide(state: ThreadState) -> Sequence[Event]:
             self._adopt(state)
             return [] if unsteered and self.run.steers else [event]

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiosqlite
 import anyio
 
 from core.errors import Unavailable
 from core.events import Record
+from core.finish import finished
 from core.log.store import EventLog
 from core.paths import private_file
 from core.views import rows, tables
 
-T = TypeVar("T")
 WAL_PAGES = 100
 """Pages of 4 KiB that SQLite's write-ahead log may have before it is folded in; the default of 1 000 is more than most
 views."""
@@ -98,7 +98,7 @@ class Database:
             self._opened.append(connection)
             return connection
 
-        return await _finished(connect())  # aiosqlite leaves one that is given up meanwhile to the collector
+        return await finished(connect())  # aiosqlite leaves one that is given up meanwhile to the collector
 
     async def _check(self, writer: aiosqlite.Connection, identity: str, last: int) -> None:
         try:
@@ -156,7 +156,7 @@ class Database:
             await self._writer.commit()
         except BaseException:  # cancelled, too: what comes next must not find half a batch
             with suppress(sqlite3.Error, ValueError):
-                await _finished(self._writer.rollback())
+                await finished(self._writer.rollback())
             raise
 
     async def clean(self) -> None:
@@ -195,7 +195,7 @@ class Database:
             for connection in reversed(opened):
                 await connection.close()
 
-        await _finished(close())  # their threads must not outlive the event loop
+        await finished(close())  # their threads must not outlive the event loop
 
     async def replace(self, other: Path) -> None:
         """Take the place of another file; both are closed. If the process dies meanwhile, either is there in full."""
@@ -209,23 +209,6 @@ class Database:
         """Remove the file, which is closed."""
         for suffix in ("", *_BESIDE):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-
-
-async def _finished(work: Coroutine[Any, Any, T]) -> T:
-    """Does the work to its end, whatever cancels this task meanwhile; the cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancellation: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                cancellation = error
-    if cancellation is not None:
-        if not task.cancelled():
-            task.exception()  # seen: nobody else looks
-        raise cancellation
-    return task.result()
 
 
 def _fold_in(path: Path) -> None:

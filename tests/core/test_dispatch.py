@@ -23,12 +23,14 @@ from core.errors import Invalid, OwnershipLost, Unavailable
 from core.events import (
     Aggregate,
     Event,
+    ModelCompleted,
     ModelFailed,
     RunRequested,
     RunStarted,
     RunSuspended,
     SubagentStarted,
     ThreadCreated,
+    ToolCompleted,
     encode,
     thread,
     written,
@@ -47,6 +49,7 @@ from core.thread.owned import OwnedRun
 from core.thread.run import Prepared, RunActor
 from core.thread.state import ThreadState
 from tests.support.nats import Nats, append, eventually, fresh, own, read, running_tasks
+from tests.support.records import ai, call, human
 
 
 class PebbleThrown(Event, frozen=True):
@@ -1043,6 +1046,54 @@ async def test_a_run_that_is_cancelled_at_work(endpoint: Endpoint, tmp_path: Pat
         state = await ended(running, name, run)
         assert state.runs[run].status == status
         assert bool(state.messages) == (action == "interrupt")
+
+
+class Busy(Worker):
+    """Appends when it is cancelled, and is cut off before the answer of the server."""
+
+    name = "lead"
+
+    def __init__(self, event: ModelCompleted | ToolCompleted) -> None:
+        super().__init__()
+        self.event = event
+
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
+        if isinstance(self.event, ToolCompleted):
+            await run.append(CALLING)
+        self.started.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                stats = run._threads.log.bus.nc.stats
+                sent, appending = stats["out_msgs"], asyncio.create_task(run.append(self.event))
+                for _ in range(100):
+                    if stats["out_msgs"] > sent:
+                        break
+                    await asyncio.sleep(0)
+                appending.cancel()
+                await asyncio.wait([appending])
+
+
+CALLING = ModelCompleted(message=ai("a", "", calls=[call("c")]))
+DONE = ToolCompleted(call_id="c", message={"type": "tool", "id": "t", "tool_call_id": "c", "content": "sent"})
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome"), [(CALLING, "Error: cancelled by the user before it finished."), (DONE, "sent")]
+)
+async def test_what_was_appended_when_a_run_was_cancelled_counts(
+    endpoint: Endpoint, tmp_path: Path, event: ModelCompleted | ToolCompleted, outcome: str
+) -> None:
+    """A call that was answered stays answered, and a call that was made is not left without an answer."""
+    worker = Busy(event)
+    async with process(endpoint, tmp_path, worker) as running:
+        name, run = await requested(running, RunRequested(input={"messages": [human("h")]}))
+        await worker.started.wait()
+        await running.intake.cancel(name, run)
+        state = await ended(running, name, run)
+        assert [message["type"] for message in state.messages] == ["human", "ai", "tool"]
+        assert state.messages[-1]["content"] == outcome
 
 
 async def test_runs_of_a_thread_go_one_by_one_in_order(endpoint: Endpoint, tmp_path: Path) -> None:
