@@ -34,6 +34,9 @@ RETRY_SECONDS = 1.0
 REPORT_SECONDS = 5.0
 """Interval of warnings while the start waits for NATS."""
 
+BATCHES = 8
+"""Batches of messages that are read at once (`core.bus.streams.direct_get`)."""
+
 CONSUMER_NOT_FOUND = 10014
 STREAM_NOT_FOUND = 10059
 STREAM_NAME_IN_USE = 10058
@@ -63,6 +66,8 @@ class Bus:
         self.replicas = endpoint.replicas
         self._trouble = endpoint.trouble
         self._on_reconnect: set[Callable[[], None]] = set()
+        self.batches = asyncio.Semaphore(BATCHES)
+        """Bounds what the server has to send to this connection."""
         self._inbox = nc.new_inbox()
         self._waiting: dict[str, asyncio.Queue[Msg] | asyncio.Future[Msg]] = {}
         self._requests = 0

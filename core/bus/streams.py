@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 PAGE = 500
 """Limit of messages in a request."""
+BATCH_BYTES = 2 << 20
+"""Limit of the messages that the server sends at once: more than one message, and with `Bus.batches` less than the
+64 MiB for which it takes a connection for dead.
+"""
 
 
 class Stored(msgspec.Struct):
@@ -176,12 +180,13 @@ async def _connect_once(nc: Client, endpoint: Endpoint, name: str) -> None:
 
 
 async def direct_get(bus: Bus, plane: str, subject: str, start: int, limit: int) -> tuple[list[Msg], bool]:
-    """Returns up to `limit` messages from a sequence on, and whether there are more. A replica that lags behind the
-    leader may answer.
+    """Returns up to `limit` messages from a sequence on, and whether there are more: fewer if they are big. A replica
+    that lags behind the leader may answer.
     """
-    request = msgspec.json.encode({"seq": start, "batch": limit, "next_by_subj": subject})
+    request = {"seq": start, "batch": limit, "max_bytes": BATCH_BYTES, "next_by_subj": subject}
     batch: list[Msg] = []
-    async with bus.ask_many(f"$JS.API.DIRECT.GET.{bus.names.stream(plane)}", request) as replies:
+    call = f"$JS.API.DIRECT.GET.{bus.names.stream(plane)}"
+    async with bus.batches, bus.ask_many(call, msgspec.json.encode(request)) as replies:
         while True:
             try:
                 async with asyncio.timeout(ASK_SECONDS if replies.empty() else None):

@@ -314,6 +314,17 @@ async def test_an_odd_time_of_others_does_no_harm(log: EventLog, at: str, shown:
     assert [r.id for r in await read(log, thread)] == [last.id]
 
 
+async def test_long_logs_are_read_at_once(log: EventLog) -> None:
+    """The server cuts off a connection for which it holds more than 64 MiB."""
+    thread, text, seq = fresh(), "x" * 60_000, 0
+    for _ in range(256):
+        [last] = await append(log, thread, StatePatched(values={"text": text}), expected=seq)
+        seq = last.seq
+    for records in await asyncio.gather(*(read(log, thread) for _ in range(12))):
+        assert len(records) == 256
+    assert log.bus.reconnects == 0
+
+
 async def test_a_body_that_is_not_an_event_type_of_ours(any_log: EventLog) -> None:
     """Another build's event, straight onto the bus: it is read, opaque."""
     thread = fresh()
