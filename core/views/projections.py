@@ -12,7 +12,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -38,6 +38,8 @@ BATCH_SECONDS = 0.25
 once.
 """
 BATCH = 1000
+BATCH_BYTES = 8 << 20
+"""Events of one transaction, and of the memory for it."""
 WAIT_SECONDS = 10.0
 
 CLEAN_SECONDS = 0.25
@@ -355,14 +357,14 @@ class Views:
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _follow(self, database: Database) -> None:
-        with self.log.listen(None) as listener:
+        with self.log.listen(None, bodies=False) as listener:
             behind = True
             while True:
                 if behind:
                     await self._catch_up(database)
                 records, behind = await listener.take()
                 if not behind:
-                    await self._apply(database, [record for record in records if record.seq > database.seq])
+                    await self._apply(database, _each(record for record in records if record.seq > database.seq))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(BATCH_SECONDS):
                         await self._hurry.wait()
@@ -370,24 +372,31 @@ class Views:
 
     async def _catch_up(self, database: Database) -> None:
         last = await self.log.last()
-        batch: list[Record] = []
-        async for record in self.log.between(database.seq, last):
-            batch.append(record)
-            if len(batch) >= BATCH:
-                await self._apply(database, batch)
-                batch = []
-        await self._apply(database, batch)
+        await self._apply(database, self.log.between(database.seq, last, bodies=False))
         database.seq = max(database.seq, last)  # events that are not there were erased
         self._reached(database)
 
-    async def _apply(self, database: Database, records: Sequence[Record]) -> None:
-        await database.apply(records)
+    async def _apply(self, database: Database, records: AsyncIterator[Record]) -> None:
+        batch, size = list[Record](), 0
+        async for record in records:
+            batch.append(await self.log.whole(record))
+            size += len(batch[-1].raw)
+            if len(batch) >= BATCH or size >= BATCH_BYTES:
+                await database.apply(batch)
+                self._reached(database)
+                batch, size = [], 0
+        await database.apply(batch)
         self._reached(database)
 
     def _reached(self, database: Database) -> None:
         if database is self._database:
             self.seq = database.seq
             self._progress.set()
+
+
+async def _each(records: Iterable[Record]) -> AsyncIterator[Record]:
+    for record in records:
+        yield record
 
 
 async def _keep_clean(database: Database) -> None:

@@ -24,6 +24,7 @@ from core.events import (
     Json,
     MessageAdded,
     ModelCompleted,
+    Record,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -137,6 +138,28 @@ async def status_of(views: Views, name: str) -> str:
 
 
 # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_big_events_are_applied_a_few_at_a_time(
+    log: EventLog, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their bodies are in memory for one transaction only, when the rows are built and when they follow."""
+    monkeypatch.setattr(projections, "BATCH_BYTES", 1_000_000)
+    sizes, apply, thread_ = list[int](), Database.apply, fresh()
+
+    async def applying(database: Database, records: Sequence[Record]) -> None:
+        sizes.append(sum(len(record.raw) for record in records))
+        await apply(database, records)
+
+    monkeypatch.setattr(Database, "apply", applying)
+    big = [StatePatched(values={"text": "x" * 400_000}) for _ in range(10)]
+    records = await append(log, thread_, ThreadCreated(user="ada"), *big)
+    async with views_of(log, path) as views:
+        await current(views)
+        await append(log, thread_, *big, expected=records[-1].seq)
+        await current(views)
+    assert sum(sizes) > 8_000_000
+    assert max(sizes) < 1_500_000
 
 
 async def test_rows_follow_the_log(views: Views, log: EventLog) -> None:
