@@ -40,6 +40,8 @@ BODY_SECONDS = 1.0
 """Pause of a listener that could not fetch a body."""
 BUFFERED = 4096
 """Records a listener may lag behind before its buffer is dropped."""
+BUFFERED_BYTES = 16 << 20
+"""The same in bytes. Listeners share the records."""
 SETTLING_TURNS = 8
 """Turns of the event loop for which a look at an aggregate waits for live events to be handled."""
 
@@ -251,14 +253,16 @@ class Listener:
     def __init__(self, whole: Callable[[Record], Awaitable[Record]] | None = None) -> None:
         self._whole = whole
         self._records: deque[Record] = deque()
+        self._size = 0
         self._lost = False
         self._ready = asyncio.Event()
 
     def put(self, record: Record) -> None:
-        if len(self._records) >= BUFFERED:
-            self._records.clear()
+        if len(self._records) >= BUFFERED or self._size >= BUFFERED_BYTES:
+            self._clear()
             self._lost = True
         self._records.append(record)
+        self._size += len(record.raw) if isinstance(record, Record) else 0
         self._ready.set()
 
     def miss(self) -> None:
@@ -274,7 +278,7 @@ class Listener:
     async def drain(self) -> tuple[list[Record], bool]:
         """Like `take`, without waiting. If a body cannot be fetched now, the records count as dropped."""
         records, lost = list(self._records), self._lost
-        self._records.clear()
+        self._clear()
         self._lost = False
         self._ready.clear()
         if lost or self._whole is None:
@@ -285,3 +289,7 @@ class Listener:
             log.warning("bodies out of reach", error=str(error))
             await asyncio.sleep(BODY_SECONDS)
             return [], True
+
+    def _clear(self) -> None:
+        self._records.clear()
+        self._size = 0

@@ -126,8 +126,11 @@ async def caught_up(log: EventLog, seq: int) -> None:
     await eventually(reached)
 
 
-async def test_a_listener_is_told_that_it_lost_something(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_feed, "BUFFERED", 5)
+@pytest.mark.parametrize(("limit", "value"), [("BUFFERED", 5), ("BUFFERED_BYTES", 500)])
+async def test_a_listener_is_told_that_it_lost_something(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    monkeypatch.setattr(core_feed, limit, value)
     thread = fresh()
     with log.listen(None) as listener:
         last = await write(log, thread, 6)
