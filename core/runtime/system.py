@@ -39,7 +39,7 @@ from core.thread.follow import Followers
 from core.thread.intake import Intake
 from core.thread.owned import Worker
 from core.thread.previews import Pump
-from core.thread.run import RunActor, Suspended
+from core.thread.run import RunActor, Suspended, not_yet
 from core.thread.threads import KIND, SUBAGENT, Threads
 from core.views.projections import Views
 
@@ -280,7 +280,9 @@ class System:
         await self._again(wakeup, PAUSES[min(failures, len(PAUSES)) - 1])
 
     async def _reconcile(self, actor: RunActor) -> None:
-        """Wakes open runs that no wake-up stands for any more: the queue was purged, or the log alone restored."""
+        """Wakes open runs that no wake-up stands for any more: the queue was purged, or the log alone restored. Runs
+        for later have a timer; they are woken here if they are late.
+        """
         while True:
             await anyio.sleep(RECONCILE_SECONDS)
             before = datetime.now(UTC) - timedelta(seconds=RECONCILE_SECONDS)
@@ -292,7 +294,7 @@ class System:
 
     async def _reconcile_thread(self, actor: RunActor, thread_id: str) -> None:
         state = await self.threads.load(thread_id)
-        run = state.active or next(iter(state.queued), None)
+        run = state.active or next((run for run in state.queued if not_yet(run) is None), None)
         if run is None or run.id in self.worker.owned or (state.active and await self.queue.exists(run.lease)):
             return
         if state.active:

@@ -168,11 +168,9 @@ class RunActor(Actor[RunRequested]):
                 raise OwnershipLost(f"run {active.id}: a later delivery has it ({active.worker})")
             return active
         for run in state.queued:
-            if run.cancel is None and run.request.not_before and _seconds_until(run.request.not_before) > 0:
-                when = datetime.fromisoformat(run.request.not_before)
-                await worker.queue.wake_at(when, self.name, wakeup.aggregate, key=run.id)
-                continue
-            return run
+            if (when := not_yet(run)) is None:
+                return run
+            await worker.queue.wake_at(when, self.name, wakeup.aggregate, key=run.id)
         return None
 
     async def _one(self, run: Run, state: ThreadState, wakeup: Wakeup, worker: Worker) -> ThreadState:
@@ -285,6 +283,13 @@ class RunActor(Actor[RunRequested]):
 
     def _open_calls(self, owned: OwnedRun) -> list[Json]:
         return unanswered(owned.state.messages) if owned.run.attempt else []
+
+
+def not_yet(run: Run) -> datetime | None:
+    """Returns the time before which a requested run is not to be started; None if it has come."""
+    if run.cancel is not None or not run.request.not_before or _seconds_until(run.request.not_before) <= 0:
+        return None
+    return datetime.fromisoformat(run.request.not_before)
 
 
 def _failed(owned: OwnedRun, error: Exception) -> RunFailed:

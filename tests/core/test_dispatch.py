@@ -892,6 +892,18 @@ async def test_open_runs_without_a_wakeup_are_woken(
             assert (await ended(running, name, name)).runs[name].status == "success"
 
 
+async def test_runs_for_later_are_not_woken_until_then(endpoint: Endpoint, tmp_path: Path) -> None:
+    """However many wait for next week, looking for lost wake-ups sends none for them."""
+    worker = Worker()
+    async with process(endpoint, tmp_path, worker) as running:
+        name, _ = await requested(running, RunRequested(not_before=soon(3600)))
+        await queue_is_empty(running)
+        stream = running.bus.names.stream("cmd")
+        before = (await running.bus.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
+        await running._reconcile_thread(worker, name)
+        assert (await running.bus.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"] == before
+
+
 async def test_nothing_is_appended_after_the_end(endpoint: Endpoint, tmp_path: Path) -> None:
     class Stray(Worker):
         name = "lead"
