@@ -36,6 +36,7 @@ _APOLOGIES = {
     "quota": "The model's provider says that the quota is used up. Please check the provider's plan and billing.",
     "auth": "The model's provider did not accept the server's credentials. Please check the model's API key.",
     "transient": "The model did not answer, and several tries did not help. Please try again in a while.",
+    "context": "This conversation is too long for the model. Please begin a new one, or have this one summarised.",
     "busy": "The model's provider is too busy to answer right now. Please try again in a while.",
     "circuit_open": "The model has failed several times in a row and is left alone for a moment. Please try again.",
     "generic": "The model's provider refused the request. The run's error says why.",

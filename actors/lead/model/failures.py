@@ -27,6 +27,10 @@ AUTH_WORDS = (
     *("invalid api key", "invalid_api_key", "incorrect api key", "unauthorized", "authentication"),
     *("permission denied", "permission_denied", "access denied", "forbidden", "无权", "未授权", "鉴权失败"),
 )
+CONTEXT_WORDS = (
+    *("context_length_exceeded", "context length", "context window", "context size", "prompt is too long"),
+    *("input is too long", "input token count", "上下文长度"),
+)
 BUSY_WORDS = (
     *("overloaded", "busy", "too many requests", "rate limit", "rate_limit", "high demand", "temporarily unavailable"),
     *("try again later", "繁忙", "稍后", "负载较高", "请求过多"),
@@ -39,7 +43,7 @@ LONGEST_MS = 120_000
 
 
 def classify(error: BaseException) -> tuple[str, bool]:
-    """Returns `quota`, `auth`, `transient`, `busy` or `generic`, and whether a retry may help."""
+    """Returns `quota`, `auth`, `transient`, `context`, `busy` or `generic`, and whether a retry may help."""
     text = _text(error)
     if any(word in text for word in QUOTA_WORDS):
         return "quota", False
@@ -49,6 +53,8 @@ def classify(error: BaseException) -> tuple[str, bool]:
         return "transient", True
     if {cls.__name__ for cls in type(error).__mro__} & RETRIABLE_CLASSES:
         return "transient", True
+    if any(word in text for word in CONTEXT_WORDS):
+        return "context", False
     return ("busy", True) if any(word in text for word in BUSY_WORDS) else ("generic", False)
 
 

@@ -13,6 +13,7 @@ _REASONS = {
     "transient": "the model did not answer",
     "quota": "the quota of the model's provider is used up",
     "auth": "the model's provider did not accept the server's credentials",
+    "context": "the conversation is too long for the model",
     "circuit_open": "the model has failed several times in a row",
 }
 

@@ -80,6 +80,11 @@ def answered(status: int, message: str, **body: Any) -> openai.APIStatusError:
         (openai.APIConnectionError(request=REQUEST), "transient"),
         (httpx.RemoteProtocolError("peer closed connection"), "transient"),
         (StreamChunkTimeoutError(120), "transient"),
+        # too long, in the words of OpenAI, vLLM, Anthropic, llama.cpp
+        (Failed(400, "no", code="context_length_exceeded"), "context"),
+        (Failed(400, "This model's maximum context length is 8192 tokens. However, you requested 9000"), "context"),
+        (Failed(400, "prompt is too long: 208310 tokens > 200000 maximum"), "context"),
+        (Failed(400, "the request exceeds the available context size, try increasing it"), "context"),
         # busy
         (Failed(400, "系统繁忙"), "busy"),
         (Failed(None, "当前请求过多,请稍后重试"), "busy"),

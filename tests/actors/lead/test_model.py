@@ -128,6 +128,15 @@ async def test_a_refusal_names_the_model_and_its_address(tmp_path: Path) -> None
     assert run.error.text.endswith(f"(model m: m at {models.url}/chat/completions)")
 
 
+async def test_a_conversation_that_is_too_long_is_said_to_be(tmp_path: Path) -> None:
+    long = Failure(status=400, message="maximum context length is 8192 tokens", code="context_length_exceeded")
+    async with site(tmp_path, {"m": [Turn(error=long)]}) as (client, models):
+        await client.ended(await client.thread(), await client.ask("t1", "Hi"))
+        apology = (await client.state("t1")).messages[-1]
+    assert apology["content"].startswith("This conversation is too long for the model.")
+    assert (apology["additional_kwargs"]["error_reason"], len(models.requests)) == ("context", 1)
+
+
 async def test_a_model_that_is_down_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The circuit is closed again by the first call that succeeds after the pause."""
     down = Failure(status=503, headers={"retry-after": "0"})
