@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -70,7 +71,7 @@ class Unavailable(SikaError):
 
 
 class Exited(SikaError):
-    """Code of others called `sys.exit`: that is its failure, and must not end the process."""
+    """Code of others called `sys.exit`, or panicked: that is its failure, and must not end the process."""
 
     code = "exited"
 
@@ -89,11 +90,19 @@ def family_of(error: SikaError) -> type[SikaError]:
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Runs code of others (tools, policies, handlers). A `SystemExit` in a task would end the event loop."""
+    """Runs code of others (tools, policies, handlers).
+
+    A `SystemExit` in a task would end the event loop. What else is no `Exception`, such as a panic of a library in
+    Rust, would end every task group.
+    """
     try:
         yield
+    except (Exception, CancelledError, GeneratorExit, KeyboardInterrupt):
+        raise
     except SystemExit as error:
         raise Exited(f"tried to end the process ({error.code})") from error
+    except BaseException as error:
+        raise Exited(f"failed with {type(error).__name__}: {error}") from error
 
 
 @contextmanager

@@ -99,12 +99,18 @@ async def test_an_error_of_any_length_is_answered(bus: Bus) -> None:
             await calls.call(bus, "oracle", {})
 
 
+class Panic(BaseException):
+    """What libraries in Rust raise."""
+
+
 def fail(how: str) -> Any:
     match how:
         case "bug":
             raise KeyError("secret detail")
         case "exit":
             raise SystemExit(3)
+        case "panic":
+            raise Panic("called `unwrap` on a `None` value")
         case "too big":
             return "x" * calls.ANSWER_BYTES
         case "not json":
@@ -116,6 +122,7 @@ def fail(how: str) -> Any:
     [
         ("bug", Internal, "^oracle: internal error; see the server's log$"),
         ("exit", Internal, "tried to end the process"),
+        ("panic", Internal, "failed with Panic: called"),
         ("too big", Invalid, "more than 900000"),
         ("not json", Internal, "internal error"),
     ],

@@ -73,6 +73,22 @@ async def test_a_tool_that_raises_is_told_to_the_model(tmp_path: Path) -> None:
     assert_well_formed(models)
 
 
+class Panic(BaseException):
+    """What libraries in Rust raise."""
+
+
+@tool(effect="pure")
+async def panic(ctx: ToolContext) -> str:
+    """Panic."""
+    raise Panic("called `unwrap` on a `None` value")
+
+
+async def test_a_tool_that_panics_ends_no_process(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn(tool_calls=(ToolCall("panic"),)), DONE]}, tools=[panic]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    assert tool_texts(messages) == ["Error: failed with Panic: called `unwrap` on a `None` value"]
+
+
 async def test_a_tool_that_is_not_there_is_told_to_the_model(tmp_path: Path) -> None:
     turns = [Turn(tool_calls=(ToolCall("teleport", {"to": "Mars"}),)), DONE]
     async with site(tmp_path, {"m": turns}) as (client, models):
