@@ -220,13 +220,15 @@ async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult
             return _redacted(await handler(request))
     except (GraphBubbleUp, Silent):  # `Silent`: the outcome of the request is unknown, so the run waits
         raise
-    except TimeoutError as error:
-        late = f"Tool '{name}' had not finished after {seconds:g} seconds"
-        text = f"Error: {late if deadline.expired() else error}"
     except SikaError as error:
         text = f"Error: {redactor.known(str(error))}"
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
         detail = redactor.known(str(error))[:ERROR_CHARACTERS]
         advice = "Go on with what you have, or try another way."
         text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. {advice}"
+        if deadline.expired():
+            text = f"Error: Tool '{name}' had not finished after {seconds:g} seconds"
     return ToolMessage(text, tool_call_id=call_id, name=name, status="error")

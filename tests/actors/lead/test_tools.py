@@ -73,6 +73,25 @@ async def test_a_tool_that_raises_is_told_to_the_model(tmp_path: Path) -> None:
     assert_well_formed(models)
 
 
+GIVES_UP = {"timeout": TimeoutError(), "cancelled": asyncio.CancelledError()}
+
+
+@tool(effect="pure")
+async def give_up(ctx: ToolContext, how: str) -> str:
+    """Give up."""
+    raise GIVES_UP[how]
+
+
+@pytest.mark.parametrize("how", GIVES_UP)
+async def test_a_tool_that_gives_up_by_itself_is_told_to_the_model(tmp_path: Path, how: str) -> None:
+    """Errors without a text, of which one looks as if the run was stopped."""
+    call = ToolCall("give_up", {"how": how})
+    async with site(tmp_path, {"m": [Turn(tool_calls=(call,)), DONE]}, tools=[give_up]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    [text] = tool_texts(messages)
+    assert text.startswith(f"Error: Tool 'give_up' failed with {type(GIVES_UP[how]).__name__}: ")
+
+
 class Panic(BaseException):
     """What libraries in Rust raise."""
 
