@@ -23,7 +23,7 @@ from core.ids import now
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.thread.state import Run, ThreadState
-from core.thread.usage import Tokens, by_model
+from core.thread.usage import Tokens, by_model, together
 
 log = structlog.get_logger("sika.ledger")
 
@@ -124,9 +124,13 @@ class Ledgers:
 
     async def post(self, state: ThreadState, run: Run, *, everybody: bool) -> Today:
         """Enters what a run has used so far into its user's ledger, and (`everybody`) the sum into that of all. Returns
-        what was used today. Raises `Unavailable`.
+        what was used today, to which a run of an earlier day adds all of its own. Raises `Unavailable`.
         """
-        return await self.enter(state.user, run.created_at[:10], run.id, by_model(state, run), everybody=everybody)
+        day, used = run.created_at[:10], by_model(state, run)
+        today = await self.enter(state.user, day, run.id, used, everybody=everybody)
+        if day == now()[:10]:
+            return today
+        return Today(together(today.user, used), together(today.everybody, used))
 
     async def enter(self, user: str, day: str, key: str, used: Used, *, everybody: bool) -> Today:
         """Like `post`, of anything with a key of its own."""

@@ -73,11 +73,13 @@ async def test_a_worker_that_knows_less_takes_nothing_back(world: World) -> None
 
 
 async def test_a_run_counts_for_the_day_on_which_it_was_asked_for(world: World) -> None:
-    assert await world.post(world.here, "r1", 10, at=YESTERDAY) == (0, 0)
+    """Yet it is held to the budget of today with all that it has used, which nobody else is."""
+    assert await world.post(world.here, "r1", 10, at=YESTERDAY) == (10, 10)
     assert total(await world.there.used("ada", YESTERDAY[:10])) == 10
     assert await world.post(world.here, "r2", 5) == (5, 5)
-    assert await world.post(world.there, "r1", 10, 20, at=YESTERDAY) == (5, 5)
-    assert await world.posts(KIND, "ada") == 2
+    assert await world.post(world.there, "r1", 10, 20, at=YESTERDAY) == (35, 35)
+    assert await world.post(world.here, "r2", 6) == (6, 6)
+    assert await world.posts(KIND, "ada") == 3
 
 
 async def test_runs_side_by_side(world: World) -> None:
