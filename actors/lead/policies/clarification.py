@@ -15,6 +15,8 @@ from core.thread.journal import CallRef
 from core.thread.state import ThreadState
 from core.thread.values import CLARIFICATION
 
+SUBAGENT = "a subagent cannot ask the person. Go on with what you have, and say in your answer what is open."
+
 
 class Clarification(AgentMiddleware[Any, Attempt, Any]):
     """Contract runtime §5.19. The recorder recognises a question by its id, and ends the run before the next call."""
@@ -26,6 +28,8 @@ class Clarification(AgentMiddleware[Any, Attempt, Any]):
         if call["name"] != SOURCE:
             return await handler(request)
         attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"] or "")
+        if attempt.subagent is not None:
+            return error_result(call, SUBAGENT)
         question = _text(call["args"].get("question"))
         if not question:
             return error_result(call, "there is no question.")

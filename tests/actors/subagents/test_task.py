@@ -71,6 +71,18 @@ async def test_a_subagent_does_the_work(tmp_path: Path) -> None:
     assert not tools & {"task", "ask_clarification", "present_files", "setup_agent", "update_agent", "write_todos"}
 
 
+async def test_a_subagent_that_asks_the_person_goes_on(tmp_path: Path) -> None:
+    """Models know the tool, though a subagent does not have it."""
+    question = ToolCall("ask_clarification", {"question": "To which one?", "clarification_type": "missing_info"})
+    sub = [Turn(tool_calls=(question,)), Turn(text="One, if that was meant.")]
+    async with site(tmp_path, {"lead": LEAD, "sub": sub}, subagents=OWN) as (client, models):
+        messages = await client.said(await client.thread(), "Go on.", context=ON)
+    [result] = [message["content"] for message in messages if message["type"] == "tool"]
+    assert result == "Task Succeeded. Result: One, if that was meant."
+    told = next(r.body for r in reversed(models.requests) if r.model == "sub")["messages"][-1]
+    assert (told["role"], told["content"].startswith("Error: a subagent cannot ask")) == ("tool", True)
+
+
 async def test_a_log_out_of_reach_for_a_moment_ends_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     completed, failures = Call.completed, [Unavailable("no answer in time")]
 
