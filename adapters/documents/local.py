@@ -22,6 +22,7 @@ from adapters.documents import convert
 from adapters.sandboxes import seccomp
 from adapters.sandboxes.confinement import binary, in_memory, kernel_files, namespaces, sealed
 from core.errors import Invalid, NotFound
+from core.paths import MAX_PART
 from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome, Rejected
 from core.thread.folder import Draft, Folder, digest, open_plain
 
@@ -183,10 +184,16 @@ def _publish(folder: Folder, draft: Draft, name: str, own: str | None) -> str:
                 return own
         number = 0
         while True:
-            candidate = f"{Path(name).stem}{f'_{number}' if number else ''}.md"
+            candidate = _markdown(Path(name).stem, number)
             if draft.publish_new(directory, candidate) or _same(directory, candidate, sha256):
                 return candidate
             number += 1
+
+
+def _markdown(stem: str, number: int) -> str:
+    """Returns a name for the text, no longer than names of files may be."""
+    ending = f"_{number}.md" if number else ".md"
+    return os.fsencode(stem)[: MAX_PART - len(ending)].decode(errors="ignore") + ending
 
 
 def _same(directory: int, name: str, sha256: str) -> bool:

@@ -84,6 +84,21 @@ async def test_text_has_a_name_of_its_own(documents: LocalDocuments, uploads: Pa
     assert (uploads / "a.md").read_text() == "a person's own"
 
 
+async def test_a_text_of_a_long_name_beside_another(documents: LocalDocuments, uploads: Path) -> None:
+    stem = "ä" * 125  # with its suffix 254 bytes, of 255
+    (uploads / f"{stem}.csv").write_bytes(build.csv(("a",)))
+    (uploads / f"{stem}.md").write_text("of a person")
+    found = await documents.convert("ada", "t1", f"{stem}.csv", None, _silent)
+    assert isinstance(found, Converted)
+    assert found.markdown == f"{stem}_1.md"
+    (uploads / found.markdown).write_text("of a person, too")
+    for number in range(2, 10):
+        (uploads / f"{stem}_{number}.md").write_text("of a person, too")
+    found = await documents.convert("ada", "t1", f"{stem}.csv", None, _silent)
+    assert isinstance(found, Converted)
+    assert found.markdown == f"{stem[:-1]}_10.md"
+
+
 @pytest.mark.parametrize("trap", ["link", "hard link", "directory"])
 async def test_text_is_not_written_through_a_link(
     documents: LocalDocuments, uploads: Path, tmp_path: Path, trap: str
