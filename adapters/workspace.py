@@ -193,7 +193,7 @@ class _Look:
             return "binary"
         if any(entry is not None and entry.size > MAX_DIFF_BYTES for entry in (before, after)):
             return "large"
-        if any(text is not None and text.count(b"\n") > MAX_LINES for text in (old, new)):
+        if any(text is not None and len(text.decode().splitlines()) > MAX_LINES for text in (old, new)):
             return "large"
         lost = (before is not None and old is None) or (after is not None and new is None)
         return "truncated" if lost or self.diffed >= MAX_TOTAL_DIFF_BYTES or time.monotonic() > self.deadline else None

@@ -37,3 +37,15 @@ def test_scans_of_one_thread_do_not_take_each_others_drafts(tmp_path: Path, monk
     others[0].join()
     assert failures == []
     assert len(list((folder.root / "texts").iterdir())) == 2
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\f", "\u2028"])
+def test_a_text_of_many_lines_is_not_compared_whatever_ends_them(tmp_path: Path, end: str) -> None:
+    folder, path = Folder(tmp_path, "ada", "t1"), "/mnt/user-data/workspace/a.txt"
+    folder.make()
+    file = folder.root / "user-data/workspace/a.txt"
+    file.write_text(f"a{end}" * 2)
+    seen = dict(workspace._Look(folder, {}, {}, range(0, 1 << 63)).scan().seen)
+    file.write_text(f"b{end}" * (workspace.MAX_LINES + 1))
+    [change] = workspace._Look(folder, seen, seen, range(0, 1 << 63)).scan().changes
+    assert (change.path, change.diff_unavailable_reason) == (path, "large")
