@@ -199,7 +199,7 @@ class _Look:
         return "truncated" if lost or self.diffed >= MAX_TOTAL_DIFF_BYTES or time.monotonic() > self.deadline else None
 
     def _diff(self, path: str, old: bytes, new: bytes) -> tuple[str, int, int]:
-        before, after = old.decode().splitlines(), new.decode().splitlines()
+        before, after = (redactor.data(text).decode().splitlines() for text in (old, new))  # as they are cached
         lines = list(difflib.unified_diff(before, after, f"a{path}", f"b{path}", lineterm=""))
         body = lines[2:]
         plus, minus = sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from adapters import workspace
+from core.config.redaction import redactor
+from core.config.sections import Secret
 from core.thread.folder import Folder
 
 
@@ -49,3 +51,16 @@ def test_a_text_of_many_lines_is_not_compared_whatever_ends_them(tmp_path: Path,
     file.write_text(f"b{end}" * (workspace.MAX_LINES + 1))
     [change] = workspace._Look(folder, seen, seen, range(0, 1 << 63)).scan().changes
     assert (change.path, change.diff_unavailable_reason) == (path, "large")
+
+
+def test_a_line_with_a_secret_that_stays_is_no_change(tmp_path: Path) -> None:
+    redactor.learn({"api_key": Secret("hunter2-of-a-file")})
+    folder = Folder(tmp_path, "ada", "t1")
+    folder.make()
+    file = folder.root / "user-data/workspace/a.txt"
+    file.write_text("key: hunter2-of-a-file\none\n")
+    seen = dict(workspace._Look(folder, {}, {}, range(0, 1 << 63)).scan().seen)
+    file.write_text("key: hunter2-of-a-file\ntwo\n")
+    [change] = workspace._Look(folder, seen, seen, range(0, 1 << 63)).scan().changes
+    assert (change.additions, change.deletions) == (1, 1)
+    assert "hunter2" not in change.diff
