@@ -208,9 +208,13 @@ class _Connection:
             return  # the command does not trust the sandbox's authority
         if not isinstance(request, h11.Request):
             return
+        if not request.target.startswith((b"/", b"*")):  # an absolute URL would name a host again
+            await _respond(conn, inside, 400, "the path of a URL is expected")
+            return
         try:
             async with await self._proxy.secured(stream, host) as secure:
-                await self._exchange(conn, inside, request, secure, entry, request.target, added)
+                place = _authority(host, port, 443)
+                await self._exchange(conn, inside, request, secure, entry, request.target, place, added)
         except ssl.SSLError as error:
             await _respond(conn, inside, 502, f"{host}:{port}: {error.reason or 'TLS failed'}")
 
@@ -218,7 +222,7 @@ class _Connection:
         host, port, target = _url_of(request)
         stream, entry = await self._proxy.connect(host, port, self._accesses)
         async with stream:
-            await self._exchange(conn, self._client, request, stream, entry, target, {})
+            await self._exchange(conn, self._client, request, stream, entry, target, _authority(host, port, 80), {})
 
     async def _exchange(
         self,
@@ -228,12 +232,17 @@ class _Connection:
         stream: ByteStream,
         entry: Access,
         target: bytes,
+        authority: bytes,
         added: Mapping[str, Secret],
     ) -> None:
-        """Passes a request and its response on; the body of the one may still be under way when the other begins."""
+        """Passes a request and its response on; the body of the one may still be under way when the other begins.
+
+        `Host` becomes the host that was checked (RFC 9112 §3.2.2): a server of many sites would take it for another.
+        """
         up = h11.Connection(h11.CLIENT, max_incomplete_event_size=MOST_HEAD)
-        named = {name.lower() for name in added}
-        headers = [(name, value) for name, value in _ours(request) if name.decode().lower() not in named]
+        named = {"host", *(name.lower() for name in added)}
+        headers = [(b"Host", authority)]
+        headers += [(name, value) for name, value in _ours(request) if name.decode().lower() not in named]
         headers += [(name.encode(), value.reveal().encode()) for name, value in added.items()]
         count = self._counter(entry)
         head = _sent(up, h11.Request(method=request.method, target=target, headers=[*headers, _CLOSE]))
@@ -314,6 +323,12 @@ def _ours(message: h11.Request | h11.Response) -> Sequence[tuple[bytes, bytes]]:
 def _authority_of(request: h11.Request) -> tuple[str, int]:
     """Returns the host and port of a CONNECT. Raises `Failed`."""
     return _split(f"//{request.target.decode('ascii', 'replace')}", 443)
+
+
+def _authority(host: str, port: int, default: int) -> bytes:
+    """Returns the value of `Host` for a place."""
+    name = f"[{host}]" if ":" in host else host
+    return (name if port == default else f"{name}:{port}").encode()
 
 
 def _url_of(request: h11.Request) -> tuple[str, int, bytes]:

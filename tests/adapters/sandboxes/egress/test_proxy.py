@@ -111,6 +111,12 @@ async def test_plain_http(tmp_path: Path) -> None:
     assert entry.sent > 5 < entry.received
 
 
+async def test_the_host_of_a_request_is_the_one_that_is_allowed(tmp_path: Path) -> None:
+    async with site() as port, proxy(f"127.0.0.2:{port}").serving(tmp_path):
+        _, text = await command(tmp_path, "curl", "-s", "-H", "Host: elsewhere.example", f"http://127.0.0.2:{port}/")
+        assert json.loads(text)["headers"]["Host"] == f"127.0.0.2:{port}"
+
+
 async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
     async with site() as port, proxy(f"127.0.0.2:{port}").serving(tmp_path):
         url = f"http://127.0.0.2:{port}/big"
@@ -214,6 +220,11 @@ async def test_credentials_are_added_where_the_command_does_not_see_them(tmp_pat
             _, text = await command(tmp_path, *words, "-d", "abc", f"https://127.0.0.2:{port}/x")
             answer = json.loads(text)
             assert (answer["path"], answer["size"], answer["headers"]["X-Key"]) == ("/x", 3, "the-key")
+            _, text = await command(tmp_path, *words, "-H", "Host: elsewhere.example", f"https://127.0.0.2:{port}/x")
+            assert json.loads(text)["headers"]["Host"] == f"127.0.0.2:{port}", "the key goes to no other site"
+            target = ["--request-target", "http://elsewhere.example/x"]
+            _, text = await command(tmp_path, *words, *target, f"https://127.0.0.2:{port}/x")
+            assert text == "sika sandbox: the path of a URL is expected\n"
             code, _ = await command(tmp_path, "curl", "-s", f"https://127.0.0.2:{port}/x")
             assert code == 60, "without the sandbox's authority it trusts nobody"
         made._trust = ssl.create_default_context()
