@@ -35,8 +35,10 @@ log = structlog.get_logger("sika.mcp")
 
 END_SECONDS = 6.0
 """Time for a session to end by itself: longer than the server has for it."""
-CHANGE_SECONDS = 0.5
-"""Time in which changes of a server's lists are one change."""
+CHANGE_PAUSES = (0.5, 2.0, 10.0, 60.0)
+"""Seconds in which changes of a server's lists are one change. They grow, as some servers answer each list with one."""
+QUIET_SECONDS = 120.0
+"""Seconds without a change after which they begin again."""
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)
 """Seconds between starts of a server that fails to start."""
 NOT_TAKEN = ("HTTPStatusError: Client error", "ConnectError")
@@ -79,6 +81,8 @@ class _Session:
     def __init__(self, child: nursery.Child, place: Place, server: McpServer, changed: Changed) -> None:
         self._child, self.place, self.server = child, place, server
         self.used_at = anyio.current_time()
+        self.changes, self.changed_at = 0, 0.0
+        """Changes of its lists in a row, and the time of the last one."""
         self.reason = ""
         self.ended = asyncio.Event()
         self._changed = changed
@@ -320,7 +324,12 @@ class Sessions:
             self._tasks.start_soon(self._notify, place, self._listener)
 
     async def _notify(self, place: Place, listener: OnChange) -> None:
-        await asyncio.sleep(CHANGE_SECONDS)
+        if (session := self._sessions.get(place)) is not None:
+            now = anyio.current_time()
+            session.changes = session.changes + 1 if now - session.changed_at < QUIET_SECONDS else 1
+            pause = CHANGE_PAUSES[min(session.changes, len(CHANGE_PAUSES)) - 1]
+            session.changed_at = now + pause
+            await asyncio.sleep(pause)
         self._notified.discard(place)
         try:
             await listener(place)

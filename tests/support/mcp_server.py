@@ -1,9 +1,10 @@
 """A small MCP server over stdio, by hand, so that it can do what no library does.
 
 `python tests/support/mcp_server.py [word …]`. Words: `hang-start`, `crash-start`, `gate=PATH` (makes the folder, and
-starts when it is deleted), `changing` (its tools change after each call), `marks=PATH` (writes a line for each call),
-`many=N` (N more tools), `offers=N` (N more resources and prompts, in pages of three), `asking` (tools that ask the
-client, with the parameters in their argument `text`: `ask` and `ask_again` a person, `sample` its model).
+starts when it is deleted), `changing` (its tools change after each call), `restless` (says so after each list),
+`marks=PATH` (writes a line for each call), `many=N` (N more tools), `offers=N` (N more resources and prompts, in pages
+of three), `asking` (tools that ask the client, with the parameters in their argument `text`: `ask` and `ask_again` a
+person, `sample` its model).
 """
 
 from __future__ import annotations
@@ -171,6 +172,8 @@ def answer(message: dict[str, Any]) -> None:
     elif method == "tools/list":
         mark("list")
         send({"id": number, "result": {"tools": tools()}})
+        if "restless" in WORDS:
+            send({"method": "notifications/tools/list_changed"})
     elif method == "resources/list":
         resource = {"uri": "test://notes", "name": "notes", "mimeType": "text/plain"}
         more = [{"uri": f"test://{n}", "name": f"resource {n}"} for n in range(OFFERS)]

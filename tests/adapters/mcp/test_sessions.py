@@ -55,6 +55,26 @@ async def test_what_the_sdk_says_of_odd_messages_is_logged_up_to_a_limit(tmp_pat
     assert 0 < sum(map(len, lines)) <= LOGGED_BYTES
 
 
+async def test_a_server_whose_lists_change_with_each_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.mcp.sessions.CHANGE_PAUSES", (0.01, 0.01, 3600.0))
+    changes = list[Place]()
+
+    async def list_again(place: Place) -> None:
+        changes.append(place)
+        await listed(sessions, "t", "restless")
+
+    async def twice() -> bool:
+        return len(changes) == 2
+
+    async with sessions_of(tmp_path) as sessions:
+        sessions.watch(list_again)
+        await listed(sessions, "t", "restless")
+        await eventually(twice)
+        for _ in range(10):
+            await listed(sessions, "t", "restless")
+        assert len(changes) == 2, "the third waits for an hour"
+
+
 async def test_a_session_that_starts_has_a_place(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("mcp: {max_sessions: 1}")
     gate, replies = tmp_path / "gate", list[Reply]()
