@@ -36,6 +36,29 @@ async def test_any_delimiter_encoding_and_decimal_sign(desk: Desk) -> None:
     assert "day and month cannot be told apart; ask" in text
 
 
+async def test_no_value_is_lost(desk: Desk) -> None:
+    """What cannot be read as the others of its column leaves all of them text."""
+    (desk.folder / "odd.csv").write_text(
+        "thousands;mixed;dates;orders;zones\n"
+        "1.234.567;1,234,567;2024-01-31;01/13/2024;2024-01-05T10:00:00+01:00\n"
+        "2.345;12,5;2024-02-30;14/01/2024;2024-07-05T10:00:00+02:00\n"
+    )
+    text = await desk.run(f"{S}/query.py 'SELECT * FROM odd' odd.csv")
+    assert "| 1234567 | 1,234,567 | 2024-01-31 | 01/13/2024 | 2024-01-05T10:00:00+01:00 |" in text
+    assert "| 2345 | 12,5 | 2024-02-30 | 14/01/2024 | 2024-07-05T10:00:00+02:00 |" in text
+
+
+async def test_files_that_are_odd_as_a_whole(desk: Desk) -> None:
+    (desk.folder / "excel.txt").write_text("name\tumsatz\nMühle\t2\n", encoding="utf-16")
+    (desk.folder / "case.csv").write_text("Name,name\n1,2\n")
+    (desk.folder / "large.csv").write_text("id\n12345678901234567890\n")
+    assert "| Mühle | 2 |" in await desk.run(f"{S}/query.py 'SELECT * FROM excel' excel.txt")
+    assert "duplicate column name" in (text := await desk.run(f"{S}/query.py 'SELECT 1' case.csv", 2))
+    assert "Traceback" not in text
+    assert "too large" in (text := await desk.run(f"{S}/query.py 'SELECT 1' large.csv", 2))
+    assert "Traceback" not in text
+
+
 async def test_sql_joins_files_of_two_kinds(desk: Desk) -> None:
     desk.copy(PUBLIC / "data-analysis/examples/sales.csv")
     book = Workbook()

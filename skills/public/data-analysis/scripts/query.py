@@ -29,7 +29,10 @@ def run(query: str, files: list[Path]) -> tuple[pd.DataFrame, list[str]]:
         table, _ = read(path)
         for column in table.select_dtypes(include="datetime").columns:
             table[column] = table[column].dt.strftime("%Y-%m-%d %H:%M:%S").str.removesuffix(" 00:00:00")
-        table.to_sql(name, connection, index=False)
+        try:
+            table.to_sql(name, connection, index=False)
+        except (sqlite3.Error, OverflowError) as error:  # as for names of columns that differ in capitals only
+            raise Problem(f"{path}: cannot become a table of SQLite: {error}") from None
     try:
         return pd.read_sql_query(query, connection), names
     except Exception as error:  # pandas wraps what SQLite says

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import sys
@@ -62,6 +63,15 @@ def typed(values: pd.Series) -> pd.Series:
     texts = texts[texts != ""]
     if texts.empty:
         return values
+    try:
+        parsed = _parsed(values, texts)
+    except ValueError:  # dates of several time zones
+        return values
+    return parsed if parsed.notna().sum() >= len(texts) else values
+
+
+def _parsed(values: pd.Series, texts: pd.Series) -> pd.Series:
+    """Returns the text as what it looks like; what cannot be read is missing."""
     if not texts.str.match(r"0\d").any() and texts.str.fullmatch(rf"{NUMBER}\s*%?").all():
         return _numbers(values, texts)
     if texts.str.match(r"\d{4}-\d{1,2}(-\d{1,2})?").all():
@@ -69,7 +79,7 @@ def typed(values: pd.Series) -> pd.Series:
     if texts.str.fullmatch(r"\d{1,2}[./]\d{1,2}[./]\d{4}").all():
         parts = texts.str.split(r"[./]", regex=True)
         first, second = parts.str[0].astype(int).max(), parts.str[1].astype(int).max()
-        if first > 12 or second > 12:  # else day and month cannot be told apart
+        if (first > 12) != (second > 12):  # else day and month cannot be told apart
             return pd.to_datetime(values, errors="coerce", dayfirst=first > 12, format="mixed")
     return values
 
@@ -77,7 +87,7 @@ def typed(values: pd.Series) -> pd.Series:
 def _numbers(values: pd.Series, texts: pd.Series) -> pd.Series:
     """A comma before one, two or four digits is decimal; before three it parts thousands, unless a dot does."""
     plain = values.astype("string").str.strip().str.rstrip("% ").str.replace(r"[ ’']", "", regex=True)
-    decimal_comma = texts.str.contains(r",\d{1,2}$|,\d{4,}$|\.\d{3},", regex=True).any()
+    decimal_comma = texts.str.contains(r",\d{1,2}$|,\d{4,}$|\.\d{3}[.,]", regex=True).any()
     thousands, decimal = (".", ",") if decimal_comma else (",", ".")
     plain = plain.str.replace(thousands, "", regex=False).str.replace(decimal, ".", regex=False)
     return pd.to_numeric(plain, errors="coerce")
@@ -85,14 +95,14 @@ def _numbers(values: pd.Series, texts: pd.Series) -> pd.Series:
 
 def _text(path: Path) -> tuple[pd.DataFrame, list[str]]:
     raw = path.read_bytes()
-    for encoding in ENCODINGS:
+    for encoding in ("utf-16",) if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ENCODINGS:
         try:
             text = raw.decode(encoding)
             break
         except UnicodeDecodeError:
             continue
     else:
-        raise Problem(f"{path}: is neither UTF-8 nor Windows-1252 text")
+        raise Problem(f"{path}: is neither UTF-8, UTF-16 nor Windows-1252 text")
     try:
         delimiter = csv.Sniffer().sniff(text[:SAMPLE], delimiters=",;\t|").delimiter
     except csv.Error:
