@@ -9,7 +9,7 @@ import pytest
 import yaml
 from docx import Document
 from docx.shared import Cm
-from openpyxl import load_workbook  # type: ignore[import-untyped]
+from openpyxl import Workbook, load_workbook  # type: ignore[import-untyped]
 from PIL import Image
 from pptx import Presentation
 
@@ -84,6 +84,33 @@ async def test_a_workbook_calculates_and_keeps_text_as_text(desk: Desk) -> None:
     assert len(orders._charts) == 1
     assert (parts["A2"].value, parts["B2"].value, parts["B2"].data_type) == ("0012", "=1+1", "s")
     assert parts["C2"].is_date
+
+
+async def test_text_of_a_table_is_neither_a_formula_nor_another_number(desk: Desk) -> None:
+    desk.write("rows.csv", '=1+1,price\n=2+2,"1,234.5"\n')
+    columns = '[{name: "=1+1"}, {name: price, format: number}]'
+    desk.write("book.yaml", f"sheets: [{{csv: rows.csv, columns: {columns}}}]")
+    command = "python3 $S/documents/scripts/write_sheet.py book.yaml --out book.xlsx"
+    await desk.run(command)
+    sheet = load_workbook(desk.folder / "book.xlsx").active
+    assert [(cell.value, cell.data_type) for row in sheet.iter_rows() for cell in row] == [
+        *(("=1+1", "s"), ("price", "s")),
+        *(("=2+2", "s"), (1234.5, "n")),
+    ]
+    desk.write("rows.csv", 'name,price\nx,"12,5"\n')
+    desk.write("book.yaml", "sheets: [{csv: rows.csv, columns: [name, {name: price, format: number}]}]")
+    assert "'12,5' does not fit the format number" in await desk.run(command, 2)
+
+
+async def test_a_value_of_a_template_is_no_formula(desk: Desk) -> None:
+    book = Workbook()
+    for column, text in enumerate(("{{name}}", "={{factor}}*2"), start=1):
+        book.active.cell(1, column, text)
+    book.save(desk.folder / "template.xlsx")
+    desk.write("values.yaml", 'name: "=1+1"\nfactor: 3\n')
+    await desk.run("python3 $S/documents/scripts/fill.py template.xlsx values.yaml --out filled.xlsx")
+    [cells] = load_workbook(desk.folder / "filled.xlsx").active.iter_rows()
+    assert [(cell.value, cell.data_type) for cell in cells] == [("=1+1", "s"), ("=3*2", "f")]
 
 
 async def test_a_template_is_filled_with_repeated_rows(desk: Desk) -> None:

@@ -165,6 +165,8 @@ def _fill_cells(sheet: Any, row: int, entries: list[dict[str, Any]] | None, valu
             cell = sheet.cell(row + offset, column)
             cell._style = copy.copy(style)
             cell.value = _number(values.text(template, entry)) if isinstance(template, str) else template
+            if cell.data_type == "f" and isinstance(template, str) and not template.startswith("="):
+                cell.data_type = "s"  # text of others never becomes a formula
 
 
 def _number(text: str) -> Any:

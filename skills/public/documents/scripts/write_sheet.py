@@ -34,6 +34,7 @@ FORMATS = {
 }
 KEYS = {"name", "title", "csv", "columns", "rows", "totals", "charts", "bars", "note"}
 MAX_WIDTH = 48
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 _FORMULA = re.compile(r"\{(\w[\w ]*)\}")
 
 
@@ -57,6 +58,7 @@ class Sheet:
             self.sheet["A1"].font = Font(size=14, bold=True, color=self.accent)
         for index, name in enumerate(self.names, start=1):
             cell = self.sheet.cell(self.head, index, name)
+            cell.data_type = "s"
             cell.font, cell.fill = Font(bold=True, color="FFFFFF"), PatternFill("solid", fgColor=self.accent)
             cell.alignment = Alignment(
                 wrap_text=True, vertical="center", horizontal="left" if self._is_text(index) else "right"
@@ -215,6 +217,8 @@ def _value(value: Any, form: str, place: str, is_formula: bool) -> Any:
             if form == "date":
                 return date.fromisoformat(text[:10])
             if form and form != "text":
+                if "," in text and not _THOUSANDS.fullmatch(text):
+                    raise ValueError  # perhaps a decimal comma
                 return float(text.replace(",", "")) if form != "integer" else int(text.replace(",", ""))
         except ValueError:
             raise Problem(f"{place}: {text!r} does not fit the format {form}") from None
