@@ -6,6 +6,8 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from core.egress import is_public
@@ -14,6 +16,8 @@ from core.errors import Invalid
 WEB = (80, 443)
 """The ports of an entry that names none."""
 RESOLVE_SECONDS = 10.0
+_THREADS = ThreadPoolExecutor(8, "egress-names")
+"""For names of sandboxes: slow ones must not hold up those of the server, which asyncio resolves in its own threads."""
 
 
 class Place(NamedTuple):
@@ -85,5 +89,6 @@ async def _resolved(host: str, port: int) -> Sequence[str]:
     except ValueError:
         pass
     async with asyncio.timeout(RESOLVE_SECONDS):
-        results = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        results = await asyncio.get_running_loop().run_in_executor(_THREADS, lookup)
     return list(dict.fromkeys(str(result[4][0]) for result in results))

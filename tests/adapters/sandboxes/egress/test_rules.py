@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from typing import Any
 
+import anyio
 import pytest
 
 from adapters.sandboxes.egress.rules import Place, Refused, Rules
@@ -71,9 +73,30 @@ async def test_other_ways_to_write_an_address_lead_nowhere_else(host: str) -> No
 
 
 async def test_only_the_addresses_that_were_checked_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def mixed(host: str, port: int, **_: Any) -> list[Any]:
+    def mixed(host: str, port: int, **_: Any) -> list[Any]:
         addresses = ("10.0.0.1", "93.184.216.34", "127.0.0.1")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", mixed)
+    monkeypatch.setattr(socket, "getaddrinfo", mixed)
     assert await Rules(["rebinding.example"]).addresses("rebinding.example", 443) == ["93.184.216.34"]
+
+
+async def test_slow_names_hold_up_none_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve, end = socket.getaddrinfo, threading.Event()
+
+    def slow(host: str, *arguments: Any, **more: Any) -> list[Any]:
+        if host == "slow.example":
+            end.wait(60)
+            raise OSError("no such name")
+        return list(resolve(host, *arguments, **more))
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    loop = asyncio.get_running_loop()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(100):
+            tasks.start_soon(Rules(["*"]).addresses, "slow.example", 443)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(5):
+            assert await loop.getaddrinfo("127.0.0.1", 443)
+        tasks.cancel_scope.cancel()
+        end.set()
