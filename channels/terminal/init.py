@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -81,7 +82,9 @@ async def choose(wishes: Wishes, read: Read | None) -> Choice:
     provider = PROVIDERS[name]
     base_url = wishes.base_url or provider.base_url
     if name == CUSTOM:
-        base_url = _address(await ask(wishes.base_url, "--base-url", "Base URL (as http://localhost:8000/v1)"))
+        base_url = await ask(wishes.base_url, "--base-url", "Base URL (as http://localhost:8000/v1)")
+    if base_url is not None:
+        base_url = _address(base_url)
     model = await ask(wishes.model, "--model", "Model, as the provider calls it", provider.example)
     if not model:
         raise Invalid("init: --model is missing")
@@ -146,10 +149,11 @@ def _line(choice: Choice) -> bytes:
 
 
 def _address(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Invalid(f"--base-url: an http(s) address is expected, got {url!r}")
-    return url.rstrip("/")
+    with suppress(ValueError):  # of brackets, and of the port
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url.rstrip("/")
+    raise Invalid(f"--base-url: an http(s) address is expected, got {url!r}")
 
 
 def _from_environment(variable: str) -> str:

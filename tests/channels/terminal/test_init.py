@@ -93,6 +93,8 @@ async def test_every_provider_makes_a_configuration(name: str) -> None:
         (Wishes("nobody"), "--provider: nobody unknown"),
         (Wishes("custom"), "--base-url is missing"),
         (Wishes("custom", "localhost"), "http"),
+        (Wishes("ollama", "nonsense"), "http"),
+        (Wishes("ollama", "http://localhost:99999/v1"), "http"),
         (Wishes("openai"), "--key-env or --key-stdin is missing"),
         (Wishes("openai", variable="NOT_THERE"), "NOT_THERE is not set"),
         (Wishes("openai", variable="a b"), "no name of a variable"),
