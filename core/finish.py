@@ -15,22 +15,26 @@ async def finished(work: Coroutine[Any, Any, T], seconds: float | None = None) -
     """Does the work to its end, whatever cancels this task meanwhile; the cancellation is raised afterwards. With
     `seconds`, the work is cancelled if it takes longer than that after the cancellation.
     """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            await _end(task, seconds)
+        raise
+
+
+async def _end(task: asyncio.Future[Any], seconds: float | None) -> None:
+    """Waits for the end of a task, which is cancelled after `seconds`. More cancellations are passed over: the caller
+    raises the first one.
+    """
     clock = asyncio.get_running_loop().time
-    task, timeout = asyncio.ensure_future(work), None
-    cancellation: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait([task], timeout=None if timeout is None else timeout - clock())
-                if timeout is not None and not task.done():
-                    task.cancel()
-                    timeout = None
-            except asyncio.CancelledError as error:
-                if cancellation is None and seconds is not None:
-                    timeout = clock() + seconds
-                cancellation = error
-    if cancellation is not None:
-        if not task.cancelled():
-            task.exception()  # seen: nobody else looks
-        raise cancellation
-    return task.result()
+    timeout = None if seconds is None else clock() + seconds
+    while not task.done():
+        try:
+            await asyncio.wait([task], timeout=None if timeout is None else max(0.0, timeout - clock()))
+        except asyncio.CancelledError:
+            continue
+        if not task.done():
+            task.cancel()
+            timeout = None
