@@ -315,10 +315,16 @@ class Executor:
 
 
 async def _pages(method: Callable[..., Awaitable[Any]], field: str) -> AsyncIterator[Any]:
-    """Yields the first `MOST_OFFERS` entries of a list that comes in pages."""
+    """Yields the first `MOST_OFFERS` entries of a list that comes in pages. Some servers declare a list and refuse it:
+    it ends there, and what else they offer stays.
+    """
     left, cursor = MOST_OFFERS, None
     for _ in range(MOST_OFFERS):  # pages may be empty
-        page = await method(params=protocol.PaginatedRequestParams(cursor=cursor))
+        try:
+            page = await method(params=protocol.PaginatedRequestParams(cursor=cursor))
+        except McpError as error:
+            print(f"the list of its {field} is left out: {error}"[:TEXT], file=sys.stderr)
+            return
         for entry in getattr(page, field)[:left]:
             left -= 1
             yield entry

@@ -3,8 +3,8 @@
 `python tests/support/mcp_server.py [word …]`. Words: `hang-start`, `crash-start`, `gate=PATH` (makes the folder, and
 starts when it is deleted), `changing` (its tools change after each call), `restless` (says so after each list),
 `marks=PATH` (writes a line for each call), `many=N` (N more tools), `offers=N` (N more resources and prompts, in pages
-of three), `asking` (tools that ask the client, with the parameters in their argument `text`: `ask` and `ask_again` a
-person, `sample` its model).
+of three), `tools-only` (refuses to list these), `asking` (tools that ask the client, with the parameters in their
+argument `text`: `ask` and `ask_again` a person, `sample` its model).
 """
 
 from __future__ import annotations
@@ -174,6 +174,8 @@ def answer(message: dict[str, Any]) -> None:
         send({"id": number, "result": {"tools": tools()}})
         if "restless" in WORDS:
             send({"method": "notifications/tools/list_changed"})
+    elif method in ("resources/list", "prompts/list") and "tools-only" in WORDS:
+        send({"id": number, "error": {"code": -32601, "message": "Method not found"}})
     elif method == "resources/list":
         resource = {"uri": "test://notes", "name": "notes", "mimeType": "text/plain"}
         more = [{"uri": f"test://{n}", "name": f"resource {n}"} for n in range(OFFERS)]

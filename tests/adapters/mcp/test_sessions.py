@@ -75,6 +75,14 @@ async def test_a_server_whose_lists_change_with_each_list(tmp_path: Path, monkey
         assert len(changes) == 2, "the third waits for an hour"
 
 
+async def test_a_list_that_is_refused_costs_nothing_else(tmp_path: Path) -> None:
+    async with sessions_of(tmp_path) as sessions:
+        reply = await listed(sessions, "t", "tools-only")
+    assert reply.listing is not None
+    assert reply.listing.tools
+    assert (reply.listing.resources, reply.listing.prompts) == ([], [])
+
+
 async def test_a_session_that_starts_has_a_place(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("mcp: {max_sessions: 1}")
     gate, replies = tmp_path / "gate", list[Reply]()
