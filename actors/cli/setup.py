@@ -43,6 +43,7 @@ async def _init(arguments: argparse.Namespace) -> int:
     path = Path(arguments.config or os.environ.get("SIKA_CONFIG") or "config.yaml").expanduser().absolute()
     if path.exists():
         raise init.refusal(path)
+    init.read_variables(path.with_name(".env"))
     key = sys.stdin.readline().strip() if arguments.key_stdin else ""
     variable = arguments.key_env or ""
     wishes = init.Wishes(arguments.provider or "", arguments.base_url or "", arguments.model or "", variable, key)

@@ -66,6 +66,14 @@ class Choice(NamedTuple):
     stored: bool
 
 
+def read_variables(path: Path) -> None:
+    """Brings the variables of a `.env` file into the environment, where they override nothing. Raises `Invalid`."""
+    try:
+        dotenv.load_dotenv(path, interpolate=False)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
 async def choose(wishes: Wishes, read: Read | None) -> Choice:
     """Completes the options by prompts. Raises `Invalid` for a wrong option, or a missing one without prompts."""
 

@@ -59,6 +59,17 @@ async def test_a_model_that_does_not_answer_leaves_nothing(tmp_path: Path, model
     assert (await init(tmp_path, *given, "--no-call"))[0] == 0
 
 
+async def test_a_key_that_is_in_the_env_file_is_used(tmp_path: Path, models: ModelServer) -> None:
+    (tmp_path / ".env").write_text(f"MODEL_API_KEY={KEY}")
+    given = ("--provider", "custom", "--base-url", models.url, "--model", "good")
+    code, shown = await init(tmp_path, *given, "--key-stdin", key="sk-other-0123456789")
+    assert (code, "--key-env uses that one" in shown) == (2, True)
+    code, shown = await init(tmp_path, *given, "--key-env", "MODEL_API_KEY")
+    assert code == 0, shown
+    assert "api_key: $MODEL_API_KEY" in (tmp_path / "config.yaml").read_text()
+    assert (tmp_path / ".env").read_text() == f"MODEL_API_KEY={KEY}"
+
+
 async def test_a_person_is_asked(tmp_path: Path, models: ModelServer) -> None:
     async def work(terminal: Terminal) -> None:
         for question, answer in (
