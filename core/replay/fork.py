@@ -38,9 +38,9 @@ async def fork(threads: Threads, records: Sequence[Record], at: int, new: str) -
     state = moment.at(records, at)
     source, at = records[0].aggregate.id, state.seq
     if not state.exists:
-        raise Invalid(f"thread {source}: erased, or not created yet, at event {at}")
+        raise Invalid(f"thread {source}: erased, or not created yet, at event seq:{at}")
     if open_calls := [call["name"] for call in unanswered(state.messages)]:
-        raise Invalid(f"event {at}: the outcome of {', '.join(open_calls)} comes later; name a later or earlier event")
+        raise Invalid(f"event seq:{at}: the outcome of {', '.join(open_calls)} comes later; name another event")
     steps = steps_to(state, state.head) if state.head >= 0 else []
     origin = {SOURCE: source, SEQUENCE: at}
     if state.head >= 0:

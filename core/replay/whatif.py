@@ -146,7 +146,7 @@ def fork_point(records: Sequence[Record], at: int, changes: Changes) -> Point:
             return fork_point(records, start.seq, changes)
     active, run = state.active, state.active.id if state.active else uuid7()
     if active is None and not changes.message:
-        raise Invalid(f"no run is at work after event {prefix[-1].seq}: name an earlier event, or give a message")
+        raise Invalid(f"no run is at work after event seq:{prefix[-1].seq}: name an earlier event, or give a message")
     following = next((r.run for r in records if r.seq > at and isinstance(r.event, RunRequested)), None)
     compared = run if active else following
     after = [record for record in records if record.seq > at and compared and record.run == compared]

@@ -50,8 +50,9 @@ async def test_the_conversation_and_the_files_of_a_moment(tmp_path: Path) -> Non
             await fork_thread(*about, end + 1, "t1")
         outcomes = await client.records("t1", ToolCompleted)
         inside = await fork_thread(*about, outcomes[1].seq, "t3")
-        with pytest.raises(Invalid, match="the outcome of bash comes later"):
-            await fork_thread(*about, (await client.records("t1", ModelCompleted))[0].seq, "t4")
+        asking = (await client.records("t1", ModelCompleted))[0].seq
+        with pytest.raises(Invalid, match=f"event seq:{asking}: the outcome of bash comes later"):
+            await fork_thread(*about, asking, "t4")
         events = await client.records("t2", ThreadForked)
         messages = await client.said("t2", "And now?", "m")
     files = thread_root(tmp_path, "ada", "t2") / "user-data" / "workspace"
