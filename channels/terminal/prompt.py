@@ -190,7 +190,7 @@ class Piped:
 
 
 async def piped(fd: int = 0) -> str:
-    """Reads all of a standard input that is no terminal; returns an empty text if it stays silent."""
+    """Reads all of a standard input that is no terminal; returns an empty text if it stays silent, and says so."""
     content = bytearray()
     with anyio.move_on_after(PIPE_SECONDS) as silence:
         while chunk := await _chunk(fd):
@@ -200,6 +200,8 @@ async def piped(fd: int = 0) -> str:
                 raise Invalid(
                     f"standard input: more than {MAX_PIPED_BYTES >> 20} MiB; use a file, and name it as @file"
                 )
+    if silence.cancelled_caught:
+        print(f"standard input is silent for {PIPE_SECONDS:g} s: the message goes without it", file=sys.stderr)
     return content.decode(errors="replace")
 
 

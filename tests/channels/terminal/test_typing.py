@@ -52,10 +52,11 @@ async def test_a_pipe_goes_with_a_message(pipe: tuple[int, int], tmp_path: Path)
 
 
 async def test_a_silent_pipe_is_not_waited_for_and_a_huge_one_is_refused(
-    pipe: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipe: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(prompt, "PIPE_SECONDS", 0.05)
     assert await piped(pipe[0]) == ""
+    assert capsys.readouterr().err == "standard input is silent for 0.05 s: the message goes without it\n"
     os.close(pipe[1])
     (tmp_path / "huge").write_bytes(bytes(prompt.MAX_PIPED_BYTES + 1))
     with (tmp_path / "huge").open() as file, pytest.raises(Invalid, match="@file"):
