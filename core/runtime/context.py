@@ -77,10 +77,19 @@ class HandlerContext:
                 state, _ = await states.append(
                     target.id, before, events, actor=self._actor, run=self._run, cause=self._cause
                 )
-                return state
             except Conflict:
+                if await self._erased():
+                    states.forget(target.id)  # another process has erased all of it
                 continue
+            if not await self._erased():
+                return state
+            await self._system.erase_state(self._handler, self._own)
+            return (await states.folded(target.id)).state
         raise Unavailable(f"{target}: too many writers at once")
+
+    async def _erased(self) -> bool:
+        """Tells whether the thread being handled was erased. Its own state was then erased, too, or is about to be."""
+        return self._own.kind == threads.KIND and (await self._system.threads.load(self._own.id)).erased
 
     async def _answered(self, target: Aggregate) -> bool:
         """Tells whether the event being handled was answered in an aggregate by now."""

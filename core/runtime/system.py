@@ -252,12 +252,12 @@ class System:
         if record.run:
             bind_contextvars(run=record.run)
         if isinstance(event, ThreadErased) and actor.initial is not None:
-            await self._erase_state(actor, record.aggregate)
+            await self.erase_state(actor, record.aggregate)
             if ThreadErased not in actor.subscription:
                 return
         await actor.handle(event, HandlerContext(self, actor, wakeup.aggregate, record))
 
-    async def _erase_state(self, actor: Actor[Any], aggregate: Aggregate) -> None:
+    async def erase_state(self, actor: Actor[Any], aggregate: Aggregate) -> None:
         """Erases the state that an actor has for a thread. May be repeated."""
         target = own_state.own_state(actor.name, aggregate)
         await self.states[actor.name].erase(target.id, before=await self.log.tip(target) + 1)

@@ -120,6 +120,40 @@ async def test_the_state_goes_with_its_thread(tmp_path: Path) -> None:
         assert await stage.state() == Total(0)
 
 
+class Late(Counts, Actor[ThreadAnnotated]):
+    """Decides when it is told to."""
+
+    name = "late"
+
+    def __init__(self) -> None:
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def handle(self, event: ThreadAnnotated, ctx: Context) -> None:
+        if event.metadata["n"] == 2:
+            self.begun.set()
+            await self.gate.wait()
+        await super().handle(event, ctx)
+
+
+async def test_a_handler_that_ends_after_its_thread_was_erased_leaves_no_state(tmp_path: Path) -> None:
+    late = Late()
+    async with acting(late, home=tmp_path) as stage:
+        await stage.given(*notes(1))
+        assert await stage.state() == Total(1)
+        await stage.given(*notes(2))
+        await late.begun.wait()
+        await stage.given(ThreadErased(by="ada"))
+        own = own_state("late", stage.thread)
+
+        async def gone() -> bool:
+            return not await read(stage.system.log, own)
+
+        await eventually(gone)
+        late.gate.set()
+        assert await stage.state() == Total(0)
+        assert await gone()
+
+
 class Broken(Counts, Actor[ThreadAnnotated]):
     name = "broken"
 
