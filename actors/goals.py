@@ -116,7 +116,7 @@ class Goals(Actor[RunEnded | GoalEvaluated]):
         try:
             answer = await complete(self._models, names, prompt, seconds=config.goals.timeout_seconds, purpose="goal")
             verdict = msgspec.json.decode(bare(answer.text), type=Verdict)
-        except (NoCompletion, msgspec.DecodeError) as error:
+        except (NoCompletion, msgspec.DecodeError, RecursionError) as error:
             return [GoalPaused(reason=f"the goal could not be judged: {error}"[:REASON_CHARACTERS])]
         evaluated = _evaluated(goal, run, state, verdict, answer, prompt)
         if evaluated.satisfied:

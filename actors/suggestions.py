@@ -94,7 +94,7 @@ def suggestions(text: str, n: int) -> list[str]:
     """Returns the first `n` texts of an answer that is a JSON array; [] for any other answer."""
     try:
         texts = msgspec.json.decode(bare(text), type=list[str])
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return []
     lines = dict.fromkeys(" ".join(text.split()) for text in texts)
     return [line for line in lines if 0 < len(line) <= SUGGESTION_CHARACTERS][:n]

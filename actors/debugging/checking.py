@@ -90,7 +90,7 @@ class Checks:
                 vote = msgspec.json.decode(bare(answer.text), type=_Vote)
                 tally[vote.verdict] += 1
                 reason = vote.reason
-            except (msgspec.DecodeError, KeyError):
+            except (msgspec.DecodeError, RecursionError, KeyError):
                 reason = f"the judge's answer is no verdict: {answer.text[:80]}"
             if max(tally.values()) * 2 > check.votes:
                 break

@@ -58,7 +58,7 @@ async def checked(models: Models, config: Config, folder: Path) -> Json:
     record: Json = {"model": answer.model, "request": prompt.hash, "usage": answer.usage}
     try:
         verdict = msgspec.json.decode(bare(answer.text), type=Verdict)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise _rejected(f"the content could not be checked: {answer.model} gave no verdict", **record) from None
     record |= {"decision": verdict.decision, "reason": verdict.reason[:MOST_REASON]}
     if verdict.decision == "block" or (verdict.decision == "warn" and content.scripts):

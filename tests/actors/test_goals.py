@@ -54,6 +54,7 @@ SCRIPTS: dict[str, Script | Sequence[Turn]] = {
     "met": [verdict("met")],
     "not_met": [verdict("not_met", blocker="missing_evidence")],
     "blocked": [verdict("blocked", blocker="needs_user_input")],
+    "deep": [Turn(text='{"verdict": "met", "thought": ' + "[" * 10_000)],
     "chatty": [Turn(text="I think so!")],
     "broken": [Turn(error=Failure(status=500))],
 }
@@ -96,6 +97,7 @@ async def over(client: Client) -> Sequence[Event]:
         ("blocked", "talks", "it is blocked", "needs_user_input"),
         ("chatty", "talks", "the goal could not be judged", "none"),
         ("broken", "talks", "the goal could not be judged", "none"),
+        ("deep", "talks", "the goal could not be judged", "none"),
         ("met", "asks", "the agent has asked the person something", "needs_user_input"),
         ("met", "fails", "the run failed", "run_failed"),
     ],
