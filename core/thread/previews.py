@@ -142,7 +142,7 @@ def text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
-    return "".join(b if isinstance(b, str) else str(b.get("text", "")) for b in blocks if isinstance(b, str | dict))
+    return "".join(b if isinstance(b, str) else str(b.get("text") or "") for b in blocks if isinstance(b, str | dict))
 
 
 class Previewer:

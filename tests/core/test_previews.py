@@ -343,3 +343,8 @@ def texts_by_part(heard: Heard) -> list[str]:
     """What a client puts together of each part."""
     places = {(one.part, one.index) for one in heard.previews}
     return ["".join(one.text for one in heard.previews if (one.part, one.index) == place) for place in places]
+
+
+def test_a_block_without_a_text_is_not_the_word_none() -> None:
+    content = ["Hi", {"type": "text", "text": None}, {"type": "image_url"}, {"type": "text", "text": " there"}, None]
+    assert previews.text_of(content) == "Hi there"
