@@ -194,6 +194,8 @@ def _action(id_: str) -> _Action | None:
 
 
 def numbered(text: str, choices: tuple[Button, ...]) -> str:
-    """Returns a text with its options below, for where there are no buttons."""
-    options = "\n".join(f"{n}. {choice.label}" for n, choice in enumerate(choices, 1))
-    return f"{text}\n\n{options}" if text else options
+    """Returns a text with its options below, for where there are no buttons. Most questions end with them already."""
+    options = [f"{n}. {choice.label}" for n, choice in enumerate(choices, 1)]
+    if not options or [line.strip() for line in text.splitlines()][-len(options) :] == options:
+        return text
+    return "\n\n".join((*([text] if text else []), "\n".join(options)))

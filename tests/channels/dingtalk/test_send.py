@@ -426,9 +426,10 @@ async def test_a_question_after_words_has_its_buttons() -> None:
 
 
 @pytest.mark.parametrize("template", ["", "unpublished.schema"])
-async def test_without_a_template_the_options_are_numbered(template: str) -> None:
+@pytest.mark.parametrize("text", ["Delete it?", "Delete it?\n\n  1. Yes\n  2. No"])
+async def test_without_a_template_the_options_are_numbered_once(template: str, text: str) -> None:
     async with connected(button_template_id=template) as (server, platform):
-        await platform.post(ANN, Content("Delete it?", buttons=BUTTONS, plan="plan-1"), "plan-1")
+        await platform.post(ANN, Content(text, buttons=BUTTONS, plan="plan-1"), "plan-1")
         (seen,) = server.seen("ann")
         assert seen.text.split() == ["Delete", "it?", "1.", "Yes", "2.", "No"]
 
