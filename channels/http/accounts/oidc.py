@@ -76,12 +76,19 @@ class _Known(NamedTuple):
     at: float
 
 
+class _Failure(NamedTuple):
+    reason: str
+    at: float
+
+
 class Oidc:
     """One per application."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._known: dict[str, _Known] = {}
+        self._failures: dict[str, _Failure] = {}
+        """The last one of each issuer."""
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
@@ -142,25 +149,36 @@ class Oidc:
     # ── what the provider publishes ─────────────────────────────────────────────────────────────────────────────────
 
     async def _provider(self, provider: OidcProvider, older_than: float = KNOWN_SECONDS) -> _Known:
-        from channels.http.accounts import protocol
-
+        """Returns what a provider publishes. Who waits for an answer to somebody else gets that, also a failure."""
+        began = time.monotonic()
         async with self._asking[provider.issuer]:
-            known = self._known.get(provider.issuer)
+            known, failure = self._known.get(provider.issuer), self._failures.get(provider.issuer)
             if known is not None and time.monotonic() - known.at < older_than:
                 return known
-            place = provider.issuer.rstrip("/") + "/.well-known/openid-configuration"
-            discovery = _decoded(await self._get(place), protocol.Discovery)
-            if discovery.issuer.rstrip("/") != provider.issuer.rstrip("/"):
-                raise Unavailable(f"identity provider {provider.name}: its document is another issuer's")
-            ends = (discovery.authorization_endpoint, discovery.token_endpoint, discovery.jwks_uri)
-            if any(not _as_safe(end, provider.issuer) for end in ends):
-                raise Unavailable(f"identity provider {provider.name}: its endpoints are not under https")
+            if failure is not None and failure.at >= began:
+                raise Unavailable(failure.reason)
             try:
-                keys = protocol.keys(_json(await self._get(discovery.jwks_uri)))
-            except ValueError as error:
-                raise Unavailable(f"identity provider {provider.name}: its keys cannot be read") from error
-            fresh = self._known[provider.issuer] = _Known(discovery, keys, time.monotonic())
-            return fresh
+                known = self._known[provider.issuer] = await self._fetched(provider)
+            except Unavailable as error:
+                self._failures[provider.issuer] = _Failure(str(error), time.monotonic())
+                raise
+            return known
+
+    async def _fetched(self, provider: OidcProvider) -> _Known:
+        from channels.http.accounts import protocol
+
+        place = provider.issuer.rstrip("/") + "/.well-known/openid-configuration"
+        discovery = _decoded(await self._get(place), protocol.Discovery)
+        if discovery.issuer.rstrip("/") != provider.issuer.rstrip("/"):
+            raise Unavailable(f"identity provider {provider.name}: its document is another issuer's")
+        ends = (discovery.authorization_endpoint, discovery.token_endpoint, discovery.jwks_uri)
+        if any(not _as_safe(end, provider.issuer) for end in ends):
+            raise Unavailable(f"identity provider {provider.name}: its endpoints are not under https")
+        try:
+            keys = protocol.keys(_json(await self._get(discovery.jwks_uri)))
+        except ValueError as error:
+            raise Unavailable(f"identity provider {provider.name}: its keys cannot be read") from error
+        return _Known(discovery, keys, time.monotonic())
 
     async def _get(self, url: str) -> bytes:
         status, raw = await self._ask("GET", url)

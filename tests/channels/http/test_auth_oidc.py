@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -87,6 +88,28 @@ async def test_nobody_is_sent_to_another_site(here: Place, after: str) -> None:
     browser = here.browser()
     back = await begin(browser, f"?next={after}")
     assert (await browser.ask("GET", back)).headers["Location"] == "/"
+
+
+async def test_who_waits_for_a_provider_that_does_not_answer_waits_once(
+    here: Place, config: WithAccounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc, "ASK_SECONDS", 2.0)
+    browsers, opened, over = [here.browser() for _ in range(4)], 0, asyncio.Event()
+
+    async def hang(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        await over.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        issuer = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        entry = OidcProvider(name="company", issuer=issuer, client_id=CLIENT, client_secret=Secret(SECRET))
+        config.auth = Auth(enabled=True, registration=True, oidc=(entry,))
+        answers = await asyncio.gather(*(browser.ask("GET", f"{AUTH}/oauth/company") for browser in browsers))
+        over.set()
+    assert [answer.status for answer in answers] == [503] * 4
+    assert opened == 1
 
 
 # ── forged returns ───────────────────────────────────────────────────────────────────────────────────────────────────
