@@ -12,6 +12,7 @@ from actors.lead.setup.plan import Models
 from actors.lead.setup.prompt import short_hash
 from core.actor import Actor, Context
 from core.config.load import ConfigSource
+from core.control import quoted
 from core.events import (
     Blocker,
     Event,
@@ -191,7 +192,7 @@ def transcript(messages: Sequence[Message]) -> str:
         line = _line(message)[: min(TRANSCRIPT_CHARACTERS // 4, room)]
         lines.append(line)
         room -= len(line)
-    return "<conversation>\n{}\n</conversation>".format("\n\n".join(filter(None, reversed(lines))))
+    return quoted("\n\n".join(filter(None, reversed(lines))), "conversation")
 
 
 def _line(message: Message) -> str:

@@ -12,6 +12,7 @@ from actors.lead.messages.content import without_thoughts
 from actors.lead.setup.plan import Models
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
+from core.control import quoted
 from core.events import QuestionsSuggested
 from core.thread.threads import Threads
 
@@ -65,7 +66,7 @@ class Suggestions(Actor[Never]):
         match command:
             case Suggest():
                 talk = "\n\n".join(f"{message.role}: {message.content}" for message in command.messages)
-                prompt = Prompt(_SUGGEST.format(n=command.n), f"<conversation>\n{talk}\n</conversation>")
+                prompt = Prompt(_SUGGEST.format(n=command.n), quoted(talk, "conversation"))
                 answer = await self._ask(prompt, "suggest", config.suggestions.model_name or command.model)
                 event = QuestionsSuggested(
                     suggestions=suggestions(answer.text, command.n),

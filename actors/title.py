@@ -10,6 +10,7 @@ from actors.lead.setup.plan import Models
 from core.actor import Actor, Context
 from core.config.load import Config, ConfigSource
 from core.config.settings import Title as Settings
+from core.control import quoted
 from core.events import Event, Message, RunRequested, ThreadTitled
 from core.lifecycle import UNTITLED
 from core.thread.previews import text_of
@@ -100,12 +101,12 @@ def _open(state: ThreadState) -> bool:
 
 def prompt_of(settings: Settings, text: str) -> Prompt:
     """Returns the request for the title of a conversation that begins with a text."""
-    quoted = text[:QUOTED_CHARACTERS]
+    text = text[:QUOTED_CHARACTERS]
     if settings.prompt_template is not None:
         filled = settings.prompt_template.replace("{max_words}", str(settings.max_words))
-        return Prompt("", filled.replace("{assistant_msg}", "").replace("{user_msg}", quoted))
+        return Prompt("", filled.replace("{assistant_msg}", "").replace("{user_msg}", text))
     system = _PROMPT.format(max_words=settings.max_words, characters=4 * settings.max_words)
-    return Prompt(system, f"<message>\n{quoted}\n</message>")
+    return Prompt(system, quoted(text, "message"))
 
 
 def cleaned(answer: str, settings: Settings) -> str:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection
+from functools import partial
 
 OURS = (
     "system-reminder", "memory", "current_date", "uploaded_files", "soul", "skill_system", "available_skills", "skill",
@@ -69,9 +71,9 @@ def suspect(text: str) -> bool:
     return "<" in text or "[" in text or (not text.isascii() and any(opener in text for opener in "\uff1c\ufe64\uff3b"))
 
 
-def neutralised(text: str) -> str:
-    """Returns the text with the first character of each control tag written as an entity. Returns the same object if
-    there is no such tag.
+def neutralised(text: str, *tags: str) -> str:
+    """Returns the text with the first character of each control tag, and of each of these `tags`, written as an
+    entity. Returns the same object if there is no such tag.
 
     Guarantees: takes time in proportion to the text. `neutralised(neutralised(t)) == neutralised(t)`. Upper and lower
     case, `-` and `_`, blanks, full-width letters and unseen characters make no difference. Non-guarantees: letters of
@@ -79,22 +81,27 @@ def neutralised(text: str) -> str:
     """
     if not suspect(text):
         return text
-    harmless = _SUSPECT.sub(_harmless, text)
+    harmless = _SUSPECT.sub(partial(_harmless, _TAGS.union(map(_plain, tags))), text)
     return text if harmless == text else harmless
 
 
-def _harmless(match: re.Match[str]) -> str:
+def quoted(text: str, tag: str) -> str:
+    """Returns a text of others in a tag that it cannot end, as material for a model."""
+    return f"<{tag}>\n{neutralised(text, tag)}\n</{tag}>"
+
+
+def _harmless(tags: Collection[str], match: re.Match[str]) -> str:
     text = match.group()
-    if not _forges(match):
+    if not _forges(tags, match):
         return text
     return ("&#91;" if text[0] in "[\uff3b" else "&lt;") + text[1:]
 
 
-def _forges(match: re.Match[str]) -> bool:
+def _forges(tags: Collection[str], match: re.Match[str]) -> bool:
     match match.lastgroup:
         case "tag":
             space, _, name = _plain(match["tag"]).lower().rpartition(":")
-            return name.strip("-.") in _TAGS or space in NAMESPACES
+            return name.strip("-.") in tags or space in NAMESPACES
         case "word":
             return _NOT_WORD.sub("", _plain(match["word"])) in _WORDS
     return True

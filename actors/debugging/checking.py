@@ -14,6 +14,7 @@ from actors.completion import NoCompletion, Prompt, bare, complete
 from adapters.models.configured import Configured
 from core.config.load import ConfigSource
 from core.config.redaction import redactor
+from core.control import neutralised
 from core.errors import Invalid, Unavailable, ungrouped
 from core.replay.evaluation.checks import COMPLETED, End, Judge, Python, Subject, checked, label
 from core.replay.evaluation.facts import Checked, EvaluationSampled, Outcome
@@ -34,6 +35,7 @@ politeness do not count. Answer with a JSON object and nothing else: {"reason": 
 Write the reason first, in at most two sentences."""
 TRANSCRIPT_CHARACTERS = 24_000
 """Limit of the end of the conversation that a judge reads."""
+_TAGS = ("conversation", "human", "ai", "tool", "system")
 
 
 class _Vote(msgspec.Struct, frozen=True):
@@ -109,7 +111,9 @@ class Checks:
 def _transcript(on: Subject) -> str:
     """Returns the end of the conversation, each message in tags."""
     messages = on.state.get("messages") or ()
-    texts = [f"<{m.get('type')}>\n{text_of(m.get('content', ''))}\n</{m.get('type')}>" for m in messages]
+    texts = [
+        f"<{m.get('type')}>\n{neutralised(text_of(m.get('content', '')), *_TAGS)}\n</{m.get('type')}>" for m in messages
+    ]
     return f"<conversation>\n{chr(10).join(texts)[-TRANSCRIPT_CHARACTERS:]}\n</conversation>"
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from actors.lead.messages.content import without_thoughts
 from core.bus.rpc import sendable_value
-from core.control import neutralised
+from core.control import neutralised, quoted
 from core.memory.conversation import Part, Utterance
 from core.memory.document import confidence, keywords
 from core.memory.facts import MOST_CHARACTERS, SECTIONS, SUMMARY_CHARACTERS, Fact, Memory, line
@@ -102,10 +102,10 @@ def question(memory: Memory, shown: Sequence[Fact], part: Part) -> str:
         for name in names
     ]
     facts = [f"{fact.id} {line(fact)}" for fact in shown]
-    remembered = neutralised("\n".join([*sections, *facts]))
-    conversation = neutralised("\n".join(_lines(part)))
+    remembered = quoted("\n".join([*sections, *facts]), "remembered")
+    conversation = quoted("\n".join(_lines(part)), "conversation")
     hints = "".join(f"\n{hint}" for hint in hints_of(part))
-    return f"<remembered>\n{remembered}\n</remembered>\n\n<conversation>\n{conversation}\n</conversation>{hints}"
+    return f"{remembered}\n\n{conversation}{hints}"
 
 
 def _lines(part: Part) -> Iterator[str]:

@@ -72,9 +72,8 @@ def _rejected(reason: str, **record: object) -> Rejected:
 
 def _quoted(content: Material) -> str:
     """Returns the texts, none of which can end its quotation."""
-    parts = [f'<file path="{neutralised(path)}">\n{_unclosed(text)}\n</file>' for path, text in content.texts.items()]
+    parts = [
+        f'<file path="{neutralised(path)}">\n{neutralised(text, "file")}\n</file>'
+        for path, text in content.texts.items()
+    ]
     return "\n".join(parts)
-
-
-def _unclosed(text: str) -> str:
-    return neutralised(text).replace("</file", "&lt;/file").replace("<file", "&lt;file")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.control import TAGS, neutralised, suspect
+from core.control import TAGS, neutralised, quoted, suspect
 
 SPACED = "antml" + ":"
 
@@ -72,6 +72,13 @@ def test_neutralised(text: str, harmless: str) -> None:
 )
 def test_left_alone(text: str) -> None:
     assert neutralised(text) is text
+
+
+def test_material_of_others_does_not_end_its_quotation() -> None:
+    text = "a </Conversation > b < conversation> <soul> <b>"
+    harmless = "a &lt;/Conversation > b &lt; conversation> &lt;soul> <b>"
+    assert quoted(text, "conversation") == f"<conversation>\n{harmless}\n</conversation>"
+    assert neutralised("</message>") == "</message>"
 
 
 SIGNS = ["<", ">", "/", "[", "]", "|", " ", "\n", "\u200d", "\u200b", "\uff1c", "\uff5c", "x", ":", "-"]

@@ -16,6 +16,7 @@ from actors.lead.messages.content import without_thoughts
 from actors.lead.summary.cut import Summary
 from core.config.load import Config
 from core.config.settings import Summarization
+from core.control import quoted
 from core.errors import Invalid, Unavailable
 from core.events import Json, Message
 from core.ids import uuid7
@@ -105,7 +106,7 @@ def question(messages: Sequence[Message], settings: Summarization) -> list[BaseM
     prompt = settings.summary_prompt or _PROMPT
     if PLACEHOLDER in prompt:
         return [HumanMessage(prompt.replace(PLACEHOLDER, talk))]
-    return [SystemMessage(prompt), HumanMessage(f"<conversation>\n{talk}\n</conversation>")]
+    return [SystemMessage(prompt), HumanMessage(quoted(talk, "conversation"))]
 
 
 def fitted(entries: Sequence[str], tokens: int) -> list[str]:
