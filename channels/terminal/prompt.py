@@ -162,7 +162,15 @@ def _history(path: Path | None) -> History:
             path.write_bytes(tail[max(tail.find(b"\n# "), 0) :])
     except OSError:
         return InMemoryHistory()
-    return FileHistory(path)
+    return _Stored(path)
+
+
+class _Stored(FileHistory):
+    """A history whose lines are in memory only while the file cannot be written, as on a full disk."""
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError):
+            super().store_string(string)
 
 
 class Piped:

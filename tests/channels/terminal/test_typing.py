@@ -132,6 +132,15 @@ async def test_a_talk_on_a_terminal_has_a_history(place: Place, tmp_path: Path) 
     await on_terminal(second, *command)
 
 
+def test_a_history_that_cannot_be_written_stays_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    history = prompt._history(path)
+    path.unlink()
+    path.mkdir()
+    history.append_string("hello")
+    assert history.get_strings() == ["hello"]
+
+
 def test_a_long_history_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompt, "MAX_HISTORY_BYTES", 400)
     path = tmp_path / "history"
