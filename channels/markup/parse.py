@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -296,17 +297,20 @@ def _inlines(tokens: Sequence[Token]) -> tuple[Inline, ...]:
     """Returns the nodes of a paragraph: without spaces at the ends of its lines, and without empty nodes."""
     root: list[Inline] = []
     stack: list[tuple[Token, list[Inline]]] = []
+    around: Counter[str] = Counter()
     nodes = root
     for token in tokens:
         if token.nesting == 1:
             stack.append((token, nodes))
+            around[token.type] += 1
             nodes = []
         elif token.nesting == -1:
             opening, outer = stack.pop()
-            outer.extend(_wrapped(opening, nodes, [token for token, _ in stack]))
+            around[opening.type] -= 1
+            outer.extend(_wrapped(opening, nodes, inside_itself=around[opening.type] > 0))
             nodes = outer
         else:
-            nodes.extend(_leaf(token, in_link=any(opening.type == "link_open" for opening, _ in stack)))
+            nodes.extend(_leaf(token, in_link=around["link_open"] > 0))
     return trimmed(root)
 
 
@@ -330,12 +334,12 @@ def _leaf(token: Token, in_link: bool) -> Iterator[Inline]:
             raise AssertionError(f"a token of Markdown that is not expected here: {token.type}")
 
 
-def _wrapped(opening: Token, nodes: list[Inline], around: list[Token]) -> Sequence[Inline]:
+def _wrapped(opening: Token, nodes: list[Inline], *, inside_itself: bool) -> Sequence[Inline]:
     """Returns nodes in their style or link. A style inside itself, and one of nothing visible, is none."""
     if opening.type == "link_open":
         return _linked(str(opening.attrGet("href") or ""), nodes)
     mark = _MARKS[opening.type]
-    if any(outer.type == opening.type for outer in around) or is_blank(text_of(nodes)):
+    if inside_itself or is_blank(text_of(nodes)):
         return nodes
     # Spaces at the edges stay outside: marks next to spaces are not marks.
     text = text_of(nodes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 
@@ -84,3 +86,21 @@ def test_empty_blocks_are_left_out() -> None:
 @given(texts.noise)
 def test_any_text_can_be_read(source: str) -> None:
     content_of(source).encode()
+
+
+def test_the_cost_of_nested_marks_follows_their_number() -> None:
+    def calls(marks: int) -> int:
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        try:
+            parse("*" * marks + "a" + "*" * marks)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(4000) < 5 * calls(1000)
