@@ -141,10 +141,13 @@ class Performer:
             if place:
                 await self._commands.clear_goal(call.user, place.id)
             return await self._runs.end(call, "command", call.says("The goal is given up."))
+        if len(text) > MOST_GOAL:
+            told = f"A goal has at most {MOST_GOAL} characters, this one has {len(text)}. It was not set."
+            return await self._runs.end(call, "command", call.says(told))
         thread_id = await self._runs.thread(call)
         if call.id("run") not in (await self._threads.load(thread_id)).runs:
             goal_set = GoalSet(
-                objective=text[:MOST_GOAL],
+                objective=text,
                 by=call.user,
                 max_continuations=settings.max_continuations,
                 max_no_progress_continuations=settings.max_no_progress_continuations,

@@ -162,6 +162,8 @@ async def test_a_goal_is_set_and_worked_on_shown_and_given_up(tmp_path: Path) ->
         assert state.goal.set.objective == "learn German"
         assert state.runs[routed.run_id].request.input["messages"][0]["content"] == "learn German"  # type: ignore[index]
         assert await told(office, "/goal") == "The goal: learn German"
+        assert "It was not set." in await told(office, "/goal " + "long " * 1000)
+        assert await told(office, "/goal") == "The goal: learn German"
         await told(office, "/goal clear")
         assert (await office.state(routed)).goal is None
 
