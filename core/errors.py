@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -95,6 +94,8 @@ def contained() -> Iterator[None]:
     A `SystemExit` in a task would end the event loop. What else is no `Exception`, such as a panic of a library in
     Rust, would end every task group.
     """
+    from asyncio import CancelledError  # seldom needed by the command line, and large
+
     try:
         yield
     except (Exception, CancelledError, GeneratorExit, KeyboardInterrupt):
