@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import structlog
@@ -56,7 +57,9 @@ DOUBTS = 6
 DEFECTS = 3
 """Failures of our own code at a plan after which it is given up."""
 LONGEST_SECONDS = 24 * 3600.0
-"""Time for which a platform may be out of reach before a plan is given up: those after it wait as long."""
+"""Time for which a platform may be out of reach, or take nothing, before a plan is given up: those after it wait as
+long.
+"""
 TURN_SECONDS = 600.0
 """Time after which a handler leaves the rest to the next."""
 GROWN = ("answer", "question")
@@ -279,16 +282,10 @@ class Delivery(Actor[DeliveryPlanned]):
         await self._outlet.turns.call()
         try:
             return await self._outlet.call(target, lambda: self._platform.find(target, key, since))
-        except RateLimited as error:
-            raise Later(error.seconds) from error
         except FateUnknown as error:  # nor can the platform tell
             raise self._doubted(job, error) from error
-        except Unavailable as error:
-            if self._is_too_old(job):
-                raise Ended("unknown", str(error)) from error
-            raise Later(job.own.pause()) from error
-        except CredentialsDead as error:
-            raise Later(CREDENTIALS_SECONDS) from error
+        except (Unavailable, CredentialsDead) as error:
+            raise self._postponed(job, error, "unknown") from error
         except ChatGone as error:
             raise Ended("gone", str(error)) from error
         except Rejected as error:
@@ -303,10 +300,6 @@ class Delivery(Actor[DeliveryPlanned]):
         """Returns what follows from a call that certainly had no effect."""
         changes = job.part == 0 and not job.own.anew and (job.own.draft is not None or bool(job.event.replaces))
         match error:
-            case RateLimited():
-                return Later(error.seconds)
-            case CredentialsDead():
-                return Later(CREDENTIALS_SECONDS)
             case ChatGone() if not changes:
                 return Ended("gone", str(error))
             case Rejected() if job.part < len(job.texts) and not job.own.plain:
@@ -320,10 +313,18 @@ class Delivery(Actor[DeliveryPlanned]):
                 return Later(0.0)
             case Rejected():
                 return Ended("refused", str(error))
-        return Ended("refused", str(error)) if self._is_too_old(job) else Later(job.own.pause())
+        return self._postponed(job, error, "refused")
 
-    def _is_too_old(self, job: Job) -> bool:
-        return datetime.now(UTC) - job.at > timedelta(seconds=LONGEST_SECONDS)
+    def _postponed(self, job: Job, error: Exception, fate: Literal["refused", "unknown"]) -> Exception:
+        """Returns what follows while the platform is out of reach, or takes nothing from the account."""
+        if datetime.now(UTC) - job.at > timedelta(seconds=LONGEST_SECONDS):
+            return Ended(fate, str(error))
+        match error:
+            case RateLimited():
+                return Later(error.seconds)
+            case CredentialsDead():
+                return Later(CREDENTIALS_SECONDS)
+        return Later(job.own.pause())
 
     # ── ways ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -111,6 +111,22 @@ async def test_what_was_not_sent_is_sent_again(
     assert platform.made("find") == []
 
 
+@pytest.mark.parametrize("kind", ["down", "dead", "limit"])
+async def test_a_plan_that_could_not_be_sent_for_long_is_given_up(
+    side: Side, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "LONGEST_SECONDS", 0.0)
+    platform = store()
+    platform.fail("post", Fault(kind, 0.1))  # type: ignore[arg-type]
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("old", TEXT)
+        await side.done()
+        await side.plan("p", "next")
+        await side.done()
+    assert (await side.state()).plans["old"].failed == "refused"
+    assert platform.texts()[-1:] == ["next"]
+
+
 @BOTH
 async def test_a_long_pause_is_a_timer(side: Side, findable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The handler has ended meanwhile, and a restart does not matter."""
@@ -153,7 +169,7 @@ async def test_an_unknown_fate_that_stays_unknown(side: Side) -> None:
         await side.plan("q", "next")
         await side.done()
     assert await side.ends() == [("p", 0, "unknown"), ("q", 0)]
-    assert platform.texts() == ["next"]
+    assert platform.texts()[-1:] == ["next"]
 
 
 @BOTH
