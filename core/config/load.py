@@ -107,6 +107,8 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
         raise Invalid(f"{name}{place}: {error.problem}") from None
     except yaml.YAMLError as error:
         raise Invalid(f"{name}: {error}") from None
+    except RecursionError:
+        raise Invalid(f"{name}: something contains itself (&, *), or is nested too deeply") from None
     except Invalid as error:
         raise Invalid(f"{name}: {lines.placed(str(error))}") from None
 

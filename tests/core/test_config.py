@@ -185,6 +185,11 @@ def test_a_key_that_stands_there_again_is_named() -> None:
     }
 
 
+def test_what_contains_itself_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"config.yaml: something contains itself"):
+        parse("a: &a [*a]")
+
+
 def test_arguments_of_models_get_no_advice() -> None:
     assert parse("models: [{name: a, model: b, modell: c}]").warnings == ()
 
