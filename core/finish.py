@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import anyio
@@ -25,16 +26,14 @@ async def finished(work: Coroutine[Any, Any, T], seconds: float | None = None) -
 
 
 async def _end(task: asyncio.Future[Any], seconds: float | None) -> None:
-    """Waits for the end of a task, which is cancelled after `seconds`. More cancellations are passed over: the caller
-    raises the first one.
+    """Waits for the end of a task, which is cancelled after `seconds`. More cancellations, of which anyio sends one in
+    each turn of the event loop, are passed over: the caller raises the first one.
     """
     clock = asyncio.get_running_loop().time
     timeout = None if seconds is None else clock() + seconds
     while not task.done():
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.wait([task], timeout=None if timeout is None else max(0.0, timeout - clock()))
-        except asyncio.CancelledError:
-            continue
-        if not task.done():
+        if timeout is not None and clock() >= timeout:
             task.cancel()
             timeout = None

@@ -39,7 +39,7 @@ from core.tools import Effect
 log = structlog.get_logger("sika.run")
 
 E = TypeVar("E", bound=Event)
-APPEND_SECONDS = 5.0
+OUTCOME_SECONDS = 2.0
 """Timeout of an append after its run was cancelled."""
 
 
@@ -111,7 +111,7 @@ class OwnedRun:
 
         A cancellation waits for the outcome: what is decided next must know of an event that is in the log already.
         """
-        return await finished(self._append(event, cause, unsteered), APPEND_SECONDS)
+        return await finished(self._append(event, cause, unsteered), OUTCOME_SECONDS)
 
     async def _append(self, event: Event, cause: str | None, unsteered: bool) -> bool:
         def decide(state: ThreadState) -> Sequence[Event]:

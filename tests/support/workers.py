@@ -39,6 +39,7 @@ from core.events import Aggregate, Event, Message, ModelCompleted, Record, RunRe
 from core.ids import uuid7
 from core.runtime import system
 from core.runtime.system import System
+from core.thread import owned
 from core.thread.fold import fold
 from core.thread.owned import OwnedRun
 from core.thread.run import Prepared, RunActor
@@ -193,6 +194,9 @@ async def worker(
                 ready.put_nowait(running)
 
     # Not a task group: it would wrap the failures of the caller's block.
+    patch = pytest.MonkeyPatch()
+    if power is not None:
+        patch.setattr(owned, "OUTCOME_SECONDS", 0.0)  # without power nobody waits for an outcome
     task = asyncio.create_task(run())
     task.add_done_callback(lambda _: ready.put_nowait(None))
     try:
@@ -204,6 +208,7 @@ async def worker(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        patch.undo()
         await factory.close()
         await asyncio.sleep(0)  # connections that were broken off come to their end
 

@@ -96,7 +96,7 @@ async def test_many_tools_are_searched(tmp_path: Path) -> None:
     assert "do not know the arguments" in results(messages)[2]["content"]
     first = models.requests[0].body
     assert not [tool for tool in first["tools"] if tool["function"]["name"].startswith("big_")]
-    assert "big_* (118 tools)" in first["messages"][0]["content"]
+    assert "big_* (119 tools)" in first["messages"][0]["content"]
     assert len(listed) == 1
 
 

@@ -38,7 +38,7 @@ async def test_from_adding_to_calling(
         assert content["mcpServers"]["mine"]["args"] == [SERVER]
         capsys.readouterr()
         assert await sika(home, "test", "mine") == 0
-        assert capsys.readouterr().out.endswith("mine: 18 tools\n")
+        assert capsys.readouterr().out.endswith("mine: 19 tools\n")
         assert await sika(home, "test", "bad") == 1
         assert "no-such" in capsys.readouterr().out
         assert await sika(home, "tools", "mine") == 0
@@ -52,7 +52,7 @@ async def test_from_adding_to_calling(
         assert "it went wrong" in capsys.readouterr().out
         assert await sika(home, "list") == 0
         lines = capsys.readouterr().out.partition("SERVER ")[2].splitlines()
-        assert [line.split()[:4] for line in lines[1:]][1] == ["mine", "stdio", "listed", "18"]
+        assert [line.split()[:4] for line in lines[1:]][1] == ["mine", "stdio", "listed", "19"]
         assert "failed" in lines[1]
 
 
