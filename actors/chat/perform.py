@@ -142,8 +142,8 @@ class Performer:
                 await self._commands.clear_goal(call.user, place.id)
             return await self._runs.end(call, "command", call.says("The goal is given up."))
         if len(text) > MOST_GOAL:
-            told = f"A goal has at most {MOST_GOAL} characters, this one has {len(text)}. It was not set."
-            return await self._runs.end(call, "command", call.says(told))
+            refusal = f"A goal has at most {MOST_GOAL} characters, this one has {len(text)}. It was not set."
+            return await self._runs.end(call, "command", call.says(refusal))
         thread_id = await self._runs.thread(call)
         if call.id("run") not in (await self._threads.load(thread_id)).runs:
             goal_set = GoalSet(

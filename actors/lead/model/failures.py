@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 RETRIABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 RETRIABLE_TYPES = ("server_error", "InternalServerError")
-"""What OpenAI and vLLM call an error of the server within a stream, which has no status."""
+"""Types of errors of the server within a stream, which have no status, at OpenAI and vLLM."""
 RETRIABLE_CLASSES = frozenset(
     {"APITimeoutError", "APIConnectionError", "InternalServerError", "ReadError", "RemoteProtocolError"}
     | {"ReadTimeout", "ConnectError", "ConnectTimeout", "StreamChunkTimeoutError"}
