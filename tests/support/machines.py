@@ -77,8 +77,9 @@ class Processes:
 
     async def end(self, machine: Machine) -> None:
         with contextlib.suppress(ProcessLookupError):
-            await cut(int(machine.id))
+            os.kill(int(machine.id), signal.SIGKILL)
         self._note("end", int(machine.id))
+        await _gone(int(machine.id))
 
     async def residents(self) -> Sequence[Resident]:
         entries = [entry for entry in self._entries() if alive(entry.pid)]
@@ -138,6 +139,10 @@ def alive(pid: int) -> bool:
 async def cut(pid: int) -> None:
     """Kills a machine, and returns when it is gone."""
     os.kill(pid, signal.SIGKILL)
+    await _gone(pid)
+
+
+async def _gone(pid: int) -> None:
     with anyio.fail_after(60):
         while True:
             if not alive(pid):
