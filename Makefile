@@ -3,32 +3,28 @@
 SIKA_PYTHON ?= python3
 # Processes that tests run in: they wait more than they work. 0: all in one.
 WORKERS ?= 6
-# Whole files go to the next free process, the longest first (tests/durations.json).
-LANES := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test test-fast compile check bench format lock clean
+.PHONY: install run test test-fast tests check bench format lock clean
 
 install: $(STAMP)
 
 # Tests start hundreds of processes: what they import is compiled once, whatever the environment says.
-test test-fast compile bench: export PYTHONDONTWRITEBYTECODE =
+test test-fast bench: export PYTHONDONTWRITEBYTECODE =
 
 run: $(STAMP) ## make run ARGS="--port 8000"
 	$(BIN)/sika serve $(ARGS)
 
-# Types are checked on one core, while another one compiles what the tests import.
+# Types are checked while tests run: these wait more than they work.
 test: $(STAMP) ## make test PYTEST="-k log -x"
-	$(MAKE) --jobs 2 check compile
-	$(BIN)/python -m pytest $(LANES) --durations=25 $(PYTEST)
+	$(MAKE) --jobs 2 check tests
+
+tests: $(STAMP)
+	$(BIN)/python -m pytest --processes $(WORKERS) --durations=25 $(PYTEST)
 
 test-fast: $(STAMP) ## files that take at most three seconds: for every save
-	$(BIN)/python -m pytest $(LANES) --fast $(PYTEST)
-
-compile: $(STAMP) ## what tests import, once: each of their processes would do it
-	-$(BIN)/python -m pytest --collect-only --quiet >/dev/null
-	$(BIN)/python -c "from tests.support.warm import preload; preload()"
+	$(BIN)/python -m pytest --processes $(WORKERS) --fast $(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

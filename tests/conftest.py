@@ -18,17 +18,14 @@ collector.relax()
 certificates.leave_out()
 laws.use()
 memory.use()
-pytest_plugins = ["tests.support.budget", "tests.support.engine"]
+pytest_plugins = ["tests.support.budget", "tests.support.engine", "tests.support.forks"]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("numprocesses", 0) and not config.getoption("collectonly"):
-        warm.share()
-
-
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Garbage is collected as in a server (`core.collector`): seldom, and not among what was imported."""
     collector.settle()
+    if session.config.getoption("processes") and not session.config.option.collectonly:
+        warm.share()
 
 
 @pytest.fixture

@@ -1,0 +1,209 @@
+"""Runs the tests in several processes that are forked when all tests are collected, a file of tests at a time.
+
+pytest-xdist collects anew in each of its processes: a quarter of a minute of CPU each, three quarters of a minute
+before the first test on two cores. A forked process has everything that collecting has made. It asks for the next file,
+runs it, and sends its reports to the process that collected, which shows and counts them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import count, groupby
+from multiprocessing import connection
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import cast
+
+import pytest
+from _pytest.capture import CaptureManager
+from _pytest.terminal import TerminalReporter
+
+END_SECONDS = 60.0
+"""Limit of the time that a process has to end the fixtures of its session."""
+File = Sequence[int]
+"""The positions of a file's tests among all."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("forked processes")
+    group.addoption("--processes", type=int, default=0, help="processes that tests run in (0: the one that collects)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    processes = session.config.getoption("--processes")
+    if not processes or session.config.option.collectonly or session.testsfailed:
+        return None
+    assert threading.active_count() == 1, "a forked process has only the thread that forked it"
+    Lanes(session).run(processes)
+    return True
+
+
+class Lane:
+    """A forked process, as the one that forked it knows it."""
+
+    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+        self.process = process
+        self.pipe = pipe
+        self.begun: list[int] = []
+        """The tests of its files that it has been sent and that have not ended, the running one first."""
+
+
+class Lanes:
+    """The processes of a session. One that dies fails the test that it ran; another one goes on with the rest."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._session = session
+        self._hook = session.config.hook
+        by_file = groupby(range(len(session.items)), key=lambda position: session.items[position].path)
+        self._files: deque[File] = deque(list(positions) for _, positions in by_file)
+        self._lanes: dict[Connection, Lane] = {}
+        self._numbers = count()
+        factory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+        self._folder: Path = factory.getbasetemp()
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        if isinstance(reporter, TerminalReporter):
+            reporter.showfspath = False  # the files run side by side
+
+    def run(self, processes: int) -> None:
+        try:
+            for _ in range(min(processes, len(self._files))):
+                self._fork()
+            while self._lanes:
+                for pipe in connection.wait(list(self._lanes)):
+                    self._hear(self._lanes[pipe])  # type: ignore[index]
+        except self._session.Failed:
+            for lane in self._lanes.values():
+                os.kill(cast(int, lane.process.pid), signal.SIGINT)
+            raise
+        finally:
+            for lane in list(self._lanes.values()):
+                self._end(lane)
+
+    def _fork(self) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        folder = self._folder / f"process-{next(self._numbers)}"
+        inherited = [ours, *self._lanes]
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=_work, args=(self._session, theirs, inherited, folder), name=folder.name)
+        process.start()
+        theirs.close()
+        self._lanes[ours] = Lane(process, ours)
+
+    def _hear(self, lane: Lane) -> None:
+        try:
+            what, *about = lane.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self._gone(lane)
+            return
+        match what:
+            case "next":
+                file = self._files.popleft() if self._files else ()
+                lane.begun += file
+                lane.pipe.send(file)
+            case "report":
+                self._reported(self._hook.pytest_report_from_serializable(config=self._session.config, data=about[0]))
+            case "finish":
+                item = self._session.items[lane.begun.pop(0)]
+                self._hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+            case "warning":
+                self._hook.pytest_warning_recorded.call_historic(kwargs=about[0])
+
+    def _reported(self, report: pytest.TestReport) -> None:
+        self._hook.pytest_runtest_logreport(report=report)
+        if self._session.shouldfail:
+            raise self._session.Failed(self._session.shouldfail)
+
+    def _gone(self, lane: Lane) -> None:
+        """Ends a process that has no more tests, or that died with some."""
+        self._end(lane)
+        if not lane.begun:
+            return
+        dead, *rest = lane.begun
+        if rest:
+            self._files.appendleft(rest)
+        self._fork()
+        item = self._session.items[dead]
+        text = f"the process of this test ended with {lane.process.exitcode}"
+        self._reported(pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call"))
+
+    def _end(self, lane: Lane) -> None:
+        del self._lanes[lane.pipe]
+        lane.pipe.close()
+        lane.process.join(END_SECONDS)
+        if lane.process.is_alive():
+            lane.process.kill()
+            lane.process.join()
+
+
+# ── in a forked process ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Reports:
+    """Sends what happens to the process that collected the tests."""
+
+    def __init__(self, config: pytest.Config, pipe: Connection) -> None:
+        self._config = config
+        self._pipe = pipe
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._pipe.send(("report", data))
+
+    def pytest_runtest_logfinish(self) -> None:
+        self._pipe.send(("finish",))
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
+    ) -> None:
+        text, category, file, line = (
+            getattr(warning_message, n) for n in ("message", "category", "filename", "lineno")
+        )
+        sent = warnings.WarningMessage(str(text), category, file, line)
+        about = {"warning_message": sent, "when": when, "nodeid": nodeid, "location": location}
+        self._pipe.send(("warning", about))
+
+
+def _work(session: pytest.Session, pipe: Connection, inherited: Sequence[Connection], folder: Path) -> None:
+    """Runs files until there is none, or until nobody wants their reports."""
+    for other in inherited:
+        other.close()
+    config = session.config
+    folder.mkdir()
+    config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
+    config.pluginmanager.unregister(name="terminalreporter")
+    _capture_anew(config)
+    config.pluginmanager.register(Reports(config, pipe))
+    try:
+        tests = _tests(session, pipe)
+        item = next(tests, None)
+        while item is not None:
+            following = next(tests, None)
+            config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            item = following
+    except (EOFError, OSError, KeyboardInterrupt):  # the run was given up
+        session._setupstate.teardown_exact(None)
+
+
+def _tests(session: pytest.Session, pipe: Connection) -> Iterator[pytest.Item]:
+    while True:
+        pipe.send(("next",))
+        if not (file := pipe.recv()):
+            return
+        yield from (session.items[position] for position in file)
+
+
+def _capture_anew(config: pytest.Config) -> None:
+    """Captures into files of this process's own: forked processes would share the offset in one."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if isinstance(capture, CaptureManager):
+        capture.stop_global_capturing()
+        capture.start_global_capturing()
+        capture.suspend_global_capture()

@@ -1,0 +1,81 @@
+"""Tests in forked processes: each runs once, what fails is said, and a process that dies fails one test."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.warm import ROOT
+
+FILES = {
+    "test_good.py": """
+import os, pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def session(record):
+    yield
+    record("session over")
+
+@pytest.fixture(scope="session")
+def record():
+    def write(line):
+        with open("record", "a") as file:
+            file.write(f"{line} {os.getpid()}\\n")
+    return write
+
+@pytest.mark.parametrize("number", range(3))
+def test_good(number, tmp_path, record, capsys):
+    print("shown")
+    assert capsys.readouterr().out == "shown\\n"
+    record(f"{number} {tmp_path}")
+""",
+    "test_bad.py": """
+import warnings
+
+def test_bad():
+    print("printed before it failed")
+    assert 1 == 2
+
+def test_warned():
+    warnings.warn("old and bad")
+""",
+    "test_fatal.py": """
+import os
+
+def test_before(): pass
+def test_fatal(): os.kill(os.getpid(), 9)
+def test_after(): pass
+""",
+}
+
+
+def _pytest(folder: Path, *options: str) -> str:
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.forks", "--processes", "2", *options]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    result = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert result.returncode == 1, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_reports(tmp_path: Path) -> None:
+    shown = _pytest(tmp_path)
+    assert re.search(r"2 failed, 6 passed, 1 warning in", shown)
+    assert "assert 1 == 2" in shown
+    assert "printed before it failed" in shown
+    assert "old and bad" in shown
+    assert "FAILED test_fatal.py::test_fatal - the process of this test ended with -9" in shown
+    *numbers, over = (tmp_path / "record").read_text().splitlines()
+    assert [line.split()[0] for line in numbers] == ["0", "1", "2"]
+    assert len({line.split()[1] for line in numbers}) == 3
+    assert over == f"session over {numbers[0].split()[2]}"
+
+
+def test_the_first_failure_ends_the_run(tmp_path: Path) -> None:
+    assert re.search(r"stopping after 1 failures", _pytest(tmp_path, "-x"))
