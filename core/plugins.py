@@ -17,6 +17,7 @@ import importlib.util
 import inspect
 import queue
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -203,7 +204,13 @@ def _skill_root(plugin: Plugin) -> Plugin:
 
 
 def _entries(group: str) -> list[importlib.metadata.EntryPoint]:
-    return sorted(set(importlib.metadata.entry_points(group=group)), key=lambda entry: (entry.name, entry.value))
+    return sorted(set(_installed(tuple(sys.path)).select(group=group)), key=lambda entry: (entry.name, entry.value))
+
+
+@functools.lru_cache(maxsize=1)
+def _installed(path: tuple[str, ...]) -> importlib.metadata.EntryPoints:
+    """Returns the entry points of all packages on a path: reading them takes 10 ms, for one group as for all."""
+    return importlib.metadata.entry_points()
 
 
 def _loaded(entry: importlib.metadata.EntryPoint) -> Plugin:
