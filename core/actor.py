@@ -208,8 +208,10 @@ class Actor(Generic[E]):
         return ()
 
     async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
-        """Handles a timer (`Context.wake_at`) that has fired for an aggregate. It may fire more than once, and late:
-        read the state and decide under the guard. There is no event: `ctx.record` raises `Refused`."""
+        """Handles a timer (`Context.wake_at`) that has fired for an aggregate. It may fire more than once, late, and
+        (after the clock was set back) early: read the state and decide under the guard. There is no event: `ctx.record`
+        raises `Refused`.
+        """
         raise NotImplementedError
 
     def parse(self, request: Mapping[str, Any], kind: Any) -> Any:

@@ -14,7 +14,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,12 @@ import structlog
 from core.bus.connection import CONSUMER_NOT_FOUND, ApiError, Bus
 from core.bus.pull import Room, pull
 from core.bus.rpc import sendable
-from core.bus.streams import erase_all, find
+from core.bus.streams import erase_all, find, messages
 from core.bus.subjects import SECOND
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate
-from core.ids import now
+from core.ids import now, stamp
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -39,6 +39,8 @@ log = structlog.get_logger("sika.work")
 
 RETRY_SECONDS = 1.0
 """Pause before the queue is pulled from again after the pull itself failed."""
+SET_AT = "Sika-Set-At"
+"""Header of a timer: the time at which it was set, by the clock of who set it."""
 TIMER_RESOLUTION = timedelta(milliseconds=1)
 """Added to the time of a timer, so that it is never early."""
 UNREADABLE_BYTES = 4096
@@ -155,8 +157,19 @@ class WorkQueue:
             "Nats-Schedule": f"@at {(when + TIMER_RESOLUTION).astimezone().isoformat(timespec='milliseconds')}",
             "Nats-Schedule-Target": self.bus.names.wake(actor, aggregate),
             "Nats-Rollup": "sub",
+            SET_AT: now(),
         }
         await self.bus.store(subject, msgspec.json.encode(Hint()), headers)
+
+    async def fire_set_after(self, moment: datetime) -> None:
+        """Wakes the actors of the timers that were set after a moment, as if these had fired; of a timer within two
+        minutes once. Raises `Unavailable`.
+        """
+        async for timer in messages(self.bus, "timer", self.bus.names.all_timers):
+            if (timer.header(SET_AT) or "") > stamp(moment):
+                with suppress(ValueError):  # of somebody else, and not readable
+                    actor, aggregate = self.bus.names.target(timer.header("Nats-Schedule-Target") or "")
+                    await self.wake(actor, aggregate, Hint(), key=f"timer-{timer.seq}")
 
     async def ensure(self, actor: str, *, anew: bool = False, in_turn: bool = False) -> None:
         """Creates or updates the actor's durable consumer. `anew` makes unacked wake-ups available at once. `in_turn`:

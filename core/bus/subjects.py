@@ -61,6 +61,10 @@ class Subjects:
     def timer(self, actor: str, aggregate: Aggregate, key: str) -> str:
         return f"{self.prefix}.timer.{actor}.{aggregate.kind}.{aggregate.id}.{key}"
 
+    @property
+    def all_timers(self) -> str:
+        return f"{self.prefix}.timer.>"
+
     def wake(self, actor: str, aggregate: Aggregate) -> str:
         return f"{self.prefix}.wake.{actor}.{aggregate.kind}.{aggregate.id}"
 
@@ -119,7 +123,7 @@ def stream_configs(names: Subjects, replicas: int = 1) -> dict[str, dict[str, An
         },
         "timer": {
             **shared,
-            "subjects": [f"{prefix}.timer.>", names.all_wakes],
+            "subjects": [names.all_timers, names.all_wakes],
             "allow_msg_schedules": True,
             "allow_msg_ttl": True,
             "allow_rollup_hdrs": True,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from core.bus.queue import Hint
+from core.bus.queue import SET_AT, Hint
 from core.bus.subjects import Subjects, stream_configs
 from core.events import Aggregate, Envelope, Event, Json, ThreadAnnotated, ThreadTitled, catalogue
 from core.lifecycle import CHANNEL, GOAL, TEMPORARY, UNTITLED, USED_TOOLS, WEBHOOK
@@ -244,7 +244,9 @@ def _timer() -> Json:
         "Nats-Schedule-Target": dict(_STRING),
         "Nats-Rollup": {"const": "sub"},
     }
-    headers = {"type": "object", "properties": properties, "required": list(properties)}
+    required = list(properties)
+    properties[SET_AT] = {**_STRING, "description": "The sender's time (UTC, ISO 8601): fired if it has not come"}
+    headers = {"type": "object", "properties": properties, "required": required}
     return {"name": "timer", "headers": headers, "payload": {"type": "object", "maxProperties": 0}}
 
 

@@ -29,7 +29,7 @@ from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable,
 from core.events import Aggregate, Opaque, ThreadErased, thread
 from core.log.repository import Repository
 from core.log.store import EventLog
-from core.runtime import own_state
+from core.runtime import clock, own_state
 from core.runtime.answers import Answers
 from core.runtime.context import HandlerContext
 from core.runtime.dispatch import Dispatcher, forward_timers
@@ -166,6 +166,7 @@ class System:
             if readers:
                 tasks.start_soon(self._supervise, "dispatch", dispatcher.run)
                 tasks.start_soon(self._supervise, "timers", forward_timers, self.bus, self.queue)
+                tasks.start_soon(self._supervise, "clock", clock.watch, self.log, self.queue)
             task_status.started()
 
     async def _serve_one(self, actor: Actor[Any], work: Work) -> None:

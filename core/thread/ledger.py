@@ -1,10 +1,12 @@
 """The usage of a day, by user and in total: exact, whichever process counts.
 
-A user's ledger is one aggregate: of the newest day, each run with all that it has used so far, and each title,
+A user's ledger is one aggregate: of each of its days, each run with all that it has used so far, and each title,
 judgement, suggestion and reading for the memory by the id of its event. Saying the same again
 changes nothing, so a run may be posted any number of times: before each model call, and before its end. The ledger of
 everybody has the users' sums in place of runs. Days are in UTC, and a run counts for the day on which it was asked for.
-A day that is over is not read any more: its entries are dropped with the first post of the next.
+
+A ledger has the last `DAYS` days that were begun in it, so that a clock that is ahead takes nothing from the day that
+it is in truth. A day that is over by the clock of its poster does not begin: a run of long ago ends no day.
 
 A post states one entry, and every `KEPT`-th all of them: what lies before that one is purged.
 """
@@ -31,6 +33,7 @@ KIND, KIND_OF_ALL = "ledger", "ledgers"
 EVERYBODY = "everybody"
 ACTOR = "ledger"
 KEPT = 100
+DAYS = 2
 
 Used = Mapping[str, Tokens]
 """Tokens by model."""
@@ -52,18 +55,26 @@ class TokensSpent(Event, frozen=True):
     used: dict[str, dict[str, Counts]]
 
 
-class Ledger(msgspec.Struct, frozen=True):
-    """The entries of the newest day. Do not change them."""
+class Day(msgspec.Struct, frozen=True):
+    """The entries of a day, and their sum. Do not change them."""
 
-    day: str = ""
     entries: Mapping[str, Used] = {}
     total: Used = {}
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """The last days, in the order in which they were begun. Do not change them."""
+
+    days: Mapping[str, Day] = {}
     count: int = 0
     """Posts folded so far."""
 
     def on(self, day: str) -> Used:
-        """Returns what all entries used on a day: nothing unless it is the newest."""
-        return self.total if day == self.day else {}
+        """Returns what all entries used on a day: nothing unless it is one of the last."""
+        return self.day(day).total
+
+    def day(self, day: str) -> Day:
+        return self.days.get(day) or Day()
 
 
 class Today(msgspec.Struct, frozen=True):
@@ -75,20 +86,26 @@ class Today(msgspec.Struct, frozen=True):
 
 def fold(records: Iterable[Record], start: Ledger) -> Ledger:
     """Pure and total."""
-    day, count, entries, total = start.day, start.count, dict(start.entries), dict(start.total)
+    days, count = dict(start.days), start.count
+    thawed: dict[str, tuple[dict[str, Used], dict[str, Tokens]]] = {}
     for record in records:
         event = record.event
         if not isinstance(event, TokensSpent):
             continue
         count += 1
-        if event.day > day:
-            day, entries, total = event.day, {}, {}
-        if event.day == day:
-            for key, counts in event.used.items():
-                used = {model: Tokens(*msgspec.structs.astuple(spent)) for model, spent in counts.items()}
-                _add(total, used, instead=entries.get(key, {}))
-                entries[key] = used
-    return Ledger(day, entries, total, count)
+        if event.day not in thawed:
+            before = days.setdefault(event.day, Day())
+            thawed[event.day] = dict(before.entries), dict(before.total)
+            while len(days) > DAYS:
+                over = next(iter(days))
+                del days[over]
+                thawed.pop(over, None)
+        entries, total = thawed[event.day]
+        for key, counts in event.used.items():
+            used = {model: Tokens(*msgspec.structs.astuple(spent)) for model, spent in counts.items()}
+            _add(total, used, instead=entries.get(key, {}))
+            entries[key] = used
+    return Ledger({**days, **{day: Day(*parts) for day, parts in thawed.items()}}, count)
 
 
 def _add(total: dict[str, Tokens], used: Used, *, instead: Used) -> None:
@@ -97,15 +114,23 @@ def _add(total: dict[str, Tokens], used: Used, *, instead: Used) -> None:
         total[model] = Tokens(*(sum_ + new - old for sum_, new, old in sums))
 
 
-def posted(ledger: Ledger, day: str, key: str, used: Used) -> list[Event]:
-    """Returns the event that brings an entry up to date; none if it is, or if the day is over. Entries only grow."""
-    entries = ledger.entries if ledger.day == day else {}
+def posted(ledger: Ledger, day: str, key: str, used: Used, today: str) -> list[Event]:
+    """Returns the events that bring an entry up to date: none if it is, or if its day is over and not one of the last.
+    Entries only grow.
+    """
+    entries = ledger.day(day).entries
     known = entries.get(key, {})
     grown = {model: known.get(model, Tokens()).at_least(used.get(model, Tokens())) for model in {**known, **used}}
-    if ledger.day > day or grown == known:
+    if grown == known or (day not in ledger.days and day < today):
         return []
-    stated = {**entries, key: grown} if _is_whole(ledger) else {key: grown}
-    return [TokensSpent(day=day, used={name: _counts(used) for name, used in stated.items()})]
+    if not _is_whole(ledger):
+        return [_spent(day, {key: grown})]
+    stated = {name: part.entries for name, part in ledger.days.items()} | {day: {**entries, key: grown}}
+    return [_spent(name, stated[name]) for name in list(stated)[-DAYS:]]
+
+
+def _spent(day: str, entries: Mapping[str, Used]) -> TokensSpent:
+    return TokensSpent(day=day, used={key: _counts(used) for key, used in entries.items()})
 
 
 class Ledgers:
@@ -119,7 +144,7 @@ class Ledgers:
         """The runs of a process do not race for the ledger of everybody."""
 
     async def used(self, user: str, day: str) -> Used:
-        """Returns what a user's runs used on a day, if it is the newest one that they used anything on."""
+        """Returns what a user's runs used on a day, if it is one of the last on which they used anything."""
         return (await self._users.load(user)).on(day)
 
     async def post(self, state: ThreadState, run: Run, *, everybody: bool) -> Today:
@@ -138,7 +163,7 @@ class Ledgers:
         everyone = Ledger()
         if everybody:
             async with self._one_at_a_time:
-                everyone = await self._post(self._all, EVERYBODY, mine.day, user, mine.total)
+                everyone = await self._post(self._all, EVERYBODY, day, user, mine.on(day))
         today = now()[:10]
         return Today(mine.on(today), everyone.on(today))
 
@@ -148,11 +173,11 @@ class Ledgers:
         def decide(ledger: Ledger) -> Sequence[Event]:
             nonlocal whole
             whole = _is_whole(ledger)
-            return posted(ledger, day, key, used)
+            return posted(ledger, day, key, used, now()[:10])
 
         ledger, records = await ledgers.decide(identity, decide, actor=ACTOR)
         if whole and records:
-            await self._forget(Aggregate(ledgers.kind, identity), records[-1].seq)
+            await self._forget(Aggregate(ledgers.kind, identity), records[0].seq)
         return ledger
 
     async def _forget(self, aggregate: Aggregate, before: int) -> None:

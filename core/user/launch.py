@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -108,10 +109,14 @@ class Launch:
         await self.schedules.decide(user, decide, actor=actor)
 
     async def fire(self, user: str, now: datetime) -> Schedules:
-        """Fires or skips each of the user's schedules that is due by now; after an outage, once. Returns the schedules
-        after that.
+        """Fires or skips each of the user's schedules that is due by now; after an outage, once. Resumes those that
+        wait for a time which only a wrong clock has seen. Returns the schedules after that.
         """
         state = await self.schedules.load(user)
+        ahead = [schedule.id for schedule in state.values() if schedule.is_ahead(now)]
+        for start in range(0, len(ahead), BATCH):
+            batch = ahead[start : start + BATCH]
+            state, _ = await self.schedules.decide(user, partial(_resumed, batch=batch, now=now), actor=ACTOR)
         due_schedules = [schedule for schedule in state.values() if (at := schedule.next) is not None and at <= now]
         for start in range(0, len(due_schedules), BATCH):
             state = await self._fire(user, due_schedules[start : start + BATCH], now)
@@ -262,6 +267,11 @@ def _firing(schedule: Schedule | None, over: Collection[str], now: datetime) -> 
     if _overlaps(schedule, over):
         return ScheduleSkipped(schedule=schedule.id, due=stamp(due), reason=BUSY)
     return schedule.fire(stamp(due))
+
+
+def _resumed(state: Schedules, batch: Sequence[str], now: datetime) -> list[Event]:
+    """Returns the events that have schedules due from now on, as far as they still wait for a time ahead."""
+    return [ScheduleResumed(schedule=name) for name in batch if name in state and state[name].is_ahead(now)]
 
 
 def _overlaps(schedule: Schedule, over: Collection[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -31,6 +31,8 @@ CUT_AFTER = 500
 """Events of a user's after which the log may be cut."""
 MOST_CRON = 200
 """Limit of characters of a cron expression."""
+AHEAD = timedelta(minutes=5)
+"""The clocks of all processes differ by less. A time that lies further ahead is of a clock that was wrong."""
 YEARS = range(2000, 2201)
 """The years in which times of users may lie."""
 _SPACE = uuid.UUID("b3f0c9e2-5d0c-4a8e-9a39-3f6f0d6c1f75")
@@ -109,7 +111,9 @@ class SchedulePaused(Event, frozen=True):
 
 
 class ScheduleResumed(Event, frozen=True):
-    """The schedule is due again: at times from now on, or at its single time, even if it has passed."""
+    """The schedule is due again: at times from now on, or at its single time, even if it has passed. One that was not
+    paused waited for a time ahead: the clock was wrong when it was last due.
+    """
 
     schedule: str
 
@@ -206,6 +210,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         """The newest firing that was not skipped."""
         return next((firing for firing in reversed(self.firings) if firing.run is not None), None)
 
+    def is_ahead(self, now: datetime) -> bool:
+        """True if it waits for due times after a time that has not come: a clock was ahead when it was last due."""
+        since = _parsed(self.since)
+        return self.enabled and self.plan.timing.at is None and since is not None and since > now + AHEAD
+
     def firing(self, run: str) -> Firing | None:
         return next((firing for firing in reversed(self.firings) if firing.run == run), None)
 
@@ -296,11 +305,12 @@ def _changed(schedule: Schedule, event: Event, at: str) -> Schedule:
         case SchedulePaused():
             return replace(schedule, enabled=False, updated_at=at)
         case ScheduleResumed():
-            return replace(schedule, enabled=True, updated_at=at, since=max(schedule.since, at))
+            return replace(schedule, enabled=True, updated_at=at, since=_resumed(schedule.since, at))
         case ScheduleFired():
             run, thread = event.run_id, event.thread_id
-            firing = Firing(id=run, due=event.due, at=at, run=run, thread=thread, manual=event.manual)
-            schedule = replace(schedule, firings=_last(schedule, firing), runs=schedule.runs + 1)
+            if schedule.firing(run) is None:  # else the clock was set back, and its due time came again
+                firing = Firing(id=run, due=event.due, at=at, run=run, thread=thread, manual=event.manual)
+                schedule = replace(schedule, firings=_last(schedule, firing), runs=schedule.runs + 1)
             return schedule if event.manual else replace(schedule, since=max(event.due, at), spent=True)
         case ScheduleSkipped():
             identity = derived(schedule.id, "skipped", event.due)
@@ -310,6 +320,14 @@ def _changed(schedule: Schedule, event: Event, at: str) -> Schedule:
             firings = [replace(f, failed=event.reason) if f.run == event.run_id else f for f in schedule.firings]
             return replace(schedule, firings=tuple(firings))
     return schedule
+
+
+def _resumed(since: str, at: str) -> str:
+    """Returns the time after which a schedule is due that was resumed `at` a time. By a clock that is behind by less
+    than `AHEAD`, it is not due again for the time that it was fired for.
+    """
+    before, now = _parsed(since), _parsed(at)
+    return at if before is None or now is None or before > now + AHEAD else max(since, at)
 
 
 def _last(schedule: Schedule, firing: Firing) -> tuple[Firing, ...]:

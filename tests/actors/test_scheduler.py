@@ -327,6 +327,32 @@ async def test_a_cron_has_its_next_timer_when_it_was_fired(endpoint: Endpoint, t
         assert await timers(running) == 2  # the first one has not come yet in truth
 
 
+async def test_it_goes_on_after_a_clock_that_was_ahead(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock showed next year when it was due, and the process ended before the clock was right again."""
+    ahead = datetime.now(UTC) + timedelta(days=400)
+    async with system.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as running:
+        person = Person(running)
+        await person.create("0 * * * *")
+        await person.create("0 * * * *", identity="paused", enabled=False)
+        with monkeypatch.context() as then:
+            for place in ("core.log.store.now", "core.bus.queue.now"):
+                then.setattr(place, lambda: stamp(ahead))
+            await wake(running, ahead)
+    async with process(endpoint, tmp_path) as running:
+        person = Person(running)
+        assert (await person.said(ScheduleResumed)).schedule == "s"
+        schedule = await person.schedule()
+        assert schedule is not None
+        assert schedule.next is not None
+        assert schedule.next - datetime.now(UTC) <= timedelta(hours=1)
+        await person.idle()
+        assert len(await person.facts(ScheduleResumed)) == 1
+        await wake(running, datetime.now(UTC) + timedelta(hours=1))
+        assert len(await person.facts(ScheduleFired)) == 2
+
+
 async def wake(running: System, now: datetime) -> None:
     """Have the scheduler wake up for the user at a time."""
     scheduler, aggregate = Scheduler(running.log, running.threads, running.intake), Aggregate(KIND, USER)

@@ -21,6 +21,7 @@ from tests.support.records import ai, log_of, record
 pytestmark = pytest.mark.anyio
 
 YESTERDAY = "2020-01-01T23:59:00.000000+00:00"
+AHEAD = "2100-01-01T12:00:00.000000+00:00"
 
 
 class World:
@@ -75,11 +76,45 @@ async def test_a_worker_that_knows_less_takes_nothing_back(world: World) -> None
 async def test_a_run_counts_for_the_day_on_which_it_was_asked_for(world: World) -> None:
     """Yet it is held to the budget of today with all that it has used, which nobody else is."""
     assert await world.post(world.here, "r1", 10, at=YESTERDAY) == (10, 10)
-    assert total(await world.there.used("ada", YESTERDAY[:10])) == 10
     assert await world.post(world.here, "r2", 5) == (5, 5)
     assert await world.post(world.there, "r1", 10, 20, at=YESTERDAY) == (35, 35)
     assert await world.post(world.here, "r2", 6) == (6, 6)
-    assert await world.posts(KIND, "ada") == 3
+    assert await world.posts(KIND, "ada") == 2
+
+
+async def test_yesterday_is_counted_on_while_it_is_one_of_the_last_days(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as then:
+        then.setattr(ledger, "now", lambda: YESTERDAY)
+        await world.post(world.here, "r1", 10, at=YESTERDAY)
+    await world.post(world.here, "r2", 5)
+    await world.post(world.there, "r1", 10, 20, at=YESTERDAY)
+    assert total(await world.here.used("ada", YESTERDAY[:10])) == 30
+    assert total(await world.here.used("ada", now()[:10])) == 5
+
+
+@pytest.mark.parametrize("kept", [ledger.KEPT, 3], ids=["few posts", "whole posts"])
+async def test_a_clock_that_was_ahead_takes_nothing_from_today(
+    world: World, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "KEPT", kept)
+    await world.post(world.here, "r1", 10)
+    with monkeypatch.context() as then:
+        then.setattr(ledger, "now", lambda: AHEAD)
+        assert await world.post(world.here, "r2", 7, at=AHEAD) == (7, 7)
+        assert await world.post(world.here, "r1", 10, 1) == (18, 18)  # of a day that seems to be over
+    for number in range(3, 9):
+        await world.post(world.there, f"r{number}", 1)
+    assert await world.post(Ledgers(world.log), "last") == (17, 17)
+
+
+async def test_a_run_of_long_ago_ends_no_day(world: World) -> None:
+    await world.post(world.here, "r1", 10)
+    for day in range(1, 5):
+        at = f"2020-01-0{day}T12:00:00.000000+00:00"
+        assert await world.post(world.here, f"old{day}", 1, at=at) == (11, 11)
+    assert await world.post(Ledgers(world.log), "last") == (10, 10)
 
 
 async def test_runs_side_by_side(world: World) -> None:
@@ -101,22 +136,31 @@ async def test_old_posts_are_purged_and_nothing_is_lost(world: World, monkeypatc
     assert await world.post(Ledgers(world.log), "last") == (91, 91)
 
 
+DAYS = [f"2026-01-0{day}" for day in range(1, 5)]
 POSTS = st.lists(
-    st.tuples(st.sampled_from(["2026-01-01", "2026-01-02"]), st.sampled_from("abc"), st.integers(1, 9)), max_size=12
+    st.tuples(st.sampled_from(DAYS), st.sampled_from(DAYS), st.sampled_from("abc"), st.integers(1, 9)), max_size=12
 )
 
 
-@given(POSTS, st.integers(0, 12))
-def test_folding_in_two_steps_is_folding_at_once(posts: list[tuple[str, str, int]], cut: int) -> None:
-    state, records = Ledger(), list[Record]()
-    for day, key, tokens in posts:
-        for event in posted(state, day, key, {"m": Tokens(tokens, 0, 0, 1)}):
-            records.append(record(len(records) + 1, event))
-            state = fold(records[-1:], state)
+@given(POSTS, st.integers(0, 12), st.sampled_from([2, 3, ledger.KEPT]))
+def test_folding_in_two_steps_is_folding_at_once(posts: list[tuple[str, str, str, int]], cut: int, kept: int) -> None:
+    """Whatever day the posters' clocks show: the last days that were begun are there, complete."""
+    state, records, whole = Ledger(), list[Record](), 0
+    days: dict[str, dict[str, int]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger, "KEPT", kept)
+        for day, today, key, tokens in posts:
+            events = posted(state, day, key, {"m": Tokens(tokens, 0, 0, 1)}, today)
+            if events and state.count % kept == kept - 1:
+                whole = len(records)
+            for event in events:
+                records.append(record(len(records) + 1, event))
+                state = fold(records[-1:], state)
+            if day in days or day >= today:
+                largest = days.setdefault(day, {})
+                largest[key] = max(tokens, largest.get(key, 0))
+                days = dict(list(days.items())[-ledger.DAYS :])
     assert fold(records[cut:], fold(records[:cut], Ledger())) == fold(records, Ledger()) == state
-    newest = max((day for day, _, _ in posts), default="")
-    largest: dict[str, int] = {}
-    for day, key, tokens in posts:
-        if day == newest:
-            largest[key] = max(tokens, largest.get(key, 0))
-    assert total(state.on(newest)) == sum(largest.values())
+    cold = fold(records[whole:], Ledger())
+    assert list(cold.days.items()) == list(state.days.items())
+    assert {day: total(state.on(day)) for day in state.days} == {day: sum(of.values()) for day, of in days.items()}

@@ -186,6 +186,10 @@ LATER = plan(cron="30 * * * *")
         ([HOURLY, (0.5, fired(0.5, manual=True))], 1),
         ([HOURLY, (0.5, SchedulePaused(schedule="s"))], None),
         ([HOURLY, (0.5, SchedulePaused(schedule="s")), (3.5, ScheduleResumed(schedule="s"))], 4),
+        # A clock that was ahead: it goes on when the clock is right again; not for a small difference.
+        ([HOURLY, (8000.5, fired(1)), (2.5, ScheduleResumed(schedule="s"))], 3),
+        ([HOURLY, (8000.5, fired(8000)), (2.5, ScheduleResumed(schedule="s"))], 3),
+        ([HOURLY, (1, fired(1)), (0.99, ScheduleResumed(schedule="s"))], 2),
         ([HOURLY, (0.2, ScheduleRevised(schedule="s", plan=LATER))], 0.5),
         ([HOURLY, (0.7, ScheduleRevised(schedule="s", plan=LATER))], 1.5),
         ([HOURLY, (1.2, ScheduleRevised(schedule="s", plan=plan(title="other")))], 1),
@@ -204,6 +208,16 @@ LATER = plan(cron="30 * * * *")
 def test_when_it_is_due_next(facts: list[tuple[float, Event]], due: float | None) -> None:
     found = told(*facts).next
     assert (stamp(found) if found else None) == (None if due is None else at(due))
+
+
+def test_a_due_time_that_comes_again_has_one_firing() -> None:
+    """The clock was ahead by two hours, and set back."""
+    schedule = told(HOURLY)
+    events = [(3.0, schedule.fire(at(hour))) for hour in (1, 2)]
+    again = told(HOURLY, *events, (1.5, ScheduleResumed(schedule="s")), (2, schedule.fire(at(2))))
+    assert [firing.due for firing in again.firings] == [at(1), at(2)]
+    assert again.runs == 2
+    assert again.next == datetime.fromisoformat(at(3))
 
 
 def test_ids_follow_from_the_schedule_and_the_moment() -> None:

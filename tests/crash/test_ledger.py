@@ -38,7 +38,7 @@ async def assert_counted(system: System) -> None:
     used, day = by_model(state, run), run.created_at[:10]
     assert run.status == "success"
     assert sum(tokens.calls for tokens in used.values()) == 2
-    assert (await ledger(system, KIND, state.user)).entries == {run.id: used}
+    assert (await ledger(system, KIND, state.user)).day(day).entries == {run.id: used}
     assert (await ledger(system, KIND_OF_ALL, EVERYBODY)).on(day) == used
 
 
