@@ -17,7 +17,7 @@ from core.config.settings import Uploads
 from core.errors import Invalid, NotFound
 from core.events import Event, FileUploaded, Json
 from core.paths import USER_DATA
-from core.thread.folder import Draft, Folder, digest, open_plain
+from core.thread.folder import Draft, Folder, Version, digest, open_plain, version
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from core.thread.uploads import plain_name
@@ -51,24 +51,26 @@ class Files:
         await to_thread.run_sync(folder.make)
         files: list[Json] = []
         problems: list[str] = []
-        facts: list[Event] = []
+        facts: dict[FileUploaded, Version | None] = {}
         for message in turn.messages:
             if message.files is None:
                 problems += [f"{attachment.name}: {LATE}" for attachment in message.event.attachments]
             for fetched in message.files or ():
                 try:
                     taken = {str(file["filename"]) for file in files}
-                    fact = await self._take(folder, fetched, limits, taken)
+                    fact, there = await self._take(folder, fetched, limits, taken)
                 except (Invalid, NotFound) as error:
                     problems.append(f"{fetched.name}: {str(error).removeprefix(f'{fetched.name}: ')}")
                     continue
-                facts.append(fact)
+                facts[fact] = there
                 path = f"{USER_DATA}/uploads/{fact.name}"
                 files.append({"filename": fact.name, "size": fact.size, "path": path})
         if facts:
 
             def decide(state: ThreadState) -> Sequence[Event]:
-                return facts if state.exists and state.user == user else []
+                there = folder.versions(fact.name for fact in facts)  # a person may have replaced some meanwhile
+                true = [fact for fact, version in facts.items() if version and there.get(fact.name) == version]
+                return true if state.exists and state.user == user else []
 
             await self._threads.decide(thread, decide, actor="chat", cause=turn.first.id)
         return Taken(files, problems)
@@ -81,7 +83,9 @@ class Files:
                     with suppress(Invalid):
                         await self._objects.remove(fetched.object)
 
-    async def _take(self, folder: Folder, fetched: Fetched, limits: Uploads, taken: Container[str]) -> FileUploaded:
+    async def _take(
+        self, folder: Folder, fetched: Fetched, limits: Uploads, taken: Container[str]
+    ) -> tuple[FileUploaded, Version | None]:
         if fetched.error or not fetched.object:
             raise Invalid(fetched.error or "it was not fetched")
         if fetched.size > limits.max_file_size:
@@ -98,16 +102,20 @@ class Files:
             await to_thread.run_sync(draft.close)
 
 
-def _publish(folder: Folder, draft: Draft, name: str, original: str, taken: Container[str]) -> FileUploaded:
-    """Gives a draft a name that is free, or that a file with the same content has: one taken before a crash."""
+def _publish(
+    folder: Folder, draft: Draft, name: str, original: str, taken: Container[str]
+) -> tuple[FileUploaded, Version | None]:
+    """Gives a draft a name that is free, or that a file with the same content has: one taken before a crash. Returns
+    what is to be recorded, and the version of the file.
+    """
     stem, suffix, number = PurePath(name).stem, PurePath(name).suffix, 0
     with folder.exclusive(), folder.open("uploads") as directory:
         while name in taken or not (_same(directory, name, draft.sha256) or draft.publish_new(directory, name)):
             number += 1
             name = f"{stem}_{number}{suffix}"
-    return FileUploaded(
-        name=name, size=draft.size, sha256=draft.sha256, original=original if original != name else None
-    )
+        there = version(directory, name)
+    original_name = original if original != name else None
+    return FileUploaded(name=name, size=draft.size, sha256=draft.sha256, original=original_name), there
 
 
 def _same(directory: int, name: str, sha256: str) -> bool:

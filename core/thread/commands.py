@@ -296,16 +296,20 @@ class Commands:
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def record(self, user: str, thread_id: str, facts: Sequence[FileFact]) -> int:
-        """Records events of a thread's files. Returns the sequence of the first fact; 0 if there is no such
-        thread (yet, or any more), or it is not the user's.
+    async def record(self, user: str, thread_id: str, facts: Callable[[], Sequence[FileFact]]) -> list[Record]:
+        """Records events of a thread's files, after the files were changed. Returns the records; none if there is no
+        such thread (yet, or any more), or it is not the user's.
+
+        `facts` looks at the files and returns the events that are true of them. It is called for each attempt to
+        append, so the last event about a file is of what lies there: one who changes it later records that later, and
+        one who changes it between the look and the append has this append refused, if he was faster.
         """
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            return facts if state.exists and state.user == user else []
+            return facts() if state.exists and state.user == user else []
 
         _, records = await self._threads.decide(thread_id, decide, actor=self._actor)
-        return records[0].seq if records else 0
+        return records
 
     async def _decide(
         self, user: str, thread_id: str, decision: Decision, *, run: str | None = None

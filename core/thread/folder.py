@@ -83,6 +83,12 @@ class Folder:
         finally:
             os.close(fd)
 
+    def versions(self, names: Iterable[str]) -> dict[str, Version]:
+        """Returns the versions of those of these uploads that are there. Costs a look at each: no thread is needed."""
+        with suppress(NotFound), self.open("uploads") as directory:
+            return {name: there for name in names if (there := version(directory, name)) is not None}
+        return {}
+
     def draft(self) -> Draft:
         """Creates a draft. Removes drafts of processes that died."""
         drafts = self.root / "drafts"
@@ -182,6 +188,26 @@ def plain(directory: int, name: str) -> os.stat_result | None:
     if status.st_nlink > 1:
         raise Invalid(f"{name}: is a hard link")
     return status
+
+
+class Version(NamedTuple):
+    """The content of a file at one time: it has another one once it was replaced or written to."""
+
+    device: int
+    inode: int
+    changed: int
+    size: int
+
+
+def version(directory: int, name: str) -> Version | None:
+    """Returns the version of the regular file that lies under a name, None if there is none."""
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return Version(status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def open_plain(directory: int, name: str) -> int:

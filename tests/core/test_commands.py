@@ -12,6 +12,7 @@ from core.bus.queue import WorkQueue
 from core.errors import Invalid, NotFound, Refused
 from core.events import (
     FileRemoved,
+    FileUploaded,
     GoalSet,
     RunRequested,
     RunStarted,
@@ -130,9 +131,18 @@ FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
 }
 SILENT: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
     "prune": lambda commands, name: commands.prune(BOB, name, "delete"),
-    "record": lambda commands, name: commands.record(BOB, name, [FileRemoved(name="a")]),
+    "record": lambda commands, name: commands.record(BOB, name, lambda: [FileRemoved(name="a")]),
 }
 """Commands that record what has happened, or go over many threads: for a foreign one they do nothing."""
+
+
+async def test_files_are_looked_at_for_each_attempt_to_record(commands: Commands, log: EventLog, name: str) -> None:
+    """Somebody else was faster between the look and the append."""
+    looks = [[FileRemoved(name="a")], [FileRemoved(name="b")]]
+    await commands.uploads(ADA, name)
+    await Threads(log).decide(name, lambda _: [FileUploaded(name="a", size=1, sha256="x")], actor="test")
+    [record] = await commands.record(ADA, name, lambda: looks.pop(0))
+    assert record.event == FileRemoved(name="b")
 
 
 def test_every_command_is_tried_on_a_foreign_thread() -> None:

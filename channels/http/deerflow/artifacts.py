@@ -12,10 +12,10 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -30,8 +30,10 @@ from channels.http.routes import API
 from core.errors import Invalid, NotFound, Refused
 from core.events import ArtifactReplaced
 from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
-from core.thread.folder import Folder
+from core.thread.folder import Folder, Version, version
 from core.thread.state import ThreadState
+
+T = TypeVar("T")
 
 ANYTHING = "*/*"
 CHUNK_BYTES = 256 * 1024
@@ -364,14 +366,21 @@ async def _replace(services: Services, user: str, thread_id: str, path: str, dat
     stays without its fact, and the next scan of the workspace counts it among what changed.
     """
     folder = Folder(services.home, user, thread_id)
-    sha256 = await to_thread.run_sync(_publish, folder, path, data, expected)
+    sha256, new = await to_thread.run_sync(_publish, folder, path, data, expected)
     replaced = ArtifactReplaced(path=path, size=len(data), sha256=sha256, before=expected)
-    await services.commands.record(user, thread_id, [replaced])
+    await services.commands.record(user, thread_id, lambda: [replaced] if _version(folder, path) == new else [])
     return Replaced(path, sha256, len(data))
 
 
-def _publish(folder: Folder, path: str, data: bytes, expected: str) -> str:
-    """Compares and swaps, one edit of a thread at a time; the SHA-256 of the new text.
+def _version(folder: Folder, path: str) -> Version | None:
+    """Returns the version of the file that lies there now."""
+    with suppress(BadRequest, NotFound):
+        return _place(folder, path, version)
+    return None
+
+
+def _publish(folder: Folder, path: str, data: bytes, expected: str) -> tuple[str, Version | None]:
+    """Compares and swaps, one edit of a thread at a time. Returns the SHA-256 of the new text, and its version.
 
     Non-guarantee: a command of the agent does not take the lock, and can write in between.
     """
@@ -386,7 +395,7 @@ def _publish(folder: Folder, path: str, data: bytes, expected: str) -> str:
         with folder.exclusive():
             _compare(folder, path, expected)
             _place(folder, path, draft.publish)
-        return draft.sha256
+            return draft.sha256, _version(folder, path)
 
 
 def _compare(folder: Folder, path: str, expected: str) -> None:
@@ -401,13 +410,15 @@ def _compare(folder: Folder, path: str, expected: str) -> None:
         raise Refused(f"{path}: has changed since it was read")
 
 
-def _place(folder: Folder, path: str, act: Callable[[int, str], object]) -> None:
-    """Do something to a file by its directory's descriptor and its name, if links are not the way to it."""
+def _place(folder: Folder, path: str, act: Callable[[int, str], T]) -> T:
+    """Does something to a file by its directory's descriptor and its name, if links are not the way to it. Returns the
+    result.
+    """
     try:
         with folder.tree().walk(path) as place:
             if place.fd is None or place.virtual != path:
                 raise BadRequest(f"{path}: is a link, or behind one")
-            act(place.fd, place.name)
+            return act(place.fd, place.name)
     except BadRequest:
         raise
     except Invalid as error:

@@ -27,7 +27,8 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
 from core.paths import MAX_PART, USER_DATA
 from core.ports.documents import KINDS, OLD
-from core.thread.folder import Draft, Folder
+from core.thread.commands import FileFact
+from core.thread.folder import Draft, Folder, Version
 from core.thread.follow import Stopping
 from core.thread.uploads import plain_name
 
@@ -163,8 +164,8 @@ async def upload(call: Call, thread: VisibleThread) -> Uploaded:
     except BaseException:
         batch.close()
         raise
-    facts, seq = await live.to_its_end(_finish(live, thread_id, user, batch))
-    texts = await _texts(live, thread_id, facts, seq) if seq else {}
+    facts, records = await live.to_its_end(_finish(live, thread_id, user, batch))
+    texts = await _texts(live, thread_id, records) if records else {}
     return _answer(thread_id, batch, facts, texts)
 
 
@@ -209,7 +210,13 @@ async def delete(call: Call, thread: OwnedThread, filename: str) -> Done:
     text = [known.markdown] if known and known.markdown else []
     names = [name, *text]
     _, failed = await to_thread.run_sync(_unlink, folder, text)
-    await commands.record(user, thread_id, [FileRemoved(name=each) for each in names if each not in failed])
+    removed = [each for each in names if each not in failed]
+
+    def true() -> list[FileFact]:
+        there = folder.versions(removed)
+        return [FileRemoved(name=each) for each in removed if each not in there]
+
+    await commands.record(user, thread_id, true)
     left = f"; cannot be deleted: {_reasons(failed)}" if failed else ""
     return Done(True, f"Deleted {name}{left}")
 
@@ -342,22 +349,29 @@ def _shown(sent: str) -> str:
 # ── taking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _finish(live: Live, thread_id: str, user: str, batch: Batch) -> tuple[list[FileUploaded], int]:
-    """Give the files their names and write that down; what was taken, and the sequence before it (0: no thread)."""
+async def _finish(live: Live, thread_id: str, user: str, batch: Batch) -> tuple[list[FileUploaded], list[Record]]:
+    """Gives the files their names and records that. Returns what was taken, and the records: none without a thread,
+    nor of files that others have replaced meanwhile.
+    """
     commands = live.services.commands
     try:
-        facts = await to_thread.run_sync(_publish, batch)
+        facts, versions = await to_thread.run_sync(_publish, batch)
     finally:
         await to_thread.run_sync(batch.close)
     known = await commands.uploads(user, thread_id)
     names = {fact.name for fact in facts}
     stale = {known[name].markdown for name in names & known.keys()} - names - {None}
     await to_thread.run_sync(_unlink, batch.folder, [str(name) for name in stale])
-    return facts, await commands.record(user, thread_id, facts)
+
+    def true() -> list[FileFact]:
+        there = batch.folder.versions(names)
+        return [fact for fact in facts if fact.name in there and there[fact.name] == versions.get(fact.name)]
+
+    return facts, await commands.record(user, thread_id, true)
 
 
-def _publish(batch: Batch) -> list[FileUploaded]:
-    """All or, if that would be too much, none. What cannot be replaced is skipped."""
+def _publish(batch: Batch) -> tuple[list[FileUploaded], dict[str, Version]]:
+    """All or, if that would be too much, none. What cannot be replaced is skipped. Returns the files' versions, too."""
     facts = []
     drafts = batch.drafts
     with batch.folder.exclusive(), batch.folder.open("uploads") as directory:
@@ -373,7 +387,7 @@ def _publish(batch: Batch) -> list[FileUploaded]:
             sent = batch.originals[name]
             original = sent if sent != name else None
             facts.append(FileUploaded(name=name, size=draft.size, sha256=draft.sha256, original=original))
-    return facts
+        return facts, batch.folder.versions(fact.name for fact in facts)
 
 
 def _scan(directory: int) -> list[tuple[str, int, float]]:
@@ -416,19 +430,18 @@ def _unlink(folder: Folder, names: Sequence[str]) -> tuple[list[str], dict[str, 
 # ── answering ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _texts(
-    live: Live, thread_id: str, facts: Sequence[FileUploaded], seq: int
-) -> dict[str, FileConverted | FileRejected]:
-    """Returns the conversions of the documents among the files, as far as they end within `CONVERSION_SECONDS`."""
+async def _texts(live: Live, thread_id: str, records: Sequence[Record]) -> dict[str, FileConverted | FileRejected]:
+    """Returns the conversions of the documents among uploads, as far as they end within `CONVERSION_SECONDS`."""
     outcomes: dict[str, FileConverted | FileRejected] = {}
     if not live.services.config().uploads.auto_convert_documents:
         return outcomes
+    facts = [record.event for record in records if isinstance(record.event, FileUploaded)]
     expected = {fact.name: fact.sha256 for fact in facts if Path(fact.name).suffix.lower() in (*KINDS, *OLD)}
     with suppress(TimeoutError, Stopping):
         async with (
             asyncio.timeout(CONVERSION_SECONDS),
             live.follow(thread_id) as follower,
-            aclosing(follower.since(seq)) as batches,
+            aclosing(follower.since(records[0].seq)) as batches,
         ):
             while outcomes.keys() != expected.keys():
                 for item in await anext(batches):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from actors.chat import turns
+from actors.chat import files, turns
 from actors.chat.turns import FETCHING, TOGETHER, Message, turns_of
 from core.chat.facts import Attachment, ChatFetched, ChatReceived, Fetched, Target, key_of
 from core.chat.objects import Objects
 from core.errors import NotFound
 from core.paths import thread_root
-from core.thread.folder import uploads
+from core.thread.folder import Folder, uploads
 from tests.actors.chat.site import Account, account
 from tests.support.nats import eventually
 
@@ -82,6 +82,22 @@ async def test_files_of_the_same_name_do_not_replace_each_other(tmp_path: Path) 
             [message] = (await office.run(event)).request.input["messages"]  # type: ignore[index]
             names += [file["filename"] for file in message["additional_kwargs"]["files"]]
         assert names == ["image.png", "image_1.png"]
+
+
+async def test_a_file_that_was_replaced_meanwhile_is_no_fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = files._publish
+
+    def replaced(folder: Folder, *arguments: Any) -> Any:
+        taken = publish(folder, *arguments)
+        (folder.root / "user-data" / "uploads" / "a.txt").write_bytes(b"of somebody else")
+        return taken
+
+    monkeypatch.setattr(files, "_publish", replaced)
+    async with account(tmp_path) as office:
+        event = await office.hears("look", attachments=attached("a.txt"))
+        await fetched(office, event, ("a.txt", b"one"))
+        outcome = await routed(office, event)
+        assert (await uploads(office.stage.system.log).load(outcome.thread)).files == {}
 
 
 async def test_a_file_that_failed_is_told(tmp_path: Path) -> None:

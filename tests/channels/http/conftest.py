@@ -216,3 +216,18 @@ def _always(event: Event) -> Decision:
 @pytest.fixture
 def worker(system: System) -> Worker:
     return Worker(system)
+
+
+class FirstWaits:
+    """Has the first record of files wait until `go_on`."""
+
+    def __init__(self, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._record = services.commands.record
+        self.waits, self.go_on = anyio.Event(), anyio.Event()
+        monkeypatch.setattr(services.commands, "record", self)
+
+    async def __call__(self, *arguments: Any) -> Any:
+        if not self.waits.is_set():
+            self.waits.set()
+            await self.go_on.wait()
+        return await self._record(*arguments)

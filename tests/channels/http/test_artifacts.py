@@ -22,7 +22,7 @@ from core.errors import Unavailable
 from core.events import ArtifactReplaced, thread
 from core.runtime.system import System
 from core.thread.folder import Draft
-from tests.channels.http.conftest import Api, Worker
+from tests.channels.http.conftest import Api, FirstWaits, Worker
 from tests.channels.http.test_uploads import Settings, config, folder, services  # noqa: F401  fixtures
 from tests.support.documents import packed
 
@@ -330,6 +330,25 @@ async def test_of_many_edits_of_one_text_the_first_counts(api: Api, outputs: Pat
     assert (outputs / "a.txt").read_text() == f"edit {statuses.index(200)}"
     facts = [r.event async for r in system.log.read(thread("t")) if isinstance(r.event, ArtifactReplaced)]
     assert [fact.sha256 for fact in facts] == [hashlib.sha256((outputs / "a.txt").read_bytes()).hexdigest()]
+
+
+async def test_the_last_fact_of_two_edits_is_of_the_text_that_is_there(
+    api: Api,
+    services: Services,  # noqa: F811
+    outputs: Path,
+    system: System,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (outputs / "a.txt").write_text("before")
+    path = f"/threads/t/artifacts/{OUT}/a.txt"
+    turn = FirstWaits(services, monkeypatch)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(api.ask("PUT", path, _edit("first", b"before")))
+        await turn.waits.wait()
+        await api.ask("PUT", path, _edit("second", b"first"))
+        turn.go_on.set()
+    facts = [r.event async for r in system.log.read(thread("t")) if isinstance(r.event, ArtifactReplaced)]
+    assert [fact.sha256 for fact in facts] == [hashlib.sha256(b"second").hexdigest()]
 
 
 async def test_a_text_that_is_not_in_place_is_no_fact(

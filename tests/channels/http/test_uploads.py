@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import os
 import time
@@ -28,7 +29,7 @@ from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, 
 from core.runtime.system import System
 from core.thread.folder import KnownUploads, fold_uploads
 from core.thread.uploads import plain_name
-from tests.channels.http.conftest import Api
+from tests.channels.http.conftest import Api, FirstWaits
 from tests.support import documents as build
 from tests.support.nats import eventually
 
@@ -292,6 +293,41 @@ async def test_two_uploads_at_once_stay_within_the_total(api: Api, services: Ser
     assert sorted(await asyncio.gather(*(one(f"{n}") for n in range(5)))) == [200, 200, 413, 413, 413]
     assert len(os.listdir(folder(services, thread_id))) == 2
     assert left_over(services, thread_id) == []
+
+
+@pytest.mark.parametrize("other", ["upload", "delete"])
+async def test_the_log_has_what_lies_there_whoever_records_first(
+    api: Api, services: Services, system: System, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    thread_id = await api.thread()
+    turn = FirstWaits(services, monkeypatch)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(send(api, thread_id, ("a.txt", b"first")))
+        await turn.waits.wait()
+        if other == "upload":
+            await send(api, thread_id, ("a.txt", b"second"), ("b.txt", b"b"))
+        else:
+            await api.ask("DELETE", f"/threads/{thread_id}/uploads/a.txt")
+        turn.go_on.set()
+    known = fold_uploads(await facts(system, thread_id), KnownUploads()).files
+    there = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder(services, thread_id).iterdir()}
+    assert {name: upload.sha256 for name, upload in known.items()} == there
+    assert len(there) == (2 if other == "upload" else 0)
+
+
+async def test_a_removal_is_no_fact_if_the_file_is_there_again(
+    api: Api, services: Services, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread_id = await api.thread()
+    await send(api, thread_id, ("a.txt", b"first"))
+    turn = FirstWaits(services, monkeypatch)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(api.ask("DELETE", f"/threads/{thread_id}/uploads/a.txt"))
+        await turn.waits.wait()
+        await send(api, thread_id, ("a.txt", b"second"))
+        turn.go_on.set()
+    known = fold_uploads(await facts(system, thread_id), KnownUploads()).files
+    assert {name: upload.sha256 for name, upload in known.items()} == {"a.txt": hashlib.sha256(b"second").hexdigest()}
 
 
 @pytest.mark.parametrize("trap", ["link", "dangling", "hard link", "directory", "pipe"])
