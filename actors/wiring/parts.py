@@ -143,7 +143,7 @@ def load_actors(
         "uploads": LocalUploads(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
-        "agents": LocalAgents(options.home, provider, Peers(running.bus)),
+        "agents": LocalAgents(options.home, provider, Peers(running.bus), sandboxes.quota_of(source.current())),
         "skills": skills,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),

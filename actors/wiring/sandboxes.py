@@ -37,6 +37,17 @@ def limits_of(config: Config) -> Limits:
     )
 
 
+def quota_of(config: Config) -> dict[str, int]:
+    """Returns the limits of the files of threads and users (`adapters.sandboxes.quota`)."""
+    sandbox = config.sandbox
+    return {
+        "thread_bytes": sandbox.max_thread_mb << 20,
+        "thread_files": sandbox.max_thread_files,
+        "user_bytes": sandbox.max_user_mb << 20,
+        "user_files": sandbox.max_user_files,
+    }
+
+
 def _built_in(name: str) -> MakeProvider:
     if name == "docker":
         from adapters.sandboxes.docker.remote import provider
@@ -117,12 +128,7 @@ def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
         memory_mb=section.memory_mb,
         max_processes=section.max_processes,
         max_file_mb=section.max_file_mb,
-        quota={
-            "thread_bytes": section.max_thread_mb << 20,
-            "thread_files": section.max_thread_files,
-            "user_bytes": section.max_user_mb << 20,
-            "user_files": section.max_user_files,
-        },
+        quota=quota_of(config),
         allow_host_bash=section.allow_host_bash,
         settings=_provider_settings(config),
     )

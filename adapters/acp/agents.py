@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 
+from adapters.sandboxes import quota
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.supervisor import publish
+from adapters.sandboxes.usage import Growth
 from core.actor import Progress
 from core.bus.peers import Peers, name_of
 from core.config.acp import AcpAgent
@@ -37,6 +39,8 @@ KEPT_SECONDS = 60.0
 """Time that a session is kept after its end; then its record has the report."""
 STOP_SECONDS = 8.0
 """Time to end after a cancellation."""
+WATCH_SECONDS = 1.0
+"""Interval at which it is looked whether the disk has changed."""
 MAX_FILE_MB = 64
 UNKNOWN = (
     "The outcome of this call is unknown: the server stopped while the agent worked. It was not repeated. Look at its "
@@ -73,11 +77,13 @@ async def close() -> None:
 
 class LocalAgents:
     """Implements `OtherAgents`. `provider` confines those that are not trusted; `peers` reaches the sessions of other
-    processes; None: there are none.
+    processes; None: there are none. `limits` are those of the files of threads and users, in which theirs count.
     """
 
-    def __init__(self, home: Path, provider: object, peers: Peers | None = None) -> None:
-        self._home, self._provider, self._peers = home, provider, peers
+    def __init__(
+        self, home: Path, provider: object, peers: Peers | None = None, limits: quota.Quota = quota.UNLIMITED
+    ) -> None:
+        self._home, self._provider, self._peers, self._limits = home, provider, peers, limits
         self._live: dict[tuple[str, str, str], _Live] = {}
         self._starting = asyncio.Lock()
 
@@ -173,7 +179,7 @@ class LocalAgents:
         except BaseException:
             record.close()
             raise
-        files = Files(root, Tree([Mount(directory.host.resolve(), ACP, writable=True)]), MAX_FILE_MB)
+        files = Files(root, Tree([Mount(directory.host.resolve(), ACP, writable=True)]), MAX_FILE_MB, self._limits)
         cwd = str(directory.host) if settings.trusted else ACP
         session = Session(work.agent, settings, process, files, cwd, work)
         task = asyncio.create_task(self._work(work, session, record), name=f"acp {work.agent}")
@@ -196,15 +202,36 @@ class LocalAgents:
         return await self._next(live, request["decisions"], progress)
 
     async def _work(self, work: Work, session: Session, record: Record) -> None:
+        watch = asyncio.create_task(self._watch(work, session), name=f"files of acp {work.agent}")
         try:
             await session.work(work.prompt)
         finally:
+            watch.cancel()
+            await asyncio.wait([watch])
             stopped = asyncio.current_task()
             cut_off = stopped is not None and stopped.cancelling()
             if not cut_off and session.report is not None:
                 await to_thread.run_sync(record.write, Entry(work.agent, session.report))
             record.close()
             self._live.pop(_key(work), None)
+
+    async def _watch(self, work: Work, session: Session) -> None:
+        """Ends the agent when the files of the thread exceed a limit: it writes without asking, too."""
+        if not any(self._limits.values()):
+            return
+        root = str(thread_root(self._home, work.user, work.thread))
+        try:
+            growth = await to_thread.run_sync(Growth, root, self._limits)
+            try:
+                while True:
+                    if (reason := await to_thread.run_sync(growth.excess)) is not None:
+                        return await session.end(reason)
+                    await asyncio.sleep(WATCH_SECONDS)
+            finally:
+                with CancelScope(shield=True):
+                    await to_thread.run_sync(growth.finish)
+        except OSError as error:  # the thread is being erased
+            log.info("files of an agent are not counted", agent=work.agent, error=str(error))
 
 
 def _name(user: str, thread: str, key: str) -> str:

@@ -180,6 +180,11 @@ class Session:
         if (waiting := self._pending.get(permission)) and not waiting[1].done():
             waiting[1].set_result(granted)
 
+    async def end(self, reason: str) -> None:
+        """Ends the process of the agent; its report says why."""
+        self._process.problem = reason
+        await self._process.end()
+
     async def stop(self) -> None:
         """Cancels the prompt: the agent gets some time to end by itself; then `work` is to be cancelled."""
         self._cancelled = True

@@ -22,11 +22,11 @@ Usage = tuple[int, int]
 
 
 def count(root: str) -> Usage:
-    """Counts the files of a thread, and those that commands in a machine leave beside their output. Links are not
-    followed.
+    """Counts the files of a thread, those of other agents (ACP), and those that commands in a machine leave beside
+    their output. Links are not followed.
     """
     size = number = 0
-    pending = [os.path.join(root, name) for name in ("user-data", "machines")]
+    pending = [os.path.join(root, name) for name in ("user-data", "acp-workspace", "machines")]
     while pending:
         try:
             with os.scandir(pending.pop()) as entries:

@@ -132,3 +132,46 @@ class Disk:
 
 def _part(limit: int, most: int) -> int:
     return min(most, limit // 8) if limit else most
+
+
+class Growth:
+    """Files of a thread while something works on them that has no supervisor here: counted when the disk has changed,
+    and now and then. The methods block.
+    """
+
+    def __init__(self, root: str, limits: quota.Quota) -> None:
+        self._root = root
+        last = quota.recorded(root)
+        self._limits = quota.allowing(limits, last[0] if last else (0, 0))
+        self._free, self._next, self._stopped = self._space(), time.monotonic() + COUNT_EVERY, False
+
+    def excess(self) -> str | None:
+        """Returns the exceeded limit, once."""
+        if self._stopped or not any(self._limits.values()):
+            return None
+        if time.monotonic() < self._next and not self._changed(1):
+            return None
+        usage = self._count()
+        reason = quota.excess(usage, quota.others(self._root), self._limits)
+        self._stopped = reason is not None
+        return reason
+
+    def finish(self) -> None:
+        if any(self._limits.values()) and (self._changed(8) or quota.stale(self._root)):
+            self._count()
+
+    def _count(self) -> quota.Usage:
+        begun = time.monotonic()
+        self._free, usage = self._space(), quota.count(self._root)
+        quota.record(self._root, usage)
+        now = time.monotonic()
+        self._next = now + max(COUNT_EVERY, COUNTING_SHARE * (now - begun))
+        return usage
+
+    def _changed(self, part: int) -> bool:
+        now = self._space()
+        return abs(now[0] - self._free[0]) * part >= MUCH_BYTES or abs(now[1] - self._free[1]) * part >= MUCH_FILES
+
+    def _space(self) -> tuple[int, int]:
+        info = os.statvfs(self._root)
+        return info.f_bfree * info.f_frsize, info.f_ffree

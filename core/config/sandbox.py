@@ -120,7 +120,7 @@ class Sandbox(Section, frozen=True, kw_only=True):
     max_file_mb: Positive = 1024
     """Size of one file."""
     max_thread_mb: Count = 4096
-    """Size of all files of one thread; a command that exceeds it is ended. 0: no limit."""
+    """Size of all files of one thread; a command or another agent that exceeds it is ended. 0: no limit."""
     max_thread_files: Count = 200_000
     """Number of files of one thread. 0: no limit."""
     max_user_mb: Count = 20_480

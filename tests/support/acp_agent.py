@@ -82,6 +82,11 @@ def work(prompt):
         say("wrote it")
     elif word == "files":
         say(json.dumps([ask(f"fs/{method}_text_file", **params) for method, params in json.loads(rest)]))
+    elif word == "fill":
+        with open("filled", "wb") as file:
+            file.write(bytes(int(rest)))
+        say("filled")
+        cancelled.wait()
     elif word == "terminal":
         say(json.dumps(ask("terminal/create", command="ls")))
     elif word == "fork":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from adapters.sandboxes.docker.calls import Call
 from adapters.sandboxes.docker.engine import EngineAway
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.record import FIRST_PAUSE, LAST_PAUSE, LOOK_AGAIN, NEVER_STARTED, PATIENCE
-from adapters.sandboxes.usage import COUNT_EVERY, COUNTING_SHARE, MUCH_BYTES, MUCH_FILES
+from adapters.sandboxes.usage import Growth
 from core.errors import Unavailable
 from core.paths import Tree
 from core.ports.sandbox import Access, ExecResult, MachineLost, Output
@@ -134,7 +133,7 @@ class DockerSandbox(Files):
 
     async def _follow(self, call: Call, order: _Order, on_output: Callable[[str], None]) -> ExecResult:
         await to_thread.run_sync(call.admit, order.command)
-        usage, begun = _Usage(self.root, self._limits), time.monotonic()
+        usage, begun = Growth(str(self.root), self._limits), time.monotonic()
         while True:
             state, text = await to_thread.run_sync(_look, call, order.command)
             if text:
@@ -156,7 +155,7 @@ class DockerSandbox(Files):
 
     async def _watch(self, call: Call) -> None:
         """Ends a command in the background that exceeds a limit of files. Returns when it has ended, or its machine."""
-        usage, since, probed = _Usage(self.root, self._limits), time.monotonic(), time.monotonic()
+        usage, since, probed = Growth(str(self.root), self._limits), time.monotonic(), time.monotonic()
         reason: str | None = None
         while (state := await to_thread.run_sync(call.advance)) == "running" or (
             state == "unsent" and time.monotonic() - since < NEVER_STARTED
@@ -228,47 +227,6 @@ class _Order:
                 self._environment,
             )
             self._sent = self._probed = time.monotonic()
-
-
-class _Usage:
-    """The files of a thread while a command runs: counted when the disk has changed, and now and then."""
-
-    def __init__(self, root: Path, limits: quota.Quota) -> None:
-        self._root = str(root)
-        last = quota.recorded(self._root)
-        self._limits = quota.allowing(limits, last[0] if last else (0, 0))
-        self._free, self._next, self._stopped = self._space(), time.monotonic() + COUNT_EVERY, False
-
-    def excess(self) -> str | None:
-        """Returns the exceeded limit, once."""
-        if self._stopped or not any(self._limits.values()):
-            return None
-        if time.monotonic() < self._next and not self._changed(1):
-            return None
-        usage = self._count()
-        reason = quota.excess(usage, quota.others(self._root), self._limits)
-        self._stopped = reason is not None
-        return reason
-
-    def finish(self) -> None:
-        if any(self._limits.values()) and (self._changed(8) or quota.stale(self._root)):
-            self._count()
-
-    def _count(self) -> quota.Usage:
-        begun = time.monotonic()
-        self._free, usage = self._space(), quota.count(self._root)
-        quota.record(self._root, usage)
-        now = time.monotonic()
-        self._next = now + max(COUNT_EVERY, COUNTING_SHARE * (now - begun))
-        return usage
-
-    def _changed(self, part: int) -> bool:
-        now = self._space()
-        return abs(now[0] - self._free[0]) * part >= MUCH_BYTES or abs(now[1] - self._free[1]) * part >= MUCH_FILES
-
-    def _space(self) -> tuple[int, int]:
-        info = os.statvfs(self._root)
-        return info.f_bfree * info.f_frsize, info.f_ffree
 
 
 def _look(call: Call, command: str) -> tuple[ExecResult | str, str]:

@@ -16,11 +16,13 @@ import structlog.testing
 from adapters.acp import agents as module
 from adapters.acp import process, session
 from adapters.acp.agents import LocalAgents
+from adapters.sandboxes import quota, usage
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.host import Host
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.config.sections import Secret
+from core.errors import Invalid
 from core.paths import thread_root
 from core.ports.agents import Permission, Report, Work
 from core.ports.sandbox import SandboxSetup
@@ -193,6 +195,36 @@ async def test_files_of_the_workspace_only(desk: Desk, make: Any, tmp_path: Path
     assert [answer["error"]["code"] for answer in refused] == [-32602] * 14
     assert "hush" not in str(refused)
     assert (tmp_path / "secret.txt").read_text() == "hush"
+
+
+LIMITS = {**quota.UNLIMITED, "thread_bytes": 1 << 20}
+
+
+async def test_files_count_in_the_limits_of_the_thread(desk: Desk) -> None:
+    """A write that exceeds them is refused; the tools of the sandbox count what the other agent wrote."""
+    desk.agents = LocalAgents(desk.home, None, limits=LIMITS)
+    files = [{"path": f"{desk.workspace}/{name}", "content": "x" * 600_000} for name in "abc"]
+    calls = [["write", file] for file in files] + [["write", files[0] | {"content": "x"}], ["write", files[1]]]
+    wrote, refused, again, smaller, second = json.loads((await desk.report(f"files {json.dumps(calls)}")).text)
+    assert [answer.get("result") for answer in (wrote, smaller, second)] == [{}, {}, {}]
+    assert "more than 1 MB (sandbox.max_thread_mb)" in str(refused["error"])
+    assert "error" in again
+    assert sorted(path.name for path in desk.workspace.iterdir()) == ["a", "b"]
+    sandbox = await Host(SandboxSetup(home=desk.home, quota=LIMITS)).acquire("ada", "t1")
+    with pytest.raises(Invalid, match="max_thread_mb"):
+        await sandbox.write("/mnt/user-data/workspace/x", "x" * 600_000)
+
+
+async def test_an_agent_that_writes_too_much_by_itself_is_ended(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "COUNT_EVERY", 0.05)
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.05)
+    desk.agents = LocalAgents(desk.home, None, limits=LIMITS)
+    report = await desk.report(f"fill {3 << 20}")
+    assert report.failed
+    assert "the files of this thread take more than 1 MB (sandbox.max_thread_mb)" in report.text
+    last = quota.recorded(str(desk.workspace.parent))
+    assert last is not None
+    assert last[0][0] > 1 << 20
 
 
 # ── permissions ─────────────────────────────────────────────────────────────────────────────────────────────────────
