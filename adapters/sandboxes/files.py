@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from adapters.sandboxes import quota, search
-from adapters.sandboxes.changes import once
+from adapters.sandboxes.changes import append_once, once
 from adapters.sandboxes.record import Calls
 from core.errors import Invalid
 from core.paths import Parts, Place, Tree, join, owner_within
@@ -52,8 +52,10 @@ def _searches() -> CapacityLimiter:
 
 class Files:
     """Guarantees: those of the port. A write is atomic, also for readers and crashes. Writes of a thread are
-    serialised, across processes. `append` and `replace` with a repeated `call_id` change nothing. Non-guarantees: hard
-    links are cut by a write, because it replaces the file.
+    serialised, across processes. `append` and `replace` with a repeated `call_id` change nothing. An append costs what
+    its text costs, whatever lies there already: it is made in place. Non-guarantees: hard links are cut by a write,
+    because it replaces the file. Readers may see a part of an append, and a crash may leave one, which a repetition
+    with the same `call_id` completes.
     """
 
     def __init__(self, root: Path, tree: Tree, max_file_mb: int, limits: quota.Quota = quota.UNLIMITED) -> None:
@@ -71,7 +73,7 @@ class Files:
     async def write(self, path: str, content: str, *, append: bool = False, call_id: str | None = None) -> None:
         data = self._encoded(path, content)
         if append:
-            await to_thread.run_sync(lambda: self._change(path, call_id, lambda old: old + data, create=True))
+            await to_thread.run_sync(self._append, path, data, call_id)
         else:
             await to_thread.run_sync(self._write, path, data)
 
@@ -89,7 +91,7 @@ class Files:
             changed = text.replace(old.encode(), new.encode(), -1 if every else 1)
             return self._encoded(path, changed.decode("utf-8", "surrogateescape"))
 
-        await to_thread.run_sync(lambda: self._change(path, call_id, change, create=False))
+        await to_thread.run_sync(self._change, path, call_id, change)
         return places
 
     async def list(self, path: str) -> Paths:
@@ -143,18 +145,40 @@ class Files:
         with self._exclusive():
             self._store(path, content)
 
-    def _change(self, path: str, call_id: str | None, change: Callable[[bytes], bytes], *, create: bool) -> None:
+    def _change(self, path: str, call_id: str | None, change: Callable[[bytes], bytes]) -> None:
         with self._exclusive():
-            try:
-                old = self._read(path)
-            except Missing:
-                if not create:
-                    raise
-                old = b""
+            old = self._read(path)
             if call_id is None:
                 self._store(path, change(old))
             else:
                 once(self.calls.record(call_id), path, old, change, lambda new: self._store(path, new))
+
+    def _append(self, path: str, data: bytes, call_id: str | None) -> None:
+        with self._exclusive(), self._destination(path) as (place, fd):
+            old = place.stat()
+            size = old.st_size if old else 0
+            if call_id is None:
+                self._append_at(path, place, fd, data, size)
+            else:
+                record = self.calls.record(call_id)
+                append_once(record, path, size, lambda start: self._append_at(path, place, fd, data, start))
+
+    def _append_at(self, path: str, place: Place, fd: int, data: bytes, start: int) -> None:
+        """Makes the file go on with the data at `start`. What it has of them already stays; a file that goes on
+        otherwise was changed since, and is left alone.
+        """
+        old = place.stat()
+        self._limit(path, start + len(data))
+        with self._within_quota(path, old, start + len(data)):
+            if old is None:
+                if not start:
+                    _replace_file(place, fd, data)
+                return
+            with _open_to_append(path, place, fd) as file:
+                file.seek(start)
+                before = file.read(len(data) + 1)
+                if file.seek(0, os.SEEK_END) == start + len(before) and data.startswith(before):
+                    _extend(file, data[len(before) :])
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -167,15 +191,23 @@ class Files:
             os.close(fd)
 
     def _store(self, path: str, content: bytes) -> None:
-        if len(content) > self._max_file:
+        self._limit(path, len(content))
+        with self._destination(path) as (place, fd), self._within_quota(path, place.stat(), len(content)):
+            _replace_file(place, fd, content)
+
+    def _limit(self, path: str, size: int) -> None:
+        if size > self._max_file:
             raise Invalid(f"{path}: would be larger than {self._max_file >> 20} MB")
+
+    @contextlib.contextmanager
+    def _destination(self, path: str) -> Iterator[tuple[Place, int]]:
+        """Yields the place of a file that may be written, and its directory, which is made if there is none."""
         with refusals(path), self.tree.walk(path, create=True) as place:
             if not place.writable:
                 raise Invalid(f"{path}: is read-only")
             if place.name == "." or place.fd is None:
                 raise Invalid(f"{path}: is a directory")
-            with self._within_quota(path, place.stat(), len(content)):
-                _replace_file(place, place.fd, content)
+            yield place, place.fd
 
     @contextlib.contextmanager
     def _within_quota(self, path: str, old: os.stat_result | None, size: int) -> Iterator[None]:
@@ -291,6 +323,28 @@ def _replace_file(place: Place, fd: int, content: bytes) -> None:
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=fd)
+        raise
+
+
+@contextlib.contextmanager
+def _open_to_append(path: str, place: Place, fd: int) -> Iterator[FileIO]:
+    # O_NONBLOCK: opening a FIFO must not wait for its other end.
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(place.name, flags, dir_fd=fd), "r+b", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Invalid(f"{path}: is not a file")
+        yield file
+
+
+def _extend(file: FileIO, data: bytes) -> None:
+    """Writes durably at the end of a file: all of the data, or nothing if the disk has no room."""
+    end, left = file.tell(), memoryview(data)
+    try:
+        while left:
+            left = left[file.write(left) :]
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(end)
         raise
 
 

@@ -55,6 +55,47 @@ async def test_a_change_that_crashed(sandbox: Local, monkeypatch: pytest.MonkeyP
     assert await sandbox.read("a") == b"xy"
 
 
+@pytest.mark.parametrize(
+    ("left", "then"),
+    [("", "xlong"), ("lo", "xlong"), ("long", "xlong"), ("longer", "xlonger"), ("other", "xother"), (None, None)],
+)
+async def test_an_append_that_crashed_is_completed(
+    sandbox: Local, workspace: Path, monkeypatch: pytest.MonkeyPatch, left: str | None, then: str | None
+) -> None:
+    """The intent is recorded, then the machine stops; `left` is there of the text, or what somebody wrote since."""
+    await sandbox.write("a", "x")
+    publish, file = changes._publish, workspace / "a"
+
+    def crash(record: Record, change: changes.Change) -> None:
+        publish(record, change)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(changes, "_publish", crash)
+    with pytest.raises(KeyboardInterrupt):
+        await sandbox.write("a", "long", append=True, call_id="c1")
+    monkeypatch.undo()
+    file.unlink() if left is None else file.write_text(f"x{left}")
+    for _ in range(2):
+        await sandbox.write("a", "long", append=True, call_id="c1")
+        assert (file.read_text() if file.exists() else None) == then
+
+
+async def test_an_append_does_not_write_the_file_anew(sandbox: Local, workspace: Path) -> None:
+    await sandbox.write("a", "x")
+    before = (workspace / "a").stat().st_ino
+    for call_id in (None, "c1"):
+        await sandbox.write("a", "y", append=True, call_id=call_id)
+    assert ((workspace / "a").read_text(), (workspace / "a").stat().st_ino) == ("xyy", before)
+
+
+async def test_appends_reach_only_files_that_may_be_written(sandbox: Local, workspace: Path) -> None:
+    os.mkfifo(workspace / "pipe")
+    (workspace / "fixed").symlink_to("/mnt/readonly/fixed.txt")
+    for path, reason in {"pipe": "not a file", W: "a directory", "fixed": "read-only"}.items():
+        with pytest.raises(Invalid, match=reason):
+            await sandbox.write(path, "y", append=True)
+
+
 async def test_a_write_keeps_the_mode_and_leaves_no_traces(sandbox: Local, workspace: Path) -> None:
     await sandbox.write("tool.sh", "1")
     (workspace / "tool.sh").chmod(0o755)
