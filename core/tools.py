@@ -122,6 +122,8 @@ class ToolContext(Protocol):
 class Result:
     """Return value of a tool instead of a text: the text for the model, the update of the thread's state (through the
     reducers of its fields), and data for programs (`artifact`). `fields` are shown to clients beside the text.
+
+    All of it is recorded, so it is JSON: for anything else, the call fails.
     """
 
     text: str

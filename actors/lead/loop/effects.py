@@ -18,14 +18,16 @@ from langchain_core.runnables.base import RunnableBinding
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
 
 from actors.lead.loop.aside import complete
 from actors.lead.loop.attempt import Answer, Attempt, Candidate, ModelHandler, ToolHandler, ToolResult, error_result
-from actors.lead.messages.convert import load
+from actors.lead.messages.content import messages_of
+from actors.lead.messages.convert import dump, load
 from actors.lead.model.ask import Ask, answered
 from actors.lead.policies.approvals import answered as answered_by_person
 from actors.lead.policies.approvals import has_asked
-from core.bus.rpc import Silent
+from core.bus.rpc import Silent, sendable_value
 from core.config.redaction import Stream, redactor
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
@@ -211,13 +213,24 @@ def _redacted(result: ToolResult) -> ToolResult:
     return result
 
 
+def _recordable(result: ToolResult) -> ToolResult:
+    """Returns a result as it is. Raises `TypeError` if it is not JSON: then it could not be recorded."""
+    update = result.update if isinstance(result, Command) and isinstance(result.update, dict) else {}
+    others = {name: value for name, value in update.items() if name != "messages"}
+    try:
+        msgspec.json.encode(sendable_value([*map(dump, messages_of(result)), others]))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"its result is not JSON: {error}") from error
+    return result
+
+
 async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
     """Makes the call. Errors become results for the model (contract runtime §5.8)."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     seconds = BATCH_SECONDS if name == BATCH else TOOL_SECONDS
     try:
         async with asyncio.timeout(seconds) as deadline:
-            return _redacted(await handler(request))
+            return _redacted(_recordable(await handler(request)))
     except (GraphBubbleUp, Silent):  # `Silent`: the outcome of the request is unknown, so the run waits
         raise
     except SikaError as error:

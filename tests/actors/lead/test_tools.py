@@ -13,7 +13,7 @@ import pytest
 
 from core.events import Message, ModelCompleted, ToolCompleted, ToolRequested
 from core.thread.values import unanswered
-from core.tools import ToolContext, tool
+from core.tools import Result, ToolContext, tool
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import DEADLINE, configure, site
 
@@ -90,6 +90,32 @@ async def test_a_tool_that_gives_up_by_itself_is_told_to_the_model(tmp_path: Pat
         messages = await client.said(await client.thread(), "Go")
     [text] = tool_texts(messages)
     assert text.startswith(f"Error: Tool 'give_up' failed with {type(GIVES_UP[how]).__name__}: ")
+
+
+RESULTS = {
+    "artifact": Result("ok", artifact=object()),
+    "update": Result("ok", update={"plan": object()}),
+    "fields": Result("ok", fields={"plan": {"by": object()}}),
+    "key": Result("ok", update={"plan": {(1, 2): "x"}}),
+}
+
+
+@tool(effect="pure")
+async def give(ctx: ToolContext, what: str) -> Result:
+    """Give."""
+    return RESULTS[what]
+
+
+async def test_a_result_that_is_not_json_is_told_to_the_model(tmp_path: Path) -> None:
+    calls = tuple(ToolCall("give", {"what": what}) for what in RESULTS)
+    async with site(tmp_path, {"m": [Turn(tool_calls=calls), DONE]}, tools=[give]) as (client, models):
+        messages = await client.said(await client.thread(), "Go")
+    texts = tool_texts(messages)
+    assert len(texts) == len(RESULTS)
+    for text in texts:
+        assert text.startswith("Error: Tool 'give' failed with TypeError: its result is not JSON: ")
+    assert messages[-1]["content"] == "Done."
+    assert_well_formed(models)
 
 
 class Panic(BaseException):
