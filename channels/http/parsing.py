@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 from aiohttp import web
 
-from channels.http.json_limits import MOST_LEVELS, too_deep
 from core.errors import Invalid
+from core.nesting import MOST_LEVELS, too_deep
 
 T = TypeVar("T")
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}

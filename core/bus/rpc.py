@@ -23,6 +23,7 @@ import structlog
 from core.bus.connection import Bus
 from core.config.redaction import redactor
 from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, contained, family_of
+from core.nesting import VALUE_LEVELS, too_deep
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -46,6 +47,7 @@ ANSWER_SECONDS = 3600.0
 """Timeout of an answer: longer than any command may take."""
 MAX_REQUESTS = 1000
 """Limit of requests that a process answers at once; others are declined."""
+TOO_DEEP = f"nested too deeply, more than {VALUE_LEVELS} levels"
 
 
 class Declined(Unavailable):
@@ -227,11 +229,19 @@ def sendable(text: str) -> str:
 
 
 def sendable_value(value: T) -> T:
-    """Returns a JSON value whose texts are `sendable`; the same object if they all are."""
+    """Returns a JSON value whose texts are `sendable`; the same object if they all are. Raises `ValueError` if it has
+    more than `VALUE_LEVELS`.
+    """
     try:
-        msgspec.json.encode(value, enc_hook=str)
-    except UnicodeEncodeError:
-        return cast(T, json.loads(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")))
+        try:
+            raw = msgspec.json.encode(value, enc_hook=str)
+        except UnicodeEncodeError:
+            raw = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")
+            value = cast(T, json.loads(raw))
+    except RecursionError:  # as late as at 10 000 levels, from Python 3.12 on
+        raise ValueError(TOO_DEEP) from None
+    if too_deep(raw, VALUE_LEVELS):
+        raise ValueError(TOO_DEEP)
     return value
 
 

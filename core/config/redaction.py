@@ -172,9 +172,10 @@ class Redactor:
         """Returns a JSON value without the secrets in force. Other objects in it stay."""
         if isinstance(value, str):
             return self.known(value)
-        if isinstance(value, dict):
-            return {self.known(k) if isinstance(k, str) else k: self.value(item) for k, item in value.items()}
-        return [self.value(item) for item in value] if isinstance(value, list | tuple) else value
+        if isinstance(value, dict):  # by `map`: a comprehension is a second call for each level before Python 3.12
+            keys = [self.known(key) if isinstance(key, str) else key for key in value]
+            return dict(zip(keys, map(self.value, value.values()), strict=True))
+        return list(map(self.value, value)) if isinstance(value, list | tuple) else value
 
     def data(self, raw: bytes) -> bytes:
         """Text in UTF-8 without the secrets in force; the same object if it has none."""

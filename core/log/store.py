@@ -36,6 +36,7 @@ from core.log.chain import CHAIN, START, link
 from core.log.erasure import Eraser
 from core.log.feed import Feed
 from core.log.reader import LABELS
+from core.nesting import FACT_LEVELS, too_deep
 from core.traces import TRACEPARENT
 
 UNDECIDED = frozenset({10201, 10176, 10158, 10008})
@@ -109,7 +110,7 @@ class EventLog(Feed):
         redacted. Returns the last sequence. Raises like `append`.
         """
         deadline = asyncio.get_running_loop().time() + APPEND_SECONDS
-        records = [Record(0, self.redact(body)) for body in bodies]
+        records = [Record(0, self._bounded(body)) for body in bodies]
         claims = [await self._claim(aggregate, record, deadline) for record in records]
         messages = [(r.id, r.type, claim or r.raw) for r, claim in zip(records, claims, strict=True)]
         extra = {LABELS: ",".join(sorted(labels))} if labels else {}
@@ -120,12 +121,18 @@ class EventLog(Feed):
     def _readable(self, event: Event, fields: Mapping[str, Any]) -> Record:
         """Returns an event as it will be read: encoded, and decoded again."""
         try:
-            raw = self.redact(encode(event, written(event, id=uuid7(), at=now(), **fields)))
+            raw = self._bounded(encode(event, written(event, id=uuid7(), at=now(), **fields)))
             record = Record(0, raw)
             record.decoded(decode(record.head, raw))
-        except (TypeError, ValueError, Invalid) as error:  # values without JSON are a TypeError or a ValueError
+        except (TypeError, ValueError, RecursionError, Invalid) as error:  # the first two: of values without JSON
             raise Invalid(f"{type(event).__name__} does not fit its own schema: {error}") from error
         return record
+
+    def _bounded(self, body: bytes) -> bytes:
+        """Returns an encoded event without secrets. Raises `Invalid` if not every Python could read it again."""
+        if too_deep(body, FACT_LEVELS):
+            raise Invalid(f"nested too deeply, more than {FACT_LEVELS} levels")
+        return self.redact(body)
 
     async def _claim(self, aggregate: Aggregate, record: Record, deadline: float) -> bytes | None:
         """Returns the reference that is stored instead of a body that is too big; None for other bodies."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from core.bus.connection import Bus
 from core.bus.queue import WorkQueue
+from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import (
     Event,
@@ -25,6 +26,7 @@ from core.events import (
 )
 from core.ids import uuid7
 from core.log.store import EventLog
+from core.nesting import FACT_LEVELS, MOST_LEVELS
 from core.thread import threads as core_threads
 from core.thread.intake import Intake
 from core.thread.state import ThreadState
@@ -155,6 +157,21 @@ async def test_an_event_that_does_not_fit_its_own_schema_is_refused_before_it_is
     with pytest.raises(Invalid, match="ThreadAnnotated does not fit its own schema"):
         await append(log, aggregate, ThreadAnnotated(metadata={"a": object()}))
     assert await read(log, aggregate) == []
+
+
+async def test_an_event_that_not_every_python_could_read_is_refused(log: EventLog) -> None:
+    """The depth of bodies of clients is taken, also with a secret in it."""
+    redactor.add("sk-deep-down-2718281828")
+    aggregate, value = fresh(), cast(Any, "of sk-deep-down-2718281828")
+    for _ in range(MOST_LEVELS):
+        value = [value]
+    await append(log, aggregate, ThreadAnnotated(metadata={"a": value}))
+    [record] = await read(log, aggregate)
+    assert b'["of ***"]' in record.raw
+    for _ in range(FACT_LEVELS - MOST_LEVELS):
+        value = [value]
+    with pytest.raises(Invalid, match=f"more than {FACT_LEVELS} levels"):
+        await append(log, aggregate, ThreadAnnotated(metadata={"a": value}))
 
 
 # ── the log does not answer ─────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from actors.lead.model.answer import UNREADABLE
 from core.events import Message, ModelCompleted, ToolCompleted, ToolRequested
+from core.nesting import VALUE_LEVELS
 from core.thread.values import unanswered
 from core.tools import Result, ToolContext, tool
 from tests.support.model_server import ModelServer, ToolCall, Turn
@@ -116,6 +118,31 @@ async def test_a_result_that_is_not_json_is_told_to_the_model(tmp_path: Path) ->
         assert text.startswith("Error: Tool 'give' failed with TypeError: its result is not JSON: ")
     assert messages[-1]["content"] == "Done."
     assert_well_formed(models)
+
+
+def nested(levels: int) -> Any:
+    value: Any = "leaf"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@tool(effect="pure")
+async def nest(ctx: ToolContext, value: Any, levels: int) -> Result:
+    """Nest."""
+    return Result("ok", artifact=nested(levels))
+
+
+async def test_what_is_nested_too_deeply_is_told_to_the_model(tmp_path: Path) -> None:
+    """Python 3.13 would store it, and Python 3.11 could not read it."""
+    calls = [(VALUE_LEVELS, 0), (0, VALUE_LEVELS), (VALUE_LEVELS - 5, VALUE_LEVELS - 5)]
+    of_answer = tuple(ToolCall("nest", {"value": nested(value), "levels": levels}) for value, levels in calls)
+    async with site(tmp_path, {"m": [Turn(tool_calls=of_answer), DONE]}, tools=[nest]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    arguments, result, neither = tool_texts(messages)
+    assert arguments == f"Error: {UNREADABLE}"
+    assert f"more than {VALUE_LEVELS} levels" in result
+    assert neither == "ok"
 
 
 class Panic(BaseException):
