@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -16,7 +17,7 @@ import httpx2
 from aiohttp import AddrInfoType
 from openai import DefaultAioHttpClient, DefaultAsyncHttpxClient
 
-from core.ports.models import BEFORE_REQUEST
+from core.ports.models import ANSWER_BYTES, BEFORE_REQUEST, AnswerTooLong
 
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 120_000}
 """Socket options that detect a dead peer in some two minutes (`ChatOpenAI.http_socket_options` has the same). Seconds;
@@ -42,16 +43,45 @@ class _Pools(httpx2.AsyncBaseTransport):
         if client is None:
             client = self._clients[loop] = _open()
         try:
-            return await client._transport_for_url(request.url).handle_async_request(request)
+            response = await client._transport_for_url(request.url).handle_async_request(request)
         except httpx2.ConnectTimeout as error:  # it reports all errors of connecting as this
             if isinstance(error.__cause__, TimeoutError):
                 raise
             raise httpx2.ConnectError(str(error), request=request) from error.__cause__
+        response.stream = _Bounded(response)
+        return response
 
     async def aclose(self) -> None:
         """Closes the connections of this event loop; the next request opens others."""
         if client := self._clients.pop(asyncio.get_running_loop(), None):
             await client.aclose()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The body of a response. Raises `AnswerTooLong` when it has more than `ANSWER_BYTES`. In a stream of events, whose
+    sum the run counts, that is the limit of each event: the SDK keeps one until it ends.
+    """
+
+    def __init__(self, response: httpx2.Response) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        self._stream = response.stream
+        self._whole = response.status_code >= 400 or "json" in response.headers.get("content-type", "")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, last = 0, b""
+        async for data in self._stream:
+            size += len(data)
+            if not self._whole:
+                last += data
+                end = max(last.rfind(b"\n\n"), last.rfind(b"\n\r\n"))
+                size = size if end < 0 else len(last) - end
+                last = last[-2:]
+            if size > ANSWER_BYTES:
+                raise AnswerTooLong(ANSWER_BYTES)
+            yield data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _open() -> httpx2.AsyncClient:

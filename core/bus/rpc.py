@@ -232,6 +232,11 @@ def sendable_value(value: T) -> T:
     """Returns a JSON value whose texts are `sendable`; the same object if they all are. Raises `ValueError` if it has
     more than `VALUE_LEVELS`.
     """
+    return encoded(value)[0]
+
+
+def encoded(value: T) -> tuple[T, bytes]:
+    """Returns what `sendable_value` returns, and its JSON."""
     try:
         try:
             raw = msgspec.json.encode(value, enc_hook=str)
@@ -242,7 +247,7 @@ def sendable_value(value: T) -> T:
         raise ValueError(TOO_DEEP) from None
     if too_deep(raw, VALUE_LEVELS):
         raise ValueError(TOO_DEEP)
-    return value
+    return value, raw
 
 
 async def _frame(actor: str, answer: Answer, msg: Msg, progress: Callable[[str], Awaitable[None]]) -> _Frame:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from typing import TypeVar, cast
 
 import anyio
 import msgspec
@@ -18,17 +20,18 @@ from actors.lead.loop.attempt import Attempt, Candidate, VisibleFailure
 from actors.lead.messages.content import without_images
 from actors.lead.model.answer import completed, merge, redacted
 from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of
-from core.bus.rpc import sendable_value
+from core.bus.rpc import encoded
 from core.config.redaction import redactor
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
 from core.ids import uuid7
-from core.ports.models import BEFORE_REQUEST
+from core.ports.models import ANSWER_BYTES, BEFORE_REQUEST, AnswerTooLong
 from core.thread.previews import Previewer, text_of
 from core.thread.usage import ANSWERED_BY
 
 Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage]]
 Bind = Callable[[BaseChatModel], Ask]
+E = TypeVar("E", bound=BaseException)
 
 MOST_TEXT = 2000
 """Limit of an error's text, in characters."""
@@ -88,9 +91,10 @@ async def _with_retries(
                 answer = await _ask(attempt, ask, messages)
             except (SikaError, GraphBubbleUp):
                 raise
-            except Exception as error:
-                if refused := _refused(error):
+            except Exception as raised:
+                if refused := _caused(raised, SikaError):
                     raise refused from None
+                error = _caused(raised, AnswerTooLong) or raised
                 reason, retriable = classify(error)
                 failed = _failure(candidate, error, reason, number, attempts, again=retriable and number < attempts)
                 if failed.wait_ms is None:
@@ -106,10 +110,10 @@ async def _with_retries(
         breaker.freed(admitted)
 
 
-def _refused(error: BaseException) -> SikaError | None:
-    """Returns the error of `BEFORE_REQUEST`, which transports and SDKs wrap in theirs."""
+def _caused(error: BaseException, kind: type[E]) -> E | None:
+    """Returns the error of `BEFORE_REQUEST`, or of a connection, which transports and SDKs wrap in theirs."""
     cause = error.__cause__
-    while cause is not None and not isinstance(cause, SikaError):
+    while cause is not None and not isinstance(cause, kind):
         cause = cause.__cause__
     return cause
 
@@ -132,9 +136,7 @@ def _failure(
 
 def _text(error: Exception) -> str:
     """Returns the text of an error with its OS error: the SDK's "Connection error." does not name the cause."""
-    text, cause = str(error) or type(error).__name__, error.__cause__
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__
+    text, cause = str(error) or type(error).__name__, _caused(error, OSError)
     return text if cause is None else f"{text} ({cause})"
 
 
@@ -193,29 +195,38 @@ def _whole(message: AIMessage) -> AIMessageChunk:
     )
 
 
-def _sendable(chunk: AIMessageChunk) -> AIMessageChunk:
-    """Replaces what UTF-8 cannot encode: models send halves of characters."""
+def _sendable(chunk: AIMessageChunk) -> tuple[AIMessageChunk, int]:
+    """Replaces what UTF-8 cannot encode: models send halves of characters. Returns the size, too."""
     texts = {name: getattr(chunk, name) for name in ("content", "additional_kwargs", "tool_call_chunks")}
-    clean = sendable_value(texts)
-    return chunk if clean is texts else chunk.model_copy(update=clean)
+    clean, raw = encoded(texts)
+    return chunk if clean is texts else chunk.model_copy(update=clean), len(raw)
 
 
 async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:
-    async for message in stream:
-        chunk = _sendable(message if isinstance(message, AIMessageChunk) else _whole(message))
-        chunks.append(chunk)
-        if previewer is None:
-            continue
-        if chunk.additional_kwargs and (reasoning := chunk.additional_kwargs.get("reasoning_content")):
-            await previewer.add("reasoning", str(reasoning))
-        if chunk.content and (text := text_of(chunk.content)):
-            await previewer.add("text", text)
-        for part in chunk.tool_call_chunks:
-            index = part["index"]
-            await previewer.add(
-                "call",
-                part["args"] or "",
-                index=index if isinstance(index, int) else 0,
-                call_id=part["id"] or None,
-                name=part["name"] or None,
-            )
+    """Appends the chunks as they come. Raises `AnswerTooLong`."""
+    total = 0
+    async with aclosing(cast(AsyncGenerator[AIMessage], stream)):
+        async for message in stream:
+            chunk, size = _sendable(message if isinstance(message, AIMessageChunk) else _whole(message))
+            total += size
+            if total > ANSWER_BYTES:
+                raise AnswerTooLong(ANSWER_BYTES)
+            chunks.append(chunk)
+            if previewer is not None:
+                await _show(previewer, chunk)
+
+
+async def _show(previewer: Previewer, chunk: AIMessageChunk) -> None:
+    if chunk.additional_kwargs and (reasoning := chunk.additional_kwargs.get("reasoning_content")):
+        await previewer.add("reasoning", str(reasoning))
+    if chunk.content and (text := text_of(chunk.content)):
+        await previewer.add("text", text)
+    for part in chunk.tool_call_chunks:
+        index = part["index"]
+        await previewer.add(
+            "call",
+            part["args"] or "",
+            index=index if isinstance(index, int) else 0,
+            call_id=part["id"] or None,
+            name=part["name"] or None,
+        )

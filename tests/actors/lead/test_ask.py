@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.outputs import ChatGenerationChunk
 
 from actors.lead.loop.attempt import Candidate
 from actors.lead.model import ask
 from actors.lead.model.failures import Breaker
-from adapters.models import factory
+from adapters.models import connections, factory
 from core.errors import OwnershipLost
 from core.events import ModelFailed
+from tests.actors.lead.fakes import Fake
 from tests.actors.lead.turns import Kept, turn
 from tests.support import model_server
 from tests.support.model_server import Failure, ModelServer
@@ -40,6 +45,38 @@ async def test_nor_does_it_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
     failing = model_server.Turn(error=Failure(status=503, headers={"retry-after": "0"}))
     failures = await _asks_until_taken_over(3, failing, requests=1)
     assert [failed.attempt for failed in failures] == [1]
+
+
+class Endless(Fake):
+    """Never comes to an end."""
+
+    async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+        while True:
+            yield ChatGenerationChunk(message=AIMessageChunk(content="and "))
+
+
+async def test_an_answer_without_an_end_is_dropped_and_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "ANSWER_BYTES", 10_000)
+    asking = turn()
+    assert isinstance(asking.journal, Kept)
+    candidate = Candidate("m", Endless(), Breaker())
+    with pytest.raises(ask.ModelGaveUp, match="has more than 10000 bytes, so it was dropped"):
+        await ask.answered(asking, [candidate], lambda model: model.astream, [HumanMessage("hi")])
+    [failed] = asking.journal.events
+    assert isinstance(failed, ModelFailed)
+    assert (failed.error, failed.attempt, failed.wait_ms) == ("AnswerTooLong", 1, None)
+
+
+async def test_a_body_that_does_not_end_is_named_whatever_the_sdk_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ANSWER_BYTES", 1000)
+    asking = turn()
+    async with ModelServer({"m": [model_server.Turn(text="and " * 1000)]}) as models:
+        entry = {"name": "m", "model": "m", "api_key": "k", "base_url": models.url, "disable_streaming": True}
+        candidate = Candidate("m", factory.build(entry), Breaker())
+        with pytest.raises(ask.ModelGaveUp, match="has more than 1000 bytes, so it was dropped"):
+            await ask.answered(asking, [candidate], lambda model: model.astream, [HumanMessage("hi")])
+        await factory.close()
+    assert len(models.requests) == 1
 
 
 async def _asks_until_taken_over(after: int, scripted: model_server.Turn, requests: int) -> list[ModelFailed]:

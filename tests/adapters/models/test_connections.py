@@ -16,6 +16,14 @@ from core.events import Json
 from tests.support.model_server import Failure, ModelServer, Turn
 from tests.support.ports import free_port
 
+EVENTS = ("text/event-stream", 200)
+ENDLESS = {
+    "line": (*EVENTS, b"data: ", b"x" * 1000),
+    "event": (*EVENTS, b"", b"data: x\n"),
+    "document": ("application/json", 200, b'{"choices":[', b'{"index":0},\n\n'),
+    "refusal": ("text/html", 500, b"", b"<p>No.</p>\n\n"),
+}
+"""Answers that do not end: type, status, beginning, and what is sent again and again."""
 ENTRY: Json = {"name": "m", "model": "m", "api_key": "k"}
 
 
@@ -102,6 +110,53 @@ def test_whoever_says_how_to_connect_is_obeyed(way: str) -> None:
     used = model.root_async_client._client
     assert used is not connections.shared()
     assert (used is own) == (way == "http_async_client")
+
+
+@pytest.mark.parametrize(("kind", "status", "beginning", "piece"), ENDLESS.values(), ids=ENDLESS)
+async def test_an_answer_that_does_not_end_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, kind: str, status: int, beginning: bytes, piece: bytes
+) -> None:
+    monkeypatch.setattr(connections, "ANSWER_BYTES", 100_000)
+    closed = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\n\r\n".encode() + beginning)
+        try:
+            while True:
+                writer.write(piece * (8000 // len(piece)))
+                await writer.drain()
+        except ConnectionError:
+            closed.set()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        model = factory.build({**ENTRY, "base_url": f"http://127.0.0.1:{port}/v1"})
+        with pytest.raises(Exception) as raised:  # noqa: PT011 (the SDK wraps some)
+            [chunk async for chunk in model.astream("hi")]
+        await closed.wait()
+        await factory.close()
+    assert str(raised.value) == "the model's answer has more than 100000 bytes, so it was dropped"
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+async def test_the_events_of_a_stream_are_bounded_one_by_one(monkeypatch: pytest.MonkeyPatch, end: bytes) -> None:
+    monkeypatch.setattr(connections, "ANSWER_BYTES", 300)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\n\r\n")
+        for text in [b'{"choices":[{"index":0,"delta":{"content":"x"}}]}'] * 20 + [b"[DONE]"]:
+            for piece in (b"data: ", text, *(bytes([byte]) for byte in end)):
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        model = factory.build({**ENTRY, "base_url": f"http://127.0.0.1:{port}/v1"})
+        assert "".join([str(chunk.content) async for chunk in model.astream("hi")]) == "x" * 20
+        await factory.close()
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500])
