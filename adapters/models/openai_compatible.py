@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, cast
 
 import msgspec
+from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCall
 from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, parse_tool_call
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 from openai.resources.chat.completions import AsyncCompletions
@@ -28,14 +30,15 @@ MESSAGE_CHARACTERS = 1000
 
 
 class OpenAICompatible(ChatOpenAI):
-    """`ChatOpenAI` on connections that all models share (see `connections`), and with four differences in chat
+    """`ChatOpenAI` on connections that all models share (see `connections`), and with these differences in chat
     completions; the Responses API is unchanged.
 
     Messages in wire form go by `extra_body`, which the SDK does not transform, at about 6 µs a part. A message is
     converted to wire form once, not once per request. A streamed request is encoded by msgspec, and its chunks are
     timed, without a task for each (see `requests`). The usual chunk of a stream is read without the SDK's models (see
     `chunks`). Reasoning in `reasoning_content` (DeepSeek and others) or `reasoning`
-    (vLLM) is stored as `reasoning_content`, and a streamed refusal as `refusal`, as LangChain stores a whole one.
+    (vLLM) is stored as `reasoning_content`, and a streamed refusal as `refusal`, as LangChain stores a whole one. A
+    `function_call`, which older endpoints answer with, is a tool call.
     """
 
     _wires: _Wires = PrivateAttr(default_factory=lambda: _Wires())
@@ -92,6 +95,7 @@ class OpenAICompatible(ChatOpenAI):
             if not isinstance(choice, dict):
                 choice = choice.model_dump(exclude={"message": {"parsed"}}, warnings=False)
             generation.message.additional_kwargs.update(self._extras(choice["message"]))
+            _call_tool(generation.message)
         return result
 
     def _convert_chunk_to_generation_chunk(
@@ -101,6 +105,8 @@ class OpenAICompatible(ChatOpenAI):
             if default_chunk_class is AIMessageChunk and chunk.usage is None and chunk.choices:
                 return self._generation(chunk, base_generation_info)
             chunk = msgspec.to_builtins(chunk)
+        elif chunk.get("choices"):
+            chunk = {**chunk, "choices": [_with_tool_call(choice) for choice in chunk["choices"]]}
         generation = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
         if generation is None or not isinstance(generation.message, AIMessageChunk):
             return generation
@@ -132,6 +138,27 @@ class OpenAICompatible(ChatOpenAI):
             tool_call_chunks=calls,
         )
         return ChatGenerationChunk(message=message, generation_info=info or None)
+
+
+def _with_tool_call(choice: dict[str, Any]) -> dict[str, Any]:
+    """Returns the choice of a chunk with its `function_call` as a tool call; the run gives that an id."""
+    delta = choice.get("delta") or {}
+    if not isinstance(function := delta.get("function_call"), dict) or delta.get("tool_calls"):
+        return choice
+    call = {"index": 0, "id": None, "function": function}
+    return {**choice, "delta": {**delta, "function_call": None, "tool_calls": [call]}}
+
+
+def _call_tool(message: BaseMessage) -> None:
+    """Makes the `function_call` of a whole answer its tool call."""
+    if not isinstance(message, AIMessage) or message.tool_calls or message.invalid_tool_calls:
+        return
+    if function := message.additional_kwargs.pop("function_call", None):
+        call = {"id": None, "function": {"name": "", "arguments": "", **function}}
+        try:
+            message.tool_calls = [cast(ToolCall, parse_tool_call(call))]
+        except (OutputParserException, TypeError) as error:
+            message.invalid_tool_calls = [make_invalid_tool_call(call, str(error))]
 
 
 class _Wires:

@@ -12,9 +12,9 @@ import openai
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGenerationChunk
-from openai.types.chat import ChatCompletionChunk
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import SecretStr, model_validator
 
 from adapters.models.chunks import Chunk, _Event
@@ -116,6 +116,15 @@ STREAMS: dict[str, list[dict[str, Any]]] = {
     "a call without an index": [chunk({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]})],
     "a refusal": [chunk({"role": "assistant", "refusal": "I'm"}), chunk({"refusal": " sorry."}), chunk({}, "stop")],
     "a function call": [chunk({"function_call": {"name": None, "arguments": "{"}})],
+    "a function call in pieces": [
+        chunk({"role": "assistant", "content": None, "function_call": {"name": "ls", "arguments": ""}}),
+        chunk({"function_call": {"arguments": '{"path": '}}),
+        chunk({"function_call": {"arguments": '"/"}'}}),
+        chunk({}, "function_call"),
+    ],
+    "a function call beside tool calls": [
+        chunk({"function_call": {"name": "ls", "arguments": "{}"}, **call(0, "{}", "call_a", "ls")})
+    ],
     "a delta with an id": [chunk({"id": "msg-1", "content": "x"})],
     "another role": [chunk({"role": "user", "content": "x"}), chunk({"content": "y"})],
     "no delta": [chunk(choices=[{"index": 0, "finish_reason": "stop"}])],
@@ -197,6 +206,32 @@ async def test_a_stream_that_is_closed_in_the_middle_is_no_answer(ending: Any) -
 async def test_the_words_of_a_refusal_are_kept(model_class: type[OpenAICompatible]) -> None:
     async with answering(sse(STREAMS["a refusal"])) as url:
         assert (await heard(model_class, url))[-1]["additional_kwargs"] == {"refusal": "I'm sorry."}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("model_class", [OpenAICompatible, plain(OpenAICompatible)])
+async def test_a_function_call_is_a_tool_call(model_class: type[OpenAICompatible]) -> None:
+    async with answering(sse(STREAMS["a function call in pieces"])) as url:
+        merged = (await heard(model_class, url))[-1]
+    assert [(call["name"], call["args"]) for call in merged["tool_calls"]] == [("ls", {"path": "/"})]
+    assert merged["additional_kwargs"] == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "calls", "invalid"),
+    [('{"path": "/"}', [("ls", {"path": "/"})], []), ('{"path": ', [], [("ls", '{"path": ')]), ("", [("ls", {})], [])],
+)
+def test_a_whole_function_call_is_a_tool_call(arguments: str, calls: Any, invalid: Any) -> None:
+    model = OpenAICompatible(model="m-1", base_url="http://localhost/v1", api_key=SecretStr("k"))
+    message = {"role": "assistant", "content": None, "function_call": {"name": "ls", "arguments": arguments}}
+    choice = {"index": 0, "message": message, "finish_reason": "function_call"}
+    body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m-1", "choices": [choice]}
+    for response in (body, ChatCompletion.model_validate(body)):
+        answer = model._create_chat_result(response).generations[0].message
+        assert isinstance(answer, AIMessage)
+        assert [(call["name"], call["args"]) for call in answer.tool_calls] == calls
+        assert [(call["name"], call["args"]) for call in answer.invalid_tool_calls] == invalid
+        assert "function_call" not in answer.additional_kwargs
 
 
 @pytest.mark.anyio
