@@ -156,7 +156,7 @@ class Database:
             await self._writer.commit()
         except BaseException:  # cancelled, too: what comes next must not find half a batch
             with suppress(sqlite3.Error, ValueError):
-                await finished(self._writer.rollback())
+                await self._writer.rollback()  # it is in the queue of the thread before a cancellation can come
             raise
 
     async def clean(self) -> None:
