@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
 
+import anyio
 import pytest
 
-from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus, connect
+from core.bus import streams
+from core.bus.connection import BATCHES, STREAM_NOT_FOUND, ApiError, Bus, connect
 from core.errors import Unavailable
 from core.events import Aggregate, ThreadAnnotated
 from core.log.store import EventLog
-from tests.support.nats import append, bus_on, eventually, fresh, log_on, own, read, take
+from tests.support.nats import DEADLINE, append, bus_on, eventually, fresh, log_on, own, read, take
 
 WRITERS = 6
 EVENTS = 120
@@ -96,6 +99,25 @@ async def test_what_is_asked_while_it_is_down_is_unavailable(tmp_path: Path) -> 
         assert [type(outcome) for outcome in outcomes] == [Unavailable] * 4
         await nats.restart()
         await eventually(lambda: bus.api("INFO"))
+
+
+async def test_a_read_waits_no_longer_for_its_turn_than_for_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the server is down, reads that are before it in the queue do not add their time to its own."""
+    monkeypatch.setattr(streams, "ASK_SECONDS", 0.2)
+    async with own(tmp_path) as nats, bus_on(nats) as bus:
+        log = EventLog(bus)
+        await append(log, thread := fresh(), ThreadAnnotated(metadata={}))
+        await nats.kill()
+        async with AsyncExitStack() as turns:
+            for _ in range(BATCHES):
+                await turns.enter_async_context(bus.batches)
+            with pytest.raises(Unavailable), anyio.fail_after(DEADLINE):
+                await read(log, thread)
+        await nats.restart()
+        reads = [eventually(lambda: read(log, thread)) for _ in range(BATCHES + 1)]  # it took nobody's turn with it
+        assert [len(records) for records in await asyncio.gather(*reads)] == [1] * (BATCHES + 1)
 
 
 async def test_streams_on_disk_come_back_and_the_one_in_memory_is_made_anew(tmp_path: Path) -> None:
