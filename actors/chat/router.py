@@ -10,6 +10,7 @@ from actors.chat.access import judged
 from actors.chat.answers import FAILED, plan_id
 from actors.chat.buttons import may_decide, plan_of, replacing
 from actors.chat.call import Call
+from actors.chat.commands import START, Command
 from actors.chat.files import Files
 from actors.chat.perform import Performer
 from actors.chat.place import Place
@@ -90,6 +91,8 @@ class Router:
             return await self._chosen(call)
         if command is not None:
             return await self._performer.perform(call, command)
+        if call.turn.is_blank:
+            return await self._blank(call)
         await self._written(call)
 
     # ── who may talk ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,6 +118,12 @@ class Router:
 
     # ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def _blank(self, call: Call) -> None:
+        """A mention alone, which asks for nothing: the bot greets, and answers no question with it."""
+        if call.target.kind == "group" and not call.first.event.mentioned:
+            return await self._runs.end(call, "ignored", reason="nothing is written in it")
+        await self._performer.perform(call, Command(START))
+
     async def _written(self, call: Call) -> None:
         """A message: the answer to a question, or the next one of the conversation."""
         place = await self._runs.current(call)
@@ -123,7 +132,7 @@ class Router:
         mine = shown is None or may_decide(call, shown)
         if question and question.approval and not mine:  # others would have the call given up by writing on
             return await self._runs.end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
-        answers_it = question and mine and not any(message.has_files for message in call.turn.messages)
+        answers_it = question and mine and call.turn.text and not call.turn.has_files
         if place and question and answers_it and (shown or not question.approval):
             option = question.option(call.turn.text)
             if option is not None:

@@ -44,6 +44,15 @@ class Turn(NamedTuple):
         return self.messages[0]
 
     @property
+    def has_files(self) -> bool:
+        return any(message.has_files for message in self.messages)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has neither words nor files, and quotes nothing: a mention of the bot alone."""
+        return not self.content and not self.has_files
+
+    @property
     def text(self) -> str:
         """The texts and transcripts of all messages."""
         parts = [text for message in self.messages for text in _texts(message.event)]
@@ -57,7 +66,7 @@ class Turn(NamedTuple):
 
     def ready_at(self) -> datetime | None:
         """Returns the earliest time at which the turn may begin; None if at once."""
-        if not any(message.has_files for message in self.messages):
+        if not self.has_files:
             return None
         together = self.messages[-1].at + TOGETHER
         if all(message.files is not None or not message.has_files for message in self.messages):

@@ -70,16 +70,17 @@ class _Action(msgspec.Struct, frozen=True, array_like=True):
 
 def message(data: Mapping[str, Any]) -> ChatReceived | None:
     """Returns a message; None if it is to be ignored: without a sender in the organisation, of a bot, or of a kind that
-    has neither text nor file. Raises `msgspec.ValidationError`."""
+    has neither text nor file, nor a mention of the bot. Raises `msgspec.ValidationError`."""
     raw = msgspec.convert(data, _Message, strict=False)
     if not raw.sender_staff_id or (raw.sender_id and raw.sender_id == raw.chatbot_user_id):
         log.info("message ignored", reason="no sender of the organisation", message=raw.msg_id)
         return None
     text, attachments = _text_and_files(raw)
-    if not text and not attachments:
+    group = raw.conversation_type == "2"
+    mentioned = not group or raw.is_in_at_list
+    if not text and not attachments and not (mentioned and raw.msgtype == "text"):
         log.warning("message ignored", reason=f"kind {raw.msgtype!r} has no text", message=raw.msg_id)
         return None
-    group = raw.conversation_type == "2"
     target = Target(
         chat=raw.conversation_id if group else raw.sender_staff_id,
         topic=raw.msg_id if group else "",  # contract channels §3
@@ -94,7 +95,7 @@ def message(data: Mapping[str, Any]) -> ChatReceived | None:
         sender_name=raw.sender_nick,
         text=text,
         attachments=tuple(attachments),
-        mentioned=not group or raw.is_in_at_list,
+        mentioned=mentioned,
         quoted=_quoted(raw.text.replied_msg),
         sent_at=datetime.fromtimestamp(raw.create_at / 1000, UTC).isoformat() if raw.create_at else "",
     )

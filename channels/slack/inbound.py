@@ -74,7 +74,8 @@ def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
     text = readable(mention.sub(" ", raw)).strip()
     attachments = tuple(_attachment(file) for file in message.get("files") or () if file.get("id"))
     quoted = _shared(message)
-    if not text and not attachments and quoted is None:
+    named = event["type"] == "app_mention" or mention.search(raw) is not None
+    if not (text or attachments or quoted or named):
         return None
     root = message.get("thread_ts") or ""
     return ChatReceived(
@@ -91,10 +92,7 @@ def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
         text=text,
         attachments=attachments,
         quoted=quoted,
-        mentioned=private
-        or event["type"] == "app_mention"
-        or mention.search(raw) is not None
-        or message.get("parent_user_id") == bot.user,
+        mentioned=private or named or message.get("parent_user_id") == bot.user,
         edited=edited,
         sent_at=_at(ts),
     )

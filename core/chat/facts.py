@@ -105,7 +105,7 @@ class ChatReceived(Event, frozen=True):
     sender: str
     sender_name: str = ""
     text: str = ""
-    """Without the mention of the bot."""
+    """Without the mention of the bot; empty if that is all."""
     attachments: tuple[Attachment, ...] = ()
     album: str = ""
     """Messages with the same one belong together."""

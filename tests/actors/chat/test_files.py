@@ -124,6 +124,15 @@ async def test_files_within_a_second_are_one_turn(tmp_path: Path) -> None:
         assert len(message["additional_kwargs"]["files"]) == 3
 
 
+async def test_a_mention_alone_is_about_the_file_before_it(tmp_path: Path) -> None:
+    async with account(tmp_path, settings={"require_mention": False}) as office:
+        file = await office.hears("", attachments=attached("a.txt"), kind="group", settle=False)
+        mention = await office.hears("", mentioned=True, kind="group", settle=False)
+        await fetched(office, file, ("a.txt", b"one"))
+        assert [(await routed(office, event)).outcome for event in (file, mention)] == ["run", "merged"]
+        assert await office.said() == []
+
+
 async def test_a_turn_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "FETCHING", timedelta(seconds=1.5))
     async with account(tmp_path) as office:

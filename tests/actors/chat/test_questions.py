@@ -10,10 +10,11 @@ import pytest
 from actors.chat import questions, router, runs
 from actors.chat.answers import plans
 from actors.lead.policies.question_form import card, question_text
-from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Target
+from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Quoted, Target
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
+    Interrupt,
     ModelCompleted,
     RunCompleted,
     RunPaused,
@@ -254,3 +255,13 @@ async def test_a_question_that_was_overtaken_is_shown_without_buttons(tmp_path: 
         assert "May I do this? `rm`" in plan.text
         assert plan.text.endswith(questions.GONE_ON)
         assert (plan.buttons, plan.question) == ((), "")
+
+
+@pytest.mark.parametrize(("quoted", "outcome"), [(None, "command"), (Quoted("the plan", "Bob"), "run")])
+async def test_a_mention_alone_answers_no_question(tmp_path: Path, quoted: Quoted | None, outcome: str) -> None:
+    async with account(tmp_path) as office:
+        routed = await office.starts(await office.hears("book"))
+        await office.does(routed, RunPaused(next=["tools"], interrupts=[Interrupt(id="i", value="Where?")]))
+        event = await office.hears("", mentioned=True, quoted=quoted)
+        assert (await office.outcome(event)).outcome == outcome
+        assert [request.resume for request in await office.requests(routed) if request.resume] == []

@@ -138,6 +138,13 @@ def test_a_quoted_message_comes_with_the_reply(replied: object, quoted: Quoted |
     assert (event.text, event.quoted) == ("this?", quoted)
 
 
+async def test_a_mention_alone_is_a_message() -> None:
+    async with DingTalkServer() as server, listening(server) as (account, _):
+        await server.person("ann").says("", chat="team")
+        await server.until(lambda: not server.waits())
+        assert [(event.text, event.mentioned) for event in account.received] == [("", True)]
+
+
 async def test_outsiders_own_echoes_unknown_kinds_and_malformed_frames_are_acknowledged_and_ignored() -> None:
     async with DingTalkServer() as server, listening(server) as (account, _):
         ann = server.person("ann")

@@ -117,6 +117,9 @@ async def test_mentions_are_names_and_the_bots_is_left_out() -> None:
         ann.sends("text", {"text": "@_all look"}, team)
         await running.inbox.until(lambda: len(running.inbox.received) == 2)
         assert not running.inbox.received[1].mentioned
+        ann.says("", team, mention=True)
+        await running.inbox.until(lambda: len(running.inbox.received) == 3)
+        assert (running.inbox.received[2].text, running.inbox.received[2].mentioned) == ("", True)
 
 
 async def test_people_have_names_where_the_app_may_read_them() -> None:

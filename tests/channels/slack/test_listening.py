@@ -74,7 +74,7 @@ async def test_own_messages_other_bots_and_notices_are_ignored() -> None:
         server.event({**base, "ts": server.ts(), "user": "U0OTHER", "bot_id": "B0OTHER", "text": "another bot"})
         server.event({**base, "ts": server.ts(), "subtype": "bot_message", "bot_id": "B0OLD", "text": "an old bot"})
         server.event({**base, "ts": server.ts(), "subtype": "channel_join", "user": ann.id, "text": "joined"})
-        server.event({**base, "ts": server.ts(), "user": ann.id, "text": f"<@{BOT_USER}>"})
+        server.event({**base, "ts": server.ts(), "user": ann.id, "text": ""})
         server.event({"type": "reaction_added", "user": ann.id, "item": {"channel": room}})
         await ann.says("hello", chat="general")
         await server.until(lambda: len(server.acked) == 7)
@@ -114,6 +114,17 @@ async def test_the_beginning_of_a_thread_that_the_agent_has_not_read_is_quoted_o
             "what do you think?": Quoted("the [plan](https://a.example)", "Bob"),
             "who wrote it?": Quoted("the report", "Sika"),
         }
+
+
+async def test_a_mention_alone_is_a_message_and_quotes_the_beginning_of_its_thread() -> None:
+    async with SlackServer() as server, listening(server) as (_, inbox):
+        root = await server.person("bob").says("the plan", chat="general")
+        await inbox.until(events=1)
+        await server.person("ann").says("", chat="general", thread=root, mention=True)
+        await inbox.until(events=3)
+        [_, first, twin] = inbox.events
+        assert (first.text, first.mentioned, first.quoted) == ("", True, Quoted("the plan", "Bob"))
+        assert (twin.text, twin.mentioned, twin.message) == ("", True, first.message)
 
 
 async def test_a_thread_whose_beginning_cannot_be_read_is_answered_all_the_same() -> None:
