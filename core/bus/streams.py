@@ -181,35 +181,38 @@ async def _connect_once(nc: Client, endpoint: Endpoint, name: str) -> None:
 
 async def direct_get(bus: Bus, plane: str, subject: str, start: int, limit: int) -> tuple[list[Msg], bool]:
     """Returns up to `limit` messages from a sequence on, and whether there are more: fewer if they are big. A replica
-    that lags behind the leader may answer. Raises `Unavailable` if no message comes within `ASK_SECONDS`, in which the
-    read also waits for its turn.
+    that lags behind the leader may answer. Raises `Unavailable` if its turn does not come within `ASK_SECONDS`, or
+    then no message.
     """
     request = {"seq": start, "batch": limit, "max_bytes": BATCH_BYTES, "next_by_subj": subject}
     batch: list[Msg] = []
     call = f"$JS.API.DIRECT.GET.{bus.names.stream(plane)}"
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + ASK_SECONDS
+    async with _turn(bus, plane), bus.ask_many(call, msgspec.json.encode(request)) as replies:
+        while True:
+            try:
+                async with asyncio.timeout(ASK_SECONDS if replies.empty() else None):
+                    msg = await replies.get()
+            except TimeoutError as error:
+                raise bus.unavailable(f"the {plane} does not answer") from error
+            headers = msg.headers or {}
+            status = headers.get("Status")
+            if status == "503":
+                raise bus.unavailable(f"the {plane} is not available")
+            if status is not None:
+                return batch, status == "204" and int(headers.get("Nats-Num-Pending", "0")) > 0
+            batch.append(msg)
+
+
+@asynccontextmanager
+async def _turn(bus: Bus, plane: str) -> AsyncIterator[None]:
+    """Waits for one of the batches that are read at once. Raises `Unavailable`."""
     try:
-        async with asyncio.timeout_at(deadline):
+        async with asyncio.timeout(ASK_SECONDS):
             await bus.batches.acquire()
     except TimeoutError as error:
         raise bus.unavailable(f"the {plane} does not answer: the reads before this one have not ended") from error
     try:
-        async with bus.ask_many(call, msgspec.json.encode(request)) as replies:
-            while True:
-                try:
-                    async with asyncio.timeout_at(deadline if replies.empty() else None):
-                        msg = await replies.get()
-                except TimeoutError as error:
-                    raise bus.unavailable(f"the {plane} does not answer") from error
-                headers = msg.headers or {}
-                status = headers.get("Status")
-                if status == "503":
-                    raise bus.unavailable(f"the {plane} is not available")
-                if status is not None:
-                    return batch, status == "204" and int(headers.get("Nats-Num-Pending", "0")) > 0
-                batch.append(msg)
-                deadline = clock() + ASK_SECONDS
+        yield
     finally:
         bus.batches.release()
 
