@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -210,7 +210,7 @@ def _entries(group: str) -> list[importlib.metadata.EntryPoint]:
 @functools.lru_cache(maxsize=1)
 def _installed(path: tuple[str, ...]) -> importlib.metadata.EntryPoints:
     """Returns the entry points of all packages on a path: reading them takes 10 ms, for one group as for all."""
-    return importlib.metadata.entry_points()
+    return cast(importlib.metadata.EntryPoints, importlib.metadata.entry_points())  # on 3.11 a mapping with `select`
 
 
 def _loaded(entry: importlib.metadata.EntryPoint) -> Plugin:

@@ -321,7 +321,7 @@ if __name__ == "__main__":
     preload()
     if order := serve(int(sys.argv[1])):
         code = _exit_code(order)
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
