@@ -20,7 +20,7 @@ from actors.chat import answers, questions
 from actors.chat.buttons import planned, replacing
 from actors.chat.commands import CONTROL, code_of, parsed
 from actors.chat.files import Files
-from actors.chat.pushes import push_of, refusal
+from actors.chat.pushes import refusal
 from actors.chat.router import Router
 from actors.chat.runs import ACTOR
 from actors.chat.turns import Message, Turn, turns_of
@@ -29,6 +29,7 @@ from core.chat.account import platform_of
 from core.chat.connections import Connections
 from core.chat.facts import ChatFetched, ChatReceived, DeliveryPlanned, account_of
 from core.chat.objects import Objects
+from core.chat.push import push_of
 from core.chat.state import Chats, Conversation
 from core.config.load import ConfigSource
 from core.errors import Invalid
@@ -141,7 +142,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     async def _push(self, run: Run, state: ThreadState, ctx: Context) -> None:
         """Plans what is said in the chat that a run's metadata name."""
         try:
-            push = push_of(run)
+            push = push_of(run.request.metadata)
         except Invalid as error:
             log.warning("an outcome is not delivered", run=run.id, reason=str(error))
             return

@@ -40,7 +40,7 @@ async def planned(
     assistant = await call.services.assistants.resolve(call.user, options.get("assistant_id"))
     fields = {name: value for name, value in options.items() if name in RunBody.__struct_fields__}
     body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": run_input, "metadata": metadata})
-    check_options(body.config, body.context, model_names(call.config))
+    check_options(body.config, body.context, metadata, model_names(call.config))
     run = run_spec(body, call.services.assistants.default, call.user).request
     if run.webhook is not None:
         check_url(run.webhook, "webhook", private=call.config.webhooks.allow_private)

@@ -11,11 +11,13 @@ import msgspec
 from channels.http import inputs
 from channels.http.errors import BadRequest
 from channels.http.parsing import check
+from core.chat.push import Push
 from core.config.load import Config
 from core.config.redaction import redactor
 from core.errors import Invalid
 from core.events import Json, Resume, RunRequested
 from core.ids import stamp
+from core.lifecycle import DELIVER
 from core.user.assistants import NOT_FROM_CLIENTS, Assistant, applied
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
@@ -41,6 +43,8 @@ OPTIONS: Mapping[str, Any] = {
     "max_total_subagents": int | None,
 }
 """Options of a run in its context (contract runtime §1.1). Other keys are the client's own."""
+METADATA: Mapping[str, Any] = {DELIVER: Push | None}
+"""Metadata of a run that have an effect. Other keys are the client's own."""
 CONFIG: Mapping[str, Any] = {"recursion_limit": float | None, "tags": list[str] | None, "run_name": str | None}
 
 
@@ -79,7 +83,13 @@ class RunFields(msgspec.Struct, kw_only=True):
             "`config` says in `context`, or else in `configurable`, counts more."
         ),
     ] = None
-    metadata: Annotated[dict[str, Any] | None, _says("What the run is annotated with.")] = None
+    metadata: Annotated[
+        dict[str, Any] | None,
+        _says(
+            "What the run is annotated with. `deliver` names a chat to which its outcome goes, too: "
+            '`{"channel": "slack", "chat": "C0123456789"}`.'
+        ),
+    ] = None
     interrupt_before: Annotated[
         str | list[str] | None, _says("Nodes before which to pause, or `*`; none by default.")
     ] = None
@@ -182,12 +192,13 @@ def run_spec(body: RunBody, assistant: Assistant, user: str) -> RunSpec:
     )
 
 
-def check_options(config: Json | None, context: Json | None, models: Collection[str]) -> None:
-    """Tells whether options are of their type, and the model is one of these. Raises `Invalid`,
-    `BadRequest`, by place.
+def check_options(config: Json | None, context: Json | None, metadata: Json | None, models: Collection[str]) -> None:
+    """Tells whether options, and metadata that have an effect, are of their type, and the model is one of these.
+    Raises `Invalid`, `BadRequest`, by place.
     """
     config = config or {}
     check(config, CONFIG, "config")
+    check(metadata or {}, METADATA, "metadata")
     for section, where in (
         (context, "context"),
         (config.get("configurable"), "config.configurable"),

@@ -274,7 +274,7 @@ def _checked(call: Call, settings: Settings) -> Settings:
         raise Invalid(f"graph_id: no agent {settings.graph_id[:80]!r}")
     if not 0 < len(settings.name) <= MOST_NAME:
         raise Invalid(f"name: 1 to {MOST_NAME} characters, got {len(settings.name)}")
-    check_options(settings.config, settings.context, model_names(call.config))
+    check_options(settings.config, settings.context, settings.metadata, model_names(call.config))
     for name in ("config", "context", "metadata", "description"):
         storable(getattr(settings, name), name)
     return settings

@@ -273,7 +273,7 @@ async def permitted(call: Call, body: RunBody) -> RunSpec:
     """The run as it is wanted, of an assistant that the user has, and as far as the configuration allows it."""
     config = call.config
     assistant = await call.services.assistants.resolve(call.user, body.assistant_id)
-    check_options(body.config, body.context, model_names(config))
+    check_options(body.config, body.context, body.metadata, model_names(config))
     spec = run_spec(body, assistant, call.user)
     if spec.request.webhook is not None:
         check_url(spec.request.webhook, "webhook", private=config.webhooks.allow_private)

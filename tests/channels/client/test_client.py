@@ -364,6 +364,8 @@ def test_other_mistakes(client: SikaClient) -> None:
     assert client.get_model("nobody/else") is None
     with pytest.raises(Invalid):
         client.chat("Hi", thread_id="no/such id")
+    with pytest.raises(Invalid, match=r"metadata\.deliver: expected object"):
+        client.chat("Hi", metadata={"deliver": "C1"})
     with pytest.raises(TypeError, match="modell_name"):
         client.chat("Hi", modell_name="hello")  # type: ignore[call-arg]
     client.reset_agent()

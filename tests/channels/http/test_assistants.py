@@ -153,6 +153,7 @@ async def test_unknown_ones_are_not_found(api: Api, name: str) -> None:
         ({"context": {"model_name": "zzz"}}, 400, "there are: demo"),
         ({"config": {"configurable": {"model_name": "zzz"}}}, 400, "config.configurable.model_name"),
         ({"context": {"is_plan_mode": "yes"}}, 422, "context.is_plan_mode"),
+        ({"metadata": {"deliver": []}}, 422, "metadata.deliver: expected object | null, got array"),
     ],
 )
 async def test_options_of_assistants_are_checked(api: Api, body: Any, status: int, said: str) -> None:

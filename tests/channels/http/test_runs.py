@@ -27,6 +27,10 @@ pytestmark = pytest.mark.anyio
         ({"context": {"max_concurrent_subagents": "3"}}, 422, "context.max_concurrent_subagents: expected int"),
         ({"config": {"recursion_limit": "9"}}, 422, "config.recursion_limit: expected float | null, got str"),
         ({"config": {"tags": "t"}}, 422, "config.tags: expected array"),
+        ({"metadata": {"deliver": "C1"}}, 422, "metadata.deliver: expected object | null, got str"),
+        ({"metadata": {"deliver": {"chat": "C1"}}}, 422, "metadata.deliver: object missing required field channel"),
+        ({"metadata": {"deliver": {"channel": "slack", "chat": ""}}}, 422, "metadata.deliver.chat: expected str"),
+        ({"metadata": {"deliver": {"channel": "../x", "chat": 1}}}, 422, "metadata.deliver.channel: expected str"),
     ],
 )
 async def test_options_are_checked(api: Api, body: Any, status: int, said: str) -> None:
@@ -34,6 +38,12 @@ async def test_options_are_checked(api: Api, body: Any, status: int, said: str) 
     refused = await api.ask("POST", f"/threads/{thread}/runs", body, status=status)
     assert said in refused["detail"]
     assert await api.ask("GET", f"/threads/{thread}/runs") == []
+
+
+@pytest.mark.parametrize("deliver", [None, {"channel": "slack-work", "chat": 7, "topic": "t", "kind": "private"}])
+async def test_a_chat_to_deliver_to_is_taken(api: Api, deliver: Any) -> None:
+    made = await api.ask("POST", f"/threads/{await api.thread()}/runs", {"metadata": {"deliver": deliver}})
+    assert made["metadata"]["deliver"] == deliver
 
 
 async def test_a_failed_run_has_its_error(api: Api, worker: Worker) -> None:
