@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import warnings
 from collections import deque
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from _pytest.capture import CaptureManager
+from _pytest.capture import CaptureManager, FDCapture
 from _pytest.terminal import TerminalReporter
 
 END_SECONDS = 60.0
@@ -147,11 +148,16 @@ class Lanes:
 
 
 class Reports:
-    """Sends what happens to the process that collected the tests."""
+    """Sends what happens to the process that collected the tests. Takes the place of the terminal's reporter, whose
+    writer pytest-timeout shows stacks with.
+    """
 
     def __init__(self, config: pytest.Config, pipe: Connection) -> None:
         self._config = config
         self._pipe = pipe
+        self._tw = config.get_terminal_writer()
+        self.begun = False
+        """A plug-in that is registered is told of earlier warnings, too."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
@@ -163,6 +169,8 @@ class Reports:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
+        if not self.begun:
+            return
         text, category, file, line = (
             getattr(warning_message, n) for n in ("message", "category", "filename", "lineno")
         )
@@ -178,9 +186,11 @@ def _work(session: pytest.Session, pipe: Connection, inherited: Sequence[Connect
     config = session.config
     folder.mkdir()
     config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
+    _capture_apart(config)
+    reports = Reports(config, pipe)
     config.pluginmanager.unregister(name="terminalreporter")
-    _capture_anew(config)
-    config.pluginmanager.register(Reports(config, pipe))
+    config.pluginmanager.register(reports, "terminalreporter")
+    reports.begun = True
     try:
         tests = _tests(session, pipe)
         item = next(tests, None)
@@ -200,10 +210,11 @@ def _tests(session: pytest.Session, pipe: Connection) -> Iterator[pytest.Item]:
         yield from (session.items[position] for position in file)
 
 
-def _capture_anew(config: pytest.Config) -> None:
-    """Captures into files of this process's own: forked processes would share the offset in one."""
+def _capture_apart(config: pytest.Config) -> None:
+    """Captures into other files, behind the same objects: forked processes would share the offset in one."""
     capture = config.pluginmanager.getplugin("capturemanager")
-    if isinstance(capture, CaptureManager):
-        capture.stop_global_capturing()
-        capture.start_global_capturing()
-        capture.suspend_global_capture()
+    streams = capture._global_capturing if isinstance(capture, CaptureManager) else None
+    for stream in (streams.out, streams.err) if streams else ():
+        if isinstance(stream, FDCapture):
+            with tempfile.TemporaryFile() as file:
+                os.dup2(file.fileno(), stream.tmpfile.fileno(), inheritable=False)

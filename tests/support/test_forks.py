@@ -42,9 +42,11 @@ def test_warned():
     warnings.warn("old and bad")
 """,
     "test_fatal.py": """
-import os
+import os, time, pytest
 
 def test_before(): pass
+@pytest.mark.timeout(0.2)
+def test_endless(): time.sleep(60)
 def test_fatal(): os.kill(os.getpid(), 9)
 def test_after(): pass
 """,
@@ -66,10 +68,11 @@ def _pytest(folder: Path, *options: str) -> str:
 
 def test_reports(tmp_path: Path) -> None:
     shown = _pytest(tmp_path)
-    assert re.search(r"2 failed, 6 passed, 1 warning in", shown)
+    assert re.search(r"3 failed, 6 passed, 1 warning in", shown)
     assert "assert 1 == 2" in shown
     assert "printed before it failed" in shown
     assert "old and bad" in shown
+    assert "FAILED test_fatal.py::test_endless - Failed: Timeout" in shown
     assert "FAILED test_fatal.py::test_fatal - the process of this test ended with -9" in shown
     *numbers, over = (tmp_path / "record").read_text().splitlines()
     assert [line.split()[0] for line in numbers] == ["0", "1", "2"]

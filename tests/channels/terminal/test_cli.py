@@ -257,6 +257,15 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path, server: Running, comma
     assert [line for line in done.stderr.splitlines() if not line.startswith("thread t1 (")] == []
 
 
+def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "actors", "config", "reference"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "sika: cannot write: No space left on device\n")
+
+
 @pytest.mark.parametrize(
     ("command", "code", "says"),
     [
