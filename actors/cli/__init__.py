@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -25,6 +26,8 @@ from actors.cli.serve import serve_command
 from actors.cli.setup import init_command, setup_commands
 from actors.cli.skill import skill_commands
 from core import collector
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,11 +52,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (BrokenPipeError, BaseExceptionGroup) as error:
-        if isinstance(error, BaseExceptionGroup) and error.split(BrokenPipeError)[1] is not None:
+    except (OSError, BaseExceptionGroup) as error:
+        lost = _output_lost(error)
+        if lost is None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `sika log show … | head`: the reader is gone
-        return OK
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered cannot be written either
+        if isinstance(lost, BrokenPipeError):  # `sika log show … | head`: the reader is gone
+            return OK
+        print(f"sika: cannot write: {lost.strerror}", file=sys.stderr)
+        return WRONG
+
+
+def _output_lost(error: BaseException) -> OSError | None:
+    """Returns the error of an output whose reader is gone, or whose disk is full; None if there is another error."""
+    if isinstance(error, BaseExceptionGroup):
+        errors = [_output_lost(part) for part in error.exceptions]
+        return None if None in errors else errors[0]
+    if isinstance(error, OSError) and (isinstance(error, BrokenPipeError) or error.errno in _FULL):
+        return error
+    return None
 
 
 def _open_streams() -> None:
