@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,8 @@ async def test_the_plain_order_and_the_budget(tmp_path: Path) -> None:
 
 
 async def _holding(home: Path, marker: str) -> list[str]:
-    """The files below the data directory that hold the marker."""
-    files = [path for path in home.rglob("*") if path.is_file()]
-    return [str(path.relative_to(home)) for path in files if marker.encode() in path.read_bytes()]
+    """The files below the data directory that hold the marker. When nats-server replaces one, all are read again."""
+    while True:
+        with suppress(FileNotFoundError):
+            files = [path for path in home.rglob("*") if path.is_file()]
+            return [str(path.relative_to(home)) for path in files if marker.encode() in path.read_bytes()]
