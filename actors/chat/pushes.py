@@ -1,4 +1,4 @@
-"""Whether a user may have something said in a chat although nobody asked there (`core.chat.push`)."""
+"""Decides on what a user has said in a chat although nobody asked there (`core.chat.push`)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Turn(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it has neither words nor files, and quotes nothing: a mention of the bot alone."""
+        """True if it has neither words nor files, and quotes nothing: a mention of the bot alone."""
         return not self.content and not self.has_files
 
     @property
