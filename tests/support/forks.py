@@ -125,10 +125,10 @@ class Lanes:
     def _gone(self, lane: Lane) -> None:
         """Ends a process that has no more tests, or that died with some."""
         self._end(lane)
-        if not lane.begun and not lane.process.exitcode:
-            return
         if not lane.begun:
-            raise RuntimeError(f"{lane.process.name} ended with {lane.process.exitcode}, after its last test")
+            if lane.process.exitcode:
+                raise RuntimeError(f"{lane.process.name} ended with {lane.process.exitcode}, after its last test")
+            return
         dead, *rest = lane.begun
         if rest:
             self._files.appendleft(rest)
