@@ -51,12 +51,12 @@ class Expiry(NamedTuple):
 class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
     only = (TEMPORARY, ThreadExpirySet, ThreadErased, ThreadPruned)
 
-    def __init__(self, threads: Threads, intake: Intake, home: Path) -> None:
+    def __init__(self, threads: Threads, chats: Chats, intake: Intake, home: Path) -> None:
         self._threads = threads
         self._setups = setups.of_threads(threads.log)
         self._intake = intake
         self._home = home
-        self._chats = Chats(threads.log)
+        self._chats = chats
 
     async def handle(self, event: ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded, ctx: Context) -> None:
         aggregate = ctx.record.aggregate

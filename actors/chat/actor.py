@@ -63,12 +63,14 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     only = (CHANNEL, ChatReceived, ChatFetched, ApprovalResolved)
     ordered = True
 
-    def __init__(self, config: ConfigSource, log: EventLog, threads: Threads, intake: Intake, home: Path) -> None:
+    def __init__(
+        self, config: ConfigSource, log: EventLog, threads: Threads, chats: Chats, intake: Intake, home: Path
+    ) -> None:
         self._log = log
         self._config = config
         self._threads = threads
         self._connections = Connections(log, actor=self.name)
-        self._chats = Chats(log)
+        self._chats = chats
         files = Files(home, Objects(log.bus), threads)
         self._router = Router(self._chats, config, threads, intake, files, log)
 

@@ -34,7 +34,7 @@ def actors(
     begins with new events. `admits`: whose files are fetched. `link`: for artifacts that are too large for the
     platform.
     """
-    outlet, lives = Outlet(account, platform, system.log), Lives()
+    outlet, lives = Outlet(account, platform, system.chats), Lives()
     passing = files.passing(home, account)
     return [
         Delivery(outlet, lives, home, passing, link),

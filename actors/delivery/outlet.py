@@ -15,7 +15,6 @@ from core.chat.port import ChatGone, CredentialsDead, FateUnknown, Platform, Rat
 from core.chat.state import Chats, Conversation, Plan
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, Event, Record
-from core.log.store import EventLog
 
 log = structlog.get_logger("sika.delivery")
 
@@ -34,11 +33,11 @@ class Outlet:
     and one fact of a delivery is not yet the answer.
     """
 
-    def __init__(self, account: str, platform: Platform, event_log: EventLog) -> None:
+    def __init__(self, account: str, platform: Platform, chats: Chats) -> None:
         self.account = account
         self.platform = platform
-        self.log = event_log
-        self.chats = Chats(event_log)
+        self.log = chats.log
+        self.chats = chats
         self.turns = Turns(platform.traits.pace)
         self._began: int | None = None
 

@@ -36,7 +36,6 @@ from core.chat.inbox import Inbox
 from core.chat.lease import Lease
 from core.chat.links import Links
 from core.chat.port import CredentialsDead, Platform
-from core.chat.state import Chats
 from core.chat.status import service
 from core.config.channels import ALIASES
 from core.config.load import ConfigSource
@@ -213,8 +212,7 @@ class Process:
 
     async def _serve(self, platform: Platform) -> None:
         """Takes messages and delivers, until the credentials are dead."""
-        chats = Chats(self._system.log)
-        inbox = Inbox(self._name, chats, replies_are_topics=platform.traits.replies_are_topics)
+        inbox = Inbox(self._name, self._system.chats, replies_are_topics=platform.traits.replies_are_topics)
         links, gate = Links(self._home, self._source.current), Gate(self._name, self._source, self._system.log)
         hosted = delivery.actors(self._name, platform, self._system, self._home, gate.admits, links.link)
         async with anyio.create_task_group() as tasks:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from adapters.models.configured import Configured
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
+    from core.chat.state import Chats
     from core.config.settings import Guardrails
     from core.log.store import EventLog
     from core.mcp.authorisation import Authorisation
@@ -60,6 +61,8 @@ class Parts(TypedDict):
     call: Callable[..., Awaitable[Any]]
     log: EventLog
     threads: Threads
+    chats: Chats
+    """The conversations on chat platforms."""
     intake: Intake
     subagents: Intake
     """The commands on the conversations of subagents."""
@@ -130,6 +133,7 @@ def load_actors(
         "call": running.call,
         "log": running.log,
         "threads": running.threads,
+        "chats": running.chats,
         "intake": running.intake,
         "subagents": running.subagents,
         "views": running.views,

@@ -129,7 +129,7 @@ class Services:
             agents=agents,
             assistants=Catalog(system.log, DESCRIBED, agents, lambda: config().agents_api.enabled, actor=ACTOR),
             launch=Launch(system.log, system.threads, system.intake),
-            stores=Stores(system.log, actor=ACTOR),
+            stores=Stores(system.stores, actor=ACTOR),
             memories=Memories(system.log, actor=ACTOR),
             mcp=Directory(system.log, config, Seal(home)),
             accounts=Accounts(system.log, config, Seal(home)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ from core.chat.facts import (
 )
 from core.events import Event, Record
 from core.log.repository import Repository
+from core.log.snapshots import Parts, Snapshots
 from core.log.store import EventLog
 
 V = TypeVar("V")
@@ -39,6 +41,7 @@ class Heard(msgspec.Struct, frozen=True):
     outcome: str = ""
     run: str = ""
     files: tuple[Fetched, ...] | None = None
+    """Its attachments, until it is routed."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -91,10 +94,12 @@ def _after(state: Conversation, record: Record) -> Conversation:
         case ChatReceived() as event:
             return change(state, heard=_with(state.heard, key_of(event), Heard(record.seq, record.id)))
         case ChatFetched(message=message, files=files):
-            return change(state, heard=_heard(state.heard, message, files=files))
+            late = message in state.heard and state.heard[message].outcome
+            return change(state, heard=_heard(state.heard, message, files=() if late else files))
         case ChatRouted(message=message, outcome=outcome, run_id=run):
-            before = state.heard if message in state.heard else _with(state.heard, message, Heard(record.seq, ""))
-            heard = _heard(before, message, outcome=outcome, run=run)  # known also after its words were erased
+            erased = message not in state.heard  # what was received; that it was remains known
+            before = _with(state.heard, message, Heard(record.seq, "")) if erased else state.heard
+            heard = _heard(before, message, outcome=outcome, run=run, files=before[message].files and ())
             waits = run and run not in state.plans  # it may have ended before this was written
             return change(state, heard=heard, runs=_with(state.runs, run, record.id) if waits else state.runs)
         case ChatBegun(thread=thread, user=user):
@@ -149,11 +154,17 @@ def _changed(plans: Mapping[str, Plan], plan: str, **changes: Any) -> Mapping[st
     return plans if known is None else {**plans, plan: msgspec.structs.replace(known, **changes)}
 
 
-class Chats(Repository[Conversation]):
-    """The conversations of all accounts. Their events carry the account's name as a label."""
+_FORM = Parts(Conversation, lambda state: [state], lambda parts: next(iter(parts)), facts.__name__, __name__)
 
-    def __init__(self, log: EventLog) -> None:
-        super().__init__(log, facts.KIND, fold, Conversation())
+
+class Chats(Repository[Conversation]):
+    """The conversations of all accounts. Their events carry the account's name as a label. `snapshots`: the directory
+    where they are kept, if they are.
+    """
+
+    def __init__(self, log: EventLog, snapshots: Path | None = None) -> None:
+        kept = Snapshots(log, snapshots, facts.KIND, _FORM) if snapshots else None
+        super().__init__(log, facts.KIND, fold, Conversation(), snapshots=kept)
 
     def _labels(self, identity: str, state: Conversation, run: str | None, events: Sequence[Event]) -> frozenset[str]:
         return frozenset((facts.account_of(identity),))

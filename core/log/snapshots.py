@@ -33,12 +33,16 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
+import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -51,6 +55,7 @@ from core.ids import safe_id
 from core.log.store import EventLog
 
 S = TypeVar("S")
+P = TypeVar("P")
 log = structlog.get_logger("sika.snapshots")
 
 SNAPSHOT_BYTES = 256 * 1024
@@ -90,6 +95,45 @@ class Form(Protocol[S]):
     def state(self, head: Sequence[bytes], pages: Sequence[Sequence[bytes]]) -> S:
         """Returns the state. Raises `ValueError`, `LookupError` or `TypeError` if that cannot be."""
         ...
+
+
+class Parts(Generic[S, P]):
+    """A form without pages: the state in parts, each of which is encoded and decoded in a piece, while everything else
+    waits. `modules`: the code that folds.
+    """
+
+    def __init__(
+        self, part: type[P], split: Callable[[S], Iterable[P]], join: Callable[[Iterable[P]], S], *modules: str
+    ) -> None:
+        self._decoder = msgspec.msgpack.Decoder(part)
+        self._split = split
+        self._join = join
+        self._modules = modules
+
+    @cached_property
+    def version(self) -> str:
+        return version_of(("core.events", __name__, *self._modules))
+
+    def counts(self, state: S) -> Sequence[int]:
+        return ()
+
+    def pages(self, state: S, after: Sequence[int]) -> Sequence[Sequence[bytes]]:
+        return ()
+
+    def head(self, state: S) -> Sequence[bytes]:
+        return [*map(msgspec.msgpack.encode, self._split(state))]
+
+    def state(self, head: Sequence[bytes], pages: Sequence[Sequence[bytes]]) -> S:
+        return self._join(map(self._decoder.decode, head))
+
+
+def version_of(modules: Iterable[str]) -> str:
+    """Returns a hash of the code that makes and reads states."""
+    digest = hashlib.sha256(f"{sys.version_info[:2]} {msgspec.__version__}".encode())
+    for name in modules:
+        if file := getattr(import_module(name), "__file__", None):
+            digest.update(Path(file).read_bytes())
+    return digest.hexdigest()[:32]
 
 
 class Snapshot(NamedTuple, Generic[S]):

@@ -25,6 +25,7 @@ from core.bus.connection import Bus, connect
 from core.bus.endpoint import Endpoint
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.channel import Channel, Desk
+from core.chat.state import Chats
 from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
 from core.events import Aggregate, Opaque, ThreadErased, thread
 from core.log.repository import Repository
@@ -41,6 +42,7 @@ from core.thread.owned import Worker
 from core.thread.previews import Pump
 from core.thread.run import RunActor, Suspended, not_yet
 from core.thread.threads import KIND, SUBAGENT, Threads
+from core.user import store
 from core.views.projections import Views
 
 log = structlog.get_logger("sika.system")
@@ -74,7 +76,10 @@ class System:
         self.name = worker_name()
         self.log = EventLog(bus)
         subagents = Threads(self.log, kind=SUBAGENT, kept_bytes=SUBAGENT_BYTES)
-        self.threads = Threads(self.log, views.with_name("snapshots"), subagents=subagents)
+        snapshots = views.with_name("snapshots")
+        self.threads = Threads(self.log, snapshots, subagents=subagents)
+        self.chats = Chats(self.log, snapshots)
+        self.stores = store.aggregates(self.log, snapshots)
         self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.intake = Intake(self.threads, self.queue)
@@ -321,8 +326,9 @@ class System:
                 return
             tasks.start_soon(self._supervise, "previews", self.pump.run)
             tasks.start_soon(self._supervise, "views", self.views.run)
-            if self.threads.snapshots is not None:
-                tasks.start_soon(self._supervise, "snapshots", self.threads.snapshots.run)
+            for kind in (self.threads, self.chats, self.stores):
+                if kind.snapshots is not None:
+                    tasks.start_soon(self._supervise, f"snapshots of {kind.kind}", kind.snapshots.run)
             tasks.start_soon(self._supervise, "preview stream", self._keep_previews)
 
     async def _keep_previews(self) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import cached_property
-from importlib import import_module
-from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 
 from core.events import Json, Message, patching
+from core.log.snapshots import version_of
 from core.thread.entries import Commit, Run
 from core.thread.pages import CommitPage, Frame, Page, RunPage
 from core.thread.past import Commits, Runs
@@ -67,11 +64,7 @@ class ThreadForm:
     @cached_property
     def version(self) -> str:
         """A hash of the code that makes and reads states, that of extensions included."""
-        digest = hashlib.sha256(f"{sys.version_info[:2]} {msgspec.__version__}".encode())
-        for name in (*_CODE, *sorted({event.__module__ for event in patching()})):
-            if file := getattr(import_module(name), "__file__", None):
-                digest.update(Path(file).read_bytes())
-        return digest.hexdigest()[:32]
+        return version_of((*_CODE, *sorted({event.__module__ for event in patching()})))
 
     def counts(self, state: ThreadState) -> list[int]:
         return [len(pages) for pages in _pages(state)]

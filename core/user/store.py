@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from core.errors import Invalid, Refused
 from core.events import Event, Json, Record
 from core.ids import now
 from core.log.repository import Repository
+from core.log.snapshots import Parts, Snapshots
 from core.log.store import EventLog
 
 KIND = "store"
@@ -29,6 +31,9 @@ MOST_CHARACTERS = 512
 """Limit of characters of a label, or of a key."""
 SWEPT = 100
 """Limit of expired items that are removed for a new one."""
+PART_BYTES = 256 * 1024
+"""Bytes of items that are encoded in a piece, each with its names and times (`ITEM_BYTES`) beside its value."""
+ITEM_BYTES = 256
 
 Namespace = tuple[str, ...]
 
@@ -113,16 +118,44 @@ def fold(records: Iterable[Record], state: Store) -> Store:
     return Store(spaces, total, size)
 
 
-def aggregates(log: EventLog) -> Repository[Store]:
-    """Returns the repository of the users' stores, by user. As stores are large, its cache is bounded by one."""
-    return Repository(log, KIND, fold, Store(), kept_bytes=MOST_BYTES)
+def _split(store: Store) -> Iterator[list[Item]]:
+    """Yields the items in parts of about `PART_BYTES`."""
+    part, size = list[Item](), 0
+    for items in store.spaces.values():
+        for item in items.values():
+            part.append(item)
+            size += item.size + ITEM_BYTES
+            if size > PART_BYTES:
+                yield part
+                part, size = [], 0
+    yield part
+
+
+def _join(parts: Iterable[list[Item]]) -> Store:
+    spaces: dict[Namespace, dict[str, Item]] = {}
+    for part in parts:
+        for item in part:
+            spaces.setdefault(item.namespace, {})[item.key] = item
+    items = [item for space in spaces.values() for item in space.values()]
+    return Store(spaces, len(items), sum(item.size for item in items))
+
+
+_FORM = Parts(list[Item], _split, _join, __name__)
+
+
+def aggregates(log: EventLog, snapshots: Path | None = None) -> Repository[Store]:
+    """Returns the repository of the users' stores, by user. As stores are large, its cache is bounded by one.
+    `snapshots`: the directory where they are kept, if they are.
+    """
+    kept = Snapshots(log, snapshots, KIND, _FORM) if snapshots else None
+    return Repository(log, KIND, fold, Store(), kept_bytes=MOST_BYTES, snapshots=kept)
 
 
 class Stores:
     """The users' stores: read, and decided on by one channel (`actor`)."""
 
-    def __init__(self, log: EventLog, *, actor: str) -> None:
-        self._stores = aggregates(log)
+    def __init__(self, stores: Repository[Store], *, actor: str) -> None:
+        self._stores = stores
         self._actor = actor
 
     async def of(self, user: str) -> Store:

@@ -70,7 +70,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def system(nats: Nats, tmp_path: Path) -> AsyncIterator[System]:
     endpoint = nats.endpoint(f"t{uuid.uuid4().hex[:10]}")
     async with core.start(endpoint, tmp_path / "views.db", lease_seconds=5, slots=4) as system:
-        actor = Janitor(system.threads, system.intake, tmp_path)
+        actor = Janitor(system.threads, system.chats, system.intake, tmp_path)
         async with anyio.create_task_group() as tasks:
 
             async def serve(task_status: anyio.abc.TaskStatus[None]) -> None:

@@ -132,7 +132,7 @@ async def test_a_content_that_is_missing_or_changed(tmp_path: Path) -> None:
 
 
 def of_janitor(home: Path) -> Callable[[System, ConfigSource], Actor[Any]]:
-    return lambda system, _: Janitor(system.threads, system.intake, home)
+    return lambda system, _: Janitor(system.threads, system.chats, system.intake, home)
 
 
 async def test_a_prompt_with_something_of_the_user_is_erased_with_the_thread(tmp_path: Path) -> None:
