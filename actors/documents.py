@@ -52,9 +52,9 @@ class Documents(Actor[FileUploaded]):
         owned(await self._threads.load(convert.thread), convert.thread, convert.user)
         upload = (await self._uploads.load(convert.thread)).files.get(convert.name)
         settled = await self._settle(convert.thread, convert.name, upload, progress)
-        if settled.markdown is None:
+        if settled.text is None:
             raise Invalid(f"{convert.name} {settled.reason}")
-        return {"markdown": settled.markdown, "pages": settled.pages}
+        return {"markdown": settled.text.name, "pages": settled.pages}
 
     async def _settle(
         self, thread_id: str, name: str, upload: Upload | None, progress: Progress, cause: str | None = None
@@ -63,12 +63,13 @@ class Documents(Actor[FileUploaded]):
         if upload is not None and upload.settled and upload.reason != UNCONFINED:
             return upload
         user = (await self._threads.existing(thread_id)).user
-        before = upload.markdown if upload else None
+        before = upload.text if upload else None
         outcome = await self._documents.convert(user, thread_id, name, before, progress)
         now = await self._recorded(thread_id, name, outcome, cause, new=upload is None)
-        text = outcome.markdown if isinstance(outcome, Converted) else None
-        for unused in {text, before} - {None, now.markdown if now else None}:
-            await self._documents.discard(user, thread_id, str(unused))  # superseded by a later or parallel conversion
+        text = outcome.text if isinstance(outcome, Converted) else None
+        for unused in {text, before}:
+            if unused and not (now and now.text and now.text.name == unused.name):
+                await self._documents.discard(user, thread_id, unused)  # superseded by a later or parallel conversion
         if now is None:
             raise NotFound(f"{name}: not found")
         return now
@@ -100,7 +101,13 @@ def _better(outcome: Outcome, upload: Upload) -> bool:
 
 def _fact(name: str, outcome: Outcome) -> Event:
     if isinstance(outcome, Converted):
-        return FileConverted(name=name, markdown=outcome.markdown, source_sha256=outcome.sha256, pages=outcome.pages)
+        return FileConverted(
+            name=name,
+            markdown=outcome.text.name,
+            source_sha256=outcome.sha256,
+            pages=outcome.pages,
+            markdown_sha256=outcome.text.sha256,
+        )
     return FileRejected(name=name, reason=outcome.reason, source_sha256=outcome.sha256)
 
 

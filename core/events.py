@@ -378,6 +378,8 @@ class FileConverted(Event, frozen=True):
     markdown: str
     source_sha256: str
     pages: int | None = None
+    markdown_sha256: str | None = None
+    """SHA-256 of the Markdown file: another file under its name is a person's. None in older logs."""
 
 
 class FileRejected(Event, frozen=True):

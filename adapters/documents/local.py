@@ -21,10 +21,10 @@ from anyio import to_thread
 from adapters.documents import convert
 from adapters.sandboxes import seccomp
 from adapters.sandboxes.confinement import binary, in_memory, kernel_files, namespaces, sealed
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from core.paths import MAX_PART
-from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome, Rejected
-from core.thread.folder import Draft, Folder, digest, open_plain
+from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome, Rejected, Text
+from core.thread.folder import Draft, Folder, digest, is_text, open_plain
 
 log = structlog.get_logger("sika.documents")
 
@@ -73,7 +73,7 @@ class LocalDocuments:
         self._confined: bool | None = None
 
     async def convert(
-        self, user: str, thread: str, name: str, own: str | None, progress: Callable[[str], Awaitable[None]]
+        self, user: str, thread: str, name: str, own: Text | None, progress: Callable[[str], Awaitable[None]]
     ) -> Outcome:
         folder = Folder(self._home, user, thread)
         kind = KINDS.get(Path(name).suffix.lower())
@@ -91,8 +91,8 @@ class LocalDocuments:
         finally:
             os.close(source)
 
-    async def discard(self, user: str, thread: str, name: str) -> None:
-        await to_thread.run_sync(_discard, Folder(self._home, user, thread), name)
+    async def discard(self, user: str, thread: str, text: Text) -> None:
+        await to_thread.run_sync(Folder(self._home, user, thread).remove_text, text)
 
     async def _converted(
         self,
@@ -100,15 +100,15 @@ class LocalDocuments:
         draft: Draft,
         kind: str,
         name: str,
-        own: str | None,
+        own: Text | None,
         source: tuple[int, str],
         progress: Callable[[str], Awaitable[None]],
     ) -> Outcome:
         report = await self._run(kind, source[0], draft.fd, name, progress)
         if report.converted is None:
             return Rejected(source[1], report.rejected or _DAMAGED)
-        markdown = await to_thread.run_sync(_publish, folder, draft, name, own)
-        return Converted(source[1], markdown, report.converted.pages)
+        text = await to_thread.run_sync(_publish, folder, draft, name, own)
+        return Converted(source[1], text, report.converted.pages)
 
     async def _run(
         self, kind: str, source: int, out: int, name: str, progress: Callable[[str], Awaitable[None]]
@@ -169,9 +169,8 @@ def _open(folder: Folder, name: str) -> int:
         return open_plain(directory, name)
 
 
-def _publish(folder: Folder, draft: Draft, name: str, own: str | None) -> str:
-    """Puts the text beside the file: in the place of its last conversion, else under the first free name. Returns the
-    name.
+def _publish(folder: Folder, draft: Draft, name: str, own: Text | None) -> Text:
+    """Puts the text beside the file: in the place of its last conversion, else under the first free name.
 
     A file with the same content is taken for this conversion: a crash came before the event.
     """
@@ -179,14 +178,15 @@ def _publish(folder: Folder, draft: Draft, name: str, own: str | None) -> str:
     sha256 = digest(draft.fd)
     with folder.open("uploads") as directory:
         if own is not None:
-            with suppress(Invalid):
-                draft.publish(directory, own)
-                return own
+            with folder.exclusive(), suppress(Invalid):
+                if is_text(directory, own):
+                    draft.publish(directory, own.name)
+                    return Text(own.name, sha256)
         number = 0
         while True:
-            candidate = _markdown(Path(name).stem, number)
-            if draft.publish_new(directory, candidate) or _same(directory, candidate, sha256):
-                return candidate
+            text = Text(_markdown(Path(name).stem, number), sha256)
+            if draft.publish_new(directory, text.name) or is_text(directory, text):
+                return text
             number += 1
 
 
@@ -194,22 +194,6 @@ def _markdown(stem: str, number: int) -> str:
     """Returns a name for the text, no longer than names of files may be."""
     ending = f"_{number}.md" if number else ".md"
     return os.fsencode(stem)[: MAX_PART - len(ending)].decode(errors="ignore") + ending
-
-
-def _same(directory: int, name: str, sha256: str) -> bool:
-    try:
-        fd = open_plain(directory, name)
-    except (Invalid, NotFound):
-        return False
-    try:
-        return digest(fd) == sha256
-    finally:
-        os.close(fd)
-
-
-def _discard(folder: Folder, name: str) -> None:
-    with suppress(NotFound, FileNotFoundError, IsADirectoryError), folder.open("uploads") as directory:
-        os.unlink(name, dir_fd=directory)
 
 
 def _unsupported(name: str) -> str:

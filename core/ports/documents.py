@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -32,11 +32,18 @@ UNCONFINED = (
 """The reason of a rejection that is the server's, not the file's: the next try may end otherwise."""
 
 
+class Text(NamedTuple):
+    """A Markdown file that was made of a document. `sha256` is that of its content; None: any."""
+
+    name: str
+    sha256: str | None
+
+
 class Converted(msgspec.Struct, frozen=True):
-    """The text of the content `sha256` lies in the uploads as `markdown`."""
+    """The text of the content `sha256` lies in the uploads."""
 
     sha256: str
-    markdown: str
+    text: Text
     pages: int | None = None
 
 
@@ -54,13 +61,14 @@ class Documents(Protocol):
     """Guarantees: converting the same content again is harmless; no document stops the server or reads its files."""
 
     async def convert(
-        self, user: str, thread: str, name: str, own: str | None, progress: Callable[[str], Awaitable[None]]
+        self, user: str, thread: str, name: str, own: Text | None, progress: Callable[[str], Awaitable[None]]
     ) -> Outcome:
-        """Convert a file of the uploads. `own`: the Markdown file it has from an earlier time, to be replaced. Raises
-        `NotFound` if there is no such file, `Invalid` if it is a link or no file.
+        """Convert a file of the uploads. `own`: the Markdown file it has from an earlier time, to be replaced unless a
+        person has put another one in its place. Raises `NotFound` if there is no such file, `Invalid` if it is a link
+        or no file.
         """
         ...
 
-    async def discard(self, user: str, thread: str, name: str) -> None:
-        """Remove a Markdown file that was made."""
+    async def discard(self, user: str, thread: str, text: Text) -> None:
+        """Remove a Markdown file that was made, unless a person has put another one in its place."""
         ...

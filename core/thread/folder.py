@@ -32,6 +32,7 @@ from core.events import (
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.paths import ROOTS, USER_DATA, Mount, Tree, make_thread, owner_within, thread_root
+from core.ports.documents import Text
 from core.thread.threads import KIND
 
 STALE_SECONDS = 24 * 3600
@@ -88,6 +89,14 @@ class Folder:
         with suppress(NotFound), self.open("uploads") as directory:
             return {name: there for name in names if (there := version(directory, name)) is not None}
         return {}
+
+    def remove_text(self, text: Text) -> None:
+        """Removes a Markdown file that was made, if it is there and nobody has put another one in its place. Raises
+        `OSError` if it cannot be removed.
+        """
+        with suppress(NotFound), self.open("uploads") as directory, self.exclusive():
+            if is_text(directory, text):
+                os.unlink(text.name, dir_fd=directory)
 
     def draft(self) -> Draft:
         """Creates a draft. Removes drafts of processes that died."""
@@ -234,14 +243,25 @@ def digest(fd: int) -> str:
     return hasher.hexdigest()
 
 
+def is_text(directory: int, text: Text) -> bool:
+    """Tells whether a Markdown file is there as it was made."""
+    try:
+        fd = open_plain(directory, text.name)
+    except (Invalid, NotFound):
+        return False
+    try:
+        return text.sha256 in (None, digest(fd))
+    finally:
+        os.close(fd)
+
+
 class Upload(NamedTuple):
     """One file of the uploads as recorded in the log."""
 
     sha256: str
-    markdown: str | None = None
-    """The file with its text."""
+    text: Text | None = None
     of: str = ""
-    """SHA-256 of the content that `markdown`, `pages` and `reason` are about."""
+    """SHA-256 of the content that `text`, `pages` and `reason` are about."""
     pages: int | None = None
     reason: str | None = None
     """Why it could not be converted."""
@@ -271,9 +291,9 @@ def fold_uploads(records: Iterable[Record], state: KnownUploads) -> KnownUploads
             case FileUploaded(name=name, sha256=sha256):
                 _disown(files, name)
                 files[name] = files.get(name, Upload(sha256))._replace(sha256=sha256)
-            case FileConverted(name=name, markdown=markdown, source_sha256=of, pages=pages):
+            case FileConverted(name=name, markdown=markdown, source_sha256=of, pages=pages, markdown_sha256=sha256):
                 before = files.get(name, Upload(of))
-                files[name] = Upload(before.sha256, markdown, of, pages)
+                files[name] = Upload(before.sha256, Text(markdown, sha256), of, pages)
             case FileRejected(name=name, reason=reason, source_sha256=of):
                 files[name] = Upload(files.get(name, Upload(of)).sha256, None, of, None, reason)
             case FileRemoved(name=name):
@@ -294,7 +314,7 @@ def uploads(log: EventLog) -> Repository[KnownUploads]:
 def _disown(files: dict[str, Upload], name: str) -> None:
     """Unlinks a file that a person replaced or removed from the file whose text it was."""
     for other, upload in files.items():
-        if upload.markdown == name:
+        if upload.text is not None and upload.text.name == name:
             files[other] = Upload(upload.sha256)
 
 

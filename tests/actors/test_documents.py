@@ -17,7 +17,7 @@ from actors.documents import Documents
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import Event, FileConverted, FileRejected, FileRemoved, FileUploaded, thread
-from core.ports.documents import UNCONFINED, Converted, Outcome, Rejected
+from core.ports.documents import UNCONFINED, Converted, Outcome, Rejected, Text
 from core.runtime import system as core
 from core.runtime.system import System
 from core.thread.folder import KnownUploads, Upload, fold_uploads
@@ -52,13 +52,13 @@ class Shelf:
         self.confined = True
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def convert(self, user: str, thread: str, name: str, own: str | None, progress: Progress) -> Outcome:
+    async def convert(self, user: str, thread: str, name: str, own: Text | None, progress: Progress) -> Outcome:
         assert (user, thread) == ("ada", "t")
         if name not in self.files:
             raise NotFound(f"{name}: not found")
         self.asked.append(name)
         await progress(f"{name}: page 1 of 1\n")
-        content, text = self.files[name], own or f"{name}-{len(self.asked)}.md"
+        content, text = self.files[name], own or Text(f"{name}-{len(self.asked)}.md", "text")
         if self.meanwhile is not None:
             await self.meanwhile()
         if content == "bad":
@@ -67,8 +67,9 @@ class Shelf:
             return Rejected(content, UNCONFINED)
         return Converted(content, text, 1)
 
-    async def discard(self, user: str, thread: str, name: str) -> None:
-        self.discarded.append(name)
+    async def discard(self, user: str, thread: str, text: Text) -> None:
+        assert text.sha256 == "text"
+        self.discarded.append(text.name)
 
 
 async def write(system: System, *events: Event) -> None:
@@ -113,7 +114,7 @@ async def test_an_upload_is_converted_once(system: System, config: ConfigSource)
         await eventually(lambda: _settled(system, "a.pdf"))
     assert sorted(shelf.asked) == ["a.pdf", "a.pdf", "b.pdf"]
     uploads = await known(system)
-    assert uploads["a.pdf"] == Upload("3", "a.pdf-1.md", "3", 1)
+    assert uploads["a.pdf"] == Upload("3", Text("a.pdf-1.md", "text"), "3", 1)
     assert uploads["b.pdf"] == Upload("bad", None, "bad", None, "is damaged")
     assert not uploads["c.txt"].settled
     assert len(await written(system)) == 3

@@ -27,6 +27,7 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
 from core.paths import MAX_PART, USER_DATA
 from core.ports.documents import KINDS, OLD
+from core.ports.documents import Text as MadeText
 from core.thread.commands import FileFact
 from core.thread.folder import Draft, Folder, Version
 from core.thread.follow import Stopping
@@ -207,9 +208,9 @@ async def delete(call: Call, thread: OwnedThread, filename: str) -> Done:
         raise Refused(f"{name}: cannot be deleted: {failed[name]}")
     if not gone and known is None:
         raise NotFound(f"{name}: not found")
-    text = [known.markdown] if known and known.markdown else []
-    names = [name, *text]
-    _, failed = await to_thread.run_sync(_unlink, folder, text)
+    texts = [known.text] if known and known.text else []
+    names = [name, *(text.name for text in texts)]
+    failed = await to_thread.run_sync(_remove_texts, folder, texts)
     removed = [each for each in names if each not in failed]
 
     def true() -> list[FileFact]:
@@ -360,8 +361,8 @@ async def _finish(live: Live, thread_id: str, user: str, batch: Batch) -> tuple[
         await to_thread.run_sync(batch.close)
     known = await commands.uploads(user, thread_id)
     names = {fact.name for fact in facts}
-    stale = {known[name].markdown for name in names & known.keys()} - names - {None}
-    await to_thread.run_sync(_unlink, batch.folder, [str(name) for name in stale])
+    stale = [text for name in names & known.keys() if (text := known[name].text) and text.name not in names]
+    await to_thread.run_sync(_remove_texts, batch.folder, stale)
 
     def true() -> list[FileFact]:
         there = batch.folder.versions(names)
@@ -425,6 +426,17 @@ def _unlink(folder: Folder, names: Sequence[str]) -> tuple[list[str], dict[str, 
             else:
                 gone.append(name)
     return gone, failed
+
+
+def _remove_texts(folder: Folder, texts: Sequence[MadeText]) -> dict[str, str]:
+    """Removes Markdown files that were made. Returns why some stay."""
+    failed: dict[str, str] = {}
+    for text in texts:
+        try:
+            folder.remove_text(text)
+        except OSError as error:
+            failed[text.name] = os.strerror(error.errno or 0).lower()
+    return failed
 
 
 # ── answering ───────────────────────────────────────────────────────────────────────────────────────────────────────

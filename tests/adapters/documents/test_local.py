@@ -12,7 +12,7 @@ import pytest
 from adapters.documents import convert, local
 from adapters.documents.local import LocalDocuments
 from core.errors import Invalid, NotFound
-from core.ports.documents import UNCONFINED, Converted, Rejected
+from core.ports.documents import UNCONFINED, Converted, Rejected, Text
 from core.thread.folder import Folder
 from tests.support import documents as build
 from tests.support.nats import eventually
@@ -41,10 +41,10 @@ async def test_real_documents(documents: LocalDocuments, uploads: Path, name: st
     (uploads / name).write_bytes(make())
     found = await documents.convert("ada", "t1", name, None, _silent)
     assert isinstance(found, Converted), found
-    assert found.markdown == f"{Path(name).stem}.md"
-    assert expected in (uploads / found.markdown).read_text()
+    assert found.text.name == f"{Path(name).stem}.md"
+    assert expected in (uploads / found.text.name).read_text()
     assert found.pages == (2 if name.endswith(".pdf") else None)
-    assert sorted(os.listdir(uploads)) == sorted({name, found.markdown})
+    assert sorted(os.listdir(uploads)) == sorted({name, found.text.name})
     assert os.listdir(uploads.parent.parent / "drafts") == []
 
 
@@ -76,12 +76,31 @@ async def test_text_has_a_name_of_its_own(documents: LocalDocuments, uploads: Pa
     for _ in range(2):  # a crash may have come before the first time was written down
         found = await documents.convert("ada", "t1", "a.csv", None, _silent)
         assert isinstance(found, Converted)
-        assert found.markdown == "a_1.md"
+        assert found.text.name == "a_1.md"
     (uploads / "a.csv").write_bytes(build.csv(("y",)))
-    again = await documents.convert("ada", "t1", "a.csv", "a_1.md", _silent)
+    assert isinstance(found, Converted)
+    again = await documents.convert("ada", "t1", "a.csv", found.text, _silent)
     assert isinstance(again, Converted)
-    assert (again.markdown, (uploads / "a_1.md").read_text()) == ("a_1.md", "| y |\n| --- |\n")
+    assert (again.text.name, (uploads / "a_1.md").read_text()) == ("a_1.md", "| y |\n| --- |\n")
     assert (uploads / "a.md").read_text() == "a person's own"
+
+
+async def test_a_text_that_a_person_replaced_is_the_persons(documents: LocalDocuments, uploads: Path) -> None:
+    """Also before the log knows."""
+    (uploads / "a.csv").write_bytes(build.csv(("x",)))
+    made = await documents.convert("ada", "t1", "a.csv", None, _silent)
+    assert isinstance(made, Converted)
+    assert made.text.name == "a.md"
+    (uploads / "a.md").write_text("a person's own")
+    await documents.discard("ada", "t1", made.text)
+    (uploads / "a.csv").write_bytes(build.csv(("y",)))
+    again = await documents.convert("ada", "t1", "a.csv", made.text, _silent)
+    assert isinstance(again, Converted)
+    assert again.text.name == "a_1.md"
+    assert (uploads / "a.md").read_text() == "a person's own"
+    await documents.discard("ada", "t1", again.text)
+    await documents.discard("ada", "t1", again.text)
+    assert sorted(path.name for path in uploads.iterdir()) == ["a.csv", "a.md"]
 
 
 async def test_a_text_of_a_long_name_beside_another(documents: LocalDocuments, uploads: Path) -> None:
@@ -90,13 +109,13 @@ async def test_a_text_of_a_long_name_beside_another(documents: LocalDocuments, u
     (uploads / f"{stem}.md").write_text("of a person")
     found = await documents.convert("ada", "t1", f"{stem}.csv", None, _silent)
     assert isinstance(found, Converted)
-    assert found.markdown == f"{stem}_1.md"
-    (uploads / found.markdown).write_text("of a person, too")
+    assert found.text.name == f"{stem}_1.md"
+    (uploads / found.text.name).write_text("of a person, too")
     for number in range(2, 10):
         (uploads / f"{stem}_{number}.md").write_text("of a person, too")
     found = await documents.convert("ada", "t1", f"{stem}.csv", None, _silent)
     assert isinstance(found, Converted)
-    assert found.markdown == f"{stem[:-1]}_10.md"
+    assert found.text.name == f"{stem[:-1]}_10.md"
 
 
 @pytest.mark.parametrize("trap", ["link", "hard link", "directory"])
@@ -112,9 +131,9 @@ async def test_text_is_not_written_through_a_link(
         case _:
             (uploads / "a.md").mkdir()
     (uploads / "a.csv").write_bytes(build.csv(("x",)))
-    found = await documents.convert("ada", "t1", "a.csv", "a.md", _silent)
+    found = await documents.convert("ada", "t1", "a.csv", Text("a.md", None), _silent)
     assert isinstance(found, Converted)
-    assert found.markdown == "a_1.md"
+    assert found.text.name == "a_1.md"
     assert (tmp_path / "victim").read_text() == "untouched"
 
 

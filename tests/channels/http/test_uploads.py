@@ -554,6 +554,20 @@ async def test_converted_when_asked(api: Api, services: Services, system: System
 
 
 @pytest.mark.usefixtures("converting")
+async def test_a_text_that_was_replaced_is_nobodys_to_remove(api: Api, services: Services) -> None:
+    """An upload or the agent may have put another file in its place that is not recorded yet."""
+    thread_id = await api.thread()
+    await send(api, thread_id, ("a.csv", b"old,x"))
+    (own := folder(services, thread_id) / "a.md").write_text("my own")
+    made = await send(api, thread_id, ("a.csv", b"new,x"))
+    assert made["files"][0]["markdown_file"] == "a_1.md"
+    assert own.read_text() == "my own"
+    (folder(services, thread_id) / "a_1.md").write_text("mine, too")
+    await api.ask("DELETE", f"/threads/{thread_id}/uploads/a.csv")
+    assert sorted(os.listdir(folder(services, thread_id))) == ["a.md", "a_1.md"]
+
+
+@pytest.mark.usefixtures("converting")
 async def test_a_new_version_takes_its_old_text_along(api: Api, services: Services, system: System) -> None:
     thread_id = await api.thread()
     await send(api, thread_id, ("a.csv", b"old,x"))
