@@ -25,7 +25,7 @@ from actors.chat.router import Router
 from actors.chat.runs import ACTOR
 from actors.chat.turns import Message, Turn, turns_of
 from core.actor import Actor, Context, Progress
-from core.chat.account import platform_of
+from core.chat.account import Accounts, platform_of
 from core.chat.connections import Connections
 from core.chat.facts import ChatFetched, ChatReceived, DeliveryPlanned, account_of
 from core.chat.objects import Objects
@@ -36,6 +36,7 @@ from core.errors import Invalid
 from core.events import Aggregate, ApprovalResolved, Event
 from core.lifecycle import CHANNEL, RunEnded
 from core.log.store import EventLog
+from core.seal import Seal
 from core.thread.intake import Intake
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
@@ -71,6 +72,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         self._threads = threads
         self._connections = Connections(log, actor=self.name)
         self._chats = chats
+        self._accounts = Accounts(log, config.current, Seal(home))
         files = Files(home, Objects(log.bus), threads)
         self._router = Router(self._chats, config, threads, intake, files, log)
 
@@ -151,7 +153,8 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         if push is None:
             return
         known, connections = await self._chats.load(push.conversation), await self._connections.state()
-        if reason := refusal(push, state.user, self._config.current(), known, connections):
+        exists = await self._accounts.exists(push.channel)
+        if reason := refusal(push, state.user, exists, self._config.current(), known, connections):
             log.warning("an outcome is not delivered", run=run.id, channel=push.channel, reason=reason)
             return
         plan = answers.pushed(ctx.record, run, state, push.target)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from core.chat.account import platform_of
 from core.chat.connections import State
 from core.chat.push import Push
 from core.chat.state import Conversation
 from core.config.settings import Config
 
 
-def refusal(push: Push, user: str, config: Config, known: Conversation, connections: State) -> str:
-    """Returns why a user may not have something said in a chat; empty if they may.
+def refusal(push: Push, user: str, exists: bool, config: Config, known: Conversation, connections: State) -> str:
+    """Returns why a user may not have something said in a chat; empty if they may. `exists`: the account does.
 
     Where there are accounts, a user reaches the chats in which they have talked to the agent, and themselves.
     """
-    if platform_of(push.channel) not in config.channels.platforms:
+    if not exists:
         return f"there is no account {push.channel}"
     connection = connections.of_person(push.channel, str(push.chat))
     own = push.kind == "private" and connection is not None and connection.user == user

@@ -128,6 +128,10 @@ class Accounts:
         _, records = await self._states.decide(SCOPE, decide, actor=actor)
         return bool(records)
 
+    async def exists(self, name: str) -> bool:
+        """Returns whether an account is configured, or has entered credentials. Raises `Unavailable`."""
+        return self._config().channels.account(name) is not None or await self.entered(name)
+
     async def entered(self, name: str) -> bool:
         """Returns whether an account has entered credentials."""
         return name in (await self._states.load(SCOPE)).values

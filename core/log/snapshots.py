@@ -99,13 +99,13 @@ class Form(Protocol[S]):
 
 class Parts(Generic[S, P]):
     """A form without pages: the state in parts, each of which is encoded and decoded in a piece, while everything else
-    waits. `modules`: the code that folds.
+    waits. `modules`: the code that folds. As JSON: facts may hold integers that msgpack cannot say.
     """
 
     def __init__(
         self, part: type[P], split: Callable[[S], Iterable[P]], join: Callable[[Iterable[P]], S], *modules: str
     ) -> None:
-        self._decoder = msgspec.msgpack.Decoder(part)
+        self._decoder = msgspec.json.Decoder(part)
         self._split = split
         self._join = join
         self._modules = modules
@@ -121,7 +121,7 @@ class Parts(Generic[S, P]):
         return ()
 
     def head(self, state: S) -> Sequence[bytes]:
-        return [*map(msgspec.msgpack.encode, self._split(state))]
+        return [*map(msgspec.json.encode, self._split(state))]
 
     def state(self, head: Sequence[bytes], pages: Sequence[Sequence[bytes]]) -> S:
         return self._join(map(self._decoder.decode, head))

@@ -35,7 +35,6 @@ from core.events import (
     RunStarted,
     ThreadCreated,
     encode,
-    thread,
     written,
 )
 from core.identity.principal import LOCAL
@@ -104,6 +103,7 @@ async def extend(home: Path, config: Path, stretch: Stretch) -> None:
             await _publish(running.log, stretch)
             await views
             await _adopt(home / "views.db", running.log)
+            await leave(running.log)
 
 
 def write_rows(path: Path, stretch: Stretch) -> None:
@@ -143,7 +143,7 @@ async def store(log: EventLog, events: Iterable[Record]) -> None:
             "Sika-Type": record.type,
         }
         tips = {aggregate: record.seq}
-        subject = log.bus.names.log(thread(aggregate))
+        subject = log.bus.names.log(record.aggregate)
         if record.seq % WINDOW:
             await log.bus.publish(subject, record.raw, headers)
             continue

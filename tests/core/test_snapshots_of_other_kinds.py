@@ -61,7 +61,7 @@ def said() -> Iterator[Event]:
 
 def kept() -> Iterator[Event]:
     for number in range(80):
-        yield ItemPut([f"space{number % 3}", "a"], f"k{number % 20}", {"n": number, "text": "x" * 99})
+        yield ItemPut([f"space{number % 3}", "a"], f"k{number % 20}", {"n": 10**number, "text": "x" * 99})
     yield ItemRemoved(["space0", "a"], "k0")
 
 

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from core.chat.account import Accounts
 from core.chat.connections import Connections
-from core.chat.facts import DeliveryPlanned
+from core.chat.facts import DeliveryPlanned, conversation
+from core.chat.state import Chats, Plan
+from core.config.settings import Config
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
+from core.seal import Seal
 from tests.actors.chat.site import Account, account
+from tests.support.nats import eventually
 from tests.support.records import ai, human
 
 pytestmark = pytest.mark.anyio
@@ -30,9 +35,33 @@ async def test_an_outcome_goes_to_a_chat(tmp_path: Path) -> None:
         assert (plan.purpose, plan.text, plan.target.chat, plan.user) == ("push", "It rains.", "C1", "ada")
 
 
+async def test_an_outcome_goes_to_an_account_that_was_entered_in_the_browser(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        log, place = office.stage.system.log, {"channel": "telegram", "chat": "C1"}
+        await ends(office, place)
+        assert await office.events(DeliveryPlanned) == []
+        accounts = Accounts(log, Config, Seal(tmp_path))
+        await accounts.configure("telegram", {"bot_token": "1:x"}, actor="http")
+        await ends(office, place, "r2")
+        chats, place_id = Chats(log), conversation("telegram", "C1").id
+
+        async def plans() -> list[Plan]:
+            return [*(await chats.load(place_id)).plans.values()]
+
+        [plan] = await eventually(plans)
+        assert plan.open
+
+
 @pytest.mark.parametrize(
     "deliver",
-    [None, "C1", {"channel": "office"}, {"channel": "other", "chat": "C1"}, {"channel": "../x", "chat": "C1"}],
+    [
+        None,
+        "C1",
+        {"channel": "office"},
+        {"channel": "other", "chat": "C1"},
+        {"channel": "office-other", "chat": "C1"},
+        {"channel": "../x", "chat": "C1"},
+    ],
 )
 async def test_what_names_no_chat_is_passed_over(tmp_path: Path, deliver: Any) -> None:
     async with account(tmp_path) as office:
