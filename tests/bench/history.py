@@ -167,8 +167,9 @@ async def _adopt(views: Path, log: EventLog) -> None:
 
 
 async def leave(log: EventLog) -> None:
-    """Lets no actor look for work in what is in the log."""
-    await log.bus.ask(log.bus.names.place("lead"), b"%d" % await log.last())
+    """Lets no actor look for work in what is in the log: those that execute runs would begin with its first event."""
+    for actor in ("lead", "subagents"):
+        await log.bus.ask(log.bus.names.place(actor), b"%d" % await log.last())
 
 
 @contextmanager
