@@ -21,9 +21,9 @@ from core.events import Event
 from core.ids import stamp
 from core.log.store import EventLog
 from core.mcp.authorisation import NeedsLogin
-from core.mcp.frames import Command, Listing, Part, Reply
 from core.mcp.servers import PAUSES, SCOPE, Directory, McpFailed, McpListed, config_of
 from core.ports.mcp import Broken, Caller, McpSessions, Place
+from core.ports.mcp_frames import Command, Listing, Part, Reply
 
 log = structlog.get_logger("sika.mcp")
 

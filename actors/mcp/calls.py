@@ -38,8 +38,8 @@ from core.events import (
 )
 from core.log.store import EventLog
 from core.mcp import asking
-from core.mcp.frames import Ask
 from core.ports.mcp import McpSessions
+from core.ports.mcp_frames import Ask
 from core.thread.threads import SUBAGENT
 from core.tools import Completion, Response
 

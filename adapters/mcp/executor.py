@@ -28,7 +28,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from adapters.mcp import stdio
 from adapters.mcp.results import TEXT, described, outcome_of, part_of, parts_of
 from core.errors import Invalid
-from core.mcp.frames import Ask, Command, Listing, Offer, Outcome, Reply, Setup
+from core.ports.mcp_frames import Ask, Command, Listing, Offer, Outcome, Reply, Setup
 
 MOST_TOOLS = 1000
 MOST_OFFERS = 500

@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-The server sends frames (`core.mcp.frames`) to standard input, first the `Setup`, and reads replies from standard
+The server sends frames (`core.ports.mcp_frames`) to standard input, first the `Setup`, and reads replies from standard
 output. One task owns the session. Each command has a task of its own: where the transport fails, the SDK cancels tasks
 that nobody cancelled, and that is the loss of the session. The session is never repaired here. The process ends, and
 the server starts another one. All processes below this one die with it: it adopts their orphans, and kills until there
@@ -29,7 +29,7 @@ from adapters.mcp.results import described
 from adapters.sandboxes import processes
 from core import collector
 from core.errors import Invalid
-from core.mcp.frames import Command, Reply, Setup, framed, length_of
+from core.ports.mcp_frames import Command, Reply, Setup, framed, length_of
 
 WATCH_SECONDS = 1.0
 _SUBREAPER = 36

@@ -13,7 +13,7 @@ from langchain_core.messages import ToolMessage
 
 from core.errors import Invalid
 from core.mcp.challenge import INSUFFICIENT, challenge_of
-from core.mcp.frames import Outcome, Part
+from core.ports.mcp_frames import Outcome, Part
 
 TEXT = 4000
 """Limit of a description, in characters."""

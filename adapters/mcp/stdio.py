@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage
 
 from core.errors import Invalid
-from core.mcp.frames import FIRST_FD, Setup
+from core.ports.mcp_frames import FIRST_FD, Setup
 
 LINE_BYTES = 8 << 20
 JUNK_LINES = 1000

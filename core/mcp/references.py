@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from core.control import neutralised
 from core.events import Json
-from core.mcp.frames import Listing, Offer
+from core.ports.mcp_frames import Listing, Offer
 
 MOST, MOST_CHARACTERS = 10, 32_000
 """Limits of what a message may name: number, and characters of each content."""

@@ -22,7 +22,7 @@ from core.events import Event, Json, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.mcp.authorisation import Server
-from core.mcp.frames import Listing, Offer
+from core.ports.mcp_frames import Listing, Offer
 from core.seal import Seal
 
 KIND = "mcp"

@@ -14,10 +14,10 @@ from core.errors import SikaError
 from core.events import Json
 from core.ids import now
 from core.log.store import EventLog
-from core.mcp.frames import Listing, Offer
 from core.mcp.names import names_of, prefix_of
 from core.mcp.references import Reference, named, recorded
 from core.mcp.servers import SCOPE, Installed, aggregates, config_of, in_force
+from core.ports.mcp_frames import Listing, Offer
 from core.tools import Prompt, Question, Response, Result, Tool, ToolContext
 
 log = structlog.get_logger("sika.mcp")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from core.config.mcp import McpServer
 from core.errors import Unavailable
-from core.mcp.frames import Ask, Command, Reply
+from core.ports.mcp_frames import Ask, Command, Reply
 
 OnProgress = Callable[[str], Awaitable[None]]
 

@@ -16,9 +16,9 @@ from core.config.mcp import McpServer
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.mcp.change import changed, masked
-from core.mcp.frames import Listing
 from core.mcp.names import names_of
 from core.mcp.servers import SCOPE, Known, config_of
+from core.ports.mcp_frames import Listing
 
 
 class Servers(msgspec.Struct):

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.mcp import stdio
 from core.errors import Invalid
-from core.mcp.frames import Setup
+from core.ports.mcp_frames import Setup
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ import pytest
 from actors.mcp.actor import listed
 from core.config.load import Config, parse
 from core.events import Aggregate, Event
-from core.mcp.frames import Listing, Offer
 from core.mcp.servers import KIND, SCOPE, Directory, McpFailed, aggregates, config_of
+from core.ports.mcp_frames import Listing, Offer
 from core.runtime.system import System
 from core.seal import Seal
 from tests.channels.http.conftest import Api, services_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.mcp.frames import Listing, Offer
 from core.mcp.references import MOST, MOST_CHARACTERS, Reference, block, named, recorded
+from core.ports.mcp_frames import Listing, Offer
 
 LISTINGS = {
     "docs": Listing(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from actors.lead.setup.check import of_server
-from core.mcp.frames import Listing, Offer
 from core.mcp.names import MOST, name_of, names_of
 from core.mcp.servers import Installed, Known, McpFailed
 from core.mcp.tools import listed, made
+from core.ports.mcp_frames import Listing, Offer
 from core.tools import _NAME
 
 NAMES = [
