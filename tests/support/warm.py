@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 END_SECONDS = 30.0
 SHARED = "SIKA_TESTS_ZYGOTE"
 """The variable with the address of the zygote."""
+PID_BYTES = 4
 _PR_SET_PDEATHSIG = 1
 """From linux/prctl.h: the signal that a process gets when its parent dies."""
 
@@ -119,7 +120,7 @@ def start(
         streams = [nothing if stream == subprocess.DEVNULL else stream for stream in (stdin, theirs, stderr)]
         socket.send_fds(connection, [b"-"], streams)
         connection.sendall(json.dumps(order).encode() + b"\n")
-        pid = int(connection.recv(64))
+        pid = int.from_bytes(connection.recv(PID_BYTES, socket.MSG_WAITALL))  # the exit code may be there already
     finally:
         os.close(nothing)
         if ours is not None:
@@ -221,7 +222,7 @@ def serve(descriptor: int) -> Order | None:
                 for stream in streams:
                     os.close(stream)
                 children[pid] = connection
-                connection.sendall(str(pid).encode())
+                connection.sendall(pid.to_bytes(PID_BYTES))
 
 
 def _reap(children: dict[int, socket.socket]) -> None:

@@ -1,0 +1,26 @@
+"""The processes that are forked instead of started."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+
+import pytest
+
+from tests.support import warm
+
+_recv = socket.socket.recv
+
+
+def test_a_command_that_ends_before_its_id_is_read_has_its_own_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recv(connection: socket.socket, *arguments: int) -> bytes:
+        deadline = time.monotonic() + 60
+        while len(_recv(connection, 64, socket.MSG_PEEK)) <= warm.PID_BYTES and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return _recv(connection, *arguments)
+
+    monkeypatch.setattr(socket.socket, "recv", recv)
+    process = warm.start("actors", "none-such", stdout=subprocess.DEVNULL)
+    monkeypatch.undo()
+    assert process.wait(60) == 2
