@@ -24,7 +24,7 @@ from core.chat.facts import (
 )
 from core.events import Event, Record
 from core.log.repository import Repository
-from core.log.snapshots import Parts, Snapshots
+from core.log.snapshots import Parts
 from core.log.store import EventLog
 
 V = TypeVar("V")
@@ -163,8 +163,7 @@ class Chats(Repository[Conversation]):
     """
 
     def __init__(self, log: EventLog, snapshots: Path | None = None) -> None:
-        kept = Snapshots(log, snapshots, facts.KIND, _FORM) if snapshots else None
-        super().__init__(log, facts.KIND, fold, Conversation(), snapshots=kept)
+        super().__init__(log, facts.KIND, fold, Conversation(), form=_FORM, directory=snapshots)
 
     def _labels(self, identity: str, state: Conversation, run: str | None, events: Sequence[Event]) -> frozenset[str]:
         return frozenset((facts.account_of(identity),))

@@ -50,12 +50,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from core.cache import ByteCache
 from core.errors import Conflict, SikaError, Unavailable
 from core.events import Aggregate, Event, Record
-from core.log.snapshots import Snapshot, Snapshots
+from core.log.snapshots import Form, Snapshot, Snapshots
 from core.log.store import EventLog
 
 S = TypeVar("S")
@@ -88,7 +89,7 @@ class Folded(NamedTuple, Generic[S]):
 
 class Repository(Generic[S]):
     """Aggregates of one kind. `empty` is the state before the first event; `weigh` tells the bytes that a state counts
-    for in the cache (default: those of its events). `snapshots`: where its aggregates have some.
+    for in the cache (default: those of its events). With a `form` and a `directory`, they have snapshots there.
     """
 
     def __init__(
@@ -100,14 +101,15 @@ class Repository(Generic[S]):
         *,
         kept_bytes: int = KEPT_BYTES,
         weigh: Callable[[S], int] | None = None,
-        snapshots: Snapshots[S] | None = None,
+        form: Form[S] | None = None,
+        directory: Path | None = None,
     ) -> None:
         self.log = log
         self.kind = kind
         self._fold = fold
         self._nothing = Folded(0, empty, 0, 0)
         self._weigh = weigh
-        self.snapshots = snapshots
+        self.snapshots = Snapshots(log, directory, kind, form) if form and directory else None
         self._kept: ByteCache[str, Folded[S]] = ByteCache(kept_bytes)
         self._absent: ByteCache[str, Folded[S]] = ByteCache(kept_bytes // ABSENT_SHARE)
         """Aggregates without events, up to which sequence: looking for those that are not there evicts no other."""

@@ -12,7 +12,6 @@ from core.errors import Conflict, Unavailable
 from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadErased, type_of
 from core.log import repository
 from core.log.repository import Folded, Repository
-from core.log.snapshots import Snapshots
 from core.log.store import EventLog
 from core.thread.fold import Folding, fold
 from core.thread.kinds import KIND as KIND
@@ -52,7 +51,8 @@ class Threads(Repository[ThreadState]):
             ThreadState(),
             kept_bytes=KEPT_BYTES if kept_bytes is None else kept_bytes,
             weigh=lambda state: state.size,
-            snapshots=Snapshots(log, snapshots, kind, ThreadForm()) if snapshots else None,
+            form=ThreadForm(),
+            directory=snapshots,
         )
         self.subagents = self if kind == SUBAGENT else subagents
 

@@ -17,7 +17,7 @@ from core.errors import Invalid, Refused
 from core.events import Event, Json, Record
 from core.ids import now
 from core.log.repository import Repository
-from core.log.snapshots import Parts, Snapshots
+from core.log.snapshots import Parts
 from core.log.store import EventLog
 
 KIND = "store"
@@ -147,8 +147,7 @@ def aggregates(log: EventLog, snapshots: Path | None = None) -> Repository[Store
     """Returns the repository of the users' stores, by user. As stores are large, its cache is bounded by one.
     `snapshots`: the directory where they are kept, if they are.
     """
-    kept = Snapshots(log, snapshots, KIND, _FORM) if snapshots else None
-    return Repository(log, KIND, fold, Store(), kept_bytes=MOST_BYTES, snapshots=kept)
+    return Repository(log, KIND, fold, Store(), kept_bytes=MOST_BYTES, form=_FORM, directory=snapshots)
 
 
 class Stores:
