@@ -67,8 +67,9 @@ class Documents(Actor[FileUploaded]):
         outcome = await self._documents.convert(user, thread_id, name, before, progress)
         now = await self._recorded(thread_id, name, outcome, cause, new=upload is None)
         text = outcome.text if isinstance(outcome, Converted) else None
+        kept = now.text.name if now and now.text else None
         for unused in {text, before}:
-            if unused and not (now and now.text and now.text.name == unused.name):
+            if unused and unused.name != kept:
                 await self._documents.discard(user, thread_id, unused)  # superseded by a later or parallel conversion
         if now is None:
             raise NotFound(f"{name}: not found")

@@ -250,7 +250,7 @@ def is_text(directory: int, text: Text) -> bool:
     except (Invalid, NotFound):
         return False
     try:
-        return text.sha256 in (None, digest(fd))
+        return text.sha256 is None or digest(fd) == text.sha256
     finally:
         os.close(fd)
 
