@@ -152,6 +152,7 @@ class Call:
             "subagent_enabled": nested,
             "subagent_type": task.name,
             "timeout_seconds": role.seconds,
+            "unattended": True,
         }
         first = {"type": "human", "id": f"human-{self.subagent}", "content": task.prompt}
         request = RunRequested(

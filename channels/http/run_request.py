@@ -41,6 +41,7 @@ OPTIONS: Mapping[str, Any] = {
     "is_bootstrap": bool | None,
     "max_concurrent_subagents": int | None,
     "max_total_subagents": int | None,
+    "unattended": bool | None,
 }
 """Options of a run in its context (contract runtime §1.1). Other keys are the client's own."""
 METADATA: Mapping[str, Any] = {DELIVER: Push | None}
@@ -79,8 +80,9 @@ class RunFields(msgspec.Struct, kw_only=True):
         _says(
             "Options of the agent: `model_name`, `mode` (`flash`, `thinking`, `pro`, `ultra`), `thinking_enabled`, "
             "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `max_concurrent_subagents` (1 to 4), "
-            "`max_total_subagents` (1 to 50), `agent_name`, `is_bootstrap`. Other keys go on to tools. What "
-            "`config` says in `context`, or else in `configurable`, counts more."
+            "`max_total_subagents` (1 to 50), `agent_name`, `is_bootstrap`, and `unattended`: nobody answers, "
+            "so the agent decides (by default so with a webhook, in schedules and without a thread). Other keys go on "
+            "to tools. What `config` says in `context`, or else in `configurable`, counts more."
         ),
     ] = None
     metadata: Annotated[

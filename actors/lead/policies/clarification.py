@@ -15,6 +15,7 @@ from core.thread.journal import CallRef
 from core.thread.state import ThreadState
 from core.thread.values import CLARIFICATION
 
+UNATTENDED = "nobody is here to answer. Decide with your best judgement, and say in your answer what you assumed."
 SUBAGENT = "a subagent cannot ask the person. Go on with what you have, and say in your answer what is open."
 
 
@@ -30,6 +31,8 @@ class Clarification(AgentMiddleware[Any, Attempt, Any]):
         attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"] or "")
         if attempt.subagent is not None:
             return error_result(call, SUBAGENT)
+        if attempt.options.unattended:
+            return error_result(call, UNATTENDED)
         question = _text(call["args"].get("question"))
         if not question:
             return error_result(call, "there is no question.")

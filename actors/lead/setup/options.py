@@ -9,6 +9,7 @@ import msgspec
 
 from core.events import RunRequested
 from core.skills.selection import MOST_WHITELIST
+from core.user.schedules import KIND as SCHEDULES
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "flash": {"thinking_enabled": False},
@@ -38,6 +39,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     concurrent_subagents: int = 3
     """The most calls of `task` in one answer."""
     total_subagents: int | None = None
+    unattended: bool = False
+    """Nobody is there to answer a question: the agent decides, and says what it assumed."""
 
 
 def options(request: RunRequested) -> Options:
@@ -63,7 +66,20 @@ def options(request: RunRequested) -> Options:
         steps=_whole(request.config.get("recursion_limit"), MOST_STEPS),
         concurrent_subagents=_whole(values.get("max_concurrent_subagents"), MOST_CONCURRENT) or 3,
         total_subagents=_whole(values.get("max_total_subagents"), MOST_SUBAGENTS),
+        unattended=_unattended(request, values),
     )
+
+
+def _unattended(request: RunRequested, values: Mapping[str, Any]) -> bool:
+    """Returns what the request says in `unattended`, or DeerFlow's `non_interactive`.
+
+    By default nobody is there in the runs of schedules, those with a webhook, and those whose thread goes with them.
+    """
+    for name in ("unattended", "non_interactive"):
+        if (flag := _flag(values, name)) is not None:
+            return flag
+    scheduled = request.wanted is not None and request.wanted.kind == SCHEDULES
+    return scheduled or request.webhook is not None or request.on_completion == "delete"
 
 
 def _text(values: Mapping[str, Any], name: str) -> str | None:

@@ -36,7 +36,7 @@ BOOTSTRAP = "bootstrap"
 """The only skill of the agent that makes agents."""
 DEMO = "demo"
 """The model without configuration. Plan mode is its default; others need `is_plan_mode` (contract runtime §1.1)."""
-VIEW_IMAGE, SEND_MESSAGE = "view_image", "send_message"
+VIEW_IMAGE, SEND_MESSAGE, CLARIFICATION = "view_image", "send_message", "ask_clarification"
 POLICIES_TOOLS = ("tool_search", "write_todos")
 
 Toolset = Callable[[Config], Sequence[Tool]]
@@ -126,6 +126,7 @@ class Planner:
         chat = request.origin is not None and TARGET in request.metadata
         refused = {VIEW_IMAGE} if not vision else set()
         refused |= {SEND_MESSAGE} if not chat else set()
+        refused |= {CLARIFICATION} if requested.unattended else set()
         servers = None if agent is None or agent.mcp_servers is None else tuple(agent.mcp_servers)
         mcp = await self._of_servers(config, requested, user, at_least)
         skills = await self._selected(request, user, requested, agent, role, at_least)

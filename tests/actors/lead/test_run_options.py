@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
-from core.events import Aggregate, Json, RunFailed, RunStarted, ToolCompleted
+from actors.lead.setup.options import options
+from core.events import Aggregate, Json, RunFailed, RunRequested, RunStarted, ToolCompleted, Wanted
 from core.paths import thread_root
 from core.thread.values import next_nodes
 from core.user import agents
@@ -69,6 +70,41 @@ async def test_the_modes_of_the_web_page(
     assert request.body["thinking"] == {"type": thinking}
     assert request.body.get("reasoning_effort") == effort
     assert ("write_todos" in tools(request.body)) == planned
+
+
+FIRED = Wanted("schedules", "ada", "r1")
+
+
+@pytest.mark.parametrize(
+    ("request_", "unattended"),
+    [
+        (RunRequested(), False),
+        (RunRequested(context={"unattended": True}), True),
+        (RunRequested(context={"non_interactive": True}), True),
+        (RunRequested(context={"non_interactive": True, "unattended": False}), False),
+        (RunRequested(context={"unattended": "yes"}), False),
+        (RunRequested(config={"configurable": {"unattended": True}}), True),
+        (RunRequested(wanted=FIRED), True),
+        (RunRequested(wanted=FIRED, context={"unattended": False}), False),
+        (RunRequested(wanted=Wanted("chat", "slack", "m1")), False),
+        (RunRequested(webhook="https://example.org/done"), True),
+        (RunRequested(webhook="https://example.org/done", context={"unattended": False}), False),
+        (RunRequested(on_completion="delete"), True),
+    ],
+    ids=lambda value: repr(value)[:120],
+)
+def test_whether_somebody_is_there(request_: RunRequested, unattended: bool) -> None:
+    assert options(request_).unattended == unattended
+
+
+async def test_an_unattended_run_cannot_ask_and_goes_on(tmp_path: Path) -> None:
+    ask = ToolCall("ask_clarification", {"question": "Which?", "clarification_type": "missing_info"})
+    turns = [Turn(tool_calls=(ask,)), Turn(text="Done; I assumed the first.")]
+    async with site(tmp_path, {"m": turns}) as (client, models):
+        said = await client.said(await client.thread(), "Do it", context={"unattended": True})
+    assert "ask_clarification" not in tools(models.requests[0].body)
+    assert [message["type"] for message in said] == ["human", "ai", "tool", "ai"]
+    assert (said[-2]["status"], "nobody is here to answer" in said[-2]["content"]) == ("error", True)
 
 
 LOOK = (ToolCall("view_image", {"image_path": "/mnt/user-data/uploads/dot.png"}),)
