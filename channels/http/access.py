@@ -9,7 +9,7 @@ being sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from channels.http.errors import Forbidden, answer
 from channels.http.guard import SEEN
 from channels.http.live import PRINCIPAL, Services
 from channels.http.parsing import plain
-from channels.http.routes import ROUTE, Handler, Route
+from channels.http.routes import MOUNTED, ROUTE, Handler, Route, changes
 from channels.http.shapes import Refusal, Unauthorized
 from channels.http.traces import traced
 from core.config.settings import Config
@@ -47,10 +47,6 @@ EXPIRY_SECONDS = 30.0
 """Interval at which open responses are checked for expired sessions and keys."""
 PAUSE_SECONDS = 1.0
 """Until the accounts are read again, if they could not be."""
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-MOUNTED: web.AppKey[Mapping[web.AbstractRoute, Route]] = web.AppKey("mounted", Mapping)
-"""Which of our routes each of the router's is."""
 
 
 class Csrf(Forbidden):
@@ -125,15 +121,15 @@ class Gate:
             return None if self.accounts else Entry(LOCAL)
         entry = await self._identify(request)
         principal = entry.principal
-        if request.method not in _SAFE_METHODS:
-            self.meant(request, entry)
+        if changes(request):
+            self.check_csrf(request, entry)
         if route.role == "admin" and not (principal.role == "admin" and principal.may("admin")):
             raise Forbidden("This needs an administrator")
         demand(principal, route.scope)
         self.limits.admit_request(principal)
         return entry
 
-    def meant(self, request: web.Request, entry: Entry) -> None:
+    def check_csrf(self, request: web.Request, entry: Entry) -> None:
         """Raises `Csrf` if a browser may have been tricked into the request."""
         if entry.browser:
             problem = cookies.csrf_problem(request, self.directory, entry.principal.user)

@@ -40,7 +40,7 @@ from channels.http.deerflow import pending
 from channels.http.endpoint import Reply, Routes
 from channels.http.langgraph import erasure
 from channels.http.live import LIVE, Live, Services
-from channels.http.routes import MOUNTS, ROOT, Route, mount
+from channels.http.routes import MOUNTED, MOUNTS, ROOT, Route, mount
 from core.config.settings import Config
 from core.errors import Invalid, Refused
 from core.plugins import PROTOCOLS, Plugin, examined
@@ -74,7 +74,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     app[auth.OIDC], app[mcp_server.ENDPOINT] = oidc, mcp_server.Endpoint()
     app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))
     app.on_response_prepare.extend((guard.protect, traces.answer))
-    app[access.MOUNTED] = mount(app.router, (*all_routes(), *pending.UNBUILT))
+    app[MOUNTED] = mount(app.router, (*all_routes(), *pending.UNBUILT))
     return app
 
 

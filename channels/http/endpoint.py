@@ -68,6 +68,10 @@ class Endless(NamedTuple):
     reason: str
 
 
+class Changes(NamedTuple):
+    """Marks a parameter with which a GET changes something: it is held to the rules of a POST."""
+
+
 LastEventId = Annotated[str | None, Header("Last-Event-ID"), "Send what came after this frame; -1: everything"]
 
 
@@ -210,6 +214,7 @@ def _param(name: str, hint: Any, default: Any) -> Param:
         "header" if header else "query",
         required=default is inspect.Parameter.empty,
         endless=next((extra.reason for extra in extras if isinstance(extra, Endless)), ""),
+        changes=any(isinstance(extra, Changes) for extra in extras),
         default=None if default is inspect.Parameter.empty else default,
     )
 

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from channels.http.routes import changes
 from core.config.settings import Http
 
 ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
@@ -34,7 +35,8 @@ SHARED: web.RequestKey[bool] = web.RequestKey("shared", bool)
 """True if a page of a configured foreign origin asks, or shows what is asked for: `<img>` sends no `Origin`."""
 
 EXPOSED = "Content-Location, Location, Retry-After, X-Pagination-Total, X-Pagination-Next, X-Trace-Id"
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN = frozenset({"same-origin", "none"})
+"""`Sec-Fetch-Site` of our own pages, and of addresses that a person enters. A page on another port is `same-site`."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
 """RFC 9112's `Host`, as browsers and proxies send it."""
 _PORTS = {"http": 80, "https": 443}
@@ -108,7 +110,7 @@ class Rules:
         origin = request.headers.get("Origin")
         request[SHARED] = (origin or _origin(request.headers.get("Referer", ""))) in http.cors_origins
         if origin is None:
-            if _changes(request) and request.headers.get("Sec-Fetch-Site") == "cross-site":
+            if _may_change(request) and request.headers.get("Sec-Fetch-Site", "none") not in _OWN:
                 raise Rejected("origin_not_allowed", "Another site may not change anything here")
             return None
         if _same(origin, seen.secure, seen.host) or origin == http.public_url:
@@ -117,7 +119,7 @@ class Rules:
             return None
         if origin in http.cors_origins and origin != "null":
             return origin
-        if _changes(request) or is_preflight(request):
+        if _may_change(request) or is_preflight(request):
             raise Rejected(
                 "origin_not_allowed", f"Origin {origin!r} may not change anything here; see http.cors_origins"
             )
@@ -203,12 +205,9 @@ def trusts(proxies: tuple[str, ...], ip: str) -> bool:
     )
 
 
-def _changes(request: web.Request) -> bool:
-    """Tells whether it changes something, or may: a stream can be asked for with its run being cancelled first, and
-    what is said over a WebSocket nobody knows yet.
-    """
-    upgraded = request.headers.get("Upgrade", "").lower() == "websocket"
-    return request.method not in _SAFE_METHODS or "action" in request.query or upgraded
+def _may_change(request: web.Request) -> bool:
+    """Tells whether a request may change something; any message over a WebSocket may."""
+    return request.headers.get("Upgrade", "").lower() == "websocket" or changes(request)
 
 
 def _same(origin: str, secure: bool, host: str) -> bool:

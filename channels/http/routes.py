@@ -41,6 +41,8 @@ class Param:
     required: bool = False
     endless: str = ""
     """Why the answer may never end with it, if so."""
+    changes: bool = False
+    """True if a GET with it changes something, as one that cancels a run."""
     default: Any = None
 
 
@@ -95,6 +97,20 @@ class Route:
 
 ROUTE: web.RequestKey[Route] = web.RequestKey("route", Route)
 """The route of a request, once it is resolved."""
+MOUNTED: web.AppKey[Mapping[web.AbstractRoute, Route]] = web.AppKey("mounted", Mapping)
+"""Our route of each of the router's."""
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_OFF = frozenset({"", "0", "false", "no", "off"})
+
+
+def changes(request: web.Request) -> bool:
+    """Tells whether a request may change something: by its method, or by a parameter that is declared so."""
+    if request.method not in _SAFE_METHODS:
+        return True
+    route = request.app[MOUNTED].get(request.match_info.route)
+    flags = [param.name for param in route.query if param.changes] if route else []
+    return any(value.lower() not in _OFF for name in flags for value in request.query.getall(name, []))
 
 
 def mount(router: web.UrlDispatcher, routes: Iterable[Route]) -> dict[web.AbstractRoute, Route]:

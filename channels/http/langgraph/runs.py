@@ -11,7 +11,7 @@ from aiohttp import web
 
 from channels.http import access, inputs, shapes
 from channels.http.call import Call, OwnedRun, OwnedThread
-from channels.http.endpoint import Accepted, LastEventId, Limit, Offset, Reply, Routes
+from channels.http.endpoint import Accepted, Changes, LastEventId, Limit, Offset, Reply, Routes
 from channels.http.errors import BadRequest
 from channels.http.langgraph import stream
 from channels.http.langgraph import wait as waiting
@@ -57,9 +57,9 @@ Shown = Annotated[Json, shapes.Run]
 Located = Annotated[Reply[Json], shapes.Run]
 Stream = Annotated[web.StreamResponse, SSE]
 Values = Annotated[web.StreamResponse, Json]
-Action = Annotated[Literal["interrupt", "rollback"], "What to do with what the run did"]
+Action = Annotated[Literal["interrupt", "rollback"], "What to do with what the run did", Changes()]
 Wait = Annotated[bool, "Answer when the run has ended"]
-CancelOnDisconnect = Annotated[bool, "Cancel the run if this client goes"]
+CancelOnDisconnect = Annotated[bool, "Cancel the run if this client goes", Changes()]
 
 
 @ROUTES("POST", f"{_T}/runs", **_STARTED, headers=LOCATION)
