@@ -108,7 +108,7 @@ def changes(request: web.Request) -> bool:
     """Tells whether a request may change something: by its method, or by a parameter that is declared so."""
     if request.method not in _SAFE_METHODS:
         return True
-    route = request.app[MOUNTED].get(request.match_info.route)
+    route = request.app.get(MOUNTED, {}).get(request.match_info.route)
     flags = [param.name for param in route.query if param.changes] if route else []
     return any(value.lower() not in _OFF for name in flags for value in request.query.getall(name, []))
 
