@@ -11,6 +11,7 @@ from core.chat.facts import ChatReceived
 from core.chat.state import Conversation
 from core.config.channels import AccountSettings
 from core.config.load import Config, ConfigSource
+from core.identity.standing import Standing
 from core.log.store import EventLog
 
 
@@ -48,10 +49,13 @@ class Gate:
         self._account = account
         self._config = config
         self._connections = Connections(log, actor=account)
+        self._standing = Standing(log)
 
     async def admits(self, event: ChatReceived, state: Conversation) -> bool:
         """Raises `Unavailable`."""
         connection = (await self._connections.state()).of_person(self._account, event.sender)
+        if connection is not None and not await self._standing.active(connection.user):
+            return False
         return not judged(event, state, self._config.current(), self._account, connection).outcome
 
 

@@ -25,6 +25,7 @@ from core.chat.state import Chats, Conversation
 from core.config.channels import AccountSettings
 from core.config.load import ConfigSource
 from core.errors import Conflict, Unavailable
+from core.identity.standing import Standing
 from core.log.store import EventLog
 from core.thread.intake import Intake
 from core.thread.threads import Threads
@@ -36,6 +37,7 @@ STRANGER = "You cannot talk to me yet. Your id is `{sender}`: the operator of th
 NOT_CONNECTED = "Connect first: open the settings of the web page, choose this platform, and send me the code."
 CONNECTED = "Connected. From here on your messages are yours on the web page, too."
 BAD_CODE = "This code is not valid, or not any more. Get a new one in the settings of the web page."
+INACTIVE = "Your account on this server is disabled: ask its administrator."
 NOT_YOURS = "Only the person who was asked can decide that."
 
 
@@ -48,6 +50,7 @@ class Router:
         self._config = config
         self._threads = threads
         self._connections = Connections(log, actor=ACTOR)
+        self._standing = Standing(log)
         self._runs = Runs(chats, threads, intake, files, log)
         self._performer = Performer(self._runs, threads, intake, log)
 
@@ -79,6 +82,8 @@ class Router:
         connection = (await self._connections.state()).of_person(call.account, event.sender)
         if call.config.channel_connections.enabled and connection is not None:
             call = call._replace(user=connection.user, connected=True)
+            if not await self._standing.active(connection.user):
+                return await self._runs.end(call, "refused", call.says(INACTIVE), reason="the account is disabled")
         verdict = judged(event, call.state, call.config, call.account, connection)
         match verdict.outcome:
             case "refused":

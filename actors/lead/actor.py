@@ -34,6 +34,7 @@ from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
 from core.errors import Invalid, SikaError
 from core.events import FileUploaded, Json, Message, SubagentCompleted, ToolCompleted, thread, type_of
+from core.identity.standing import Standing
 from core.log.store import EventLog
 from core.mcp.tools import Catalogue
 from core.memory import inject
@@ -124,6 +125,7 @@ class Lead(RunActor):
         self._config = config
         self._log = log
         self._ledgers = Ledgers(log)
+        self._standing = Standing(log)
         self._uploads = uploads
         self._images = images
         self._guardrails = guardrails
@@ -142,6 +144,7 @@ class Lead(RunActor):
         return await self._call(actor, request, no_progress)
 
     async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
+        await self._standing.require(run.state.user)
         setup = await self._setup(run)
         facts: Json = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
         facts |= await self._recorded(setup, self.works_for(run.state) or run.thread_id)

@@ -39,6 +39,12 @@ class TooMany(SikaError):
         self.retry_after = max(1, math.ceil(retry_after))
 
 
+class Inactive(Refused):
+    """The account is disabled. An administrator can enable it."""
+
+    code = "account_disabled"
+
+
 class EmailTaken(Refused):
     """Another account has this address. Choose another, or sign in."""
 

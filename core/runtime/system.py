@@ -28,6 +28,7 @@ from core.channel import Channel, Desk
 from core.chat.state import Chats
 from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
 from core.events import Aggregate, Opaque, ThreadErased, thread
+from core.identity.standing import Standing
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.runtime import clock, own_state
@@ -82,7 +83,8 @@ class System:
         self.stores = store.aggregates(self.log, snapshots)
         self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
-        self.intake = Intake(self.threads, self.queue)
+        self.standing = Standing(self.log)
+        self.intake = Intake(self.threads, self.queue, self.standing.require)
         self.followers = Followers(self.log)
         """The channels that follow runs in this process."""
         self.views = Views(views, self.log)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import structlog
@@ -37,15 +37,24 @@ WORKERS = {KIND: RUNS_BY, SUBAGENT: "subagents"}
 """The actors that work through runs, by the kind of conversation."""
 
 
+Permission = Callable[[str], Awaitable[None]]
+"""Raises `Refused` if no work may be done for a user."""
+
+
+async def anybody(user: str) -> None:
+    """Permits work for every user."""
+
+
 class Intake:
     """Decisions of people and programs about threads. Nothing here waits for a run to do anything.
 
     `user`: the user who asks; threads of other users do not exist for them. None: the system itself.
     """
 
-    def __init__(self, threads: Threads, queue: WorkQueue) -> None:
+    def __init__(self, threads: Threads, queue: WorkQueue, permitted: Permission = anybody) -> None:
         self.threads = threads
         self.queue = queue
+        self._permitted = permitted
 
     async def create_thread(
         self, thread_id: str, *, user: str, metadata: Json | None = None, actor: str = "http"
@@ -85,10 +94,11 @@ class Intake:
     ) -> tuple[ThreadState, Record]:
         """Requests a run and wakes a worker. Returns at once; the request is durable.
 
-        Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open), `Invalid` (unknown
-        checkpoint).
+        Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open, or no work may be done for the
+        user), `Invalid` (unknown checkpoint).
         """
         safe_id(run_id, "run_id")
+        await self._permitted(user or (await self.threads.load(thread_id)).user)
 
         def decide(state: ThreadState) -> Sequence[Event]:
             _existing(thread_id, state, user)

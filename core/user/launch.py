@@ -18,6 +18,7 @@ import structlog
 
 from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import Aggregate, Event, RunRequested, Wanted
+from core.identity.errors import Inactive
 from core.ids import assistant_id, stamp, uuid7
 from core.log.store import EventLog
 from core.thread.intake import Intake
@@ -198,7 +199,7 @@ class Launch:
             if run in thread.runs or (schedule.is_own(firing) and thread.erased):
                 return
             log.info("no run of a schedule", schedule=identity, reason=str(error))
-            await self._fail(user, identity, run, str(error), for_ever=isinstance(error, NotFound))
+            await self._fail(user, identity, run, str(error), for_ever=isinstance(error, NotFound | Inactive))
 
     async def outcome(self, firing: Firing) -> tuple[str, Run | None]:
         """Returns the outcome of a firing: `skipped`, `failed` (the run could not be requested), `queued` (it is about

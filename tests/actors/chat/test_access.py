@@ -12,6 +12,7 @@ from actors.chat import router
 from core.chat.connections import CONNECTIONS, MOST_PENDING, ConnectionOffered, Connections, TooManyCodes
 from core.chat.facts import DeliveryPlanned
 from core.errors import NotFound
+from core.identity.accounts import ACCOUNTS, AccountCreated, AccountDisabled, AccountEnabled
 from tests.actors.chat.site import account
 
 pytestmark = pytest.mark.anyio
@@ -88,6 +89,20 @@ async def test_a_person_connects_and_what_they_do_is_their_users(tmp_path: Path)
         again = await world.hears(f"/connect {code}", sender="43", chat="C2")
         assert (await world.outcome(again)).outcome == "refused"
         assert await world.said("C2") == [router.BAD_CODE]
+
+
+async def test_a_person_whose_account_is_disabled_gets_no_run(tmp_path: Path) -> None:
+    async with account(tmp_path, "world", {"allow_everyone": True}, channel_connections=CONNECT) as world:
+        log = world.stage.system.log
+        await log.append(ACCOUNTS, [AccountCreated(user="ada", email="a@x.example")], expected=0, actor="test")
+        code = await Connections(log, actor="http").offer("ada", "world")
+        await world.outcome(await world.hears(f"/connect {code}", sender="42"))
+        await log.append(ACCOUNTS, [AccountDisabled(user="ada")], expected=await log.tip(ACCOUNTS), actor="test")
+        for text in ("hello", "/new"):
+            assert (await world.outcome(await world.hears(text, sender="42"))).outcome == "refused"
+        assert (await world.said())[-1] == router.INACTIVE
+        await log.append(ACCOUNTS, [AccountEnabled(user="ada")], expected=await log.tip(ACCOUNTS), actor="test")
+        assert (await world.outcome(await world.hears("hello again", sender="42"))).outcome == "run"
 
 
 async def test_who_is_not_connected_is_told_so(tmp_path: Path) -> None:
