@@ -68,7 +68,7 @@ async def test_a_get_of_a_foreign_page_changes_nothing(here: Place, site: str) -
     thread_id, run_id = await own_run(here, ada)
     refused = set[str]()
     for route in reads():
-        if route.endless or "text/event-stream" in str(route.answers) and not flags(route):
+        if route.endless or ("text/event-stream" in str(route.answers) and not flags(route)):
             continue
         before = await position(here)
         path = route.mounts[0] + complete(route, thread_id=thread_id, run_id=run_id)
