@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from actors.offboarding import Offboarding
 from actors.scheduler import Scheduler
+from core.actor import Actor
 from core.bus.endpoint import Endpoint
 from core.errors import Refused
 from core.events import Aggregate, Event, RunRequested, RunStarted
@@ -34,7 +36,7 @@ REQUEST = RunRequested(input={"messages": [{"type": "human", "id": "m", "content
 async def running(nats: Nats, tmp_path: Path) -> AsyncIterator[System]:
     endpoint: Endpoint = nats.endpoint(f"t{uuid.uuid4().hex[:10]}")
     async with system.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as running:
-        actors = [
+        actors: list[Actor[Any]] = [
             Scheduler(running.log, running.threads, running.intake),
             Offboarding(running.views, running.intake),
         ]
@@ -98,7 +100,8 @@ async def test_schedules_are_paused_at_their_next_time(running: System) -> None:
         async for record in running.log.read(Aggregate(KIND, USER))
         if isinstance(record.event, SchedulePaused)
     ]
-    assert "disabled" in event.reason
+    assert isinstance(event, SchedulePaused)
+    assert "disabled" in (event.reason or "")
 
 
 async def test_a_run_that_is_claimed_later_fails(tmp_path: Path) -> None:
