@@ -20,6 +20,7 @@ from actors.lead.loop.attempt import Attempt, Candidate, VisibleFailure
 from actors.lead.messages.content import without_images
 from actors.lead.model.answer import completed, merge, redacted
 from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of
+from actors.lead.model.refusals import text_of_error
 from core.bus.rpc import encoded
 from core.config.redaction import redactor
 from core.errors import SikaError
@@ -135,8 +136,10 @@ def _failure(
 
 
 def _text(error: Exception) -> str:
-    """Returns the text of an error with its OS error: the SDK's "Connection error." does not name the cause."""
-    text, cause = str(error) or type(error).__name__, _caused(error, OSError)
+    """Returns an error's text with the provider's message, and with its OS error: the SDK's "Connection error." does
+    not name the cause.
+    """
+    text, cause = text_of_error(error), _caused(error, OSError)
     return text if cause is None else f"{text} ({cause})"
 
 

@@ -2,60 +2,142 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
-RETRIABLE_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-RETRIABLE_TYPES = ("server_error", "InternalServerError")
-"""Types of errors of the server within a stream, which have no status, at OpenAI and vLLM."""
+from actors.lead.model.refusals import Refusal, read
+from actors.lead.model.refusals import status_of as status_of
+
+BASE_MS = 1000
+CAP_MS = 8000
+LONGEST_MS = 600_000
+"""Limit of a pause that a provider requests: some limits of a minute are counted over ten."""
+RETRIABLE_STATUS = frozenset({408, 409, 425, 429, 499, *range(500, 600)}) - {501, 505}
+RETRIABLE_TYPES = frozenset({"server_error", "internalservererror", "internal_server_error", "api_error", "timeout"})
+"""Types of errors of the server within a stream, which have no status."""
 RETRIABLE_CLASSES = frozenset(
     {"APITimeoutError", "APIConnectionError", "InternalServerError", "ReadError", "RemoteProtocolError"}
     | {"ReadTimeout", "ConnectError", "ConnectTimeout", "StreamChunkTimeoutError"}
 )
 """The first line is the contract's; the second has the equivalents of other clients."""
-QUOTA_WORDS = (
-    *("insufficient_quota", "quota exceeded", "exceeded your current quota", "billing", "insufficient balance"),
-    *("insufficient credit", "payment required", "余额不足", "额度", "欠费", "超出限额"),
+CONTEXT_CLASS = "ContextOverflowError"
+"""LangChain's class of a request that is too long."""
+
+# ── codes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+QUOTA_CODES = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "exceeded_current_quota_error", "1113"}
+    | {"insufficient_balance", "insufficient_credits", "payment_required", "arrearage", "allocationquota.freetieronly"}
 )
-AUTH_WORDS = (
-    *("invalid api key", "invalid_api_key", "incorrect api key", "unauthorized", "authentication"),
-    *("permission denied", "permission_denied", "access denied", "forbidden", "无权", "未授权", "鉴权失败"),
+AUTH_CODES = frozenset(
+    {"invalid_api_key", "invalid_authentication_error", "authentication_error", "permission_error", "api_key_invalid"}
+    | {"unauthenticated", "permission_denied", "access_denied"}
 )
-CONTEXT_WORDS = (
-    *("context_length_exceeded", "context length", "context window", "context size", "prompt is too long"),
-    *("input is too long", "input token count", "上下文长度"),
+CONTEXT_CODES = frozenset(
+    {"context_length_exceeded", "context_window_exceeded", "model_context_window_exceeded", "prompt_too_long", "1261"}
+    | {"exceed_context_size_error", "tokens_limit_reached", "request_too_large", "input_too_long"}
 )
-BUSY_WORDS = (
-    *("overloaded", "busy", "too many requests", "rate limit", "rate_limit", "high demand", "temporarily unavailable"),
-    *("try again later", "繁忙", "稍后", "负载较高", "请求过多"),
+
+# ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_WAIT = re.compile(
+    r"rate.?limit|per.?(?:minute|min\b|second|hour)|\b[rt]p[mshd]\b|too many requests|try again|retry"
+    r"|请求过多|频率|限流"
 )
-_STATUS = re.compile("[1-5][0-9][0-9]")
-BASE_MS = 1000
-CAP_MS = 8000
-LONGEST_MS = 120_000
-"""Limit of a pause that a provider requests."""
+"""Words of a limit that passes with time."""
+_QUOTA = re.compile(
+    r"insufficient.?(?:quota|balance|credit|funds)|quota.{0,20}exceeded|exceeded.{0,20}quota|billing|payment required"
+    r"|balance is not enough|out of credit|余额不足|额度|欠费|超出限额"
+)
+_AUTH = re.compile(
+    r"^.{0,60}?(?:(?:invalid|incorrect|wrong|missing|expired) (?:x-)?api.?key|api.?key (?:is )?(?:not valid|invalid)"
+    r"|invalid_api_key)|无权|未授权|鉴权失败",
+    re.DOTALL,
+)
+"""A message that begins so: an error may also quote such words of a conversation."""
+_BUSY = re.compile(
+    r"overloaded|busy|too many requests|rate.?limit|high demand|temporarily unavailable|try again later|at capacity"
+    r"|繁忙|稍后|负载较高|请求过多"
+)
+_TOO_LONG = re.compile(
+    r"""
+    maximum\ (?:context|prompt|model|input|sequence)\ (?:length|size|window) | context_length_exceeded
+    | context\ (?:length|size|window|limit).{0,40}(?:exceed|overflow|too\ small|only|greater)
+    | (?:exceed|overflow|longer|greater|larger|beyond|fit).{0,60}
+        (?:context|model's\ maximum|max(?:imum)?\ (?:model|input|prompt)\ len)
+    | (?:prompt|input|conversation|history|messages?)\ (?:is|are|was|were)\ too\ (?:long|large)
+    | prompt\ exceeds | prompt\ tokens?\ too\ (?:long|many) | context\ window\ exceeds | exceeded\ model\ token\ limit
+    | too\ many\ (?:input\ |prompt\ )?tokens | input\ length\ should\ be | request\ too\ large
+    | (?:input|prompt|message)s?`?\ tok.{0,60}(?:exceed|must\ be\ <=)
+    | exceed.{0,10}\ max(?:imum)?\ (?:message|input|prompt)
+    | reduce\ (?:the\ |your\ )?(?:length\ of\ the\ )?(?:messages?|prompt|input) | max\ input\ (?:characters|tokens)
+    | messages\[\d+\].{0,60}string\ too\ long
+    | (?:上下文|输入|提示|消息|prompt|token).{0,12}(?:超长|超过|超出|过长)
+    | (?:超长|超过|超出).{0,12}(?:上下文|最大长度|输入|token)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_OF_ANSWER = re.compile(
+    r"max(?:_completion|_output|_new)?_tokens['`\"]?:? (?:is|are|must|should|cannot|may|\d)"
+    r"|completion tokens|output tokens|budget_tokens|image|tools?[.\[ ]|per.?min"
+)
+"""Other limits: a shorter conversation does not help."""
+_SIZE = re.compile(r"token|context|length|window|长度|上下文")
+_EXCESS = re.compile(r"exceed|too (?:long|large|many|big)|(?:longer|greater|larger|more) than|overflow|> \d|<= ?\d|超")
+_OF_REQUEST = re.compile(r"prompt|input|context|conversation|messages?\b|request|输入|上下文")
 
 
 def classify(error: BaseException) -> tuple[str, bool]:
-    """Returns `quota`, `auth`, `transient`, `context`, `busy` or `generic`, and whether a retry may help."""
-    text = _text(error)
-    if any(word in text for word in QUOTA_WORDS):
-        return "quota", False
-    if any(word in text for word in AUTH_WORDS) or status_of(error) in (401, 403):
-        return "auth", False
-    if status_of(error) in RETRIABLE_STATUS or getattr(error, "type", None) in RETRIABLE_TYPES:
-        return "transient", True
-    if {cls.__name__ for cls in type(error).__mro__} & RETRIABLE_CLASSES:
-        return "transient", True
-    if any(word in text for word in CONTEXT_WORDS):
-        return "context", False
-    return ("busy", True) if any(word in text for word in BUSY_WORDS) else ("generic", False)
+    """Returns `quota`, `auth`, `transient`, `context`, `busy` or `generic`, and whether a retry may help.
+
+    The first rule of the table that fits counts. Status, pause and codes come before words.
+    """
+    refusal = read(error)
+    classes = {cls.__name__ for cls in type(error).__mro__}
+    return next((reason, retry) for reason, retry, fits in _TABLE if fits(refusal, classes))
+
+
+def _of_client(refusal: Refusal) -> bool:
+    """Tells whether the words of an error count: of an error of the server, the status does."""
+    return refusal.status is None or 400 <= refusal.status < 500
+
+
+def _is_too_long(refusal: Refusal) -> bool:
+    if refusal.codes & CONTEXT_CODES or refusal.status == 413:
+        return True
+    words = refusal.words
+    if refusal.status == 429:
+        return "request too large" in words
+    if refusal.status not in (None, 400, 404, 422, 500):
+        return False
+    if _TOO_LONG.search(words):
+        return True
+    general = _SIZE.search(words) and _EXCESS.search(words) and _OF_REQUEST.search(words)
+    return refusal.status in (400, 422) and bool(general) and not _OF_ANSWER.search(words)
+
+
+def _waits(refusal: Refusal) -> bool:
+    return refusal.pause_ms is not None or bool(_WAIT.search(refusal.words))
+
+
+Fits = Callable[[Refusal, Set[str]], object]
+_TABLE: Sequence[tuple[str, bool, Fits]] = (
+    ("context", False, lambda it, classes: CONTEXT_CLASS in classes or _is_too_long(it)),
+    ("transient", True, lambda it, _: it.status == 429 and _waits(it)),
+    ("quota", False, lambda it, _: it.status == 402 or it.codes & QUOTA_CODES),
+    ("auth", False, lambda it, _: it.status == 401 or it.codes & AUTH_CODES),
+    ("quota", False, lambda it, _: _of_client(it) and _QUOTA.search(it.words)),
+    ("auth", False, lambda it, _: it.status == 403 or (_of_client(it) and _AUTH.search(it.words))),
+    ("transient", True, lambda it, _: it.status in RETRIABLE_STATUS),
+    ("transient", True, lambda it, _: it.status is None and it.codes & RETRIABLE_TYPES),
+    ("transient", True, lambda it, classes: it.status is None and classes & RETRIABLE_CLASSES),
+    ("busy", True, lambda it, _: _of_client(it) and (_BUSY.search(it.words) or _BUSY.search(" ".join(it.codes)))),
+    ("generic", False, lambda *_: True),
+)
+"""Class, whether a retry may help, and what errors are of the class, in order."""
 
 
 def address(error: BaseException, model: object) -> str:
@@ -74,10 +156,8 @@ def address(error: BaseException, model: object) -> str:
 
 def pause_ms(error: BaseException, attempt: int) -> int:
     """Returns the pause before the next attempt: as the provider requests, else 1, 2, 4, then 8 seconds."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    values = {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
-    requested = _requested_ms(values.get("retry-after-ms"), values.get("retry-after"))
-    if requested is not None and not math.isnan(requested):
+    requested = read(error).pause_ms
+    if requested is not None:
         return int(min(max(requested, 0), LONGEST_MS))
     return int(min(BASE_MS * 2 ** (attempt - 1), CAP_MS))
 
@@ -141,44 +221,3 @@ class Breaker:
         """Returns the slot of a call without an outcome: cancelled, paused, or failed through no fault of the model."""
         if admission == "probe":
             self.probing = False
-
-
-def _text(error: BaseException) -> str:
-    """Returns an error's text and codes in lower case."""
-    codes = (getattr(error, name, None) for name in ("message", "code", "error_code", "type"))
-    return " ".join([str(error), *(code for code in codes if isinstance(code, str))]).lower()
-
-
-def status_of(error: BaseException) -> int | None:
-    """Returns the HTTP status of the response, or of an error within a stream, whose code OpenAI's SDK makes a text."""
-    response, code = getattr(error, "response", None), getattr(error, "code", None)
-    named: tuple[Any, ...] = (
-        *(getattr(error, name, None) for name in ("status_code", "status")),
-        *(getattr(response, name, None) for name in ("status_code", "status")),
-        int(code) if isinstance(code, str) and _STATUS.fullmatch(code) else code,
-    )
-    return next((int(value) for value in named if isinstance(value, int) and not isinstance(value, bool)), None)
-
-
-def _requested_ms(milliseconds: str | None, after: str | None) -> float | None:
-    """Reads `retry-after-ms`, or `retry-after` in seconds or as an HTTP date (RFC 9110 §10.2.3)."""
-    requested = _number(milliseconds)
-    if requested is not None:
-        return requested
-    seconds = _number(after)
-    return _until_ms(after) if seconds is None else seconds * 1000
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return None
-
-
-def _until_ms(date: str | None) -> float | None:
-    try:
-        moment = parsedate_to_datetime(date or "")
-    except (ValueError, TypeError):
-        return None
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds() * 1000

@@ -1,0 +1,220 @@
+"""Reads what a provider says of a failed request: its status, codes, message, pause, and the size of its window."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+MESSAGE_CHARACTERS = 500
+"""Limit of the provider's message beside the error's own text."""
+BODY_CHARACTERS = 100_000
+DEPTH = 5
+"""Limits of a body that is read."""
+_MESSAGES = (
+    *("message", "msg", "error", "errors", "error_msg", "error_message", "errormessage", "detail", "description"),
+    *("title", "metadata", "raw"),
+)
+"""Keys of a body under which providers put their message, or an object with it."""
+_CODES = ("code", "type", "status", "reason", "error_code", "errorcode", "quotaid")
+_STATUS = re.compile("[1-5][0-9][0-9]")
+_TAGS = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_WINDOWS = tuple(
+    re.compile(pattern.replace("#", r"\(?(\d[\d,_]*)"), re.IGNORECASE)
+    for pattern in (
+        r"(?:>|<=|cannot exceed|at most) ?#",
+        r"max(?:imum)? (?:context|prompt|model|input|sequence) (?:length|size|window)(?: is| of|:)* ?#",
+        r"max(?:imum)? (?:number of )?(?:input )?(?:tokens|size)(?: allowed| is|:)* ?#",
+        r"(?:token limit|limit)(?: is| of|:)? #,? (?:used \d+, )?requested",
+        r"(?:token limit|limit)(?: is| of|:) ?#",
+        r"input length should be \[ ?\d+, ?#",
+        r"# maximum context",
+        r"context (?:length|size|window)(?: is| of| only|:)* ?#",
+    )
+)
+"""Wordings of the window, the surest first."""
+SMALLEST_WINDOW, LARGEST_WINDOW = 256, 100_000_000
+"""Other numbers in a message are no context windows."""
+_PAUSE = re.compile(
+    r"(?:try(?:ing)? again|retry(?:ing)?|wait|available again)\b[^.\d]{0,30}?"
+    r"((?:\d+(?:\.\d+)?\s?(?:ms|[hms])[a-z]*\s?)+)|(\d+(?:\.\d+)?)\s?秒后",
+    re.IGNORECASE,
+)
+_PIECE = re.compile(r"(\d+(?:\.\d+)?)\s?(ms|h|m|s|$)", re.IGNORECASE)
+_UNITS = {"ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0, "": 1000.0}
+
+
+class Refusal(NamedTuple):
+    """A failed request. `codes` are in lower case, the first text is that of the error itself."""
+
+    status: int | None
+    codes: frozenset[str]
+    text: str
+    pause_ms: float | None
+    """The pause that the provider asks for."""
+
+    @property
+    def words(self) -> str:
+        """The text in lower case."""
+        return self.text.lower()
+
+
+def read(error: BaseException) -> Refusal:
+    """Reads an error as any provider's client raises it."""
+    body = _body(error)
+    codes = {code.lower() for code in (*_own_codes(error), *_codes(body, DEPTH))}
+    text = text_of_error(error, body)
+    return Refusal(status_of(error), frozenset(codes), text, _pause_ms(error, body, text))
+
+
+def text_of_error(error: BaseException, body: Any = None) -> str:
+    """Returns an error's text with the provider's message, in which form ever it came, up to `MESSAGE_CHARACTERS`."""
+    own = str(error) or type(error).__name__
+    body = _body(error) if body is None else body
+    more: list[str] = []
+    for text in _messages(body, DEPTH):
+        if text not in own and not any(text in other for other in more):
+            more.append(text)
+    return f"{own} - {'; '.join(more)[:MESSAGE_CHARACTERS]}" if more else own
+
+
+def status_of(error: BaseException) -> int | None:
+    """Returns the HTTP status of the response, or of an error within a stream, whose code OpenAI's SDK makes a text."""
+    response, code = getattr(error, "response", None), getattr(error, "code", None)
+    named: tuple[Any, ...] = (
+        *(getattr(error, name, None) for name in ("status_code", "status")),
+        *(getattr(response, name, None) for name in ("status_code", "status")),
+        int(code) if isinstance(code, str) and _STATUS.fullmatch(code) else code,
+    )
+    return next((int(value) for value in named if isinstance(value, int) and not isinstance(value, bool)), None)
+
+
+def window_named(text: str) -> int | None:
+    """Returns the context window in tokens that a refusal names, None if it names none."""
+    numbers = (int(re.sub("[,_]", "", match[1])) for pattern in _WINDOWS for match in pattern.finditer(text))
+    return next((number for number in numbers if SMALLEST_WINDOW <= number <= LARGEST_WINDOW), None)
+
+
+# ── bodies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _body(error: BaseException) -> Any:
+    """Returns the response's body, or what the client made of it."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # boto's
+        return response
+    try:
+        text = getattr(response, "text", None)
+    except Exception:  # the body was not read, or is no text
+        text = None
+    if isinstance(text, str) and text:
+        return _decoded(text[:BODY_CHARACTERS])
+    body = getattr(error, "body", None)
+    return getattr(error, "details", None) if body is None else body
+
+
+def _decoded(text: str) -> Any:
+    try:
+        value = json.loads(text) if text.lstrip()[:1] in ("{", "[") else text
+    except (ValueError, RecursionError):
+        value = text
+    return value
+
+
+def _messages(value: Any, depth: int) -> Iterator[str]:
+    """Yields the messages in a body, outermost first."""
+    if isinstance(value, str):
+        inner = _decoded(value[:BODY_CHARACTERS])
+        if isinstance(inner, str):
+            if text := " ".join((_TAGS.sub(" ", inner) if inner.lstrip()[:1] == "<" else inner).split()):
+                yield text
+            return
+        value = inner
+    if depth and isinstance(value, Mapping):
+        lower = {str(name).lower(): part for name, part in value.items()}
+        for name in _MESSAGES:
+            yield from _messages(lower.get(name), depth - 1)
+    elif depth and isinstance(value, list):
+        for part in value[:DEPTH]:
+            yield from _messages(part, depth - 1)
+
+
+def _codes(value: Any, depth: int) -> Iterator[str]:
+    """Yields the codes in a body, at any depth."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if str(name).lower() in _CODES and isinstance(part, str | int) and len(str(part)) <= MESSAGE_CHARACTERS:
+                yield str(part)
+            elif depth:
+                yield from _codes(_decoded(part) if str(name) == "raw" and isinstance(part, str) else part, depth - 1)
+    elif isinstance(value, list) and depth:
+        for part in value[:DEPTH]:
+            yield from _codes(part, depth - 1)
+
+
+def _own_codes(error: BaseException) -> Iterator[str]:
+    for name in ("code", "error_code", "type", "status"):
+        value = getattr(error, name, None)
+        if isinstance(value, str):
+            yield value
+
+
+# ── pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pause_ms(error: BaseException, body: Any, text: str) -> float | None:
+    """Returns the pause of the headers, of the body's `retryDelay`, or of the message."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    values = {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
+    requested = _header_ms(values.get("retry-after-ms"), values.get("retry-after"))
+    if requested is not None and requested == requested:
+        return requested
+    delay = _delay(body, DEPTH)
+    if delay is not None:
+        return _duration_ms(delay)
+    match = _PAUSE.search(text)
+    return _duration_ms(match[1] or match[2]) if match else None
+
+
+def _delay(value: Any, depth: int) -> str | None:
+    """Returns the `retryDelay` of Google's `RetryInfo`, as "2s"."""
+    if isinstance(value, Mapping):
+        if isinstance(delay := value.get("retryDelay"), str):
+            return delay
+        value = list(value.values())
+    if not isinstance(value, list) or not depth:
+        return None
+    return next((found for part in value if (found := _delay(part, depth - 1)) is not None), None)
+
+
+def _duration_ms(text: str) -> float | None:
+    """Reads "4.2s", "1m30s", "350ms" or a bare number of seconds."""
+    pieces = _PIECE.findall(text.strip())
+    return sum(float(number) * _UNITS[unit.lower()] for number, unit in pieces) if pieces else None
+
+
+def _header_ms(milliseconds: str | None, after: str | None) -> float | None:
+    """Reads `retry-after-ms`, or `retry-after` in seconds or as an HTTP date (RFC 9110 §10.2.3)."""
+    requested = _number(milliseconds)
+    if requested is not None:
+        return requested
+    seconds = _number(after)
+    return _until_ms(after) if seconds is None else seconds * 1000
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _until_ms(date: str | None) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date or "")
+    except (ValueError, TypeError):
+        return None
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds() * 1000
