@@ -11,7 +11,9 @@ from pathlib import Path, PurePath
 from anyio import to_thread
 
 from core.errors import Invalid, NotFound
-from core.thread.folder import Folder, open_plain
+from core.log.store import EventLog
+from core.ports.documents import KINDS
+from core.thread.folder import Folder, open_plain, uploads
 from core.thread.uploads import Outline, Upload, outline
 
 MOST_FILES = 1000
@@ -22,20 +24,43 @@ READ_BYTES = 4 << 20
 class LocalUploads:
     """See `core.thread.uploads.Uploads`."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, home: Path, log: EventLog) -> None:
+        self._home, self._known = home, uploads(log)
 
     async def listing(self, user: str, thread: str, outlined: Collection[str]) -> Sequence[Upload]:
         folder = Folder(self._home, user, thread)
         if not folder.root.exists():  # most threads: not worth a worker thread
             return []
-        return await to_thread.run_sync(_listing, folder, outlined)
+        sizes = await to_thread.run_sync(_listed, folder)
+        texts = await self._texts(thread, sizes)
+        return await to_thread.run_sync(_listing, folder, sizes, texts, outlined)
+
+    async def _texts(self, thread: str, sizes: Mapping[str, int]) -> Mapping[str, str]:
+        """Returns the files with the texts of documents, as their conversions recorded them, by the documents' names.
+        Another document may have the name that a text would have by its own (`report.docx`, `report.pdf`).
+        """
+        if not any(_is_document(name) for name in sizes):
+            return {}
+        files = (await self._known.load(thread)).files
+        recorded = {name: file.text.name for name, file in files.items() if file.settled and file.text is not None}
+        return {name: text for name, text in recorded.items() if text in sizes}
 
 
-def _listing(folder: Folder, outlined: Collection[str]) -> list[Upload]:
+def _is_document(name: str) -> bool:
+    return PurePath(name).suffix.lower() in KINDS
+
+
+def _listed(folder: Folder) -> Mapping[str, int]:
     with suppress(NotFound), folder.open("uploads") as directory:
-        sizes = _sizes(directory)
-        return [_upload(directory, name, sizes, name in outlined) for name in sorted(sizes)]
+        return _sizes(directory)
+    return {}
+
+
+def _listing(
+    folder: Folder, sizes: Mapping[str, int], texts: Mapping[str, str], outlined: Collection[str]
+) -> list[Upload]:
+    with suppress(NotFound), folder.open("uploads") as directory:
+        return [_upload(directory, name, sizes[name], texts, name in outlined) for name in sorted(sizes)]
     return []
 
 
@@ -53,11 +78,9 @@ def _sizes(directory: int) -> dict[str, int]:
     return sizes
 
 
-def _upload(directory: int, name: str, sizes: Mapping[str, int], outlined: bool) -> Upload:
-    text = PurePath(name).stem + ".md"
-    markdown = text if text in sizes else None
-    listing = _outline(directory, markdown) if markdown and outlined else None
-    return Upload(name, sizes[name], markdown, listing)
+def _upload(directory: int, name: str, size: int, texts: Mapping[str, str], outlined: bool) -> Upload:
+    text = texts.get(name, name if PurePath(name).suffix == ".md" else None)
+    return Upload(name, size, text, _outline(directory, text) if text and outlined else None)
 
 
 def _outline(directory: int, name: str) -> Outline | None:

@@ -12,6 +12,8 @@ from typing import Any, Literal, Protocol, get_args
 from core.errors import Invalid
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ARGUMENT = re.compile(r" {4}(\w+)(?: \([^)]*\))?: ?(.*)")
+"""The first line of an argument in a docstring, after `inspect.getdoc`."""
 Effect = Literal["pure", "idempotent", "once"]
 """The rule for a call whose outcome is unknown after a crash.
 
@@ -154,6 +156,8 @@ class Tool:
     """With `tool_search`: the model has to look it up before it can call it."""
     schema: Mapping[str, Any] | None = field(default=None, hash=False)
     """The arguments as JSON schema, where the function does not say them: it takes `**arguments`."""
+    arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What the arguments mean, by their names."""
 
     def __post_init__(self) -> None:
         if problem := self._problem():
@@ -192,17 +196,36 @@ def declared_at(declared: Any) -> str:
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}: " if code else ""
 
 
+def described(docstring: str) -> tuple[str, Mapping[str, str]]:
+    """Returns the description of a docstring, and the texts of the arguments below its line `Args:` (Google's style).
+    What is no such section stays in the description.
+    """
+    before, heading, section = docstring.partition("\nArgs:\n")
+    texts: dict[str, str] = {}
+    for line in section.splitlines() if heading else ():
+        if entry := _ARGUMENT.fullmatch(line):
+            texts[entry[1]] = entry[2]
+        elif texts and (not line.strip() or line.startswith("     ")):
+            last = next(reversed(texts))
+            texts[last] = f"{texts[last]} {line.strip()}".strip()
+        else:
+            return docstring, {}
+    return (before.strip(), texts) if texts else (docstring, {})
+
+
 def tool(
     function: ToolFunction | None = None, /, *, effect: Effect = "once", group: str | None = None
 ) -> Callable[[ToolFunction], Tool]:
-    """Declares an async function as a tool. The model sees its name and docstring.
+    """Declares an async function as a tool. The model sees its name, its docstring, and below `Args:` in it the texts
+    of its arguments.
 
     Raises `Invalid` for a function that cannot be a tool (see `Tool`), and for `@tool` without brackets.
     """
 
     def declare(function: ToolFunction) -> Tool:
         name = getattr(function, "__name__", repr(function))
-        return Tool(name, inspect.getdoc(function) or "", function, effect, group)
+        description, arguments = described(inspect.getdoc(function) or "")
+        return Tool(name, description, function, effect, group, arguments=arguments)
 
     if function is not None:
         name = getattr(function, "__name__", repr(function))

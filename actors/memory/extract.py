@@ -14,6 +14,7 @@ from core.memory.conversation import Part, Utterance
 from core.memory.document import confidence, keywords
 from core.memory.facts import MOST_CHARACTERS, SECTIONS, SUMMARY_CHARACTERS, Fact, Memory, line
 from core.memory.search import Hit
+from core.paths import USER_DATA
 
 SHOWN_FACTS = 50
 """Known facts that the model is shown."""
@@ -64,7 +65,12 @@ _REINFORCEMENT = re.compile(
     re.IGNORECASE,
 )
 _SENTENCES = re.compile(r"((?<=[.!?])\s+|(?<=[。！？])\s*|\n+)")
-_UPLOAD = re.compile(r"upload(?:ed|s|ing)?\b|/mnt/user-data|hochgeladen|上传", re.IGNORECASE)
+_FILE = r"(?:\w[\w.-]*\.[a-z]\w{1,4}\b|\b(?:files?|documents?|attachments?|datei(?:en)?|dokumente?)\b|文件|文档|附件)"
+_UPLOADING = r"(?:\bupload(?:ed|s)\b|\bhochgeladen\b|\bl(?:ädt|ud)\b.*\bhoch\b|上传)"
+_UPLOAD = re.compile(
+    rf"{USER_DATA}\b|{_UPLOADING}.{{0,80}}{_FILE}|{_FILE}.{{0,80}}{_UPLOADING}", re.IGNORECASE | re.DOTALL
+)
+"""A path of the thread, or an upload of a file. A word alone says little: people work on uploads, too."""
 _FENCED = re.compile(r"```(?:json)?\s*\n?(.*?)\n?\s*```", re.DOTALL)
 
 

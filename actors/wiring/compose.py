@@ -332,11 +332,11 @@ def mcp_sessions(
 
 def tool_listings(tools: Toolset, source: ConfigSource) -> list[ToolListing]:
     """Returns the tools that the configuration declares, as they are described to models."""
-    from actors.lead.loop.graph import as_langchain
+    from actors.lead.loop.arguments import schema_of
     from channels.http.live import ToolListing
 
-    described = ((tool, as_langchain(tool).get_input_jsonschema()) for tool in tools(source.current()))
-    return [ToolListing(tool.name, tool.description, schema, tool.effect) for tool, schema in described]
+    declared = tools(source.current())
+    return [ToolListing(tool.name, tool.description, schema_of(tool), tool.effect) for tool in declared]
 
 
 def _announce(home: Path, address: Address, number: int) -> None:

@@ -144,7 +144,7 @@ def load_actors(
         "provider": provider,
         "limits": sandboxes.limits_of(source.current()),
         "machines": machines,
-        "uploads": LocalUploads(options.home),
+        "uploads": LocalUploads(options.home, running.log),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
         "agents": LocalAgents(options.home, provider, Peers(running.bus), sandboxes.quota_of(source.current())),

@@ -10,7 +10,7 @@ from core.tools import Result, ToolContext, tool
 
 
 @tool(effect="idempotent", group="bash")
-async def bash(ctx: ToolContext, description: str, command: str, background: bool = False) -> Any:
+async def bash(ctx: ToolContext, command: str, background: bool = False) -> Any:
     """Run a bash command in the sandbox; it starts in /mnt/user-data/workspace.
 
     - Use `python3` to run Python code. Prefer absolute paths under /mnt/user-data.
@@ -20,7 +20,6 @@ async def bash(ctx: ToolContext, description: str, command: str, background: boo
       output with bash_output, end it with bash_kill.
 
     Args:
-        description: In short words, why you run this command. ALWAYS PROVIDE THIS PARAMETER FIRST.
         command: The bash command to run.
         background: Run it in the background.
     """

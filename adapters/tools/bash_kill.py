@@ -8,11 +8,10 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="idempotent", group="bash")
-async def bash_kill(ctx: ToolContext, description: str, id: str) -> Any:
+async def bash_kill(ctx: ToolContext, id: str) -> Any:
     """End a command that runs in the background, with everything it started. Returns its last output.
 
     Args:
-        description: In short words, why you end it. ALWAYS PROVIDE THIS PARAMETER FIRST.
         id: The id that bash gave for the command.
     """
     request = {"op": "end", "user": ctx.user, "thread": ctx.thread, "run": ctx.run, "call_id": ctx.call_id}

@@ -8,13 +8,12 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="idempotent", group="bash")
-async def bash_output(ctx: ToolContext, description: str, id: str, wait_seconds: int = 0) -> Any:
+async def bash_output(ctx: ToolContext, id: str, wait_seconds: int = 0) -> Any:
     """Read the new output of a command that runs in the background, and whether it still runs.
 
     - It answers at once, so look again after other work; or let it wait for the command's end.
 
     Args:
-        description: In short words, why you look. ALWAYS PROVIDE THIS PARAMETER FIRST.
         id: The id that bash gave for the command.
         wait_seconds: Wait so long for the command to end, 300 seconds at most.
     """

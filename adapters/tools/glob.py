@@ -8,13 +8,10 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="pure", group="file:read")
-async def glob(
-    ctx: ToolContext, description: str, pattern: str, path: str, include_dirs: bool = False, max_results: int = 200
-) -> Any:
+async def glob(ctx: ToolContext, pattern: str, path: str, include_dirs: bool = False, max_results: int = 200) -> Any:
     """Find files whose path matches a pattern.
 
     Args:
-        description: In short words, what you look for. ALWAYS PROVIDE THIS PARAMETER FIRST.
         pattern: Relative to path. `*.py` matches at any depth, `src/*.py` in src only, `src/**/*.py` anywhere below it.
         path: The absolute path of the directory to search.
         include_dirs: Find directories too.

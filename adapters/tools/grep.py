@@ -10,7 +10,6 @@ from core.tools import ToolContext, tool
 @tool(effect="pure", group="file:read")
 async def grep(
     ctx: ToolContext,
-    description: str,
     pattern: str,
     path: str,
     glob: str | None = None,
@@ -21,7 +20,6 @@ async def grep(
     """Find the lines of text files that match a regular expression.
 
     Args:
-        description: In short words, what you look for. ALWAYS PROVIDE THIS PARAMETER FIRST.
         pattern: A Python regular expression, or plain text if literal is set.
         path: The absolute path of the directory (or file) to search.
         glob: Only in files that match this pattern, such as `*.py`.

@@ -8,11 +8,10 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="pure", group="file:read")
-async def ls(ctx: ToolContext, description: str, path: str) -> Any:
+async def ls(ctx: ToolContext, path: str) -> Any:
     """List a directory two levels deep. Directories end with `/`.
 
     Args:
-        description: In short words, why you list this directory. ALWAYS PROVIDE THIS PARAMETER FIRST.
         path: The absolute path of the directory, such as /mnt/user-data/workspace.
     """
     return await ctx.call("sandbox", {"op": "list", "user": ctx.user, "thread": ctx.thread, "path": path})

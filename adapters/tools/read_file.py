@@ -8,13 +8,10 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="pure", group="file:read")
-async def read_file(
-    ctx: ToolContext, description: str, path: str, start_line: int | None = None, end_line: int | None = None
-) -> Any:
+async def read_file(ctx: ToolContext, path: str, start_line: int | None = None, end_line: int | None = None) -> Any:
     """Read a text file. Give both line numbers to read a part of it.
 
     Args:
-        description: In short words, why you read this file. ALWAYS PROVIDE THIS PARAMETER FIRST.
         path: The absolute path of the file.
         start_line: The first line to read, counted from 1. Only together with end_line.
         end_line: The last line to read, included. Only together with start_line.

@@ -8,13 +8,10 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="idempotent", group="file:write")
-async def str_replace(
-    ctx: ToolContext, description: str, path: str, old_str: str, new_str: str, replace_all: bool = False
-) -> Any:
+async def str_replace(ctx: ToolContext, path: str, old_str: str, new_str: str, replace_all: bool = False) -> Any:
     """Replace text in a file. Without `replace_all`, the text to replace must appear exactly once in the file.
 
     Args:
-        description: In short words, why you change this text. ALWAYS PROVIDE THIS PARAMETER FIRST.
         path: The absolute path of the file.
         old_str: The text to replace.
         new_str: The new text.

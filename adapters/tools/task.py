@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,10 +18,11 @@ from core.tools import Result, ToolContext, tool
 PATIENCE_SECONDS = 60.0
 """Time for which the subagents may be out of reach, as the log is. A subagent works on meanwhile."""
 PAUSE_SECONDS = 0.5
+LABEL_CHARACTERS = 60
 
 
 @tool(effect="idempotent")
-async def task(ctx: ToolContext, description: str, prompt: str, subagent_type: str) -> Result:
+async def task(ctx: ToolContext, prompt: str, subagent_type: str, description: str = "") -> Result:
     """Give a piece of work to a subagent, which does it on its own and reports back to you.
 
     - It knows only the prompt, not this conversation. It works with the same files as you.
@@ -29,13 +31,17 @@ async def task(ctx: ToolContext, description: str, prompt: str, subagent_type: s
     - Do not use it for what one or two tool calls of yours can do, or for what needs questions to the person.
 
     Args:
-        description: The work in three to five words, for the person. ALWAYS PROVIDE THIS PARAMETER FIRST.
         prompt: The whole task: what is to be done, what is known already, and what the report must contain.
         subagent_type: The type of the subagent.
+        description: The work in three to five words, for the person.
     """
-    return await answered(
-        ctx, {"op": "run", "task": {"description": description, "prompt": prompt, "name": subagent_type}}
-    )
+    label = description.strip() or label_of(prompt)
+    return await answered(ctx, {"op": "run", "task": {"description": label, "prompt": prompt, "name": subagent_type}})
+
+
+def label_of(prompt: str) -> str:
+    """Returns the first words of a prompt, as a label for the person."""
+    return textwrap.shorten(prompt, LABEL_CHARACTERS, placeholder="…")
 
 
 async def answered(ctx: ToolContext, question: Mapping[str, Any]) -> Result:

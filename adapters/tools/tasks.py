@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from adapters.tools.task import answered
+from adapters.tools.task import answered, label_of
 from core.tools import Result, ToolContext, tool
 
 
 @tool(effect="idempotent")
 async def tasks(
     ctx: ToolContext,
-    description: str,
     subagent_type: str,
+    description: str = "",
     prompts: list[str] | None = None,
     template: str | None = None,
     input: str | None = None,
@@ -26,12 +26,13 @@ async def tasks(
     - A prompt whose subagent fails is tried again. If many fail, the batch stops.
 
     Args:
-        description: The work in three to five words, for the person. ALWAYS PROVIDE THIS PARAMETER FIRST.
         subagent_type: The type of the subagents.
+        description: The work in three to five words, for the person.
         prompts: The prompts. Each must be complete: subagents know nothing else.
         template: A prompt with placeholders: {item}, which is a line or the path of a file, or {column} of a row.
         input: The absolute path of a text or CSV file (with a header), or an absolute glob pattern of files.
         over: What the items are: `lines` of the file that are not blank, `rows` of the CSV file, or `files`.
     """
     source = {"prompts": prompts, "template": template, "input": input, "over": over}
-    return await answered(ctx, {"op": "batch", "description": description, "name": subagent_type, "source": source})
+    label = description.strip() or label_of(template or (prompts or [""])[0])
+    return await answered(ctx, {"op": "batch", "description": label, "name": subagent_type, "source": source})

@@ -8,11 +8,10 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="idempotent", group="file:write")
-async def write_file(ctx: ToolContext, description: str, path: str, content: str, append: bool = False) -> Any:
+async def write_file(ctx: ToolContext, path: str, content: str, append: bool = False) -> Any:
     """Write text to a file. Missing directories are made.
 
     Args:
-        description: In short words, why you write this file. ALWAYS PROVIDE THIS PARAMETER FIRST.
         path: The absolute path of the file.
         content: The text to write.
         append: Add to the end of the file instead of replacing it.

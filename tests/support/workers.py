@@ -179,7 +179,7 @@ async def worker(
             }
             library = skills_of(running.log, source, home) if skills else None
             shared["skills"] = library
-            lead = Lead(**shared, uploads=LocalUploads(home))
+            lead = Lead(**shared, uploads=LocalUploads(home, running.log))
             subagents = Subagents(
                 **shared, threads=running.threads, subagents=running.subagents, batches=LocalBatchFiles(home)
             )

@@ -5,11 +5,10 @@ combination. The first model call of a run can do without the graph: its machine
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain as chained
 from typing import Any, cast
 
@@ -19,13 +18,14 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, SystemMessage, ToolMessage
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool
 from langgraph.channels import UntrackedValue
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 from langsmith.utils import tracing_is_enabled
 
+from actors.lead.loop.arguments import Arguments
 from actors.lead.loop.attempt import Attempt
 from actors.lead.loop.effects import tool_context
 from core.errors import contained
@@ -61,25 +61,18 @@ def as_langchain(tool: Tool) -> BaseTool:
     """
     if tool.schema is not None:
         return Described(name=tool.name, description=tool.description, args_schema=dict(tool.schema), tool=tool)
-
-    async def run(**arguments: Any) -> Any:
-        context = tool_context.get()
-        with contained():
-            result = await tool.function(context, **arguments)
-        return _command(result, context.ref.id, tool.name) if isinstance(result, Result) else result
-
-    signature = inspect.signature(tool.function, eval_str=True)
-    visible = [p for n, p in enumerate(signature.parameters.values()) if n > 0]
-    run.__signature__ = signature.replace(parameters=visible)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in visible} | {"return": signature.return_annotation}
-    run.__name__ = tool.name
-    return StructuredTool.from_function(coroutine=run, name=tool.name, description=tool.description)
+    arguments = Arguments.of(tool)
+    return Described(
+        name=tool.name, description=tool.description, args_schema=arguments.schema(), tool=tool, arguments=arguments
+    )
 
 
 class Described(BaseTool):
     """A tool whose arguments a schema describes. They may have any names, also those of LangChain's own arguments."""
 
     tool: Any
+    arguments: Any = None
+    """The `Arguments` of a declared tool. None: it gets what is sent."""
 
     def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (tool_input,), {}
@@ -89,9 +82,13 @@ class Described(BaseTool):
 
     async def _arun(self, arguments: Any) -> Any:
         context = tool_context.get()
+        sent = arguments if isinstance(arguments, dict) else {}
+        values, note = self.arguments.read(sent) if self.arguments is not None else (sent, "")
         with contained():
-            result = await self.tool.function(context, **(arguments if isinstance(arguments, dict) else {}))
-        return _command(result, context.ref.id, self.name) if isinstance(result, Result) else result
+            result = await self.tool.function(context, **values)
+        if isinstance(result, Result):
+            return _command(replace(result, text=result.text + note), context.ref.id, self.name)
+        return result + note if isinstance(result, str) else result
 
 
 def _command(result: Result, call_id: str, name: str) -> Command[Any]:

@@ -165,4 +165,4 @@ def _search_tool(catalogue: Sequence[Deferred]) -> BaseTool:
         """
         return schemas_of(matching(query, catalogue))
 
-    return StructuredTool.from_function(coroutine=tool_search, name=SEARCH)
+    return StructuredTool.from_function(coroutine=tool_search, name=SEARCH, parse_docstring=True)

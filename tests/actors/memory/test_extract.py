@@ -97,7 +97,7 @@ def test_parts_that_are_not_as_asked_for_are_left_out() -> None:
 
 def test_summaries() -> None:
     sections = {
-        "workContext": {"summary": "Bakes. Uploaded a recipe. Sells bread.", "shouldUpdate": True},
+        "workContext": {"summary": "Bakes. Uploaded the file recipe.txt. Sells bread.", "shouldUpdate": True},
         "personalContext": {"summary": "x", "shouldUpdate": False},
         "topOfMind": {"summary": "", "shouldUpdate": True},
         "other": {"summary": "x", "shouldUpdate": True},
@@ -112,9 +112,22 @@ def test_summaries() -> None:
         ("用户上传了文件。用户住在柏林。", "用户住在柏林。"),
         ("Hat eine Datei hochgeladen. Wohnt in Kiel.", "Wohnt in Kiel."),
         ("Writes to /mnt/user-data/outputs", ""),
+        ("The person uploads 3 documents. Likes tea.", "Likes tea."),
+        ("The file report.pdf was uploaded. Likes tea.", "Likes tea."),
+        *(
+            (text, text)
+            for text in (
+                "He works on the upload service at ACME.",
+                "Uploads a video every Sunday.",
+                "Her team maintains the uploading of scans.",
+                "Hat ein Album hochgeladen, das ihn bekannt machte.",
+                "Prefers CSV files.",
+                "负责上传服务。",
+            )
+        ),
     ],
 )
-def test_uploads_are_not_remembered(text: str, left: str) -> None:
+def test_uploads_of_files_are_not_remembered(text: str, left: str) -> None:
     assert scrubbed(text) == left
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.lead.loop.graph import as_langchain
+from actors.lead.loop.arguments import Arguments
 from actors.sandbox import Limits, Sandbox
 from adapters.images import LocalImages
 from adapters.tools.present_files import present_files
@@ -160,6 +160,6 @@ async def test_how_many(ask: Asking, count: int) -> None:
     ("tool", "arguments"), [(view_image, ["image_path"]), (present_files, ["filepaths"])], ids=["view", "present"]
 )
 def test_what_the_model_sees(tool: Tool, arguments: list[str]) -> None:
-    schema = as_langchain(tool).tool_call_schema.model_json_schema()  # type: ignore[union-attr]
+    schema = Arguments.of(tool).schema()
     assert (tool.effect, tool.group) == ("pure", None)
     assert (list(schema["properties"]), schema["required"]) == (arguments, arguments)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.lead.loop.graph import as_langchain
+from actors.lead.loop.arguments import Arguments
 from adapters.tools import image_search, web_fetch, web_search
 from core.config.settings import Secret
 from core.errors import Invalid, Unavailable
@@ -123,7 +123,7 @@ async def test_an_empty_query(make: Make) -> None:
 )
 def test_what_the_model_sees(make: Make, arguments: set[str], required: list[str]) -> None:
     tool = make({})
-    schema = as_langchain(tool).tool_call_schema.model_json_schema()  # type: ignore[union-attr]
+    schema = Arguments.of(tool).schema()
     assert (tool.name, tool.effect, tool.group) == (make.__name__, "pure", "web")
     assert (set(schema["properties"]), schema["required"]) == (arguments, required)
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from langchain_core.messages import ToolMessage
 
-from actors.lead.loop.graph import as_langchain
+from actors.lead.loop.arguments import Arguments
 from actors.lead.messages.convert import dump
 from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.question_form import card, chosen, form_of, options_of
@@ -287,6 +287,6 @@ def test_what_the_model_sees() -> None:
         "pure",
         None,
     )
-    schema = as_langchain(ask_clarification).get_input_jsonschema()
+    schema = Arguments.of(ask_clarification).schema()
     assert schema["required"] == ["question", "clarification_type"]
     assert list(schema["properties"]) == ["question", "clarification_type", "context", "options", "fields"]
