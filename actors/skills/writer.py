@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 
 from actors.lead.setup.plan import Models
@@ -25,6 +26,8 @@ Take = Callable[[Path, Path], str]
 """Puts a skill into a new folder, and returns its name. Raises `Invalid`."""
 FOLDERS = ("references", "templates", "scripts", "assets")
 """Folders of a skill's files beside its `SKILL.md` (contract runtime §10)."""
+UNPACKED_AT_ONCE = 2
+"""Archives that a process unpacks at a time: half a gigabyte each."""
 MOST_FILE = 1 << 20
 """Limit of a file that is written."""
 
@@ -34,13 +37,15 @@ class Writer:
 
     def __init__(self, library: Library, models: Models, config: ConfigSource, *, actor: str) -> None:
         self._library, self._models, self._config, self._actor = library, models, config, actor
+        self._unpacking = anyio.Semaphore(UNPACKED_AT_ONCE)
 
     async def install(self, user: str, source: Path, take: Take = archive.unpack, *, thread: str | None = None) -> str:
         """Installs a skill, and returns its name. Raises `Invalid`, and `Refused` if it exists already."""
         home = self._library.home
         with trees.staged(home, user) as staging:
             folder = staging / "skill"
-            name = await _in_thread(lambda: take(source, folder))
+            async with self._unpacking:
+                name = await _in_thread(lambda: take(source, folder))
             if (await self._scope(user)).tree(name) is not None:
                 raise Refused(f"Skill {name} already exists")
             await self._keep(user, name, folder, "install", before=None, thread=thread)

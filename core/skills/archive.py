@@ -14,25 +14,24 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 from core.control import JOINERS, UNSEEN
 from core.errors import Invalid
 from core.skills.folders import content
 from core.skills.format import FILE, problems, read
+from core.zips import Frugal
 
 SUFFIX = ".skill"
 MOST_BYTES = 512 << 20
 """Limit of the files of a skill together (contract runtime §10)."""
 MOST_PACKED = 128 << 20
 """Limit of an archive."""
-MOST_CONTENTS = 1 << 20
-"""Limit of an archive's table of contents."""
+MOST_ENTRIES = 10_000
+"""Limit of what an archive lists, with what is left out: folders, hidden files, and those that macOS adds."""
 MOST_FILES, MOST_DEPTH, MOST_PART, MOST_PATH = 2000, 12, 200, 800
 MOST_RATIO, RATIO_FROM = 200, 16 << 20
 """Limit of the ratio of a file's size to its packed size, for files above `RATIO_FROM` bytes."""
 _CHUNK = 256 * 1024
-_END = b"PK\x05\x06"
 _BAD_PART = re.compile(rf"[\x00-\x1f\x7f<>:\"|?*{UNSEEN}{JOINERS}]")
 _IGNORED = ("__MACOSX",)
 
@@ -44,8 +43,9 @@ def unpack(archive: Path, target: Path) -> str:
     """
     target.mkdir(exist_ok=True)
     try:
-        with open(archive, "rb") as file:
-            _check_end(file)
+        with Frugal(archive, "rb") as file:
+            if os.fstat(file.fileno()).st_size > MOST_PACKED:
+                raise Invalid(f"the archive is larger than {MOST_PACKED >> 20} MiB")
             with zipfile.ZipFile(file) as opened:
                 _extract(opened, target)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, UnicodeDecodeError) as error:
@@ -83,22 +83,9 @@ def safe_path(path: str) -> str:
     return "/".join(parts)
 
 
-def _check_end(file: IO[bytes]) -> None:
-    """Refuses archives that are too large to be looked at."""
-    size = os.fstat(file.fileno()).st_size
-    if size > MOST_PACKED:
-        raise Invalid(f"the archive is larger than {MOST_PACKED >> 20} MiB")
-    file.seek(max(0, size - 66_000))
-    tail = file.read()
-    place = tail.rfind(_END)
-    if place < 0 or len(tail) - place < 22:
-        raise Invalid("not a zip archive")
-    count, contents = struct.unpack("<HI", tail[place + 10 : place + 16])
-    if contents > MOST_CONTENTS or count == 0xFFFF:
-        raise Invalid(f"the archive lists more than {MOST_FILES} files")
-
-
 def _extract(archive: zipfile.ZipFile, target: Path) -> None:
+    if len(archive.infolist()) > MOST_ENTRIES:
+        raise Invalid(f"the archive lists more than {MOST_ENTRIES} files and folders")
     members = list(_members(archive))
     if len(members) > MOST_FILES:
         raise Invalid(f"the archive has more than {MOST_FILES} files")

@@ -32,6 +32,7 @@ from core.events import ArtifactReplaced
 from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
 from core.thread.folder import Folder, Version, version
 from core.thread.state import ThreadState
+from core.zips import Frugal, TooLong
 
 T = TypeVar("T")
 
@@ -41,8 +42,6 @@ HEAD_BYTES = 8192
 """Bytes that are read to tell text from other content (contract runtime §19)."""
 MAX_MEMBER = 16 << 20
 """Bytes of a member of a `.skill` archive (contract runtime §19)."""
-MAX_CONTENTS = 1 << 20
-"""Bytes of an archive's table of contents: some twenty thousand files."""
 MAX_EDIT = 2 << 20
 """Bytes of a text that is replaced."""
 MEMBER_CACHE = "private, max-age=300"
@@ -208,13 +207,13 @@ def _open(folder: Folder, path: str, member: str) -> Content:
     return Content(name, len(data), f'"{tag}-{inner}"', data[:HEAD_BYTES], data)
 
 
-def _open_file(folder: Folder, path: str) -> _Frugal:
+def _open_file(folder: Folder, path: str) -> Frugal:
     """A regular file. Raises `NotFound`, `Forbidden` for what leads out of the thread, `BadRequest` for no file."""
     try:
         with folder.tree().open(path) as opened:
             if not stat.S_ISREG(os.fstat(opened).st_mode):
                 raise BadRequest(f"{path}: is not a file")
-            return _Frugal(os.dup(opened), "rb")
+            return Frugal(os.dup(opened), "rb")
     except BadRequest:
         raise
     except Invalid as error:
@@ -232,20 +231,7 @@ def _open_file(folder: Folder, path: str) -> _Frugal:
 # ── archives ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Frugal(io.FileIO):
-    """A file of which only little is read at a time: an archive's table of contents is read as a whole, and is as long
-    as the archive says. Closed at the latest when nobody has it any more.
-    """
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        limit = MAX_CONTENTS + 1 if size is None or size < 0 else size
-        data = super().read(min(limit, MAX_CONTENTS + 1)) or b""
-        if len(data) > MAX_CONTENTS:
-            raise HttpError(413, f"the archive's table of contents is larger than {MAX_CONTENTS} bytes", "too_large")
-        return data
-
-
-def _member(file: _Frugal, member: str) -> bytes:
+def _member(file: Frugal, member: str) -> bytes:
     """A file in an archive: by its path, or by its path within the archive's one folder."""
     try:
         with zipfile.ZipFile(file) as archive:
@@ -260,6 +246,8 @@ def _member(file: _Frugal, member: str) -> bytes:
                 raise BadRequest(f"{member}: is encrypted, or compressed in an unusual way")
             with archive.open(entry) as opened:
                 return b"".join(iter(lambda: opened.read(CHUNK_BYTES), b""))
+    except TooLong as error:
+        raise HttpError(413, str(error), "too_large") from None
     except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError):
         raise BadRequest("the archive cannot be read; it is damaged, or not complete") from None
 

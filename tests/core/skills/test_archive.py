@@ -62,10 +62,24 @@ def encrypted() -> bytes:
     return bytes(data)
 
 
+def zip64(entries: int = 30_000) -> bytes:
+    """Lists hidden entries in the 64-bit record, and one entry in the 32-bit record, which says that it is all."""
+    files = {"x/SKILL.md": OK} | {f".{n}": "" for n in range(entries)}
+    data = bytearray(archive(files))
+    end = data.rfind(b"PK\x05\x06")
+    size, start = struct.unpack("<II", data[end + 12 : end + 20])
+    whole = struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, len(files), len(files), size, start)
+    locator = struct.pack("<IQI", 0, end, 1)
+    short = struct.pack("<HHHHIIH", 0, 0, 1, 1, 60, start, 0)
+    return bytes(data[:end]) + b"PK\x06\x06" + whole + b"PK\x06\x07" + locator + b"PK\x05\x06" + short
+
+
 REFUSED: dict[str, tuple[Packed, str]] = {
-    "no zip": (b"hello", "not a zip archive"),
-    "empty": (b"", "not a zip archive"),
-    "cut off": (lambda: with_()[:-30], "not a zip archive"),
+    "no zip": (b"hello", "not a valid archive"),
+    "empty": (b"", "not a valid archive"),
+    "cut off": (lambda: with_()[:-30], "not a valid archive"),
+    "long list in 64 bits": (zip64, "table of contents is larger"),
+    "many hidden files in 64 bits": (lambda: zip64(11_000), "more than 10000 files and folders"),
     "damaged": (lambda: changed(with_(), b"Do x.", b"Do y."), "not a valid archive"),
     "encrypted": (encrypted, "is encrypted"),
     "zip slip": (lambda: with_(**{"../evil": "x"}), "leads out"),
@@ -88,7 +102,7 @@ REFUSED: dict[str, tuple[Packed, str]] = {
     "bomb": (bomb, "packed more than"),
     "bomb that lies": (liar, "not a valid archive"),
     "many files": (lambda: with_(**{f"x/f{n}": "" for n in range(2100)}), "more than 2000 files"),
-    "long list": (lambda: with_(**{f"x/{'f' * 150}{n}": "" for n in range(8000)}), "more than 2000 files"),
+    "long list": (lambda: with_(**{f"x/{'f' * 150}{n}": "" for n in range(8000)}), "table of contents is larger"),
     "no SKILL.md": (archive({"x/README.md": "x"}), "there is no SKILL.md"),
     "two skills": (archive({"x/SKILL.md": OK, "y/SKILL.md": OK}), "there is no SKILL.md"),
     "nested SKILL.md": (lambda: with_(**{"x/examples/SKILL.md": OK}), "one SKILL.md"),
