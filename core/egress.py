@@ -7,6 +7,7 @@ may have changed.
 from __future__ import annotations
 
 import ipaddress
+import socket
 from urllib.parse import urlsplit
 
 from core.errors import Invalid
@@ -38,17 +39,32 @@ def check_url(url: str, where: str, *, private: bool, lifted_by: str = "webhooks
 
 
 def is_public(address: str) -> bool:
-    """True for an IP address of the public internet.
+    """True for an IP address of the public internet, but for those of this machine: its services trust them.
 
     Uses own tables: Python's change from release to release. An address that wraps an IPv4 address is as public as
     the wrapped address.
     """
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv4Address):
-        return not any(parsed in network for network in _SPECIAL_4)
+        return not any(parsed in network for network in _SPECIAL_4) and not is_own(parsed)
     if (inner := _wrapped(parsed)) is not None:
         return is_public(str(inner))
-    return parsed in _GLOBAL_6 and not any(parsed in network for network in _SPECIAL_6)
+    return parsed in _GLOBAL_6 and not any(parsed in network for network in _SPECIAL_6) and not is_own(parsed)
+
+
+def is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """True for an address of this machine's interfaces, as they are now. Sends nothing.
+
+    A connection of a machine to itself has the same address at both ends; connecting a UDP socket makes the kernel
+    choose. Addresses that a router in front of the machine translates are not known.
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return str(ipaddress.ip_address(probe.getsockname()[0])) == str(address)
+    except OSError:  # there is no route to it
+        return False
 
 
 def _wrapped(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
