@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 VERSION = "v1"
 NONCE_BYTES = 12
+
+
+SEALED = re.compile(rf"\b{VERSION}\.[0-9a-f]{{8}}\.[\w-]+={{0,2}}")
+"""The form of a sealed text, which has no character that a URL would have to escape."""
 
 
 class Unsealable(SikaError):

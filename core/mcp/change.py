@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -54,11 +54,25 @@ def merged(name: str, sent: Mapping[str, Any], before: McpServer | None) -> Json
         merged[field] = {
             key: _kept(f"{name}.{field}.{key}", v, kept.get(field, {}).get(key)) for key, v in values.items()
         }
+    if isinstance(sent.get("args"), list):
+        merged["args"] = _kept_arguments(name, sent["args"], before)
+    if before is not None and before.url and sent.get("url") == masked(before)["url"]:
+        merged["url"] = before.url
     if isinstance(oauth := sent.get("oauth"), Mapping):
         present = kept.get("oauth") or {}
         secrets = {key: present.get(key) if oauth.get(key) is None else oauth[key] or None for key in OAUTH_SECRETS}
         merged["oauth"] = {**oauth, **secrets}
     return merged
+
+
+def _kept_arguments(name: str, sent: Sequence[Any], before: McpServer | None) -> list[Any]:
+    """Returns arguments as they are to be: one that is as it was shown, in its place, stays."""
+    shown, present = (masked(before)["args"], before.args) if before is not None else ((), ())
+    words: list[Any] = []
+    for place, word in enumerate(sent):
+        same = place < len(shown) and word == shown[place]
+        words.append(present[place] if same else _kept(f"{name}.args", word, None))
+    return words
 
 
 def _kept(place: str, value: Any, present: Any) -> Any:

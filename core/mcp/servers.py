@@ -6,7 +6,7 @@ One aggregate holds both, so that every process plans with the same tools and as
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 
 from core.config.mcp import McpServer
 from core.config.mcp_oauth import OAuth
-from core.config.redaction import is_secret
+from core.config.redaction import is_secret, redactor, telling
 from core.config.sections import Secret
 from core.config.settings import Config
 from core.errors import Invalid, NotFound, SikaError
@@ -23,7 +23,7 @@ from core.log.repository import Repository
 from core.log.store import EventLog
 from core.mcp.authorisation import Server
 from core.ports.mcp_frames import Listing, Offer
-from core.seal import Seal
+from core.seal import SEALED, Seal
 
 KIND = "mcp"
 SCOPE = "server"
@@ -35,7 +35,7 @@ PAUSES = (30.0, 60.0, 300.0, 600.0)
 
 class McpConfigured(Event, frozen=True):
     """These servers are configured otherwise than in the files. None: the server was removed. Values of `env` and
-    `headers`, and secrets of `oauth`, are sealed (`core.seal`).
+    `headers`, secrets of `oauth`, and arguments and a `url` with a secret are sealed (`core.seal`).
     """
 
     servers: Mapping[str, Json | None]
@@ -153,10 +153,31 @@ def with_secrets(raw: Mapping[str, Any], change: Callable[[str], str]) -> Json:
         changed[name] = {key: change(str(value)) for key, value in (raw.get(name) or {}).items()}
     if isinstance(oauth := raw.get("oauth"), Mapping):
         changed["oauth"] = {k: change(v) if k in OAUTH_SECRETS and v else v for k, v in oauth.items()}
+    if raw.get("args"):
+        changed["args"] = list(_arguments([str(word) for word in raw["args"]], change))
+    if raw.get("url"):
+        changed["url"] = _within(str(raw["url"]), change)
     for name, value in raw.items():
         if name not in McpServer.__struct_fields__ and is_secret(name) and isinstance(value, str):
             changed[name] = change(value)
     return changed
+
+
+def _arguments(words: Sequence[str], change: Callable[[str], str]) -> Iterator[str]:
+    """Yields arguments with their secrets changed: those that look like one, and what follows an option like
+    `--api-key`.
+    """
+    option = ""
+    for word in words:
+        yield change(word) if telling(option) and not word.startswith("-") else _within(word, change)
+        option = word.lstrip("-") if word.startswith("-") else ""
+
+
+def _within(text: str, change: Callable[[str], str]) -> str:
+    """Returns a text with the sealed texts in it changed, or if there are none what looks like a secret."""
+    if SEALED.search(text):
+        return SEALED.sub(lambda sealed: change(sealed[0]), text)
+    return redactor.replaced(text, lambda secret: secret if SEALED.fullmatch(secret) else change(secret))
 
 
 def parsed(name: str, raw: Mapping[str, Any]) -> McpServer:
@@ -221,12 +242,16 @@ def in_force(config: Config, state: Installed, opened: Callable[[str], str]) -> 
     A server whose secrets cannot be opened is disabled, with the reason as its description.
     """
     servers = dict(config.mcp.servers)
+
+    def plain_text(text: str) -> str:  # arguments and addresses of earlier facts are not sealed
+        return opened(text) if SEALED.fullmatch(text) else text
+
     for name, raw in state.changed.items():
         if raw is None:
             servers.pop(name, None)
             continue
         try:
-            servers[name] = parsed(name, with_secrets(raw, opened))
+            servers[name] = parsed(name, with_secrets(raw, plain_text))
         except SikaError as error:
             servers[name] = McpServer(enabled=False, description=f"cannot be used: {error}")
     return dict(sorted(servers.items()))

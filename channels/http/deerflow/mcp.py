@@ -22,8 +22,8 @@ from core.ports.mcp_frames import Listing
 
 
 class Servers(msgspec.Struct):
-    """`mcp_servers`: settings by name, as in `mcp.servers` of the configuration. Values of `env` and `headers` are
-    shown as `***`, secrets of `oauth` as null; sent back like that, they stay."""
+    """`mcp_servers`: settings by name, as in `mcp.servers` of the configuration. Values of `env` and `headers`, and
+    secrets in `args` and `url`, are shown as `***`, secrets of `oauth` as null; sent back like that, they stay."""
 
     mcp_servers: dict[str, Json]
 

@@ -11,7 +11,7 @@ import pytest
 from actors.mcp.actor import listed
 from core.config.load import Config, parse
 from core.events import Aggregate, Event
-from core.mcp.servers import KIND, SCOPE, Directory, McpFailed, aggregates, config_of
+from core.mcp.servers import KIND, SCOPE, Directory, McpConfigured, McpFailed, aggregates, config_of
 from core.ports.mcp_frames import Listing, Offer
 from core.runtime.system import System
 from core.seal import Seal
@@ -80,6 +80,41 @@ async def test_secrets_are_masked_and_survive(api: Api, system: System, config: 
     servers["web"]["oauth"]["enabled"] = False
     await put(api, servers)
     assert (await stored(system, config, tmp_path))["web"].oauth.client_secret is None
+
+
+SECRET_WORDS = {
+    "stdio": ["x", "--api-key", "CANARY-1", "--token=CANARY-2", "--dsn=postgres://u:CANARY-3@h/db", "--verbose"],
+    "http": "https://h.example/mcp?api_key=CANARY-4&team=a",
+}
+
+
+async def test_secrets_in_arguments_and_addresses_survive(
+    api: Api, system: System, config: Any, tmp_path: Path
+) -> None:
+    """Many servers take their key there. Nobody gets it back, and no fact has it."""
+    await put(
+        api,
+        {"s": {"command": "uvx", "args": SECRET_WORDS["stdio"]}, "h": {"type": "http", "url": SECRET_WORDS["http"]}},
+    )
+    servers = await shown(api)
+    assert servers["s"]["args"] == ["x", "--api-key", "***", "--token=***", "--dsn=postgres://***@h/db", "--verbose"]
+    assert servers["h"]["url"] == "https://h.example/mcp?api_key=***&team=a"
+    servers["s"]["args"].append("--more")
+    servers["h"]["description"] = "Changed."
+    assert "CANARY" not in str(await put(api, servers))
+    now = await stored(system, config, tmp_path)
+    assert list(now["s"].args) == [*SECRET_WORDS["stdio"], "--more"]
+    assert now["h"].url == SECRET_WORDS["http"]
+    assert b"CANARY" not in b"".join([record.raw async for record in system.log.read(Aggregate(KIND, SCOPE))])
+    refused = {**servers, "new": {"command": "uvx", "args": ["x", "***"]}}
+    assert "there is none" in (await put(api, refused, 400))["detail"]
+
+
+async def test_secrets_in_arguments_of_earlier_facts_stay_usable(system: System, config: Any, tmp_path: Path) -> None:
+    raw = {"command": "uvx", "args": SECRET_WORDS["stdio"], "env": {}, "url": SECRET_WORDS["http"]}
+    await aggregates(system.log).decide(SCOPE, lambda _: [McpConfigured(servers={"s": raw})], actor="test")
+    server = (await stored(system, config, tmp_path))["s"]
+    assert (list(server.args), server.url) == (SECRET_WORDS["stdio"], SECRET_WORDS["http"])
 
 
 async def test_servers_are_added_changed_and_removed(api: Api) -> None:
