@@ -18,6 +18,7 @@ def account_commands(add: Add) -> None:
     """Adds the groups `user` and `key`."""
     users = add("user", None, "accounts of people").add_subparsers(required=True, metavar="WHAT")
     subparser = add("create", _user_create, "make an account; prints a password to be changed if none is given", users)
+    subparser.set_defaults(writes=True)
     subparser.add_argument("email")
     subparser.add_argument("--role", choices=("user", "admin"), default="user")
     subparser.add_argument("--id", help="give it the things of this user, as `default`: those made without accounts")

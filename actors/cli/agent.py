@@ -21,7 +21,7 @@ def agent_commands(add: Add) -> None:
         ("rollback", "make an agent what it was in a version"),
     ):
         subparser = add(name, _agent, text, agents)
-        subparser.set_defaults(verb=name)
+        subparser.set_defaults(verb=name, writes=name == "import")
         subparser.add_argument("--user", default="default", metavar="ID", help="whose (default: default)")
         if name in ("show", "export", "history", "rollback"):
             subparser.add_argument("name")

@@ -42,6 +42,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
         port=getattr(arguments, "port", None),
         actors=getattr(arguments, "actors", None),
         own_process=True,
+        writes=getattr(arguments, "writes", False),
     )
 
 

@@ -23,6 +23,7 @@ def eval_commands(add: Add) -> None:
     group = add("eval", None, "evaluate recorded threads: other models and prompts, and checks of the results")
     commands = group.add_subparsers(required=True, metavar="WHAT")
     run = add("run", _run, "run a suite: exits with 1 if its gate fails, with 3 if samples are missing", commands)
+    run.set_defaults(writes=True)
     run.add_argument("suite", type=Path, help="a YAML file")
     run.add_argument("--again", action="store_true", help="take recorded samples of the same conditions first")
     run.add_argument("--json", action="store_true")

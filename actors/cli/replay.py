@@ -33,6 +33,7 @@ def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     replay.add_argument("--processes", type=int, metavar="N", help="with --all: processes (default: one per core)")
     _add_whatif(add, log)
     fork = add("fork", _fork, "make a thread of its own of a thread as it was at a moment", log)
+    fork.set_defaults(writes=True)
     fork.add_argument("thread", help="a thread, or an exported file")
     fork.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept")
     fork.add_argument("--id", metavar="ID", help="the id of the new thread (default: a new one)")

@@ -35,6 +35,7 @@ def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     export.add_argument("--files", action="store_true", help="the files of the thread, too")
     export.add_argument("--passphrase", action="store_true", help=f"encrypt it; from {PASSPHRASE}, or the terminal")
     restore = add("import", _import, "append the events of an exported file to the log", log)
+    restore.set_defaults(writes=True)
     restore.add_argument("file", type=Path)
     restore.add_argument("--as", dest="thread", metavar="ID", help="under another id (default: its own)")
     restore.add_argument("--user", metavar="NAME", help="the owner (default: as recorded)")

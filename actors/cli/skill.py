@@ -29,6 +29,7 @@ def skill_commands(add: Add) -> None:
         ("test", _skill_test, "parse its scripts and run its tests/ in a sandbox", "source"),
     ):
         subparser = add(name, command, text, skills)
+        subparser.set_defaults(writes=name in ("install", "enable", "disable"))
         if argument:
             subparser.add_argument(argument, type=Path if argument == "source" else str)
         if name == "new":

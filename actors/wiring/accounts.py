@@ -28,6 +28,7 @@ from actors import delivery
 from actors.chat.access import Gate
 from core.bus import rpc
 from core.bus.endpoint import Endpoint, configured
+from core.bus.upkeep import Upkeep
 from core.chat import platforms
 from core.chat.account import AGGREGATE, Account, Accounts
 from core.chat.facts import ACCOUNT
@@ -84,7 +85,13 @@ async def serve(name: str, home: Path, source: ConfigSource, endpoint: Endpoint,
         async with (
             source.watched(),
             system.start(
-                endpoint, home / "views.db", lease_seconds=seconds, slots=SLOTS, keep_views=False, name=service(name)
+                endpoint,
+                home / "views.db",
+                lease_seconds=seconds,
+                slots=SLOTS,
+                keep_views=False,
+                name=service(name),
+                upkeep=Upkeep.MISSING,
             ) as running,
         ):
             accounts = Accounts(running.log, source.current, Seal(home))

@@ -27,6 +27,7 @@ from adapters import toolbox
 from core import plugins
 from core.bus import embedded
 from core.bus.endpoint import Endpoint, configured
+from core.bus.upkeep import Upkeep
 from core.chat import platforms
 from core.chat.account import Accounts
 from core.config.load import ConfigSource
@@ -66,6 +67,8 @@ class Options:
     actors: tuple[str, ...] | None = None
     own_process: bool = False
     """Tune the garbage collector: the process runs nothing but this server."""
+    writes: bool = False
+    """The command appends to the log, so it makes streams that are missing."""
 
 
 @asynccontextmanager
@@ -246,7 +249,13 @@ async def endpoint(options: Options, config: Config) -> AsyncIterator[Endpoint]:
         async with embedded.start(options.home, nats.start_seconds) as server, anyio.create_task_group() as tasks:
             tasks.start_soon(server.keep)
             try:
-                yield Endpoint(server.url, token=server.token, prefix=nats.prefix, trouble=lambda: server.trouble)
+                yield Endpoint(
+                    server.url,
+                    token=server.token,
+                    prefix=nats.prefix,
+                    embedded=True,
+                    trouble=lambda: server.trouble,
+                )
             finally:
                 tasks.cancel_scope.cancel()
         return
@@ -268,8 +277,9 @@ async def _system(options: Options, config: Config, endpoint: Endpoint) -> Async
 async def _reader(options: Options, config: Config, endpoint: Endpoint) -> AsyncIterator[System]:
     """Starts a system without loops: it executes nothing, and keeps no views."""
     lease, slots = config.runs.lease_seconds, config.runs.max_concurrent
+    upkeep = Upkeep.MISSING if options.writes or endpoint.embedded else Upkeep.NONE
     async with system.start(
-        endpoint, options.home / "views.db", lease_seconds=lease, slots=slots, loops=False
+        endpoint, options.home / "views.db", lease_seconds=lease, slots=slots, loops=False, upkeep=upkeep
     ) as running:
         yield running
 

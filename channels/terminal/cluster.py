@@ -1,9 +1,9 @@
-"""The doctor's checks of an external NATS. They connect and read; they create nothing."""
+"""An external NATS: the doctor's checks, which change nothing, and the commands that change its streams."""
 
 from __future__ import annotations
 
 from channels.terminal.doctor import Finding
-from core.bus import streams
+from core.bus import streams, upkeep
 from core.bus.connection import Bus
 from core.bus.endpoint import Endpoint
 from core.errors import Unavailable
@@ -12,7 +12,7 @@ _DURABILITY = (
     "cannot be read from outside: check that nats-server.conf says `jetstream { sync_interval: always }` "
     "(by default it acknowledges up to two minutes before the data is on the disk), or that the log has 3 replicas"
 )
-PLANES = ("log", "cmd", "timer", "dlq")
+PLANES = ("log", "cmd", "timer", "place", "dlq", "blobs")
 
 
 async def examine(endpoint: Endpoint) -> list[Finding]:
@@ -53,3 +53,22 @@ def _streams(replicas: int | None, configured: int) -> Finding:
         advice = "start a server: it updates them; or check that the cluster has that many servers"
         return Finding("streams", "warn", f"{replicas} replicas, nats.replicas says {configured}", advice)
     return Finding("streams", "ok", f"{replicas} replicas")
+
+
+async def set_replicas(endpoint: Endpoint, count: int) -> list[str]:
+    """Sets the replicas of the streams, also to fewer. Returns a line for each stream that was changed.
+
+    Raises `NotFound` if there are no streams, `Unavailable`.
+    """
+    async with streams.visit(endpoint, "sika cluster") as (bus, _):
+        before = await upkeep.set_replicas(bus, count)
+    return [f"{name}: {old} → {count}" for name, old in before.items() if old != count]
+
+
+async def set_lease(endpoint: Endpoint, seconds: int) -> list[str]:
+    """Sets the time after which wake-ups of dead processes are delivered again. Returns a line for each actor's queue
+    that was changed. Raises `Unavailable`.
+    """
+    async with streams.visit(endpoint, "sika cluster") as (bus, _):
+        before = await upkeep.set_lease(bus, seconds)
+    return [f"{name}: {old:g} → {seconds} s" for name, old in before.items() if old != seconds]

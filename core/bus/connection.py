@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 import structlog
 
+from core.bus import upkeep as upkeep_of
 from core.bus.endpoint import Endpoint, reach
+from core.bus.errors import NO_PEERS, NOT_READY, ApiError, api_error, is_permanent
 from core.bus.subjects import Subjects, stream_configs
-from core.errors import Invalid, Unavailable
+from core.bus.upkeep import Upkeep
+from core.errors import Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -37,23 +40,6 @@ REPORT_SECONDS = 5.0
 BATCHES = 8
 """Batches of messages that are read at once (`core.bus.streams.direct_get`)."""
 
-CONSUMER_NOT_FOUND = 10014
-STREAM_NOT_FOUND = 10059
-STREAM_NAME_IN_USE = 10058
-MESSAGE_NOT_FOUND = 10037
-SEQUENCE_NOT_FOUND = 10043
-DELETION_FAILED = 10057
-WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-
-
-class ApiError(Unavailable):
-    """The JetStream API refused. `err_code` is its error code, see nats-server's errors.json."""
-
-    def __init__(self, err_code: int, text: str) -> None:
-        super().__init__(f"JetStream {err_code}: {text}")
-        self.err_code = err_code
-
-
 Handler: TypeAlias = "Callable[[Msg], Awaitable[None]]"
 
 
@@ -64,6 +50,7 @@ class Bus:
         self.nc = nc
         self.names = Subjects(endpoint.prefix)
         self.replicas = endpoint.replicas
+        """Those of the log as it is, once the streams were looked at; those that a new one gets until then."""
         self._trouble = endpoint.trouble
         self._on_reconnect: set[Callable[[], None]] = set()
         self.batches = asyncio.Semaphore(BATCHES)
@@ -149,7 +136,13 @@ class Bus:
         await self._send(subject, payload, reply, None)
 
     async def subscribe(self, subject: str, handler: Handler, queue: str = "") -> Subscription:
-        return await self.nc.subscribe(subject, queue=queue, cb=handler)
+        """Calls `handler` with each message of a subject. Raises `Invalid`, `Unavailable`."""
+        import nats.errors
+
+        try:
+            return await self.nc.subscribe(subject, queue=queue, cb=handler)
+        except (nats.errors.Error, OSError) as error:
+            raise self._error(subject, error) from error
 
     async def _send(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None) -> None:
         import nats.errors  # loaded by the connection
@@ -159,7 +152,12 @@ class Bus:
         except nats.errors.MaxPayloadError as error:
             raise Invalid(f"{subject}: {len(payload)} bytes are more than the server takes") from error
         except (nats.errors.Error, OSError) as error:
-            raise self.unavailable(f"{subject}: {error or type(error).__name__}") from error
+            raise self._error(subject, error) from error
+
+    def _error(self, subject: str, error: Exception) -> Invalid | Unavailable:
+        """Returns an error of the client as one of ours."""
+        text = f"{subject}: {str(error) or type(error).__name__}"
+        return Invalid(text) if is_permanent(error) else self.unavailable(text)
 
     @contextmanager
     def _inbox_of(self, waiter: asyncio.Queue[Msg] | asyncio.Future[Msg]) -> Iterator[str]:
@@ -210,35 +208,31 @@ class Bus:
 
     # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def ensure_streams(self) -> None:
-        """Creates or updates the streams of all planes. Safe to run from every process at every start."""
-        for config in stream_configs(self.names, self.replicas).values():
-            try:
-                await self.api(f"STREAM.CREATE.{config['name']}", config)
-            except ApiError as error:
-                if error.err_code != STREAM_NAME_IN_USE:
-                    raise
-                await self.api(f"STREAM.UPDATE.{config['name']}", config)
+    async def ensure_streams(self, upkeep: Upkeep = Upkeep.ALL) -> None:
+        """Makes and changes the streams of all planes, as far as `upkeep` goes (`core.bus.upkeep`)."""
+        await upkeep_of.keep_streams(self, upkeep)
 
     async def ensure_previews(self) -> None:
-        """Creates the stream of previews: a memory stream vanishes with its definition when its server restarts."""
-        config = stream_configs(self.names)["tok"]
-        await self.api(f"STREAM.CREATE.{config['name']}", config)
+        """Makes the stream of previews: a memory stream vanishes with its definition when its server restarts."""
+        await upkeep_of.keep_stream(self, stream_configs(self.names)["tok"], Upkeep.MISSING)
 
     async def ensure_consumer(self, stream: str, config: Mapping[str, Any], *, anew: bool = False) -> None:
-        """Creates or updates a durable consumer. `anew` forgets its deliveries that were not acked."""
-        name = config["durable_name"]
+        """Makes a durable consumer, or changes it if it is of an older version. `anew` forgets its deliveries that were
+        not acked.
+        """
         if anew:
             try:
-                await self.api(f"CONSUMER.DELETE.{stream}.{name}")
+                await self.api(f"CONSUMER.DELETE.{stream}.{config['durable_name']}")
             except ApiError as error:
-                log.debug("no consumer to reset", consumer=name, error=str(error))
-        await self.api(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+                log.debug("no consumer to reset", consumer=config["durable_name"], error=str(error))
+        await upkeep_of.keep_consumer(self, stream, config)
 
 
 @asynccontextmanager
-async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
-    """Connects, and creates or updates the streams. Raises `Unavailable` with the address and the reason."""
+async def connect(endpoint: Endpoint, name: str = "sika", *, upkeep: Upkeep = Upkeep.MISSING) -> AsyncIterator[Bus]:
+    """Connects, and makes and changes the streams, as far as `upkeep` goes. Raises `Unavailable` with the address and
+    the reason, `NotFound` if there are no streams and none are made.
+    """
     import nats.errors
 
     from core.bus.client import TrustingClient
@@ -290,15 +284,20 @@ async def connect(endpoint: Endpoint, name: str = "sika") -> AsyncIterator[Bus]:
             )
         ready = True
         await bus.start()
-        await _ensure_streams(bus, began + seconds)
-    except (nats.errors.Error, OSError, Unavailable) as error:
+        await _ensure_streams(bus, upkeep, began + seconds)
+    except (nats.errors.Error, OSError, Unavailable, NotFound, Invalid) as error:
         await _closed(nc)
         reason = str(error) or (f"no answer within {seconds:g} s" + (f" ({errors[-1]})" if errors else ""))
-        raise Unavailable(f"NATS at {endpoint.url}: {reason}") from error
+        kind = type(error) if isinstance(error, NotFound) else Invalid if _is_permanent(error) else Unavailable
+        raise kind(f"NATS at {endpoint.url}: {reason}") from error
     try:
         yield bus
     finally:
         await _closed(nc)
+
+
+def _is_permanent(error: BaseException) -> bool:
+    return isinstance(error, Invalid) or is_permanent(error)
 
 
 async def _closed(nc: Client) -> None:
@@ -313,19 +312,20 @@ def checked(reply: Msg, where: str = "") -> Any:
     """Returns JetStream's decoded response. Raises `ApiError` for an error; `where` precedes its text."""
     response = msgspec.json.decode(reply.data)
     if error := response.get("error"):
-        raise ApiError(error.get("err_code", 0), where + error.get("description", ""))
+        raise api_error(error, where)
     return response
 
 
-async def _ensure_streams(bus: Bus, until: float) -> None:
-    """Creates or updates the streams, again if the connection is lost meanwhile. Raises `Unavailable`."""
+async def _ensure_streams(bus: Bus, upkeep: Upkeep, until: float) -> None:
+    """Makes and changes the streams, again while the cluster is forming or the connection is lost. Raises `Unavailable`
+    at the time `until`, and `NotFound`.
+    """
     while True:
         try:
-            return await bus.ensure_streams()
-        except ApiError:
-            raise
+            return await bus.ensure_streams(upkeep)
         except Unavailable as error:
-            if asyncio.get_running_loop().time() >= until:
+            forming = not isinstance(error, ApiError) or error.status == NOT_READY or error.err_code == NO_PEERS
+            if not forming or asyncio.get_running_loop().time() >= until:
                 raise
             log.warning("NATS is waited for", error=str(error))
             await asyncio.sleep(RETRY_SECONDS)

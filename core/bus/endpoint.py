@@ -28,6 +28,8 @@ class Endpoint:
     tls_key: str | None = None
     prefix: str = "sika"
     replicas: int = 1
+    embedded: bool = False
+    """It was started by this process, and belongs to its data directory."""
     patience: float | None = None
     """Timeout of the first connection in seconds; None: `CONNECT_SECONDS`."""
     trouble: Callable[[], str | None] = field(default=lambda: None, repr=False, compare=False)

@@ -22,7 +22,8 @@ import anyio
 import msgspec
 import structlog
 
-from core.bus.connection import CONSUMER_NOT_FOUND, ApiError, Bus
+from core.bus.connection import Bus
+from core.bus.errors import CONSUMER_NOT_FOUND, ApiError
 from core.bus.pull import Room, pull
 from core.bus.rpc import sendable
 from core.bus.streams import erase_all, find, messages

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from core.bus.connection import (
-    ASK_SECONDS,
-    DELETION_FAILED,
-    MESSAGE_NOT_FOUND,
-    SEQUENCE_NOT_FOUND,
-    STREAM_NOT_FOUND,
-    ApiError,
-    Bus,
-)
+from core.bus.connection import ASK_SECONDS, Bus
 from core.bus.endpoint import Endpoint, reach
+from core.bus.errors import DELETION_FAILED, MESSAGE_NOT_FOUND, SEQUENCE_NOT_FOUND, STREAM_NOT_FOUND, ApiError
 from core.errors import Unavailable
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ class Subjects:
 
 
 def stream_configs(names: Subjects, replicas: int = 1) -> dict[str, dict[str, Any]]:
-    """Returns the configuration of the streams, by plane."""
+    """Returns the configuration of the streams, by plane. `blobs` is as JetStream's object store has it."""
     prefix = names.prefix
     shared = {"num_replicas": replicas, "storage": "file"}
     configs: dict[str, dict[str, Any]] = {
@@ -138,6 +138,13 @@ def stream_configs(names: Subjects, replicas: int = 1) -> dict[str, dict[str, An
             "allow_direct": True,
             "allow_rollup_hdrs": True,
             "num_replicas": 1,
+        },
+        "blobs": {
+            **shared,
+            "subjects": [names.chunks(">"), f"$O.{names.blobs}.M.>"],
+            "discard": "new",
+            "allow_rollup_hdrs": True,
+            "allow_direct": True,
         },
     }
     return {plane: {"name": names.stream(plane), **config} for plane, config in configs.items()}

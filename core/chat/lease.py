@@ -27,7 +27,8 @@ import anyio
 import msgspec
 import structlog
 
-from core.bus.connection import WRONG_LAST_SEQUENCE, ApiError, Bus
+from core.bus.connection import Bus
+from core.bus.errors import WRONG_LAST_SEQUENCE, ApiError
 from core.bus.streams import find
 from core.errors import OwnershipLost, Unavailable
 

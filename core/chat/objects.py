@@ -11,12 +11,13 @@ import hashlib
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus
+from core.bus.connection import Bus
+from core.bus.errors import STREAM_NOT_FOUND, ApiError
 from core.bus.streams import erase_all, messages
 from core.errors import Invalid, NotFound
 from core.events import Aggregate
 from core.ids import uuid7
-from core.log.blobs import CHUNK_BYTES, Blobs
+from core.log.blobs import CHUNK_BYTES
 
 _PLANE = "blobs"
 
@@ -26,13 +27,11 @@ class Objects:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._store = Blobs(bus)
 
     async def put(self, conversation: Aggregate, name: str, path: Path) -> str:
         """Stores the file at `path`. Returns the name of the object. Raises `Unavailable`, and `Invalid` if the file
         (`name` in the error) was changed meanwhile.
         """
-        await self._store.open()
         digest = await asyncio.to_thread(_digest, path)
         identity = f"{conversation.kind}.{conversation.id}.{digest}.{uuid7()}"
         stored = hashlib.sha256()

@@ -9,7 +9,8 @@ import anyio
 import msgspec
 
 from core.bus import rpc
-from core.bus.connection import ApiError, Bus
+from core.bus.connection import Bus
+from core.bus.errors import ApiError
 from core.errors import SikaError, Unavailable
 
 ASK_SECONDS = 1.0

@@ -137,7 +137,8 @@ class Nats(Section, frozen=True, kw_only=True):
     prefix: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]+\Z")] = "sika"
     """First word of all subjects, so that several installations can share one NATS."""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
-    """Copies of the log; 3 in a cluster."""
+    """Copies of the log; 3 in a cluster. A server raises the copies of an installation to this number; only
+    `sika cluster replicas` lowers them."""
     start_seconds: Seconds = 300
     """Time that `sika serve` waits at the start for NATS."""
 
@@ -150,7 +151,8 @@ class Runs(Section, frozen=True, kw_only=True):
     """The execution of runs."""
 
     lease_seconds: Annotated[int, msgspec.Meta(ge=2, le=60)] = 10
-    """Time after which the runs of a dead server process continue in another one."""
+    """Time after which the runs of a dead server process continue in another one. In a cluster the longest of all
+    processes counts; `sika cluster lease` lowers it."""
     max_concurrent: Positive = 128
     """Runs that one server process works on at the same time."""
     recursion_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100

@@ -1,9 +1,9 @@
 """Bodies too big for the log, in JetStream's object store.
 
-The library makes the store. It does not write or delete: its deletion, and its clean-up after a failed upload, purge a
-subject, and what was purged stays on the disk and can no longer be erased. So chunks are published here. Their subject
-names the aggregate, so that erasure finds them all, those of interrupted uploads too. Nor does the library read: it
-waits for ever for the first chunk of a body that is being erased.
+JetStream's client library is not used for it. Its deletion, and its clean-up after a failed upload, purge a subject,
+and what was purged stays on the disk and can no longer be erased. So chunks are published here. Their subject names the
+aggregate, so that erasure finds them all, those of interrupted uploads too. The library's reader waits for ever for the
+first chunk of a body that is being erased.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus
+from core.bus.connection import Bus
+from core.bus.errors import STREAM_NOT_FOUND, ApiError
 from core.bus.streams import Stored, erase, erase_all, find, messages
 from core.cache import ByteCache
 from core.errors import Invalid, Unavailable
@@ -36,8 +37,6 @@ class Blobs:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._ready = False
-        """The store is there."""
         self._recent: ByteCache[str, bytes] = ByteCache(CACHE_BYTES)
         self._fetching: dict[str, asyncio.Future[bytes]] = {}
         """Downloads in progress: several listeners fetch the same bodies."""
@@ -58,7 +57,6 @@ class Blobs:
 
     async def _upload(self, aggregate: Aggregate, blob: Blob, body: bytes) -> None:
         """Stores the chunks, then the object's description. Each upload has a subject of its own (`nuid`)."""
-        await self.open()
         name = _name(aggregate, blob.sha256)
         nuid = f"{name}.{uuid7()}"
         for start in range(0, len(body), CHUNK_BYTES):
@@ -130,23 +128,6 @@ class Blobs:
         """Erases chunks that no event names: of uploads that were interrupted, and of appends that failed."""
         with _stream_may_be_missing():
             await erase_all(self._bus, _PLANE, self._bus.names.chunks(f"{_name(aggregate, '*')}.*"))
-
-    async def open(self) -> None:
-        """Makes the store if there is none. Raises `Unavailable`."""
-        if self._ready:
-            return
-        import nats.errors
-        from nats.js.errors import NotFoundError
-
-        js, name = self._bus.nc.jetstream(), self._bus.names.blobs
-        try:
-            try:
-                await js.object_store(name)
-            except NotFoundError:
-                await js.create_object_store(name, replicas=self._bus.replicas)
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            raise Unavailable(f"object store: {str(error) or type(error).__name__}") from error
-        self._ready = True
 
 
 @contextmanager

@@ -36,6 +36,8 @@ log = structlog.get_logger("sika.log")
 
 IDLE_SECONDS = 5.0
 """Interval in which a process that receives nothing checks that it has not missed the last message."""
+LOOK_SECONDS = 60.0
+"""Interval in which a busy process checks, too: the stream may have got more replicas."""
 BODY_SECONDS = 1.0
 """Pause of a listener that could not fetch a body."""
 BUFFERED = 4096
@@ -78,15 +80,17 @@ class Feed(Reader):
 
     async def watch(self) -> None:
         """Reads lost events that no later event has revealed, until cancelled."""
-        reconnected = asyncio.Event()
+        reconnected, clock = asyncio.Event(), asyncio.get_running_loop().time
+        looked = clock()
         with self.bus.on_reconnect(reconnected.set):
             while True:
                 self._active = False
                 with suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_SECONDS):
                         await reconnected.wait()
-                if self._active and not reconnected.is_set():
+                if self._active and not reconnected.is_set() and clock() < looked + LOOK_SECONDS:
                     continue
+                looked = clock()
                 reconnected.clear()
                 try:
                     await self._heal_all()

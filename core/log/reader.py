@@ -133,7 +133,9 @@ class Reader:
         return str((await self._info())["created"])
 
     async def _info(self) -> Any:
-        return await self.bus.api(f"STREAM.INFO.{self._stream}")
+        info = await self.bus.api(f"STREAM.INFO.{self._stream}")
+        self.bus.replicas = info["config"]["num_replicas"]
+        return info
 
     async def _page(self, subject: str, start: int, limit: int | None = None) -> tuple[list[Record], bool]:
         """Returns up to `limit` (default: PAGE) records of a subject (or filter) from a sequence on, and whether there

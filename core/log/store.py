@@ -25,10 +25,11 @@ from typing import Any
 
 import msgspec
 
-from core.bus.connection import WRONG_LAST_SEQUENCE, ApiError, Bus, checked
+from core.bus.connection import Bus, checked
+from core.bus.errors import WRONG_LAST_SEQUENCE, ApiError
 from core.bus.streams import purge
 from core.config.redaction import redactor
-from core.errors import Conflict, Invalid, Unavailable
+from core.errors import Conflict, Invalid, SikaError, Unavailable
 from core.events import Aggregate, Event, Record, decode, encode, written
 from core.ids import now, uuid7
 from core.log.blobs import sha256_of
@@ -161,8 +162,9 @@ class EventLog(Feed):
                 return last
             except ApiError as error:
                 if error.err_code not in WRONG_LAST_SEQUENCE | UNDECIDED:
-                    raise Unavailable(f"the log refuses to store: {error}") from error
-                problem: Unavailable = error
+                    kind = Invalid if isinstance(error, Invalid) else Unavailable
+                    raise kind(f"the log refuses to store: {error}") from error
+                problem: SikaError = error
             except Unavailable as error:
                 problem = error
             try:

@@ -24,7 +24,8 @@ import msgspec
 import structlog
 
 from core.actor import Actor
-from core.bus.connection import WRONG_LAST_SEQUENCE, ApiError, Bus
+from core.bus.connection import Bus
+from core.bus.errors import WRONG_LAST_SEQUENCE, ApiError
 from core.bus.streams import find
 from core.events import Aggregate
 

@@ -24,6 +24,7 @@ from core.bus import rpc as calls
 from core.bus.connection import Bus, connect
 from core.bus.endpoint import Endpoint
 from core.bus.queue import Hint, Wakeup, WorkQueue
+from core.bus.upkeep import Upkeep
 from core.channel import Channel, Desk
 from core.chat.state import Chats
 from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
@@ -283,7 +284,7 @@ class System:
                 await self.queue.bury(wakeup, reason)
                 del self._failures[key]
                 return
-            except Unavailable as error:
+            except (Unavailable, Invalid) as error:
                 log.warning("dead letter not stored yet", error=str(error))
         await self._again(wakeup, PAUSES[min(failures, len(PAUSES)) - 1])
 
@@ -396,13 +397,15 @@ async def start(
     loops: bool = True,
     name: str = "sika",
     keep_views: bool = True,
+    upkeep: Upkeep | None = None,
 ) -> AsyncIterator[System]:
     """Connect and run the loops of a process (without `loops`: only read; without `keep_views`: see `System.loops`).
-    Leaving the block ends them.
+    Leaving the block ends them. `upkeep`: by default, all with loops and none without.
     """
     if lease_seconds < 2:
         raise Refused(f"runs.lease_seconds: at least 2, got {lease_seconds}")
-    async with connect(endpoint, name) as bus:
+    upkeep = upkeep or (Upkeep.ALL if loops else Upkeep.NONE)
+    async with connect(endpoint, name, upkeep=upkeep) as bus:
         system = System(bus, views, lease_seconds, slots)
         await system.log.start()
         async with anyio.create_task_group() as tasks:

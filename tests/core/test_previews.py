@@ -12,7 +12,8 @@ import anyio
 import pytest
 from nats.aio.msg import Msg
 
-from core.bus.connection import STREAM_NOT_FOUND, ApiError, Bus
+from core.bus.connection import Bus
+from core.bus.errors import STREAM_NOT_FOUND, ApiError
 from core.config.redaction import redactor
 from core.events import Json
 from core.runtime import system

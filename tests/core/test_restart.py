@@ -12,7 +12,9 @@ import anyio
 import pytest
 
 from core.bus import streams
-from core.bus.connection import BATCHES, STREAM_NOT_FOUND, ApiError, Bus, connect
+from core.bus.connection import BATCHES, Bus, connect
+from core.bus.errors import STREAM_NOT_FOUND, ApiError
+from core.bus.upkeep import Upkeep
 from core.errors import Unavailable
 from core.events import Aggregate, ThreadAnnotated
 from core.log.store import EventLog
@@ -69,7 +71,7 @@ async def test_a_start_goes_on_when_the_server_dies_meanwhile(tmp_path: Path, mo
     ensure, tries = Bus.ensure_streams, 0
     async with own(tmp_path) as nats, asyncio.TaskGroup() as tasks:
 
-        async def interrupted(bus: Bus) -> None:
+        async def interrupted(bus: Bus, upkeep: Upkeep) -> None:
             nonlocal tries
             tries += 1
             if tries == 1:
@@ -77,7 +79,7 @@ async def test_a_start_goes_on_when_the_server_dies_meanwhile(tmp_path: Path, mo
                 assert process is not None
                 process.send_signal(signal.SIGSTOP)
                 tasks.create_task(killed_with_a_request())
-            await ensure(bus)
+            await ensure(bus, upkeep)
 
         async def killed_with_a_request() -> None:
             await asyncio.sleep(0.2)

@@ -16,7 +16,7 @@ import pytest
 
 from core.bus.connection import Bus
 from core.bus.queue import Hint, Wakeup, WorkQueue
-from core.errors import Unavailable
+from core.errors import Invalid, Unavailable
 from core.events import Aggregate
 from core.ids import uuid7
 from tests.support.nats import DEADLINE, bus_on, eventually, fresh, own, running_tasks
@@ -250,7 +250,7 @@ async def test_a_letter_that_cannot_be_stored_is_not_lost(queue: WorkQueue, bus:
     async with serving(queue) as deliveries:
         await wake(queue)
         wakeup = await deliveries.next()
-        with pytest.raises(Unavailable):
+        with pytest.raises(Invalid, match="size exceeds"):
             await queue.bury(wakeup, "cannot")
 
 
