@@ -27,6 +27,7 @@ from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
 from actors.lead.setup import acp, recording
 from actors.lead.setup import input as preparation
+from actors.lead.setup.environment import Environment
 from actors.lead.setup.plan import DEMO, Models, Planner, RunSetup, Toolset
 from actors.lead.setup.prompt import short_hash
 from actors.lead.summary.write import chosen
@@ -118,7 +119,9 @@ class Lead(RunActor):
         images: Images | None = None,
         guardrails: LoadGuardrails = unguarded,
         skills: Library | None = None,
+        environment: Environment | None = None,
     ) -> None:
+        self._environment = environment or Environment()
         self._models = models
         self._call = call
         self._traced = traced
@@ -190,7 +193,7 @@ class Lead(RunActor):
         tools = [self._langchain(tool) for tool in setup.tools]
         names = {tool.name for tool in setup.deferred}
         built_in = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
-        chain = arranged(built_in, setup.config.middlewares)
+        chain = arranged(built_in, setup.config.middlewares, confined=self._environment.confined)
         offered = {tool.name: tool for tool in (*(t for p in chain for t in getattr(p, "tools", ())), *tools)}
         contents = await anyio.to_thread.run_sync(recording.contents, setup, list(offered.values()))
         return await self._setups.store(recording.key_of(setup), contents, setup, self.name)
@@ -316,7 +319,8 @@ class Lead(RunActor):
         def chain() -> list[Policy]:
             names = {tool.name for tool in setup.deferred}
             built_in = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
-            return middlewares(arranged(built_in, setup.config.middlewares))
+            confined = self._environment.confined
+            return middlewares(arranged(built_in, setup.config.middlewares, confined=confined))
 
         return await self._compiled.get(key, chat, tools, setup.prompt, chain)
 

@@ -24,6 +24,7 @@ import msgspec
 from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
 from actors.lead.loop import attempt as loop
 from actors.lead.loop.attempt import Attempt, Callers, Count, uncounted
+from actors.lead.setup.environment import Environment
 from actors.lead.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.batch import Batch
 from actors.subagents.delegation import Call, Task
@@ -112,8 +113,9 @@ class Subagents(Lead):
         images: Images | None = None,
         guardrails: LoadGuardrails = unguarded,
         skills: Library | None = None,
+        environment: Environment | None = None,
     ) -> None:
-        super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails, skills)
+        super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails, skills, environment)
         self._threads = threads
         self._intake = subagents
         self._files = batches

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import structlog
 
+from actors.lead.setup.environment import Environment
 from actors.sandbox import Limits
 from actors.sandbox.machines import Machines
 from actors.wiring import discovery, sandboxes
@@ -80,6 +81,8 @@ class Parts(TypedDict):
     batches: LocalBatchFiles
     agents: LocalAgents
     skills: Library
+    environment: Environment
+    """The machine of the agent's commands, as runs know it."""
     guardrails: Callable[[Guardrails], Provider | None]
     traced: Callable[..., Any]
     outcome: Outcome
@@ -149,6 +152,7 @@ def load_actors(
         "batches": LocalBatchFiles(options.home),
         "agents": LocalAgents(options.home, provider, Peers(running.bus), sandboxes.quota_of(source.current())),
         "skills": skills,
+        "environment": Environment(provider.name),
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,

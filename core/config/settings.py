@@ -164,7 +164,8 @@ class Config(Section, frozen=True, kw_only=True):
     guardrails: Guardrails = Guardrails()
     approvals: tuple[ApprovalRule, ...] = ()
     command_audit: On = On()
-    """Refuses commands that would destroy or leak data, and warns of doubtful ones."""
+    """Refuses commands that would destroy or leak data, and warns of doubtful ones. It has an effect only where
+    commands run on this machine unconfined (`sandbox.provider: host`)."""
     read_before_write: On = On()
     """The agent may change a file only after it read the file as it is now."""
     tool_output: ToolOutput = ToolOutput()

@@ -235,12 +235,16 @@ def _hooks_of(policy: Policy) -> Policy:
     return hooks
 
 
-def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry]) -> list[Policy]:
-    """Returns the whole chain: the policies and the middlewares of the configuration. Raises `Invalid`."""
+def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry], *, confined: bool = False) -> list[Policy]:
+    """Returns the whole chain: the policies and the middlewares of the configuration. Raises `Invalid`.
+
+    `confined`: the sandbox confines commands. They are not audited then, though entries may be placed at the audit.
+    """
     chain = list(policies)
     for place, entry in enumerate(entries):
         where = f"middlewares[{place}]"
         chain.insert(_position(chain, entry, where), of_entry(entry, where))
+    chain = [policy for policy in chain if not (confined and isinstance(policy, CommandAudit))]
     chain.sort(key=lambda policy: policy.name == LAST)
     owners: dict[str, Policy] = {}
     for policy in chain:

@@ -1,4 +1,7 @@
-"""Judges shell commands: some are refused, some run with a warning. It catches mistakes; it is no security boundary."""
+"""Judges shell commands that run on this machine unconfined: some are refused, some run with a warning.
+
+It catches mistakes, and is no security boundary. Commands in a sandbox are not judged: it confines them all.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ from actors.lead.messages.content import messages_of, with_messages
 log = structlog.get_logger("sika.command_audit")
 
 TOOL = "bash"
-MAX_CHARACTERS = 10_000
-"""Limit of a command's length (contract runtime §5.7)."""
+MAX_CHARACTERS = 100_000
+"""Limit of a command's length, as of the sandbox."""
 LOGGED_CHARACTERS = 200
 """Limit of a rejected command in the log (contract runtime §5.7)."""
 
@@ -53,6 +56,9 @@ _DOTFILES = r"\.(?:bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profi
 _HOMES = r"(?:~|\$\{?HOME\}?|/home|/root)/*"
 _ROOT = rf" [\"']?(?:{_HOMES}|/+)(?:\*|\.\.?)?(?=[\s;&|)\"'`}}]|\Z)"
 _COMMAND_BEGINS = r"(?:\A|[;&|(\n`]\s?|(?<![\w.-])(?:then|do|else|if|while|until|!|exec|env|nohup|time|xargs) )"
+_FETCHES = rf"{_LED}(?:curl|wget|base64){_ALONE}"
+_RUNS = rf"(?:eval|source|\.|{_SHELL}|python[\d.]*|perl|ruby|node|php)"
+_DEVICE = r" [\"']?of=[\"']?/dev/(?!null(?![\w/])|std(?:out|err)(?![\w/])|shm/)"
 
 
 def _command(word: str, *parts: str) -> str:
@@ -67,19 +73,25 @@ def _families(*rows: tuple[str, str]) -> tuple[Family, ...]:
 
 HIGH = _families(
     ("recursive deletion of a root or home directory", _command("rm", r" (?:-[a-qs-zA-QS-Z]*[rR]|--r)", _ROOT)),
-    ("raw copy with dd", _command("dd", r" [\"']?if=")),
+    ("raw copy to a device", _command("dd", _DEVICE)),
     ("making a file system", _command(r"mkfs(?:\.(?:ext[234]|xfs|btrfs|v?fat|msdos|exfat|ntfs|f2fs|minix))?", " ")),
     ("reading the shadow file", r"/etc/g?shadow(?![\w.])"),
     ("writing into a system directory", rf"{_INTO}/+(?:etc|(?:usr/(?:local/)?)?s?bin)/"),
-    ("pipe into a shell", rf"(?<!\|)\|(?!\|)&?\s?{_LED}{_SHELL}{_ALONE}"),
     (
-        "substitution of what a download, shell or interpreter prints",
-        rf"(?:[$<]\((?!\()\s?|`){_LED}(?:curl|wget|{_SHELL}|python[\d.]*|perl|ruby|node|php|base64){_ALONE}",
+        "running what a download or a decoder prints, by a pipe",
+        rf"(?:\A|[;&\n])(?>[^;&\n]*?(?<![\w.-])(?:curl|wget|base64){_ALONE})"
+        rf"(?:[^;&|\n]|\|(?!\|)&?)*?\|(?!\|)&?\s?{_LED}{_SHELL}{_ALONE}",
     ),
-    ("decoded base64 piped on", _command("base64", r" (?:-[a-ce-zA-CE-Z]*[dD]|--d)", r"\|(?!\|)")),
+    (
+        "running what a download or a decoder prints, by a substitution",
+        rf"(?:{_COMMAND_BEGINS}|(?<![\w/.-]){_RUNS}(?>(?: -[\w-]+)*) )[\"']?(?:[$<]\((?!\()\s?|`){_FETCHES}",
+    ),
     ("writing a start-up file of the shell", rf"{_INTO}[^\s;&|<>\"']*{_DOTFILES}{_ALONE}"),
     ("reading the environment of a process", r"/proc/[^\s/;&|]+/(?:task/[^\s/;&|]+/)?environ"),
-    ("changing what programs load", r"(?<!\w)LD_(?:PRELOAD|LIBRARY_PATH)\+?=(?!=)"),
+    (
+        "changing what programs load",
+        rf"{_COMMAND_BEGINS}(?>(?:(?:export|env|sudo|-\w+|(?!LD_PRELOAD)\w+=[^\s;&|`(]*) )*)LD_PRELOAD\+?=(?!=)",
+    ),
     ("network device of bash", r"/dev/(?:tcp|udp)/"),
     ("fork bomb", r"(?<![\w:.])([\w:.]{1,40}) ?(?:\( ?\)\s?)?\{(?>[^{}]*?(?<![\w:.])\1 ?\| ?\1 ?&)"),
     (
@@ -106,12 +118,9 @@ def judge(command: str) -> Verdict:
     """Judges a command as a whole, its simple commands, and the words of each as the shell would split them."""
     if reason := _rejected(command):
         return Verdict("block", (reason,), rejected=True)
-    parts = split(command)
-    try:
-        words = [" ".join(shlex.split(part)) for part in parts]
-    except ValueError as error:
-        return Verdict("block", (f"not to be read as a command: {str(error).lower()}",))
-    texts = list(dict.fromkeys(map(normalised, [command, *parts, *words])))
+    whole = without_texts(command)
+    parts = split(whole)
+    texts = list(dict.fromkeys(map(normalised, [whole, *parts, *map(_words, parts)])))
     if high := tuple(_matching(HIGH, texts)):
         return Verdict("block", high)
     if medium := tuple(_matching(MEDIUM, texts)):
@@ -125,6 +134,14 @@ def _rejected(command: str) -> str | None:
     if len(command) > MAX_CHARACTERS:
         return f"the command is longer than {MAX_CHARACTERS} characters"
     return "the command contains a NUL byte" if "\0" in command else None
+
+
+def _words(part: str) -> str:
+    """Returns the words of a simple command without quotes. What only a shell can read stays as it is."""
+    try:
+        return " ".join(shlex.split(part))
+    except ValueError:
+        return part
 
 
 def _matching(families: Iterable[Family], texts: Sequence[str]) -> Iterator[str]:
@@ -170,6 +187,29 @@ def split(command: str) -> list[str]:
                 marks += [hit["mark"]] if hit["mark"] else []
     parts.append(part + command[position:])
     return [stripped for part in parts if (stripped := part.strip())]
+
+
+_READS_COMMANDS = re.compile(rf"(?<![\w.-])(?:{_SHELL}|eval|source){_ALONE}")
+
+
+def without_texts(command: str) -> str:
+    """Returns a command without the here-documents of lines in which no shell could run them."""
+    kept: list[str] = []
+    marks: list[str] = []
+    start = position = 0
+    line = 0
+    while hit := _MARK.search(command, position):
+        position = hit.end()
+        if hit["here"]:
+            marks.append(hit["mark"])
+        elif hit.lastgroup == "open":
+            break
+        elif hit.group() == "\n":
+            if marks and not _READS_COMMANDS.search(command, line, position):
+                kept.append(command[start:position])
+                start = position = _after(command, position, marks)
+            line, marks = position, []
+    return "".join([*kept, command[start:]])
 
 
 def _after(command: str, position: int, marks: Sequence[str]) -> int:

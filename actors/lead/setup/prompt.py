@@ -55,6 +55,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     unavailable: tuple[tuple[str, str], ...] = ()
     """MCP servers whose tools are not there, with the reasons."""
     mounts: tuple[Mounted, ...] = ()
+    environment: str = ""
+    """The section about the machine of commands, as `environment.section` writes it."""
     delegates: tuple[tuple[str, str], ...] = ()
     """The types of subagents that it can give work to, with their descriptions."""
     most_delegates: int = 0
@@ -236,6 +238,7 @@ def parts_of(
     deferred: Sequence[str] = (),
     unavailable: Mapping[str, str] = {},
     mounts: Sequence[Mounted] = (),
+    environment: str = "",
     delegates: Iterable[Role] = (),
     role: Role | None = None,
     skills: Shown = Shown(),  # noqa: B008  frozen
@@ -252,6 +255,7 @@ def parts_of(
         deferred=tuple(deferred),
         unavailable=tuple(unavailable.items()),
         mounts=tuple(mounts),
+        environment=environment,
         delegates=shown,
         most_delegates=options.concurrent_subagents if shown else 0,
         role=neutralised(role.prompt) if role else "",
@@ -289,6 +293,7 @@ def _agent(parts: Parts) -> list[str]:
         _unavailable(parts.unavailable),
         _delegates(parts),
         _directories(parts.mounts),
+        parts.environment,
         STYLE,
         CITATIONS,
         REMINDERS,
@@ -304,6 +309,7 @@ def _subagent(parts: Parts) -> list[str]:
         _unavailable(parts.unavailable),
         _delegates(parts),
         _directories(parts.mounts, SUBAGENT_DIRECTORIES),
+        parts.environment,
         CITATIONS,
         REMINDERS,
     ]

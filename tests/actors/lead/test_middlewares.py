@@ -18,6 +18,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 
 from actors.lead.loop.chain import Ports, arranged, policies
+from actors.lead.setup.environment import Environment
 from core.config import load as configuration
 from core.config.settings import MiddlewareEntry, Secret
 from core.errors import Invalid
@@ -104,6 +105,21 @@ def test_where_they_stand() -> None:
     assert names(first) == [*plain[:place], "shout", *plain[place:]]
     second = MiddlewareEntry(use=f"{HERE}:Whisper", after="shout")
     assert names(first, second) == [*plain[:place], "shout", "whisper", *plain[place:]]
+
+
+def test_only_unconfined_commands_are_audited() -> None:
+    config = configuration.parse("{}")
+    entry = MiddlewareEntry(use=f"{HERE}:Shout", before="command_audit")
+    built_in = policies(chains.plan(config), Ports())
+    unconfined, confined = (arranged(built_in, [entry], confined=confined) for confined in (False, True))
+    names = [policy.name for policy in unconfined]
+    assert names[names.index("shout") + 1] == "command_audit"
+    assert [policy.name for policy in confined] == [name for name in names if name != "command_audit"]
+
+
+@pytest.mark.parametrize(("provider", "confined"), [("host", False), ("", False), ("bubblewrap", True), ("x", True)])
+def test_who_confines_commands(provider: str, confined: bool) -> None:
+    assert Environment(provider).confined is confined
 
 
 BUILT_IN = chains.everything(configuration.parse(json.dumps(chains.EVERYTHING)))[1:-1]
