@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     log_to_stderr(load(arguments.config).log_level)
     with anyio.CancelScope() as starting:
         stop = on_signals(starting)
-        async with compose.serve(options_of(arguments)) as url:
+        async with compose.serve(replace(options_of(arguments), drains=True)) as url:
             starting.shield = True  # from here on nothing is cancelled: leaving the block drains
             print(f"Sika is ready on {url} (Ctrl-C stops it)", flush=True)
             await stop.wait()

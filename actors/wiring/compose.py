@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("sika.compose")
 
 CLOSE_SECONDS = 5.0
+DRAIN_SECONDS = 5.0
+"""Default of `http.drain_seconds` where other servers may take over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Options:
     actors: tuple[str, ...] | None = None
     own_process: bool = False
     """Tune the garbage collector: the process runs nothing but this server."""
+    drains: bool = False
+    """At its end the server serves on for a while (`http.drain_seconds`)."""
     writes: bool = False
     """The command appends to the log, so it makes streams that are missing."""
 
@@ -139,9 +143,23 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             _announce(options.home, Address(url, os.getpid(), place.url), number)
             try:
                 yield url
+                withdraw(options.home, number)
+                if options.drains:
+                    await _drained(source.current(), ready, alone=alone)
             finally:
                 tasks.cancel_scope.cancel()
                 withdraw(options.home, number)
+
+
+async def _drained(config: Config, ready: Readiness, *, alone: bool) -> None:
+    """Serves on for a while, so that balancers turn to other servers."""
+    seconds = config.http.drain_seconds
+    if seconds is None:
+        seconds = 0 if alone else DRAIN_SECONDS
+    if seconds:
+        ready.drain()
+        log.info("serving on before the end", seconds=seconds)
+        await anyio.sleep(seconds)
 
 
 def _debugging(running: System, options: Options) -> dict[str, Any]:

@@ -274,7 +274,14 @@ class Outlet:
             self.abort()
             raise ConnectionResetError("the client does not read") from None
 
+    def break_off(self) -> None:
+        """Closes without a proper end, after what was written: the client has whole frames, and knows that more follow
+        elsewhere.
+        """
+        if self._request.transport is not None:
+            self._request.transport.close()
+
     def abort(self) -> None:
-        """Close without a proper end, so that the client knows it has not seen all."""
+        """Closes without a proper end, so that the client knows it has not seen all."""
         if self._request.transport is not None:
             self._request.transport.abort()

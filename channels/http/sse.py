@@ -142,7 +142,7 @@ async def sending(
         yield
         await outlet.response.write_eof()
     except Stopping:
-        outlet.abort()
+        outlet.break_off()
     except SikaError as error:
         log.warning(f"{what} broken off", error=str(error), **about)
         outlet.abort()

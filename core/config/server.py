@@ -40,6 +40,10 @@ class Http(Section, frozen=True, kw_only=True):
     """Time for the headers of a request, and for its body: one second more for each 500 bytes."""
     max_connections_per_address: Positive = 512
     """Open connections of one client address. This machine and trusted proxies are not counted."""
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=20)] | None = None
+    """Time for which a server that is to end serves on. `/ready` answers 503 meanwhile, so that balancers turn to
+    others, and runs and streams come to their ends. Default: 5 with a NATS that other servers may share (`nats.url`),
+    else 0."""
 
     def __post_init__(self) -> None:
         for proxy in self.trusted_proxies:

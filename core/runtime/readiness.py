@@ -35,6 +35,7 @@ class Readiness:
 
     def __init__(self, system: System, config: ConfigSource) -> None:
         self.working = False
+        self._draining = False
         self._system = system
         self._config = config
         self._looking = asyncio.Lock()
@@ -43,8 +44,14 @@ class Readiness:
         self._awaited: tuple[float, int] | None = None
         """Since when the views are behind, and the sequence they should have reached."""
 
+    def drain(self) -> None:
+        """Says from now on that the process takes no more work."""
+        self._draining = True
+
     async def missing(self) -> Sequence[Missing]:
         """The parts that are not there now, or were not a second ago."""
+        if self._draining:
+            return [Missing("server", "it is ending, and serves what it has begun")]
         async with self._looking:
             if anyio.current_time() - self._looked >= KEPT_SECONDS:
                 self._missing = await self._look()
