@@ -43,6 +43,9 @@ Worker = Annotated[str, Private("worker")]
 Address = Annotated[str, Private("address")]
 """A place outside: a URL with its query, a conversation of a chat platform."""
 
+HostPath = Annotated[str, Private("path")]
+"""A path of a machine, which may name a person."""
+
 
 class Aggregate(NamedTuple):
     """The unit of consistency: everything about one thread (memory, channel …) is one ordered log."""
@@ -130,6 +133,23 @@ class ThreadExpirySet(Event, frozen=True):
 
     minutes: float | None
     strategy: Literal["delete", "keep_latest"] = "delete"
+
+
+class FolderAttached(Event, frozen=True):
+    """From here on the thread and its subagents work on a folder of the person's, in the place of an earlier one."""
+
+    path: HostPath
+    """The folder on the machine of the sandbox, without links in it. Empty in an imported thread: there is none."""
+    access: Literal["read-write", "read-only"]
+    by: User
+    shown: tuple[str, ...] = ()
+    """Patterns of names of files that are readable although they look like secrets."""
+
+
+class FolderDetached(Event, frozen=True):
+    """The thread does not work on the folder any more."""
+
+    by: User
 
 
 class ThreadPruned(Event, frozen=True):

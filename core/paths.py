@@ -13,12 +13,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
 from core.errors import Invalid
+from core.secret_names import Rules
 
 log = structlog.get_logger("sika.paths")
 
@@ -30,6 +31,10 @@ SKILLS = "/mnt/skills"
 OWN_SKILLS = "user"
 """Name of the folder in `SKILLS` with the skills of the user."""
 ACP = "/mnt/acp-workspace"
+PROJECT = "/mnt/project"
+"""Where a thread sees the folder of the person that it works on."""
+
+HIDDEN = "{}: is hidden, because files of such names hold secrets; only the person can make it readable"
 
 MAX_PATH = 4096
 """PATH_MAX of Linux."""
@@ -51,6 +56,8 @@ class Mount:
     host: Path
     virtual: str
     writable: bool = False
+    rules: Rules | None = None
+    """The rules for a folder of the person's: what is hidden, and what cannot be changed."""
 
 
 def make_home(home: Path) -> None:
@@ -112,7 +119,7 @@ def mounts_of(root: Path, skills: Mapping[str, Path] | None, extra: Sequence[Mou
     if skills is not None:
         mounts += _skills(root.parent.parent / "skills", skills)
     mounts += [mount for mount in extra if os.path.isdir(mount.host)]
-    resolved = [Mount(mount.host.resolve(), join(split(mount.virtual)), mount.writable) for mount in mounts]
+    resolved = [replace(mount, host=mount.host.resolve(), virtual=join(split(mount.virtual))) for mount in mounts]
     return sorted(resolved, key=lambda mount: len(mount.virtual))
 
 
@@ -133,16 +140,15 @@ def owner_within(directory: int | None) -> tuple[int, int] | None:
     return (info.st_uid, info.st_gid) if info.st_uid else None
 
 
-def parse(path: str) -> Parts:
-    """Returns the parts of a virtual path; relative paths start in the workspace. Refuses `..`, NUL and too long
-    names."""
+def parse(path: str, start: str = WORKSPACE) -> Parts:
+    """Returns the parts of a virtual path; relative paths begin at `start`. Refuses `..`, NUL and too long names."""
     if "\0" in path:
         raise Invalid("path: contains a NUL byte")
     if not path.strip():
         raise Invalid("path: is empty")
     if len(os.fsencode(path)) > MAX_PATH:
         raise Invalid(f"path: longer than {MAX_PATH} bytes")
-    absolute = path if path.startswith("/") else f"{WORKSPACE}/{path}"
+    absolute = path if path.startswith("/") else f"{start}/{path}"
     parts = split(absolute)
     if ".." in parts:
         raise Invalid(f"{path}: '..' is not allowed")
@@ -202,11 +208,14 @@ class Tree:
     """The mounts of one thread, walked safely.
 
     Guarantees: a file opened through here lies inside a mount at the moment it is opened, whatever links the agent
-    makes or swaps meanwhile. Non-guarantees: hard links and bind mounts made on the host are followed.
+    makes or swaps meanwhile, and is not hidden by the mount's rules. Non-guarantees: hard links and bind mounts made on
+    the host are followed.
     """
 
     def __init__(self, mounts: Sequence[Mount]) -> None:
         self.mounts = {split(mount.virtual): mount for mount in mounts}
+        self.start = PROJECT if split(PROJECT) in self.mounts else WORKSPACE
+        """Where commands and relative paths begin."""
         self.above = {parts[:depth] for parts in self.mounts for depth in range(len(parts))}
         names = {mount.virtual: str(mount.host) for mount in mounts}
         if WORKSPACE in names:  # the directory above the three roots is no mount, but it is talked about
@@ -244,6 +253,13 @@ class Tree:
             return
         raise Invalid(f"{path}: too many symbolic links")
 
+    def hidden(self, parts: Parts) -> bool:
+        """Tells whether a path is hidden by the rules of its mount. Costs no look at the disk."""
+        return any(
+            mount.rules is not None and parts[: len(place)] == place and mount.rules.hidden(parts[len(place) :])
+            for place, mount in self.mounts.items()
+        )
+
     def below(self, parts: Parts) -> list[str]:
         """Names of mounts, or of directories above them, that show up in this directory."""
         depth = len(parts)
@@ -258,7 +274,9 @@ class _Walk:
         self._walked: list[str] = []
         self._fds: list[int | None] = []
         self._writable: list[bool] = []
-        self._pending = list(reversed(parse(path)))
+        self._rules: list[tuple[int, Rules | None]] = []
+        """For each part: the depth at which its mount begins, and the rules there."""
+        self._pending = list(reversed(parse(path, tree.start)))
         self._links = 0
 
     def run(self) -> Place:
@@ -267,13 +285,16 @@ class _Walk:
             if name == "..":
                 self._back()
             elif (mount := self._tree.mounts.get((*self._walked, name))) is not None:
-                self._enter(name, os.open(mount.host, _DIRECTORY), mount.writable)
+                rules = (len(self._walked) + 1, mount.rules)
+                self._enter(name, os.open(mount.host, _DIRECTORY), mount.writable, rules)
             elif not self._fds or self._fds[-1] is None:
                 self._virtual(name)
+            elif self._refuses(name):
+                raise Invalid(HIDDEN.format(self._path))
             elif (target := self._link(name)) is not None:
                 self._follow(target)
             elif not self._pending:
-                return Place(self._fds[-1], name, (*self._walked, name), self._writable[-1])
+                return Place(self._fds[-1], name, (*self._walked, name), self._may_write(name))
             else:
                 self._descend(name)
         fd, writable = (self._fds[-1], self._writable[-1]) if self._fds else (None, False)
@@ -283,15 +304,25 @@ class _Walk:
         while self._fds:
             self._back()
 
-    def _enter(self, name: str, fd: int | None, writable: bool) -> None:
+    def _enter(self, name: str, fd: int | None, writable: bool, rules: tuple[int, Rules | None] = (0, None)) -> None:
         self._walked.append(name)
         self._fds.append(fd)
         self._writable.append(writable)
+        self._rules.append(rules)
+
+    def _refuses(self, name: str) -> bool:
+        depth, rules = self._rules[-1]
+        return rules is not None and rules.hidden((*self._walked[depth:], name))
+
+    def _may_write(self, name: str) -> bool:
+        depth, rules = self._rules[-1]
+        return self._writable[-1] and (rules is None or not rules.fixed((*self._walked[depth:], name)))
 
     def _back(self) -> None:
         if self._fds:
             self._walked.pop()
             self._writable.pop()
+            self._rules.pop()
             if (fd := self._fds.pop()) is not None:
                 os.close(fd)
 
@@ -324,7 +355,7 @@ class _Walk:
             raise Invalid(f"{self._path}: too many symbolic links")
 
     def _descend(self, name: str) -> None:
-        parent, writable = self._fds[-1], self._writable[-1]
+        parent, writable = self._fds[-1], self._may_write(name)
         try:
             fd = os.open(name, _DIRECTORY, dir_fd=parent)
         except FileNotFoundError:
@@ -341,7 +372,7 @@ class _Walk:
                 raise
             self._again(name)
         else:
-            self._enter(name, fd, writable)
+            self._enter(name, fd, writable, self._rules[-1])
 
     def _again(self, name: str) -> None:
         self._count()

@@ -246,7 +246,8 @@ class Lead(RunActor):
 
     async def _setup(self, journal: Journal) -> RunSetup:
         run = journal.state.runs[journal.id]
-        return await self._planner.plan(run.request, journal.state.user, run.model, at_least=journal.state.seq)
+        state = journal.state
+        return await self._planner.plan(run.request, state.user, run.model, None, state.seq, state.folder)
 
     def works_for(self, state: ThreadState) -> str:
         """Returns the thread that a subagent works for; empty for a run of a thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,12 +11,14 @@ from anyio import to_thread
 
 from actors.sandbox import network, reaping
 from actors.sandbox.background import Background
+from actors.sandbox.folders import Folders
 from actors.sandbox.machines import Machines
 from actors.sandbox.requests import (
     CHANNEL_USER,
     Answer,
     AnyRequest,
     Call,
+    Choose,
     End,
     Exec,
     Find,
@@ -76,10 +79,12 @@ class Sandbox(Actor[ThreadErased]):
         log: EventLog | None = None,
         threads: Threads | None = None,
         machines: Machines | None = None,
+        home: Path | None = None,
     ) -> None:
         self._provider, self._limits, self._config, self._skills = provider, limits, config, skills
         self._machines, self._threads = machines, threads
         self._leases = machines.leases if machines else leases(log) if log else None
+        self._folders = Folders(threads, provider, config, home) if threads and config and home else None
         self._background = Background(self._leases, limits) if self._leases else None
 
     # ── events and timers ───────────────────────────────────────────────────────────────────────────────────────────
@@ -100,11 +105,27 @@ class Sandbox(Actor[ThreadErased]):
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Answer:
         parsed: AnyRequest = self.parse(request, AnyRequest)
         try:
+            if isinstance(parsed, Choose):
+                return await self._choose(parsed)
+            if (sandbox := await self._in_folder(parsed)) is not None:
+                return await self._do(parsed, sandbox, None, progress)
             if self._machines is not None:
                 return await self._on_machine(self._machines, parsed, progress)
             return await self._do(parsed, await self._provider.acquire(parsed.user, parsed.thread), None, progress)
         except Invalid as error:
             raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
+
+    async def _choose(self, request: Choose) -> str:
+        if self._folders is None:
+            raise Invalid("folder: this server has no folders of people")
+        return await self._folders.choose(request)
+
+    async def _in_folder(self, request: AnyRequest) -> Port | None:
+        """Returns the sandbox of a thread that works on a folder of the person's; None for others."""
+        if self._folders is None or self._threads is None:
+            return None
+        state = await self._threads.load(request.thread)
+        return await self._folders.sandbox(state, request.user, request.thread)
 
     async def _on_machine(self, machines: Machines, request: AnyRequest, progress: Progress) -> Answer:
         """Does a request on the thread's machine, and on another one if that is lost and it may be repeated."""

@@ -131,5 +131,17 @@ class Version(Request, frozen=True, kw_only=True, tag="version"):
     path: str
 
 
-AnyRequest = Exec | Start | Output | End | Kill | Write | Replace | List | Read | Glob | Grep | View | Find | Version
+class Choose(Request, frozen=True, kw_only=True, tag="folder"):
+    """Requests the path of a folder of this machine that the thread may work on. `anywhere`: a person of this machine
+    asks, or one who administers it.
+    """
+
+    path: str
+    writable: bool
+    anywhere: bool = False
+
+
+AnyRequest = (
+    Exec | Start | Output | End | Kill | Write | Replace | List | Read | Glob | Grep | View | Find | Version | Choose
+)
 Answer = str | Mapping[str, Any] | None

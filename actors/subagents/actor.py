@@ -125,7 +125,8 @@ class Subagents(Lead):
     async def _setup(self, journal: Journal) -> RunSetup:
         run, user = journal.state.runs[journal.id], journal.state.user
         role = await self._planner.role(user, str(run.request.context.get("subagent_type")))
-        return await self._planner.plan(run.request, user, run.model, role, journal.state.seq)
+        folder = (await self._threads.load(self.works_for(journal.state))).folder
+        return await self._planner.plan(run.request, user, run.model, role, journal.state.seq, folder)
 
     async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
         if run.run.batch is None:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import cgroups, etc, seccomp, toolkit
+from adapters.sandboxes import cgroups, etc, folders, seccomp, toolkit
 from adapters.sandboxes.confinement import (
     binary,
     filtered,
@@ -81,7 +82,7 @@ class BubblewrapSandbox(Files):
         environment: Mapping[str, str] = {},
     ) -> ExecResult:
         provider, record = self._provider, self.calls.record(call_id).path
-        job = provider.job(command, timeout, self.tree.mounts.values(), self.root, environment, record)
+        job = await self._job(command, timeout, environment, record)
         async with provider.way_out.open(record) if provider.way_out else nullcontext():
             return await self.calls.exec(call_id, command, job, on_output)
 
@@ -91,7 +92,7 @@ class BubblewrapSandbox(Files):
 
     async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
         record = self.calls.record(call_id).path
-        job = self._provider.job(command, timeout, self.tree.mounts.values(), self.root, environment, record)
+        job = await self._job(command, timeout, environment, record)
         await self._hold(call_id)
         await self.calls.start(call_id, command, job)
 
@@ -100,6 +101,13 @@ class BubblewrapSandbox(Files):
         if output.result is None:
             await self._hold(call_id)  # the server that started it may be gone
         return output
+
+    async def _job(self, command: str, timeout: float, environment: Mapping[str, str], record: Path) -> Job:
+        mounts, more = list(self.tree.mounts.values()), dict[str, Any]()
+        if self.tree.start != WORKSPACE:
+            covers = await to_thread.run_sync(self._provider.covers, mounts)
+            more = {"directory": self.tree.start, "covers": covers}
+        return self._provider.job(command, timeout, mounts, self.root, environment, record, **more)
 
     async def _hold(self, call_id: str) -> None:
         if self._provider.way_out is not None:
@@ -153,6 +161,13 @@ class Bubblewrap:
     async def acquire(self, user: str, thread: str) -> BubblewrapSandbox:
         return await self._threads.acquire(user, thread)
 
+    async def acquire_in(self, user: str, thread: str, folder: Mount) -> BubblewrapSandbox:
+        return await self._threads.acquire(user, thread, folder)
+
+    def covers(self, mounts: Sequence[Mount]) -> list[str]:
+        """Returns the arguments that cover the secrets of folders among the mounts. Blocks. Raises `Invalid`."""
+        return folders.binds(mounts, folders.make_empty(self._home / "sandbox"))
+
     async def run(self) -> None:
         try:
             async with anyio.create_task_group() as tasks:
@@ -171,7 +186,11 @@ class Bubblewrap:
         root: Path,
         extra: Mapping[str, str],
         record: Path,
+        *,
+        directory: str = WORKSPACE,
+        covers: Sequence[str] = (),
     ) -> Job:
+        """Returns the job of a command, which begins in the directory. `covers`: what `covers` returns."""
         shell, mounts = "bash" if shutil.which("bash", path=_PATH) else "sh", list(mounts)
         counted = "pids" in cgroups.controllers()
         watched = os.geteuid() == 0 and seccomp.available() and not counted
@@ -185,9 +204,11 @@ class Bubblewrap:
         own = type(self).job is Bubblewrap.job  # another one may change the command
         waits = own and shell == "bash" and not watched and self.way_out is None and not extra
         place = FIRST_FD + 1 + len(filters)
-        environment = {**self._environment, **extra}
-        inside = self._bwrap(mounts, environment, network=self._network, way_out=self.way_out, record=record)
-        words = "\0".join([*inside, *filter_words, "--chdir", WORKSPACE])
+        environment = {**self._environment, **(folders.GIT if directory != WORKSPACE else {}), **extra}
+        inside = self._bwrap(
+            mounts, environment, network=self._network, way_out=self.way_out, record=record, covers=covers
+        )
+        words = "\0".join([*inside, *filter_words, "--chdir", directory])
         return Job(
             program=binary() or "bwrap",
             argv=[*start, *inner],
@@ -276,6 +297,7 @@ class Bubblewrap:
         folder: Path | None = None,
         way_out: WayOut | None = None,
         record: Path | None = None,
+        covers: Sequence[str] = (),
     ) -> list[str]:
         """Returns the arguments for a sandbox. `folder` has the prepared files that are not beside the installation, by
         default in the data directory. With a way out, by the socket beside the record, that is its network, and else
@@ -291,6 +313,7 @@ class Bubblewrap:
         words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", directory]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
+        words += covers
         for place, inside in way_out.mounts(record) if way_out and record else ():
             words += ["--ro-bind", str(place), inside]
         return [*words, *sealed()]

@@ -19,7 +19,7 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from adapters.sandboxes import quota, search
+from adapters.sandboxes import folders, quota, search
 from adapters.sandboxes.changes import append_once, once
 from adapters.sandboxes.record import Calls
 from core.errors import Invalid
@@ -277,7 +277,8 @@ class Files:
                         targets.append(self._target(stack.enter_context(self.tree.walk(join(mount)))))
             for fd, _, _ in targets:
                 stack.callback(os.close, fd)
-            return _run_search(request | {"base": place.virtual, "targets": targets})
+            hidden = [path for mount in self.tree.mounts.values() for path in folders.hidden(mount)]
+            return _run_search(request | {"base": place.virtual, "targets": targets, "hidden": hidden})
 
     def _target(self, place: Place) -> tuple[int, str, str]:
         """Returns (descriptor, name in it or `.`, virtual path) for the search, which owns the descriptor."""

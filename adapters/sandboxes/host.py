@@ -18,7 +18,7 @@ from adapters.sandboxes.hostrules import refuse
 from adapters.sandboxes.job import Job
 from adapters.sandboxes.provider import Threads, environment, limits
 from core.errors import Invalid
-from core.paths import SKILLS, WORKSPACE, Tree
+from core.paths import SKILLS, WORKSPACE, Mount, Tree
 from core.ports.sandbox import ExecResult, Output, SandboxSetup
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
@@ -83,7 +83,8 @@ class HostSandbox(Files):
 
 class Host:
     """Guarantees: file operations like every sandbox. Non-guarantees: commands are not confined, the rules for them
-    only catch mistakes. Off unless `allow_host_bash`. `network` has no effect here."""
+    only catch mistakes; in a folder of the person's they read its secrets, too. Off unless `allow_host_bash`. `network`
+    has no effect here."""
 
     name = "host"
 
@@ -102,10 +103,13 @@ class Host:
     async def acquire(self, user: str, thread: str) -> HostSandbox:
         return await self._threads.acquire(user, thread)
 
+    async def acquire_in(self, user: str, thread: str, folder: Mount) -> HostSandbox:
+        return await self._threads.acquire(user, thread, folder)
+
     def job(self, command: str, timeout: float, tree: Tree, root: Path, extra: Mapping[str, str]) -> Job:
         if not self._allowed:
             raise Invalid("bash: is off, because this sandbox runs commands on the host (sandbox.allow_host_bash)")
-        if reason := refuse(command, self._roots):
+        if reason := refuse(command, (*self._roots, tree.start)):
             raise Invalid(f"command: {reason}")
         workspace = tree.to_host(WORKSPACE)
         path = f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"  # the Python of `toolkit`
@@ -114,7 +118,7 @@ class Host:
             program=shell,
             argv=[shell, "-c", tree.to_host(command)],
             env=environment(workspace, path, {**self._environment, **extra}),
-            cwd=workspace,
+            cwd=tree.to_host(tree.start),
             timeout=timeout,
             limits=limits(self._memory_mb, self.max_file_mb),
             max_processes=self._max_processes,

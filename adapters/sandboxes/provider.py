@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from anyio import to_thread
 
 from adapters.sandboxes.record import Calls
-from core.paths import Tree, make_thread, mounts_of, thread_root
+from core.paths import Mount, Tree, make_thread, mounts_of, thread_root
 from core.ports.sandbox import SandboxSetup
 
 MAX_SANDBOXES = 256
@@ -31,12 +31,13 @@ class Threads(Generic[S]):
 
     def __init__(self, setup: SandboxSetup, make: Callable[[Path, Tree], S]) -> None:
         self._home, self._skills, self._mounts, self._make = setup.home, setup.skills, setup.mounts, make
-        self._cache: OrderedDict[tuple[str, str], S] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str, Mount | None], S] = OrderedDict()
 
-    async def acquire(self, user: str, thread: str) -> S:
-        key = (user, thread)
+    async def acquire(self, user: str, thread: str, folder: Mount | None = None) -> S:
+        """Returns the sandbox of a thread, that with the person's `folder` if the thread works on one."""
+        key = (user, thread, folder)
         if key not in self._cache:
-            sandbox = await to_thread.run_sync(self._prepare, thread_root(self._home, user, thread))
+            sandbox = await to_thread.run_sync(self._prepare, thread_root(self._home, user, thread), folder)
             self._cache.setdefault(key, sandbox)  # a concurrent call may have been faster
         sandbox = self._cache[key]
         self._cache.move_to_end(key)
@@ -44,9 +45,10 @@ class Threads(Generic[S]):
             self._cache.popitem(last=False)
         return sandbox
 
-    def _prepare(self, root: Path) -> S:
+    def _prepare(self, root: Path, folder: Mount | None) -> S:
         make_thread(root)
-        sandbox = self._make(root, Tree(mounts_of(root, self._skills, self._mounts)))
+        extra = [*self._mounts, folder] if folder else self._mounts
+        sandbox = self._make(root, Tree(mounts_of(root, self._skills, extra)))
         sandbox.calls.sweep()
         return sandbox
 

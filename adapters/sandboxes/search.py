@@ -14,7 +14,7 @@ import re
 import resource
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 MAX_FILE = 1 << 20
@@ -63,12 +63,14 @@ def path_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(pieces) + r"\Z", re.DOTALL)
 
 
-def walk(directory: int, prefix: str, depth: int = 0) -> Iterator[tuple[int, str, str, os.stat_result]]:
-    """Yields (descriptor of the directory, name, path, stat) of all entries below, sorted, without links and ignored
-    names.
+def walk(
+    directory: int, prefix: str, hidden: Container[str], depth: int = 0
+) -> Iterator[tuple[int, str, str, os.stat_result]]:
+    """Yields (descriptor of the directory, name, path, stat) of all entries below, sorted, without links, ignored names
+    and `hidden` paths.
     """
     for name in sorted(os.listdir(directory)):
-        if ignored(name):
+        if ignored(name) or f"{prefix}/{name}" in hidden:
             continue
         with contextlib.suppress(OSError):
             info = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -78,7 +80,7 @@ def walk(directory: int, prefix: str, depth: int = 0) -> Iterator[tuple[int, str
             if stat.S_ISDIR(info.st_mode) and depth < MAX_DEPTH:
                 below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
                 try:
-                    yield from walk(below, f"{prefix}/{name}", depth + 1)
+                    yield from walk(below, f"{prefix}/{name}", hidden, depth + 1)
                 finally:
                     os.close(below)
 
@@ -86,7 +88,7 @@ def walk(directory: int, prefix: str, depth: int = 0) -> Iterator[tuple[int, str
 def entries(request: dict[str, Any]) -> Iterator[tuple[int, str, str, os.stat_result]]:
     for fd, name, path in request["targets"]:
         if name == ".":
-            yield from walk(fd, path)
+            yield from walk(fd, path, frozenset(request["hidden"]))
         else:
             yield fd, name, path, os.stat(name, dir_fd=fd, follow_symlinks=False)
 

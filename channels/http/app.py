@@ -24,6 +24,7 @@ from channels.http import (
     debugging,
     deerflow,
     errors,
+    folders,
     guard,
     langgraph,
     langgraph_events,
@@ -51,7 +52,7 @@ __all__ = ["Services", "build", "serve"]
 STOP_SECONDS = 5.0
 
 PACKAGES = (deerflow, langgraph, langgraph_events)
-MODULES = (actors, agui, asyncapi, auth, debugging, mcp_server, metrics, native, openapi, pages)
+MODULES = (actors, agui, asyncapi, auth, debugging, folders, mcp_server, metrics, native, openapi, pages)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 

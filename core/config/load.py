@@ -13,7 +13,7 @@ import operator
 import os
 import re
 import typing
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -203,6 +203,17 @@ class ConfigSource:
     def project(self) -> Path:
         """The folder of the configuration file; without a file, of what nobody names."""
         return self._path.parent if self._path else _project()
+
+    @property
+    def places(self) -> Sequence[Path]:
+        """The directories in which files of the configuration are looked for."""
+        return tuple({self.project.absolute(), _project().absolute()})
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The files of the configuration, which need not be there."""
+        second = extensions.find(self.project, os.environ)
+        return [path for path in (self._path, _project() / ".env", second) if path is not None]
 
     def require(self, check: Callable[[Config], object]) -> None:
         """From now on, a changed configuration counts only if `check` does not raise `Invalid`."""

@@ -128,6 +128,9 @@ class Sandbox(Section, frozen=True, kw_only=True):
     max_user_files: Count = 1_000_000
     """Number of files of all threads of one user. 0: no limit."""
     mounts: tuple[Mount, ...] = ()
+    folders: tuple[str, ...] = ()
+    """Folders of this machine in which every account may let its threads work (`PUT /api/threads/ID/folder`), as
+    `/srv/projects`. Elsewhere only administrators may, and the person at a server without accounts."""
     environment: Mapping[str, Secret] = {}
     """Variables that commands see. A `$NAME` that is not set is empty here."""
     bash_output_max_chars: Count = 20_000

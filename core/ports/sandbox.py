@@ -199,6 +199,17 @@ class SandboxProvider(Protocol):
     async def acquire(self, user: str, thread: str) -> Sandbox: ...
 
 
+@runtime_checkable
+class WorksInFolders(Protocol):
+    """A provider on the person's machine, whose sandboxes can show a folder of it."""
+
+    async def acquire_in(self, user: str, thread: str, folder: Mount) -> Sandbox:
+        """Returns the sandbox of a thread in which commands and relative paths begin in the folder, and what its rules
+        hide cannot be read. Raises `Invalid`.
+        """
+        ...
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a sandbox runs on, if its provider starts one for each thread: a container, a pod."""
 

@@ -31,6 +31,7 @@ from core.errors import Invalid, Refused
 from core.events import (
     Aggregate,
     Event,
+    FolderAttached,
     Json,
     Record,
     RunCancelled,
@@ -171,7 +172,9 @@ class _Import:
     def _changes(self, record: Record, fields: Json) -> Json:
         references = {name: self._seqs[fields[name]] for name in _REFERENCES if fields.get(name) in self._seqs}
         owner = {"user": self._user} if self._user and isinstance(record.event, _OWNERS) else {}
-        return {name: value for name, value in (references | owner).items() if fields[name] != value}
+        folder = {"path": ""} if isinstance(record.event, FolderAttached) else {}  # nobody agreed to it here
+        changes = references | owner | folder
+        return {name: value for name, value in changes.items() if fields[name] != value}
 
     async def _close(self, aggregate: Aggregate, last: int) -> None:
         """Cancels the runs that have not ended."""

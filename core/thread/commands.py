@@ -19,6 +19,8 @@ from core.events import (
     FeedbackRemoved,
     FileRemoved,
     FileUploaded,
+    FolderAttached,
+    FolderDetached,
     GoalCleared,
     GoalSet,
     Json,
@@ -241,6 +243,30 @@ class Commands:
         """Gives the thread's goal up, if it has one. Its runs go on."""
         await self._decide(user, thread_id, lambda state: [GoalCleared(by=user)] if state.goal else [])
 
+    # ── folders ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def attach_folder(self, user: str, thread_id: str, folder: FolderAttached) -> ThreadState:
+        """Makes the thread work on a folder, in the place of an earlier one. A thread that does not exist is created.
+        Raises `Refused` while a run is at work.
+        """
+        if not (await self.state_or_empty(user, thread_id)).exists:
+            await self._intake.create_thread(thread_id, user=user, actor=self._actor)
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            _at_rest(thread_id, state)
+            return [] if state.folder == folder else [folder]
+
+        return (await self._decide(user, thread_id, decide))[0]
+
+    async def detach_folder(self, user: str, thread_id: str) -> None:
+        """Ends the thread's work on a folder, if it has one. Raises `Refused` while a run is at work."""
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            _at_rest(thread_id, state)
+            return [FolderDetached(by=user)] if state.folder else []
+
+        await self._decide(user, thread_id, decide)
+
     # ── ratings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def rate(self, user: str, thread_id: str, run_id: str, rating: Rating) -> Feedback:
@@ -322,6 +348,11 @@ class Commands:
 
 Decision = Callable[[ThreadState], Sequence[Event]]
 FileFact = FileUploaded | FileRemoved | ArtifactReplaced
+
+
+def _at_rest(thread_id: str, state: ThreadState) -> None:
+    if any(state.runs.open()):
+        raise Refused(f"Thread {thread_id} has a run in flight; change its folder when that has ended")
 
 
 def ratings(state: ThreadState, run_id: str) -> list[Feedback]:

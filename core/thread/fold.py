@@ -24,6 +24,8 @@ from core.events import (
     Event,
     FeedbackGiven,
     FeedbackRemoved,
+    FolderAttached,
+    FolderDetached,
     ModelFailed,
     ModelSampled,
     Opaque,
@@ -176,6 +178,14 @@ def _expiry_set(state: ThreadState, record: Record, event: ThreadExpirySet) -> N
     state.expiry = None if event.minutes is None else Expiry(event.minutes, event.strategy, record.at)
 
 
+def _folder_attached(state: ThreadState, record: Record, event: FolderAttached) -> None:
+    state.folder = event if event.path else None
+
+
+def _folder_detached(state: ThreadState, record: Record, event: FolderDetached) -> None:
+    state.folder = None
+
+
 def _pruned(state: ThreadState, record: Record, event: ThreadPruned) -> None:
     _forget(state)
     state.exists, state.erased, state.user = True, False, event.user
@@ -273,7 +283,7 @@ def _forget(state: ThreadState) -> None:
     state.title, state.titled_seq = "", 0
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
-    state.approvals, state.goal, state.problems, state.size = {}, None, (), 0
+    state.approvals, state.goal, state.folder, state.problems, state.size = {}, None, None, (), 0
 
 
 _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
@@ -282,6 +292,8 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ThreadTitled: _titled,
     ThreadForked: _forked,
     ThreadExpirySet: _expiry_set,
+    FolderAttached: _folder_attached,
+    FolderDetached: _folder_detached,
     ThreadPruned: _pruned,
     ThreadErased: _erased,
     FeedbackGiven: _feedback_given,

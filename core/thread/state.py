@@ -27,6 +27,7 @@ from core.events import (
     ApprovalRequested,
     ApprovalResolved,
     Event,
+    FolderAttached,
     Json,
     Message,
     RunPaused,
@@ -121,6 +122,8 @@ class ThreadState:
     expiry: Expiry | None = None
     approvals: Mapping[str, Approval] = field(default_factory=dict)
     goal: goals.Goal | None = None
+    folder: FolderAttached | None = None
+    """The folder of the person that it works on."""
     problems: tuple[Problem, ...] = ()
     """The first `MAX_PROBLEMS` events of the log that fold as nothing, and why."""
     size: int = 0

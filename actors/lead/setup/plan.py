@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio.to_thread
+import msgspec
 from langchain_core.language_models import BaseChatModel
 
 from actors.lead.setup import skills as setup_skills
@@ -21,7 +22,7 @@ from actors.lead.setup.tools import Toolboxes
 from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid, NotFound
-from core.events import RunRequested
+from core.events import FolderAttached, RunRequested
 from core.log.repository import Repository
 from core.mcp.tools import Catalogue, Offered
 from core.skills.library import Library
@@ -108,9 +109,10 @@ class Planner:
         model: str | None = None,
         role: Role | None = None,
         at_least: int | None = None,
+        folder: FolderAttached | None = None,
     ) -> RunSetup:
         """Plans a run; `model` is the model of its earlier attempts. `at_least`: what was settled up to this sequence
-        counts (default: up to now). Raises `Invalid` and `NotFound`.
+        counts (default: up to now). `folder`: the person's, that the thread works on. Raises `Invalid` and `NotFound`.
         """
         config, requested = self._config.current(), options(request)
         profiled = config.agents_api.enabled
@@ -148,6 +150,7 @@ class Planner:
             role=role,
             skills=block,
         )
+        parts = msgspec.structs.replace(parts, folder=None if requested.bootstrap else folder)
         return RunSetup(
             config=config,
             options=requested,
@@ -235,4 +238,4 @@ def _is_personal(parts: Parts, delegates: Iterable[Role], role: Role | None, ski
     """Tells whether a prompt holds something of the user, who may have it erased. All else is of the installation."""
     agents = [delegate.agent for delegate in delegates] + [role.agent if role else None]
     own = any(skill.own for skill in skills.skills.values())
-    return bool(parts.agent or parts.profile or parts.unavailable or any(agents) or own)
+    return bool(parts.agent or parts.profile or parts.unavailable or any(agents) or own or parts.folder)

@@ -13,10 +13,12 @@ from functools import lru_cache
 import msgspec
 
 from actors.lead.policies import deferred_tools
+from actors.lead.setup import folder
 from actors.lead.setup.delegates import Role
 from actors.lead.setup.options import Options
 from core.config.settings import Config
 from core.control import neutralised
+from core.events import FolderAttached
 from core.paths import USER_DATA
 from core.user.agents import Definition
 
@@ -71,6 +73,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The skills of a subagent: name, path, and text."""
     evolves: bool = False
     """True if it may write skills."""
+    folder: FolderAttached | None = None
+    """The folder of the person that the thread works on."""
 
 
 ROLE = """\
@@ -221,7 +225,7 @@ to from now on. Answer in the language of the person.
 def build(parts: Parts = Parts()) -> str:  # noqa: B008  frozen
     """Returns the system prompt of an agent, or of the agent that makes agents."""
     sections = _bootstrap(parts) if parts.bootstrap else _subagent(parts) if parts.role else _agent(parts)
-    return "\n\n".join(section for section in sections if section)
+    return "\n\n".join(text for text in (*sections, folder.section(parts.folder)) if text)
 
 
 @lru_cache(maxsize=256)
