@@ -25,6 +25,7 @@ from actors.cli.provisioner import provisioner_command
 from actors.cli.serve import serve_command
 from actors.cli.setup import init_command, setup_commands
 from actors.cli.skill import skill_commands
+from channels.terminal.output import guard_terminals
 from core import collector
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -74,10 +75,15 @@ def _output_lost(error: BaseException) -> OSError | None:
 
 
 def _open_streams() -> None:
-    """Opens standard streams that the caller closed: the next files would get their numbers, and their text."""
+    """Opens standard streams that the caller closed: the next files would get their numbers, and their text. Terminals
+    get no control characters of untrusted text.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    guard_terminals()
 
 
 def _hear_interrupts() -> None:
@@ -91,8 +97,6 @@ def _hear_interrupts() -> None:
 async def _quietly(options: argparse.Namespace) -> int:
     """Runs a command with the log on stderr: of servers and accounts from `info`, of other commands only errors."""
     log_to_stderr(options.log_level)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
     command: Command = options.command
     try:
         code = await command(options)

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TextIO
 
 import msgspec
 
+from channels.terminal.output import unguarded
 from channels.terminal.text import one_line
 
 MOST_CHARACTERS = 1000
@@ -115,7 +116,7 @@ class Progress:
     WIDTH = 40
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream if stream.isatty() else None
+        self._stream = unguarded(stream) if stream.isatty() else None
 
     def show(self, done: int, count: int) -> None:
         if self._stream:

@@ -20,6 +20,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from channels.terminal.output import unguarded
 from channels.terminal.text import clean
 
 WIDE = 10_000
@@ -219,7 +220,7 @@ class _Console(Console):
 def _console(file: TextIO) -> Console:
     terminal = file.isatty()
     return _Console(
-        file=file,
+        file=unguarded(file),
         force_terminal=terminal,
         width=None if terminal else WIDE,
         markup=False,

@@ -11,13 +11,13 @@ from typing import Any, TextIO
 
 import msgspec
 
-_SEQUENCE = re.compile(
+SEQUENCE = re.compile(
     r"\x1b(?:"
     r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|[\]PX^_][^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)"  # OSC, DCS and the like: titles, clipboard, links
     r"|[ -/]*[0-~])"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SUBJECTS = ("description", "command", "path", "pattern", "query", "url", "prompt", "question")
 """Arguments that describe a tool call, the most specific first."""
 
@@ -34,7 +34,7 @@ _MARKS = {"completed": "☑", "in_progress": "◐"}
 
 def clean(text: str) -> str:
     """Removes characters that could move the cursor, change the terminal, or disguise the text."""
-    return _CONTROL.sub("", _SEQUENCE.sub("", text))
+    return CONTROL.sub("", SEQUENCE.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:
