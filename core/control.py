@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Collection
 from functools import partial
+from typing import Any
 
 OURS = (
     "system-reminder", "memory", "current_date", "uploaded_files", "soul", "skill_system", "available_skills", "skill",
@@ -51,6 +52,7 @@ _SUSPECT = re.compile(
     """,
     re.VERBOSE,
 )
+_INVISIBLE = re.compile(rf"[{UNSEEN}]")
 _NOT_SEEN = re.compile(rf"[{_UNSEEN}]")
 _DASH = re.compile(rf"[{_DASHES}]")
 _NOT_WORD = re.compile(r"[\s/]")
@@ -83,6 +85,15 @@ def neutralised(text: str, *tags: str) -> str:
         return text
     harmless = _SUSPECT.sub(partial(_harmless, _TAGS.union(map(_plain, tags))), text)
     return text if harmless == text else harmless
+
+
+def unmasked(value: Any) -> Any:
+    """Returns JSON of others whose texts, at any depth, have no control tags and no unseen characters."""
+    if isinstance(value, str):
+        return neutralised(_INVISIBLE.sub("", value))
+    if isinstance(value, dict):
+        return {unmasked(key): unmasked(item) for key, item in value.items()}
+    return [unmasked(item) for item in value] if isinstance(value, list) else value
 
 
 def quoted(text: str, tag: str) -> str:

@@ -11,13 +11,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-SEQUENCE = re.compile(
-    r"\x1b(?:"
-    r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|[\]PX^_][^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)"  # OSC, DCS and the like: titles, clipboard, links
-    r"|[ -/]*[0-~])"
-)
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+from channels.terminal.output import CONTROL, SEQUENCE
+
 _SUBJECTS = ("description", "command", "path", "pattern", "query", "url", "prompt", "question")
 """Arguments that describe a tool call, the most specific first."""
 

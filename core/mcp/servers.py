@@ -17,6 +17,7 @@ from core.config.mcp_oauth import OAuth
 from core.config.redaction import is_secret, redactor, telling
 from core.config.sections import Secret
 from core.config.settings import Config
+from core.control import unmasked
 from core.errors import Invalid, NotFound, SikaError
 from core.events import Event, Json, Record
 from core.log.repository import Repository
@@ -117,11 +118,14 @@ def _after(state: Installed, event: Any) -> Installed:
 
 
 def _offers(raw: Sequence[Json]) -> Iterable[Offer]:
-    for offer in raw:
+    """Yields what a server offers, as a model may read it. Names stay: the server is called by them."""
+    for fields in raw:
         try:
-            yield msgspec.convert(offer, Offer)
-        except msgspec.ValidationError:
+            offer = msgspec.convert(fields, Offer)
+            text, schema = unmasked(offer.description), unmasked(offer.schema)
+        except (msgspec.ValidationError, RecursionError):
             continue
+        yield msgspec.structs.replace(offer, description=text, schema=schema)
 
 
 def aggregates(log: EventLog) -> Repository[Installed]:
