@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 SEQUENCE = re.compile(
     r"\x1b(?:"
@@ -58,4 +58,4 @@ def guard_terminals() -> None:
 
 def unguarded(stream: TextIO) -> TextIO:
     """Returns the terminal itself, for what cleans its texts and moves the cursor."""
-    return stream.stream if isinstance(stream, Harmless) else cast(TextIO, stream)
+    return stream.stream if isinstance(stream, Harmless) else stream

@@ -131,7 +131,7 @@ def test_a_tool_that_is_nested_too_deeply_is_left_out_alone() -> None:
     deep: dict[str, Any] = {}
     for _ in range(590):
         deep = {"items": deep}
-    offers = [{"name": "deep", "schema": deep}, {"name": "good"}]
+    offers: list[dict[str, Any]] = [{"name": "deep", "schema": deep}, {"name": "good"}]
     listing = (
         fold([record(1, McpListed(server="s", config="c", hash="h", tools=offers))], Installed()).known["s"].listing
     )
