@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from core.errors import Invalid, NotFound
+from core.errors import Invalid, NotFound, Refused
 from core.paths import ROOTS
 from core.replay.files import undone
 from core.thread.folder import Folder
@@ -33,6 +34,43 @@ def restored(
         _remove(copy, path)
     missing += [f"{path}: {reason}" for path, reason in lost.items()]
     return missing + (["more files changed than were recorded"] if incomplete else [])
+
+
+def take_back(folder: Folder, changes: Sequence[FileChange]) -> list[str]:
+    """Undoes the changes of a run, all or none. Returns the paths. Blocks. Raises `Refused` with the reasons."""
+    contents: list[tuple[str, bytes | None]] = []
+    problems: list[str] = []
+    for change in changes:
+        content, problem = _earlier(folder, change)
+        problems += [f"{change.path} {problem}"] if problem else []
+        contents.append((change.path, content))
+    if problems:
+        raise Refused(f"nothing was taken back: {'; '.join(problems[:10])}")
+    for path, content in contents:
+        if content is None:
+            _remove(folder, path)
+        else:
+            _write(folder, path, content)
+    return [path for path, _ in contents]
+
+
+def _earlier(folder: Folder, change: FileChange) -> tuple[bytes | None, str]:
+    """Returns the content before a change, None if there was no file, or the reason why it is not known."""
+    now = _read(folder, change.path)
+    if change.symlink or (change.sha256_after is None and change.status != "deleted"):
+        return None, f"cannot be taken back ({change.diff_unavailable_reason or 'too large'})"
+    if (hashlib.sha256(now).hexdigest() if _is_there(folder, change.path) else None) != change.sha256_after:
+        return None, "was changed since"
+    if change.status == "created":
+        return None, ""
+    content = undone(change, now)
+    return content, "" if content is not None else f"is not stored ({change.diff_unavailable_reason or 'cut'})"
+
+
+def _is_there(folder: Folder, path: str) -> bool:
+    with suppress(OSError, Invalid, NotFound), folder.tree().walk(path) as place:
+        return place.stat() is not None
+    return False
 
 
 def _copied(source: Folder, copy: Folder) -> Iterator[str]:

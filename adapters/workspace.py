@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import difflib
 import fcntl
 import fnmatch
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from anyio import to_thread
 
-from adapters.sandboxes.search import BINARY_PROBE, ignored, shown
+from adapters import restoring
+from adapters.differences import Differences, is_binary, same
+from adapters.project import Project, forget
+from adapters.sandboxes.search import ignored, shown
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound
-from core.paths import ROOTS, USER_DATA
+from core.paths import ROOTS, USER_DATA, Mount
 from core.thread.folder import Folder, digest, open_plain
 from core.thread.workspace import (
     ANYTHING,
     MAX_DIFF_BYTES,
     MAX_FILES,
     MAX_SCANNED,
-    MAX_TOTAL_DIFF_BYTES,
     Entry,
     FileChange,
-    Reason,
     Scan,
-    Status,
+    Scanned,
 )
 
 SECONDS = 10.0
 """Timeout of a scan, which leaves out the rest of the files then."""
 MAX_HASHED = 64 << 20
 """Limit of bytes of a file whose content is compared; larger files are compared by size and time."""
-MAX_LINES = 4000
-"""Limit of lines of a text that is compared: the time grows with their square."""
 MAX_DEPTH = 32
 KEPT_BYTES = 16 << 20
 """Limit of the cached texts of a thread."""
@@ -63,6 +61,22 @@ class LocalWorkspace:
         window = range(int(since * 1e9) - CLOCK, int(until * 1e9) + CLOCK)
         return await to_thread.run_sync(lambda: _Look(folder, last, before, window).scan())
 
+    async def before(self, user: str, thread: str, run: str, folder: Mount) -> None:
+        await to_thread.run_sync(Project(self._home, user, folder).begin, thread, run)
+
+    async def after(self, user: str, thread: str, run: str, folder: Mount, until: float) -> Scanned:
+        return await to_thread.run_sync(Project(self._home, user, folder).end, thread, run, until)
+
+    async def undo(
+        self, user: str, thread: str, run: str, folder: Mount | None, changes: Sequence[FileChange]
+    ) -> Sequence[str]:
+        if folder is not None:
+            return await to_thread.run_sync(Project(self._home, user, folder).undo, thread, run)
+        return await to_thread.run_sync(restoring.take_back, Folder(self._home, user, thread), changes)
+
+    async def forget(self, user: str, thread: str) -> None:
+        await to_thread.run_sync(forget, self._home, user, thread)
+
 
 @dataclass(slots=True)
 class _Look:
@@ -78,7 +92,6 @@ class _Look:
     """Texts read by this scan, by SHA-256."""
     truncated: bool = False
     deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS)
-    diffed: int = 0
 
     def scan(self) -> Scan:
         for root in ROOTS:
@@ -132,78 +145,17 @@ class _Look:
     # ── comparing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _changes(self, updated: Mapping[str, Entry]) -> Iterator[FileChange]:
+        differences = Differences(self._text, _sensitive, self.deadline)
         for path, after in updated.items():
             before = self.before.get(path)
             if after.changed not in self.window or before is ANYTHING:
                 continue
-            if before is None or not _same(before, after):
-                yield self._change(path, before, after)
+            if before is None or not same(before, after):
+                yield differences.change(path, before, after)
         for path, before in self.before.items():
             deleted = path not in self.files and not self.truncated and not any(map(ignored, path.split("/")))
             if deleted and before is not ANYTHING:
-                yield self._change(path, before, None)
-
-    def _change(self, path: str, before: Entry | None, after: Entry | None) -> FileChange:
-        link = next((entry.link for entry in (after, before) if entry is not None and entry.link is not None), None)
-        status: Status = "modified" if before and after else "created" if after else "deleted"
-        if after is not None and after.link is not None and (before is None or before.link is None):
-            status = "symlink_created"
-        old, new = self._text(before), self._text(after)
-        binary = any(text is not None and _binary(text) for text in (old, new))
-        reason = self._reason(path, link is not None, binary, before, after, old, new)
-        diff, plus, minus = ("", 0, 0) if reason else self._diff(path, old or b"", new or b"")
-        room = MAX_TOTAL_DIFF_BYTES - self.diffed
-        cut = len(diff) > room
-        self.diffed += min(len(diff), room)
-        return FileChange(
-            path=path,
-            root=path.removeprefix(f"{USER_DATA}/").partition("/")[0],
-            status=status,
-            binary=binary,
-            sensitive=_sensitive(path),
-            size_before=before.size if before else None,
-            size_after=after.size if after else None,
-            sha256_before=before.sha256 if before else None,
-            sha256_after=after.sha256 if after else None,
-            diff=diff[:room],
-            diff_truncated=cut,
-            diff_unavailable_reason=reason,
-            additions=plus,
-            deletions=minus,
-            symlink=link is not None,
-            symlink_target_before=before.link if before else None,
-            symlink_target_after=after.link if after else None,
-        )
-
-    def _reason(
-        self,
-        path: str,
-        link: bool,
-        binary: bool,
-        before: Entry | None,
-        after: Entry | None,
-        old: bytes | None,
-        new: bytes | None,
-    ) -> Reason | None:
-        if link:
-            return "symlink"
-        if _sensitive(path):
-            return "sensitive"
-        if binary:
-            return "binary"
-        if any(entry is not None and entry.size > MAX_DIFF_BYTES for entry in (before, after)):
-            return "large"
-        if any(text is not None and len(text.decode().splitlines()) > MAX_LINES for text in (old, new)):
-            return "large"
-        lost = (before is not None and old is None) or (after is not None and new is None)
-        return "truncated" if lost or self.diffed >= MAX_TOTAL_DIFF_BYTES or time.monotonic() > self.deadline else None
-
-    def _diff(self, path: str, old: bytes, new: bytes) -> tuple[str, int, int]:
-        before, after = (redactor.data(text).decode().splitlines() for text in (old, new))  # as they are cached
-        lines = list(difflib.unified_diff(before, after, f"a{path}", f"b{path}", lineterm=""))
-        body = lines[2:]
-        plus, minus = sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)
-        return "\n".join(lines), plus, minus
+                yield differences.change(path, before, None)
 
     # ── texts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,7 +184,7 @@ class _Look:
                     room -= stored.stat().st_size
             for sha256, text in self.texts.items():
                 place = self._shelf / sha256
-                if len(text) <= room and not _binary(text) and not place.exists():
+                if len(text) <= room and not is_binary(text) and not place.exists():
                     room -= len(text)
                     draft = place.with_suffix(".part")
                     draft.write_bytes(redactor.data(text))
@@ -252,22 +204,6 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _same(before: Entry, after: Entry) -> bool:
-    if before.sha256 is None or after.sha256 is None:
-        return (before.size, before.link, before.changed) == (after.size, after.link, after.changed)
-    return before.sha256 == after.sha256
-
-
-def _binary(text: bytes) -> bool:
-    if b"\0" in text[:BINARY_PROBE]:
-        return True
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
 
 
 def _sensitive(path: str) -> bool:

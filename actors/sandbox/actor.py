@@ -49,6 +49,7 @@ from core.sandbox.state import leases
 from core.skills.commands import environment, script_of
 from core.skills.library import Library
 from core.thread.threads import Threads
+from core.thread.workspace import Workspace
 
 GLOB_CAP, GREP_CAP = 1000, 500
 """Upper limits of the results of one search (contract §6)."""
@@ -80,11 +81,14 @@ class Sandbox(Actor[ThreadErased]):
         threads: Threads | None = None,
         machines: Machines | None = None,
         home: Path | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         self._provider, self._limits, self._config, self._skills = provider, limits, config, skills
         self._machines, self._threads = machines, threads
         self._leases = machines.leases if machines else leases(log) if log else None
-        self._folders = Folders(threads, provider, config, home) if threads and config and home else None
+        self._folders: Folders | None = None
+        if threads and config and home:
+            self._folders = Folders(threads, provider, config, home, workspace)
         self._background = Background(self._leases, limits) if self._leases else None
 
     # ── events and timers ───────────────────────────────────────────────────────────────────────────────────────────
@@ -107,7 +111,7 @@ class Sandbox(Actor[ThreadErased]):
         try:
             if isinstance(parsed, Choose):
                 return await self._choose(parsed)
-            if (sandbox := await self._in_folder(parsed)) is not None:
+            if self._folders is not None and (sandbox := await self._folders.sandbox(parsed)) is not None:
                 return await self._do(parsed, sandbox, None, progress)
             if self._machines is not None:
                 return await self._on_machine(self._machines, parsed, progress)
@@ -119,13 +123,6 @@ class Sandbox(Actor[ThreadErased]):
         if self._folders is None:
             raise Invalid("folder: this server has no folders of people")
         return await self._folders.choose(request)
-
-    async def _in_folder(self, request: AnyRequest) -> Port | None:
-        """Returns the sandbox of a thread that works on a folder of the person's; None for others."""
-        if self._folders is None or self._threads is None:
-            return None
-        state = await self._threads.load(request.thread)
-        return await self._folders.sandbox(state, request.user, request.thread)
 
     async def _on_machine(self, machines: Machines, request: AnyRequest, progress: Progress) -> Answer:
         """Does a request on the thread's machine, and on another one if that is lost and it may be repeated."""

@@ -6,42 +6,50 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from actors.sandbox.requests import Choose
+from actors.sandbox.requests import AnyRequest, Choose, Exec, Replace, Start, Write
 from core.config.load import ConfigSource
 from core.errors import Invalid, Refused
 from core.ports.sandbox import Sandbox, SandboxProvider, WorksInFolders
-from core.sandbox.folders import Installation
-from core.thread.state import ThreadState
+from core.sandbox.folders import installation
 from core.thread.threads import Threads
+from core.thread.workspace import Workspace
 
 CANNOT = "sandbox.provider: {} shows no folders of this machine; bubblewrap does (Linux), and host to the file tools"
+
+EFFECTS = (Exec, Start, Write, Replace)
 
 
 class Folders:
     """The folders of threads, in the sandboxes of a provider."""
 
-    def __init__(self, threads: Threads, provider: SandboxProvider, config: ConfigSource, home: Path) -> None:
+    def __init__(
+        self, threads: Threads, provider: SandboxProvider, config: ConfigSource, home: Path, workspace: Workspace | None
+    ) -> None:
         self._threads, self._provider, self._config, self._home = threads, provider, config, home
+        self._workspace = workspace
 
     async def choose(self, request: Choose) -> str:
         """Returns the path of a folder that a thread may work on, without links. Raises `Invalid` and `Refused`."""
         if not isinstance(self._provider, WorksInFolders):
             raise Refused(CANNOT.format(self._provider.name))
-        installation = self._installation()
+        places = installation(self._home, self._config)
 
         def choose() -> str:
-            return str(installation.folder(request.path, writable=request.writable, anywhere=request.anywhere))
+            return str(places.folder(request.path, writable=request.writable, anywhere=request.anywhere))
 
         return await to_thread.run_sync(choose)
 
-    async def sandbox(self, state: ThreadState, user: str, thread: str) -> Sandbox | None:
-        """Returns the sandbox of a thread that works on a folder; None for others. Raises `Invalid`."""
+    async def sandbox(self, request: AnyRequest) -> Sandbox | None:
+        """Returns the sandbox of a thread that works on a folder; None for others. Before the first effect of a run
+        there is a snapshot of the folder. Raises `Invalid`.
+        """
+        user, thread = request.user, request.thread
+        state = await self._threads.load(thread)
         if state.folder is None or state.user != user:
             return None
         if not isinstance(self._provider, WorksInFolders):
             raise Invalid(f"{state.folder.path}: {CANNOT.format(self._provider.name)}")
-        mount = await to_thread.run_sync(self._installation().mount, state.folder)
+        mount = await to_thread.run_sync(installation(self._home, self._config).mount, state.folder)
+        if self._workspace is not None and isinstance(request, EFFECTS) and (run := state.active) is not None:
+            await self._workspace.before(user, thread, run.id, mount)
         return await self._provider.acquire_in(user, thread, mount)
-
-    def _installation(self) -> Installation:
-        return Installation(self._home, self._config.files, self._config.places, self._config.current().sandbox.folders)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.config.load import ConfigSource
 from core.errors import Invalid, Refused
 from core.events import FolderAttached
 from core.paths import PROJECT, Mount
@@ -72,6 +73,11 @@ class Installation:
                 "the server in another directory (as ~/.sika), or attach the folder read-only"
             )
         return ""
+
+
+def installation(home: Path, config: ConfigSource) -> Installation:
+    """Returns the places of an installation as they are now."""
+    return Installation(home, config.files, config.places, config.current().sandbox.folders)
 
 
 def _reason(folder: Path) -> str:

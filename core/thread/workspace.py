@@ -5,13 +5,13 @@ The scans of a thread are an aggregate of their own (`workspace`), so that readi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from core.events import ArtifactReplaced, Event, FileConverted, FileRemoved, FileUploaded, Record
-from core.paths import USER_DATA
+from core.events import ArtifactReplaced, Event, FileConverted, FileRemoved, FileUploaded, Record, User
+from core.paths import USER_DATA, Mount
 
 MAX_FILES = 200
 """Limit of files shown of one run."""
@@ -72,6 +72,16 @@ class WorkspaceScanned(Event, frozen=True):
     changes: list[FileChange] = msgspec.field(default_factory=list)
     truncated: bool = False
     """There were more files than are looked at, or more changes than are kept."""
+    skipped: list[str] = msgspec.field(default_factory=list)
+    """Directories of the person's folder that are not looked at, as far as they are named."""
+
+
+class WorkspaceUndone(Event, frozen=True):
+    """A person took back what a run did to files. `upto`: as in the `workspace.scanned` of the run."""
+
+    upto: int
+    paths: list[str]
+    by: User
 
 
 class WorkspaceForgotten(Event, frozen=True):
@@ -83,6 +93,15 @@ class Scan(msgspec.Struct, frozen=True):
     gone: list[str]
     changes: list[FileChange]
     truncated: bool
+
+
+class Scanned(NamedTuple):
+    """What a run changed in a folder of the person's."""
+
+    changes: Sequence[FileChange] = ()
+    skipped: Sequence[str] = ()
+    """Directories that were not looked at."""
+    truncated: bool = False
 
 
 class Workspace(Protocol):
@@ -99,12 +118,36 @@ class Workspace(Protocol):
         """
         ...
 
+    async def before(self, user: str, thread: str, run: str, folder: Mount) -> None:
+        """Takes a snapshot of a person's folder before the first effect of a run; later calls do nothing."""
+        ...
+
+    async def after(self, user: str, thread: str, run: str, folder: Mount, until: float) -> Scanned:
+        """Returns what has changed since that snapshot, up to a time. Non-guarantee: what the person changed meanwhile
+        is not told apart.
+        """
+        ...
+
+    async def undo(
+        self, user: str, thread: str, run: str, folder: Mount | None, changes: Sequence[FileChange]
+    ) -> Sequence[str]:
+        """Takes back what a run did to the person's folder, or without one its `changes`. Returns the paths.
+
+        All or nothing: raises `Refused` with the reasons if a file was changed since, or what it was is not stored.
+        """
+        ...
+
+    async def forget(self, user: str, thread: str) -> None:
+        """Removes the snapshots of folders that a thread has worked on."""
+        ...
+
 
 class Manifest(msgspec.Struct, frozen=True):
     """The files of a thread by path as of the last scan, and after which events it was scanned lately."""
 
     files: Mapping[str, Entry] = msgspec.field(default_factory=dict)
     done: tuple[int, ...] = ()
+    undone: tuple[int, ...] = ()
 
 
 def fold(records: Iterable[Record], state: Manifest) -> Manifest:
@@ -114,7 +157,9 @@ def fold(records: Iterable[Record], state: Manifest) -> Manifest:
             case WorkspaceScanned(upto=upto, seen=seen):
                 gone = set(record.event.gone)
                 files = {path: entry for path, entry in {**state.files, **seen}.items() if path not in gone}
-                state = Manifest(files, (*state.done, upto)[-REMEMBERED:])
+                state = Manifest(files, (*state.done, upto)[-REMEMBERED:], state.undone)
+            case WorkspaceUndone(upto=upto):
+                state = Manifest(state.files, state.done, (*state.undone, upto)[-REMEMBERED:])
             case WorkspaceForgotten():
                 state = Manifest()
     return state

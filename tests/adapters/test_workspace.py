@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters import workspace
+from adapters import differences, workspace
 from core.config.redaction import redactor
 from core.config.sections import Secret
 from core.thread.folder import Folder
@@ -48,7 +48,7 @@ def test_a_text_of_many_lines_is_not_compared_whatever_ends_them(tmp_path: Path,
     file = folder.root / "user-data/workspace/a.txt"
     file.write_text(f"a{end}" * 2)
     seen = dict(workspace._Look(folder, {}, {}, range(0, 1 << 63)).scan().seen)
-    file.write_text(f"b{end}" * (workspace.MAX_LINES + 1))
+    file.write_text(f"b{end}" * (differences.MAX_LINES + 1))
     [change] = workspace._Look(folder, seen, seen, range(0, 1 << 63)).scan().changes
     assert (change.path, change.diff_unavailable_reason) == (path, "large")
 

@@ -21,9 +21,13 @@ from core.thread.workspace import (
     MAX_TOTAL_DIFF_BYTES,
     FileChange,
     WorkspaceScanned,
+    WorkspaceUndone,
 )
 
 VERSION = 1
+MOST_NAMED = 100
+TAKEN_BACK = "(I took the changes of your last run back. These files are as they were before it, one a line:)\n{}"
+HIDDEN = {"hide_from_ui": True}
 
 
 class Summary(msgspec.Struct):
@@ -49,7 +53,8 @@ class Limits(msgspec.Struct):
 
 class Changes(msgspec.Struct):
     """`available`: whether the files were looked at after the run, which takes a moment. `unpresented`: what the run
-    wrote to the outputs and nobody was shown.
+    wrote to the outputs and nobody was shown. `skipped`: directories of the thread's folder that are not looked at.
+    `undone`: whether a person took the changes back.
     """
 
     available: bool
@@ -58,6 +63,14 @@ class Changes(msgspec.Struct):
     files: list[FileChange]
     limits: Limits
     unpresented: list[str]
+    skipped: list[str]
+    undone: bool
+
+
+class Undone(msgspec.Struct):
+    """The paths of the files that are as they were before the run."""
+
+    paths: list[str]
 
 
 ROUTES = Routes(mounts=API)
@@ -80,8 +93,8 @@ async def get(
     run = thread.state.runs.get(run_id)
     if run is None or run.removed:
         raise NotFound(f"Run {run_id} not found")
-    scan = None if run.ended_seq is None else await _scan(call.services.log, thread.id, run.ended_seq)
-    changes = _shown(scan, thread.state.values.get("artifacts", ()))
+    scan, undone = await _scan(call.services.log, thread.id, run.ended_seq)
+    changes = _shown(scan, undone, thread.state.values.get("artifacts", ()))
     if not include_files:
         changes.files = []
     elif not include_diff:
@@ -89,14 +102,40 @@ async def get(
     return changes
 
 
-async def _scan(log: EventLog, thread_id: str, upto: int) -> WorkspaceScanned | None:
-    async for record in log.read(Aggregate(KIND, thread_id), after=upto):
-        if isinstance(record.event, WorkspaceScanned) and record.event.upto == upto:
-            return record.event
-    return None
+@ROUTES("POST", "/threads/{thread_id}/runs/{run_id}/undo", "files:write", errors=(409,))
+async def undo(call: Call, thread: OwnedThread) -> Undone:
+    """Take back what a run did to the files of the folder that the thread works on, or without one to those of the
+    thread.
+
+    All or nothing: refused (409) if a file was changed since, or what it was is not stored. Directories stay. The agent
+    learns of it with the next message.
+    """
+    request = {"op": "undo", "user": call.user, "thread": thread.id, "run": call.run_id}
+    paths = await call.services.call("workspace", request)
+    if paths:
+        note = {
+            "type": "human",
+            "content": TAKEN_BACK.format("\n".join(paths[:MOST_NAMED])),
+            "additional_kwargs": HIDDEN,
+        }
+        await call.services.commands.write_state(call.user, thread.id, [{"messages": [note]}])
+    return Undone(paths)
 
 
-def _shown(scan: WorkspaceScanned | None, presented: Sequence[str]) -> Changes:
+async def _scan(log: EventLog, thread_id: str, upto: int | None) -> tuple[WorkspaceScanned | None, bool]:
+    """Returns the record of a run's changes, and whether they were taken back."""
+    scan, undone = None, False
+    if upto is not None:
+        async for record in log.read(Aggregate(KIND, thread_id), after=upto):
+            match record.event:
+                case WorkspaceScanned(upto=at) if at == upto:
+                    scan = record.event
+                case WorkspaceUndone(upto=at) if at == upto:
+                    undone = True
+    return scan, undone
+
+
+def _shown(scan: WorkspaceScanned | None, undone: bool, presented: Sequence[str]) -> Changes:
     files = list(scan.changes) if scan else []
     written = [file.path for file in files if file.root == "outputs" and file.status in ("created", "modified")]
     unpresented = [path for path in written if path not in presented]
@@ -105,4 +144,5 @@ def _shown(scan: WorkspaceScanned | None, presented: Sequence[str]) -> Changes:
         setattr(summary, file.status, getattr(summary, file.status) + 1)
         summary.additions += file.additions
         summary.deletions += file.deletions
-    return Changes(scan is not None, VERSION, summary, files, Limits(), unpresented)
+    skipped = list(scan.skipped) if scan else []
+    return Changes(scan is not None, VERSION, summary, files, Limits(), unpresented, skipped, undone)

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from actors.workspace import Workspace
+from adapters import differences
 from adapters import workspace as adapter
 from adapters.workspace import LocalWorkspace
 from channels.http.app import Services
@@ -159,7 +160,8 @@ async def test_limits(api: Api, system: System, worker: Worker, files: Path, mon
     monkeypatch.setattr(adapter, "MAX_SCANNED", 20)
     monkeypatch.setattr(adapter, "MAX_FILES", 10)
     monkeypatch.setattr(adapter, "MAX_DIFF_BYTES", 100)
-    monkeypatch.setattr(adapter, "MAX_TOTAL_DIFF_BYTES", 400)
+    monkeypatch.setattr(differences, "MAX_DIFF_BYTES", 100)
+    monkeypatch.setattr(differences, "MAX_TOTAL_DIFF_BYTES", 400)
     run_id = await api.run("t")
     await worker.start("t", run_id)
     for number in range(15):
