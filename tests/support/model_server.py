@@ -3,6 +3,7 @@
 The `model` of a request chooses the behaviour:
 
 * `tokens-<n>` or `tokens-<n>-delay-<ms>` answers with n words;
+* a name with a `Live` coroutine is answered by it: it is sent the whole request, and may take its time;
 * any other name is a `Script`: a list of turns. The turn to play is found by counting the assistant messages of the
   request, so that a repeated request, or one sent after a restart, gets the same answer. Where summaries take messages
   away, a marker counts instead: after the last `step-<n>` in the messages comes turn n + 1; let turn n say `step-<n>`.
@@ -53,6 +54,8 @@ class ToolCall(msgspec.Struct, frozen=True):
 
     name: str
     args: dict[str, Any] = {}
+    id: str = ""
+    """By default it is made of the position of the request and the number of the call."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +86,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Wait here until the gate is released. An open gate stays open."""
     gate_after: int = 0
     """Tokens sent before waiting at the gate; at 0 not even the status line is sent."""
+    piece: int = _ARGUMENT_PIECE
+    """Characters of arguments in a token."""
+    prompt_tokens: int | None = None
+    """Reported input tokens; None = the number of messages: cheap and easy to predict in a test."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -96,6 +103,8 @@ class Script(msgspec.Struct, frozen=True):
 
 Answer = Callable[[Sequence[dict[str, Any]]], Turn]
 """Decides on the turn by the messages that it is sent."""
+Live = Callable[[dict[str, Any]], Coroutine[Any, Any, Turn]]
+"""Decides on the turn by the whole request."""
 
 
 class _Role(msgspec.Struct):
@@ -159,6 +168,7 @@ class ModelServer:
         self,
         scripts: Mapping[str, Script | Sequence[Turn] | Answer] | None = None,
         *,
+        live: Mapping[str, Live] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         record: bool = True,
@@ -166,6 +176,7 @@ class ModelServer:
         self.scripts = {
             name: script if callable(script) else _script(script) for name, script in (scripts or {}).items()
         }
+        self.live = dict(live or {})
         self.requests: list[Record] = []
         self.counts: Counter[str] = Counter()
         self.url = ""
@@ -215,7 +226,7 @@ class ModelServer:
             case "POST", ["chat", "completions"]:
                 self._complete(connection, body)
             case "GET", ["models"]:
-                names = ["tokens-50", *self.scripts]
+                names = ["tokens-50", *self.scripts, *self.live]
                 connection.send_json(200, {"object": "list", "data": [{"id": n, "object": "model"} for n in names]})
             case "GET", ["control", "requests"]:
                 connection.send_json(
@@ -256,6 +267,9 @@ class ModelServer:
         record.outcome = "answered"
 
     def _play_script(self, connection: _Connection, request: _Request, body: bytes) -> None:
+        if (live := self.live.get(request.model)) is not None:
+            connection.start(self._converse(connection, request, body, live))
+            return
         script = self.scripts.get(request.model)
         if script is None:
             connection.send_json(404, _problem(f"no model {request.model!r}", "model_not_found"))
@@ -275,6 +289,15 @@ class ModelServer:
             return
         turn = self._strike(script.turns[index], record)
         connection.start(_play(connection, request, turn, record, self._gate(turn.gate) if turn.gate else None))
+
+    async def _converse(self, connection: _Connection, request: _Request, body: bytes, live: Live) -> None:
+        record = self._remember(request, request.assistants(), request.assistants(), body)
+        try:
+            turn = await live(msgspec.json.decode(body))
+        except asyncio.CancelledError:
+            record.outcome = "abandoned"
+            raise
+        await _play(connection, request, turn, record)
 
     def _remember(self, request: _Request, position: int, turn: int, body: bytes) -> Record:
         record = Record(request.model, position, turn, msgspec.json.decode(body) if self._record else {})
@@ -425,7 +448,7 @@ async def _stream(
             write(frames[place])
     if turn.disconnect_after is not None:
         raise _Disconnect
-    usage = _usage(request, len(frames)) if request.with_usage else b""
+    usage = _usage(request, len(frames), turn.prompt_tokens) if request.with_usage else b""
     write(_frame(request.model, {}, _finish(turn)) + usage + _STREAM_END)
 
 
@@ -458,14 +481,14 @@ def _frames(turn: Turn, model: str, position: int) -> list[bytes]:
     deltas: list[dict[str, Any]] = [{turn.reasoning_field: piece} for piece in _split(turn.reasoning)]
     deltas += [{"content": piece} for piece in _split(turn.text)]
     for index, call in enumerate(turn.tool_calls):
-        deltas += _call_deltas(index, call, position)
+        deltas += _call_deltas(index, call, position, turn.piece)
     return [_frame(model, delta) for delta in deltas]
 
 
-def _call_deltas(index: int, call: ToolCall, position: int) -> list[dict[str, Any]]:
+def _call_deltas(index: int, call: ToolCall, position: int, piece: int) -> list[dict[str, Any]]:
     """The head of a tool call, then its arguments in pieces, as providers stream them."""
     arguments = msgspec.json.encode(call.args).decode()
-    pieces = [arguments[i : i + _ARGUMENT_PIECE] for i in range(0, len(arguments), _ARGUMENT_PIECE)]
+    pieces = [arguments[i : i + piece] for i in range(0, len(arguments), piece)]
     opening = {"index": index, **_tool_call(index, call, position, "")}
     rest = [{"index": index, "function": {"arguments": piece}} for piece in pieces]
     return [{"tool_calls": [delta]} for delta in (opening, *rest)]
@@ -473,7 +496,7 @@ def _call_deltas(index: int, call: ToolCall, position: int) -> list[dict[str, An
 
 def _tool_call(index: int, call: ToolCall, position: int, arguments: str) -> dict[str, Any]:
     function = {"name": call.name, "arguments": arguments}
-    return {"id": f"call_{position}_{index}", "type": "function", "function": function}
+    return {"id": call.id or f"call_{position}_{index}", "type": "function", "function": function}
 
 
 def _split(text: str) -> list[str]:
@@ -488,13 +511,12 @@ def _frame(model: str, delta: dict[str, Any], finish: str | None = None) -> byte
     return _chunk(model, {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
 
 
-def _usage(request: _Request, tokens: int) -> bytes:
-    return _chunk(request.model, {"choices": [], "usage": _usage_counts(request, tokens)})
+def _usage(request: _Request, tokens: int, prompt: int | None = None) -> bytes:
+    return _chunk(request.model, {"choices": [], "usage": _usage_counts(request, tokens, prompt)})
 
 
-def _usage_counts(request: _Request, tokens: int) -> dict[str, int]:
-    """Input tokens are the number of messages: cheap and easy to predict in a test."""
-    prompt = len(request.messages)
+def _usage_counts(request: _Request, tokens: int, prompt: int | None) -> dict[str, int]:
+    prompt = len(request.messages) if prompt is None else prompt
     return {"prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens}
 
 
@@ -523,7 +545,7 @@ def _completion(turn: Turn, request: _Request, position: int) -> dict[str, Any]:
         "created": _CREATED,
         "model": request.model,
         "choices": [{"index": 0, "message": message, "finish_reason": _finish(turn)}],
-        "usage": _usage_counts(request, len(_frames(turn, request.model, position))),
+        "usage": _usage_counts(request, len(_frames(turn, request.model, position)), turn.prompt_tokens),
     }
 
 

@@ -225,3 +225,18 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert message.content == "Hi there"
     assert message.tool_calls
     assert report == {"count": 1, "by_model": {"hello": 1}, "requests": []}
+
+
+async def test_a_coroutine_answers_the_whole_request_with_ids_and_usage_of_its_own() -> None:
+    async def live(body: dict[str, Any]) -> Turn:
+        call = ToolCall("echo", {"text": body["messages"][-1]["content"] * 200}, "mine-1")
+        return Turn(tool_calls=(call,), piece=512, prompt_tokens=4711)
+
+    async with ModelServer(live={"live": live}) as server:
+        chunks = [chunk async for chunk in chat(server, "live").astream("hello")]
+    whole = sum(chunks[1:], chunks[0])
+    assert isinstance(whole, AIMessageChunk)
+    assert [(call["id"], call["args"]) for call in whole.tool_calls] == [("mine-1", {"text": "hello" * 200})]
+    assert whole.usage_metadata is not None
+    assert whole.usage_metadata["input_tokens"] == 4711
+    assert len(chunks) < 10
