@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
+from adapters.programs_only import programs_only
 from core.config.redaction import redactor
 from core.errors import Invalid
 from core.events import Json
@@ -33,7 +34,7 @@ Keep = Callable[[ExchangeLine], Awaitable[None]]
 @asynccontextmanager
 async def serving(handler: Handler, host: str, port: int) -> AsyncIterator[str]:
     """Serves until the block ends; yields the base URL of the models. Raises `Invalid` if the port is taken."""
-    app = web.Application(client_max_size=BODY_BYTES)
+    app = web.Application(client_max_size=BODY_BYTES, middlewares=[programs_only()])
     app.add_routes([web.post(path, handler) for path in PATHS])
     app.add_routes([web.get(path, _models) for path in ("/v1/models", "/models")])
     runner = web.AppRunner(app, access_log=None)

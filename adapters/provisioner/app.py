@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import hdrs, web
 
+from adapters.programs_only import programs_only
 from adapters.provisioner.cluster import Cluster
 from core.errors import Invalid, NotFound, Unavailable
 
@@ -29,7 +30,8 @@ class Routes:
         self._cluster, self._key = cluster, key
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=BODY_BYTES, middlewares=[self._guarded])
+        guard = programs_only(any_host=bool(self._key))
+        app = web.Application(client_max_size=BODY_BYTES, middlewares=[guard, self._guarded])
         app.router.add_get("/health", self._health)
         app.router.add_post("/api/sandboxes", self._create)
         app.router.add_get("/api/sandboxes", self._list)

@@ -73,7 +73,8 @@ class Places:
 
 
 class Connection(web.RequestHandler):
-    """A connection of a client. Uses what aiohttp keeps to itself in one place: whether it waits for a request."""
+    """A connection of a client. Uses what aiohttp keeps to itself in one place: the requests whose headers are
+    complete, and the one at work."""
 
     __slots__ = ("_late", "_place", "_places")
 
@@ -101,7 +102,7 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._waiter is None or self._waiter.done():  # a request is at work, or has just become complete
+        if self._messages or self._current_request is not None:  # the headers of a request are complete
             self._in_time()
         elif self._late is None:
             self._late = self._loop.call_later(self._places.http().request_timeout_seconds, self._too_late)

@@ -216,12 +216,12 @@ class SlackPlatform:
         body: dict[str, Any] = {"channel": target.chat, "thread_ts": target.topic or None, "metadata": metadata}
         send = self.web.client.chat_postMessage
         try:
-            request = send(**body, unfurl_links=False, **await rendered(target, content))
+            request = send(**body, unfurl_links=False, unfurl_media=False, **await rendered(target, content))
             answer = await self.web.call("chat.postMessage", request, chat=target.chat)
         except Rejected as error:
             if code_of(error) not in _BLOCKS_REFUSED:
                 raise
-            request = send(**body, unfurl_links=False, **await plainly(target, content))
+            request = send(**body, unfurl_links=False, unfurl_media=False, **await plainly(target, content))
             answer = await self.web.call("chat.postMessage", request, chat=target.chat)
         return str(answer["ts"])
 

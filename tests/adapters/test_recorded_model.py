@@ -159,3 +159,27 @@ async def test_the_commands_record_and_serve(tmp_path: Path) -> None:
     with process:
         assert (await ask(url, {"role": "user", "content": "Hi"}))[1]["choices"][0]["message"]["content"] == "Hello."
         process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 409),
+        ({"Host": "localhost:9"}, 409),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "127.0.0.1.evil.example:80"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+)
+async def test_no_page_reads_a_recording(url: str, headers: dict[str, str], status: int) -> None:
+    body = {"model": "x", "messages": [{"role": "user", "content": "x"}]}
+    plain = {"Content-Type": "text/plain", **headers}
+    async with (
+        ClientSession() as session,
+        session.post(f"{url}/chat/completions", data=msgspec.json.encode(body), headers=plain) as response,
+    ):
+        assert response.status == status

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import logging
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -99,6 +100,21 @@ async def test_headers_must_arrive_in_time(url: str, config: Settings) -> None:
             assert await one.ended()
         idle.send(HEAD + b"\r\n")
         assert (await idle.answer())[0] == 200
+
+
+async def test_headers_of_the_first_segment_must_arrive_in_time_too(url: str, config: Settings) -> None:
+    """They may lie there before the handler of the connection has begun, as with uvloop."""
+    config.http = Http(request_timeout_seconds=0.2)
+    address = ("127.0.0.1", int(url.rpartition(":")[2]))
+    sockets = [socket.create_connection(address) for _ in range(8)]
+    for each in sockets:
+        each.sendall(HEAD + b"X: ")
+    for each in sockets:
+        reader, writer = await asyncio.open_connection(sock=each)
+        slow = Line(reader, writer)
+        assert (await slow.answer())[0] == 408
+        assert await slow.ended()
+        writer.transport.abort()
 
 
 async def test_idle_connections_end(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
