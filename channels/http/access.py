@@ -125,7 +125,8 @@ class Gate:
             self.check_csrf(request, entry)
         if route.role == "admin" and not (principal.role == "admin" and principal.may("admin")):
             raise Forbidden("This needs an administrator")
-        demand(principal, route.scope)
+        for scope in route.scope.split():
+            demand(principal, scope)
         self.limits.admit_request(principal)
         return entry
 

@@ -143,7 +143,8 @@ def _texts(route: Route) -> tuple[str, str]:
     if route.role:
         notes += ["", f"Only for the role `{route.role}`."]
     if route.scope:
-        notes += ["", f"API keys need the scope `{route.scope}`."]
+        scopes = " and ".join(f"`{scope}`" for scope in route.scope.split())
+        notes += ["", f"API keys need the scope {scopes}."]
     if others:
         notes += ["", f"Also under {' and '.join(others)}."]
     return first.rstrip(".").replace("\n", " "), "\n".join(notes).strip()
@@ -204,7 +205,7 @@ def _form(body: Form) -> Json:
 
 
 def _security(route: Route) -> list[Json]:
-    scopes = [route.scope] if route.scope else []
+    scopes = route.scope.split()
     cookies: Json = {"session": []} | ({"csrf": []} if route.method in _WRITING else {})
     return [{"bearer": scopes}, {"key": scopes}, cookies]
 

@@ -77,7 +77,7 @@ class Route:
     query: tuple[Param, ...] = ()
     errors: tuple[int, ...] = ()
     scope: str = ""
-    """The scope that an API key needs, as `threads:read`; "" for anybody who is signed in."""
+    """The scopes that an API key needs, all of them, as `crons:write runs:create`; "" for anybody who is signed in."""
     public: bool = False
     """True if it is answered to anybody."""
     role: str = ""

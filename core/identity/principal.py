@@ -19,8 +19,12 @@ class Principal(msgspec.Struct, frozen=True):
     """Id of the API key that was used."""
 
     def may(self, scope: str) -> bool:
-        """True if the scope is granted. `threads:read` is granted by itself and by `threads`."""
-        return not scope or self.scopes is None or scope in self.scopes or scope.partition(":")[0] in self.scopes
+        """True if the scope is granted. `threads:read` is granted by itself, by `threads`, and by `threads:write`, whose
+        answers have what is read.
+        """
+        resource, _, action = scope.partition(":")
+        granting = {scope, resource, *([f"{resource}:write"] if action == "read" else [])}
+        return not scope or self.scopes is None or bool(granting & self.scopes)
 
 
 LOCAL = Principal("default", "admin")

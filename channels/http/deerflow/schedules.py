@@ -123,7 +123,7 @@ async def _own(call: Call) -> Schedule:
 OwnTask = Annotated[Schedule, Depends(_own)]
 ROUTES = Routes(mounts=API)
 _ALL, _ONE = "/scheduled-tasks", "/scheduled-tasks/{task_id}"
-_READ, _WRITE = "crons:read", "crons:write"
+_READ, _WRITE, _PLAN = "crons:read", "crons:write", "crons:write runs:create"
 
 
 @ROUTES("GET", _ALL, _READ)
@@ -132,7 +132,7 @@ async def get_all(call: Call) -> list[Task]:
     return await _tasks(call, (await call.services.launch.all_of(call.user)).values())
 
 
-@ROUTES("POST", _ALL, _WRITE, errors=(400, 404, 409))
+@ROUTES("POST", _ALL, _PLAN, errors=(400, 404, 409))
 async def create(call: Call, body: CreateBody) -> Task:
     """Schedule a prompt: by a cron expression, or once. A single time must lie ahead; without a zone of its own it is
     in `timezone`. While a run of the task is going on, what comes due is skipped.
@@ -147,7 +147,7 @@ async def get(call: Call, task: OwnTask) -> Task:
     return await _task(call, task)
 
 
-@ROUTES("PATCH", _ONE, _WRITE, errors=(400, 409))
+@ROUTES("PATCH", _ONE, _PLAN, errors=(400, 409))
 async def patch(call: Call, task: OwnTask, body: PatchBody) -> Task:
     """Change a task."""
     plan = await _plan(call, body, task.plan)
@@ -167,13 +167,13 @@ async def pause(call: Call, task: OwnTask) -> Task:
     return await _enable(call, task, False)
 
 
-@ROUTES("POST", f"{_ONE}/resume", _WRITE)
+@ROUTES("POST", f"{_ONE}/resume", _PLAN)
 async def resume(call: Call, task: OwnTask) -> Task:
     """Resume a task. What a cron expression made due meanwhile does not come; a single time that has passed comes."""
     return await _enable(call, task, True)
 
 
-@ROUTES("POST", f"{_ONE}/trigger", _WRITE, errors=(409, 502))
+@ROUTES("POST", f"{_ONE}/trigger", _PLAN, errors=(409, 502))
 async def trigger(call: Call, task: OwnTask) -> Triggered:
     """Run a task now, paused or not. Refused while a run of it is going on; when it is due next stays as it is."""
     fired = await call.services.launch.trigger(call.user, task.id, actor=ACTOR)

@@ -94,11 +94,11 @@ async def _own(call: Call) -> Schedule:
 OwnCron = Annotated[Schedule, Depends(_own)]
 ROUTES = Routes()
 _ONE = "/runs/crons/{cron_id}"
-_READ, _WRITE = "crons:read", "crons:write"
+_READ, _WRITE, _PLAN = "crons:read", "crons:write", "crons:write runs:create"
 Shown = Annotated[Json, Cron]
 
 
-@ROUTES("POST", "/runs/crons", _WRITE, errors=(400, 404, 409))
+@ROUTES("POST", "/runs/crons", _PLAN, errors=(400, 404, 409))
 async def create(call: Call, body: CreateBody) -> Shown:
     """Ask for runs by a cron expression, each on a thread of its own, which goes with its run unless
     `on_run_completed` is `keep`. What comes due while nothing is running here comes once, afterwards.
@@ -106,7 +106,7 @@ async def create(call: Call, body: CreateBody) -> Shown:
     return await _create(call, body, None)
 
 
-@ROUTES("POST", "/threads/{thread_id}/runs/crons", _WRITE, errors=(400, 409))
+@ROUTES("POST", "/threads/{thread_id}/runs/crons", _PLAN, errors=(400, 409))
 async def create_on_thread(call: Call, thread: OwnedThread, body: CreateBody) -> Shown:
     """Ask for runs on a thread by a cron expression. If the thread is busy, `multitask_strategy` says what happens;
     without one the run waits. A cron whose thread is gone pauses.
@@ -140,7 +140,7 @@ async def get(call: Call, cron: OwnCron) -> Shown:
     return _object(call.user, cron)
 
 
-@ROUTES("PATCH", _ONE, _WRITE, errors=(400, 409))
+@ROUTES("PATCH", _ONE, _PLAN, errors=(400, 409))
 async def patch(call: Call, cron: OwnCron, body: PatchBody) -> Shown:
     """Change a cron, pause it (`enabled: false`), or resume it. What came due while it was paused does not come."""
     names = [name for name in body.__struct_fields__ if getattr(body, name) is not _NOTHING.get(name)]

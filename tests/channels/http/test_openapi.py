@@ -56,7 +56,7 @@ async def test_routes_are_declared(route: Route) -> None:
     assert text.partition("\n\n")[0].rstrip().endswith((".", "!", "?", ")"))
     assert all(100 <= status < 600 for status in (*route.answers, *route.errors))
     assert not set(route.errors) & set(route.answers)
-    assert re.fullmatch(r"([a-z]+(:[a-z]+)?)?", route.scope)
+    assert re.fullmatch(r"([a-z]+(:[a-z]+)?( [a-z]+:[a-z]+)?)?", route.scope)
     assert not (route.public and (route.scope or route.role)), "whoever may call it needs no permission"
     assert route.role in ("", "admin")
     assert {param.where for param in route.query} <= {"query", "header"}
@@ -265,7 +265,7 @@ async def test_the_defaults_of_a_run_are_told(described: Json) -> None:
         assert re.search(rf"`{value}`[^`]*default", fields[name]["description"]), name
     modes = set(options.MODES)
     keys = set(re.findall(r"`(\w+)`", fields["context"]["description"])) - modes - {"config", "context", "configurable"}
-    assert len(keys) == 10
+    assert len(keys) == 11
     for key in keys:
         said = [options.options(RunRequested(context={key: value})) for value in (True, 5, "ultra")]
         assert any(one != options.Options() for one in said), key
