@@ -19,8 +19,8 @@ class Principal(msgspec.Struct, frozen=True):
     """Id of the API key that was used."""
 
     def may(self, scope: str) -> bool:
-        """True if the scope is granted. `threads:read` is granted by itself, by `threads`, and by `threads:write`, whose
-        answers have what is read.
+        """True if the scope is granted. `threads:read` is granted by itself, by `threads`, and by `threads:write`: the
+        answers to writing have what is read.
         """
         resource, _, action = scope.partition(":")
         granting = {scope, resource, *([f"{resource}:write"] if action == "read" else [])}
