@@ -46,7 +46,7 @@ from core.ports.images import image_of, place_of
 from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
 from core.sandbox.state import leases
-from core.skills.commands import environment, script_of
+from core.skills.commands import AWAY, environment, script_of
 from core.skills.library import Library
 from core.thread.threads import Threads
 from core.thread.workspace import Workspace
@@ -166,7 +166,8 @@ class Sandbox(Actor[ThreadErased]):
             case Exec():
                 return await self._exec(request, sandbox, progress)
             case Start():
-                return await self._commands.start(request, sandbox, machine, await self._variables(request))
+                text, arguments = await self._prepared(request)
+                return await self._commands.start(request, sandbox, machine, text, arguments)
             case Output() | End():
                 return await self._of_background(request, sandbox)
             case Kill():
@@ -225,10 +226,9 @@ class Sandbox(Actor[ThreadErased]):
 
     async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
         timeout = self._limits.bash_timeout
-        variables = await self._variables(request)
-        more: dict[str, Any] = {"environment": variables} if variables else {}
+        command, more = await self._prepared(request)
         result = await streamed(
-            progress, lambda show: sandbox.exec(request.key, request.command, timeout=timeout, on_output=show, **more)
+            progress, lambda show: sandbox.exec(request.key, command, timeout=timeout, on_output=show, **more)
         )
         await self._accessed(request, request.call_id, request.key, sandbox)
         text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
@@ -238,10 +238,15 @@ class Sandbox(Actor[ThreadErased]):
             return {"error": text}
         return {"text": text, "exit_code": result.exit_code} if request.detailed else text
 
-    async def _variables(self, request: Exec | Start) -> Mapping[str, str]:
-        """Returns the variables that only this command gets."""
+    async def _prepared(self, request: Exec | Start) -> tuple[str, Mapping[str, Any]]:
+        """Returns a command as it runs, and the arguments by which it differs from others: variables of its own. With
+        secrets among them, it runs away from what the agent wrote.
+        """
         person = {CHANNEL_USER: request.channel_user} if request.channel_user else {}
-        return {**person, **await self._secrets(request)}
+        secrets = await self._secrets(request)
+        command = AWAY.format(request.command) if secrets else request.command
+        more: dict[str, Any] = {"environment": variables} if (variables := {**person, **secrets}) else {}
+        return command, more | ({"private": True} if secrets else {})
 
     async def _secrets(self, request: Exec | Start) -> Mapping[str, str]:
         """Returns the variables that the command gets because it runs a script of a skill that declares them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import anyio
 
@@ -43,9 +44,11 @@ class Background:
         self._leases, self._limits = leases, limits
 
     async def start(
-        self, request: Start, sandbox: Sandbox, machine: Machine | None, environment: Mapping[str, str]
+        self, request: Start, sandbox: Sandbox, machine: Machine | None, text: str, more: Mapping[str, Any]
     ) -> str:
-        """Starts a command once, and returns its id with words for the agent. Raises `Invalid`."""
+        """Starts a command once, and returns its id with words for the agent. `text` is what runs, `more` the arguments
+        by which it differs from others. Raises `Invalid`.
+        """
         runner, key, command = _runner(sandbox), key_of(request.user, request.thread), command_id(request.key)
         lease, there = await self._leases.load(key), machine.id if machine else ""
         if (known := lease.commands.get(command)) and (known.ended or known.machine != there):
@@ -56,7 +59,7 @@ class Background:
             await self._begin(key, CommandStarted(command=command, until=until, machine=there))
         seconds = self._limits.background_seconds
         try:
-            await runner.start(command, request.command, timeout=seconds, environment=environment)
+            await runner.start(command, text, timeout=seconds, **more)
         except Invalid:
             await self._append(key, command, [CommandEnded(command=command, ended="interrupted")])
             raise

@@ -46,7 +46,7 @@ def _blocks(content: bytes) -> Iterator[str]:
 
 
 def outcome(result: ExecResult, timeout: float) -> str:
-    lines = []
+    lines = [f"Note: {result.note}"] if result.note else []
     if result.ended == "timeout":
         lines.append(f"the command was stopped after {timeout:g} seconds.")
     elif result.ended == "interrupted":

@@ -129,6 +129,7 @@ def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
         max_processes=section.max_processes,
         max_file_mb=section.max_file_mb,
         quota=quota_of(config),
+        idle_seconds=section.idle_seconds,
         allow_host_bash=section.allow_host_bash,
         settings=_provider_settings(config),
     )

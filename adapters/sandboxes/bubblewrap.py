@@ -32,6 +32,7 @@ from adapters.sandboxes.egress.wayout import WayOut
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.job import Job
 from adapters.sandboxes.launch import FIRST_FD
+from adapters.sandboxes.machine import SWEEP_SECONDS, Machine, end_unused, is_joinable, sweep
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.spare import Spares
 from core.errors import Invalid
@@ -42,7 +43,7 @@ log = structlog.get_logger("sika.sandbox")
 
 _TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _TMP_BYTES = 512 << 20
-"""Limit of a command's /tmp, which is memory and vanishes with the command."""
+"""Limit of the /tmp of a command or program without a machine: it is memory, and vanishes with it."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _LIMITED = 'ulimit -u "$1" 2>/dev/null || ulimit -p "$1" 2>/dev/null; exec "$0" -c "$2"'
 """Sets the limit of processes: -u in bash, -p in dash. Inside, it counts the processes of this sandbox only."""
@@ -57,6 +58,10 @@ _SHARED_NETWORK = (
     "with sandbox.egress.direct commands reach what this machine reaches: the ports of localhost, the metadata of a "
     "cloud (169.254.169.254), and abstract sockets"
 )
+_NOT_JOINABLE = (
+    "commands of a thread do not reach each other by localhost, because sandboxes cannot be made within a namespace of "
+    "users that exists (a setuid bwrap, or a profile of AppArmor)"
+)
 _REMEDY = (
     "Bubblewrap needs user namespaces. Allow them (sysctl kernel.unprivileged_userns_clone=1, "
     "user.max_user_namespaces=10000; on Ubuntu 24.04 also kernel.apparmor_restrict_unprivileged_userns=0 or the "
@@ -70,7 +75,7 @@ class BubblewrapSandbox(Files):
     def __init__(self, root: Path, tree: Tree, provider: Bubblewrap) -> None:
         super().__init__(root, tree, provider.max_file_mb, provider.quota)
         self._provider = provider
-        self.calls.spares = provider.spares
+        self.calls.spares, self.calls.machine = provider.spares, provider.machine_of(root)
 
     async def exec(
         self,
@@ -80,9 +85,10 @@ class BubblewrapSandbox(Files):
         timeout: float,
         on_output: Callable[[str], None],
         environment: Mapping[str, str] = {},
+        private: bool = False,
     ) -> ExecResult:
         provider, record = self._provider, self.calls.record(call_id).path
-        job = await self._job(command, timeout, environment, record)
+        job = await self._job(command, timeout, environment, record, private)
         async with provider.way_out.open(record) if provider.way_out else nullcontext():
             return await self.calls.exec(call_id, command, job, on_output)
 
@@ -90,9 +96,17 @@ class BubblewrapSandbox(Files):
         way_out = self._provider.way_out
         return await way_out.accesses(self.calls.record(call_id).path) if way_out else ()
 
-    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+    async def start(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        environment: Mapping[str, str] = {},
+        private: bool = False,
+    ) -> None:
         record = self.calls.record(call_id).path
-        job = await self._job(command, timeout, environment, record)
+        job = await self._job(command, timeout, environment, record, private)
         await self._hold(call_id)
         await self.calls.start(call_id, command, job)
 
@@ -102,11 +116,14 @@ class BubblewrapSandbox(Files):
             await self._hold(call_id)  # the server that started it may be gone
         return output
 
-    async def _job(self, command: str, timeout: float, environment: Mapping[str, str], record: Path) -> Job:
+    async def _job(
+        self, command: str, timeout: float, environment: Mapping[str, str], record: Path, private: bool
+    ) -> Job:
         mounts, more = list(self.tree.mounts.values()), dict[str, Any]()
         if self.tree.start != WORKSPACE:
             covers = await to_thread.run_sync(self._provider.covers, mounts)
             more = {"directory": self.tree.start, "covers": covers}
+        more["shared"] = None if private else self.calls.machine
         return self._provider.job(command, timeout, mounts, self.root, environment, record, **more)
 
     async def _hold(self, call_id: str) -> None:
@@ -129,6 +146,8 @@ class Bubblewrap:
     The disk is limited by `quota`.
     With `network` a command, and a program that runs for long (`enclosed`), reaches the hosts that `egress` allows, by
     a proxy, and nothing else.
+    Commands of one thread share a loopback and /tmp (`machine`), but not those that get secrets. /tmp counts to the
+    quota.
     Non-guarantees: the kernel is shared. With `egress.direct` the network is that of this machine, localhost included.
     Programs that run for long share a socket of the proxy, without a limit of bytes, and their connections are in no
     thread's log. They have a network while `run` runs.
@@ -142,6 +161,7 @@ class Bubblewrap:
         self.max_file_mb, self.quota = setup.max_file_mb, dict(setup.quota)
         self._home, self._environment, self._network = setup.home, setup.environment, setup.network
         self._memory_mb, self._max_processes = setup.memory_mb, setup.max_processes
+        self._idle_seconds = setup.idle_seconds
         self.way_out, self._programs = WayOut.of(setup), Programs(setup)
         self._threads, self.spares = Threads(setup, self._create), Spares()
 
@@ -172,11 +192,18 @@ class Bubblewrap:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._programs.run)
+                tasks.start_soon(self._sweep)
                 if self.way_out is not None:
                     tasks.start_soon(self.way_out.run)
                 await anyio.sleep_forever()
         finally:
             self.spares.close()
+            end_unused(self._home)
+
+    async def _sweep(self) -> None:
+        while True:
+            await to_thread.run_sync(sweep, self._home, self._idle_seconds)
+            await anyio.sleep(SWEEP_SECONDS)
 
     def job(
         self,
@@ -189,8 +216,11 @@ class Bubblewrap:
         *,
         directory: str = WORKSPACE,
         covers: Sequence[str] = (),
+        shared: Machine | None = None,
     ) -> Job:
-        """Returns the job of a command, which begins in the directory. `covers`: what `covers` returns."""
+        """Returns the job of a command, which begins in the directory. `covers`: what `covers` returns. `shared`: the
+        thread's machine, for a command that uses it.
+        """
         shell, mounts = "bash" if shutil.which("bash", path=_PATH) else "sh", list(mounts)
         counted = "pids" in cgroups.controllers()
         watched = os.geteuid() == 0 and seccomp.available() and not counted
@@ -206,14 +236,22 @@ class Bubblewrap:
         place = FIRST_FD + 1 + len(filters)
         environment = {**self._environment, **(folders.GIT if directory != WORKSPACE else {}), **extra}
         inside = self._bwrap(
-            mounts, environment, network=self._network, way_out=self.way_out, record=record, covers=covers
+            mounts,
+            environment,
+            network=self._network,
+            way_out=self.way_out,
+            record=record,
+            covers=covers,
+            shared=shared,
         )
         words = "\0".join([*inside, *filter_words, "--chdir", directory])
         return Job(
             program=binary() or "bwrap",
             argv=[*start, *inner],
             waiting=[*start, "bash", "-c", _WAITING.format(fd=place), "bash", limit, str(place)] if waits else [],
-            mounts=[str(mount.host) for mount in mounts],
+            mounts=[*(str(mount.host) for mount in mounts), *([str(shared.tmp)] if shared else [])],
+            machine=shared is not None,
+            shares=shared.shares if shared else [],
             env={},  # bwrap's own, which the agent can read
             cwd="/",
             timeout=timeout,
@@ -254,8 +292,14 @@ class Bubblewrap:
     def strength(self) -> str:
         return cgroups.describe()
 
+    def machine_of(self, root: Path) -> Machine:
+        """Returns what the commands of a thread share. Blocks at the first call."""
+        network = not (self._network and self.way_out is None) and is_joinable()
+        return Machine(root, self._home, self._idle_seconds, network=network)
+
     def weaknesses(self) -> list[str]:
-        return [*weaknesses(), *([_SHARED_NETWORK] if self._network and self.way_out is None else [])]
+        shared = [_SHARED_NETWORK] if self._network and self.way_out is None else []
+        return [*weaknesses(), *shared, *([] if is_joinable() else [_NOT_JOINABLE])]
 
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
         folder = self._home / "sandbox"
@@ -298,19 +342,21 @@ class Bubblewrap:
         way_out: WayOut | None = None,
         record: Path | None = None,
         covers: Sequence[str] = (),
+        shared: Machine | None = None,
     ) -> list[str]:
         """Returns the arguments for a sandbox. `folder` has the prepared files that are not beside the installation, by
         default in the data directory. With a way out, by the socket beside the record, that is its network, and else
         the machine's.
         """
         network, folder = network and way_out is None, folder or self._home / "sandbox"
-        words = namespaces(network=network)
+        words = namespaces(network=network or bool(shared and shared.shares))
         variables = {**toolkit.ENVIRONMENT, **(way_out.variables() if way_out else {}), **variables}
         for name, value in environment(directory, toolkit.path(_PATH), variables).items():
             words += ["--setenv", name, value]
         words += [*_system(), *toolkit.binds(folder / "pyvenv.cfg")]
         words += ["--ro-bind", str(etc.folder(toolkit.beside() or folder, network=network)), "/etc"]
-        words += [*kernel_files(temporary_bytes=min(_TMP_BYTES, self._memory_mb << 20)), "--dir", directory]
+        size, temporary = min(_TMP_BYTES, self._memory_mb << 20), shared.tmp if shared else None
+        words += [*kernel_files(temporary_bytes=size, temporary=temporary), "--dir", directory]
         for mount in mounts:
             words += ["--bind" if mount.writable else "--ro-bind-try", str(mount.host), mount.virtual]
         words += covers

@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 from adapters.sandboxes import seccomp
 
@@ -40,13 +41,17 @@ def namespaces(*, network: bool) -> list[str]:
     return [*words, "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
 
 
-def kernel_files(*, temporary_bytes: int) -> list[str]:
-    """Returns the arguments for /proc, /dev and /tmp. Writes there take memory, so each has a size."""
+def kernel_files(*, temporary_bytes: int, temporary: Path | None = None) -> list[str]:
+    """Returns the arguments for /proc, /dev and /tmp. Writes there take memory, so each has a size. `temporary` is a
+    folder for /tmp instead.
+    """
     words = ["--proc", "/proc"]
     for name in (*_KEYS, *(_PRIVATE if os.geteuid() == 0 else ())):
         if os.path.exists(f"/proc/{name}"):
             words += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     words += ["--dev", "/dev", "--size", str(min(SHARED_BYTES, temporary_bytes)), "--tmpfs", "/dev/shm"]
+    if temporary is not None:
+        return [*words, "--bind", str(temporary), "/tmp"]
     return [*words, "--size", str(temporary_bytes), "--tmpfs", "/tmp"]
 
 

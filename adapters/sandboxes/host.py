@@ -42,6 +42,7 @@ class HostSandbox(Files):
         timeout: float,
         on_output: Callable[[str], None],
         environment: Mapping[str, str] = {},
+        private: bool = False,
     ) -> ExecResult:
         job = self._provider.job(command, timeout, self.tree, self.root, environment)
         lines = _Lines(lambda text: on_output(self.tree.to_virtual(text)))
@@ -50,7 +51,15 @@ class HostSandbox(Files):
         stdout, stderr = self.tree.to_virtual(result.stdout), self.tree.to_virtual(result.stderr)
         return msgspec.structs.replace(result, stdout=stdout, stderr=stderr)
 
-    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+    async def start(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        environment: Mapping[str, str] = {},
+        private: bool = False,
+    ) -> None:
         job = self._provider.job(command, timeout, self.tree, self.root, environment)
         await self.calls.start(call_id, command, job)
 

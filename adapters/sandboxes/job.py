@@ -32,6 +32,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Another `argv`, for a sandbox whose shell reads its command from the next descriptor; empty if there is none."""
     mounts: list[str] = []
     """The folders that the sandbox shows."""
+    machine: bool = False
+    """True for a command that uses the thread's machine (`machine.py`)."""
+    shares: list[str] = []
+    """The namespaces of the machine that the command joins (`holder.NAMESPACES`)."""
+    holder: int = 0
+    """The process whose namespaces they are."""
     keyctl: int | None = None
     """Number of the system call by which the command gets a session keyring of its own."""
     forks: tuple[int, bytes] | None = None

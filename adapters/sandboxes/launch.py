@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 
-from adapters.sandboxes import cgroups, processes
+from adapters.sandboxes import cgroups, holder, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def start(
             os.dup2(command, FIRST_FD + len(orders["files"]))
         limit(orders["limits"])
         cgroups.enter(groups)
+        holder.join(orders["holder"], orders["shares"])
         os.chdir(orders["cwd"])
         if orders["forks"]:
             number, program = orders["forks"]

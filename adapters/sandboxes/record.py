@@ -12,6 +12,7 @@ ends with the server (`template.py`).
     command.json  the command, its start time and its timeout
     pid           the supervisor lives; written durably *before* the command starts
     stdout stderr head and tail of the output
+    note          what the thread's machine had lost before (`machine.py`)
     exit          the outcome; written once, durably, after the last process of the tree is dead
 
 The lock is the liveness. It belongs to the open file, so it is free exactly when no process holds it: no heartbeat to
@@ -64,6 +65,7 @@ from anyio import to_thread
 
 from adapters.sandboxes import cgroups, processes
 from adapters.sandboxes.job import Job
+from adapters.sandboxes.machine import Machine
 from adapters.sandboxes.rolling import rolled
 from adapters.sandboxes.spare import Spares
 from adapters.sandboxes.supervisor import CALL, publish
@@ -111,8 +113,8 @@ class Exit(msgspec.Struct, frozen=True):
 class Record:
     """A call's directory. The methods block; run them in a thread."""
 
-    def __init__(self, path: Path, spares: Spares | None = None) -> None:
-        self.path, self._spares = path, spares
+    def __init__(self, path: Path, spares: Spares | None = None, machine: Machine | None = None) -> None:
+        self.path, self._spares, self._machine = path, spares, machine
         self.news: int | None = None
         """The pipe from the supervisor, if this object started it: readable with each output, closed at the end."""
         self._starts, self._started = 0, 0.0
@@ -123,7 +125,11 @@ class Record:
         except FileNotFoundError:
             return None
         return ExecResult(
-            stdout=self._text("stdout"), stderr=self._text("stderr"), exit_code=end.exit_code, ended=end.ended
+            stdout=self._text("stdout"),
+            stderr=self._text("stderr"),
+            exit_code=end.exit_code,
+            ended=end.ended,
+            note=self._text("note"),
         )
 
     def advance(self, command: str, job: Job) -> ExecResult | None:
@@ -214,6 +220,17 @@ class Record:
         return result
 
     def _start(self, command: str, job: Job, lock: int) -> None:
+        if not job.machine:
+            return self._send(command, job, lock, [])
+        assert self._machine is not None, "a job for a machine, and none for the thread"
+        with self._machine.used() as use:
+            if use.news and not job.rolling:  # the first result that the model reads says it
+                publish(self.path / "note", use.news.encode())
+                self._machine.forget_news()
+            self._send(command, msgspec.structs.replace(job, holder=use.holder), lock, [use.fd])
+
+    def _send(self, command: str, job: Job, lock: int, use: list[int]) -> None:
+        """Has a supervisor start the command."""
         publish(self.path / "command.json", msgspec.json.encode(Command(command, time.time(), job.timeout)))
         groups = cgroups.groups(self.mark, job.max_bytes, job.max_processes)
         own = {"env": job.env | {"SIKA_CALL": self.mark}, "groups": groups, "command": command}
@@ -226,7 +243,7 @@ class Record:
         os.set_blocking(self.news, False)
         with open(self.path / "log", "ab") as log, open(orders_write, "wb") as pipe:
             try:
-                fds = [lock, log.fileno(), orders_read, news_write]
+                fds = [lock, log.fileno(), orders_read, news_write, *use]
                 if self._spares is None or not self._spares.send(job, fds):
                     template.request(CALL, fds)
             finally:
@@ -292,11 +309,13 @@ class Calls:
         self._root = root
         self.spares: Spares | None = None
         """Sandboxes that wait for a call, if the provider makes any."""
+        self.machine: Machine | None = None
+        """What the commands of the thread share, if the provider has it."""
 
     def record(self, call_id: str) -> Record:
         plain = _PLAIN.match(call_id)
         name = call_id if plain else hashlib.sha256(call_id.encode()).hexdigest()
-        return Record(self._root / name, self.spares)
+        return Record(self._root / name, self.spares, self.machine)
 
     async def exec(self, call_id: str, command: str, job: Job, on_output: Callable[[str], None]) -> ExecResult:
         record = self._named(call_id, command)

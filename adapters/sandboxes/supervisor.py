@@ -18,6 +18,7 @@ import sys
 import time
 
 from adapters.sandboxes import cgroups, processes
+from adapters.sandboxes.holder import hold
 from adapters.sandboxes.launch import PR_SET_CHILD_SUBREAPER, Forks, Waiting, start
 from adapters.sandboxes.usage import TICK, Disk, Greed
 
@@ -33,14 +34,16 @@ SEGMENT = 4 << 20
 """Bytes of a file of the output of a command in the background."""
 LAST_WAIT = 10.0
 """Timeout for killed processes in seconds; a process that hangs in the kernel must not keep the record open."""
-CALL, FDS = b".", 4
-"""Request for the supervisor of a call, with four descriptors: the record's lock and log, the orders, and the pipe for
-news.
+CALL, FDS = b".", (4, 5)
+"""Request for the supervisor of a call, with descriptors: the record's lock and log, the orders, the pipe for news, and
+the lock that says that it uses the thread's machine, if it does.
 """
-SPARE, SPARE_FDS = b"+", 2
+SPARE, SPARE_FDS = b"+", (2,)
 """Request for a supervisor that waits for its call, with two descriptors: the orders for its sandbox, and the socket by
 which the request for the call will come.
 """
+HOLD, HOLD_FDS = b"=", (3,)
+"""Request for the holder of a thread's machine, with the descriptors of `holder.hold`."""
 SPARE_SECONDS = 120.0
 """Time after which a sandbox that nobody needed ends."""
 KILLED = "exited", 128 + signal.SIGKILL
@@ -120,13 +123,14 @@ def serve(connection: socket.socket) -> None:
         signal.signal(number, signal.SIG_IGN)
     gc.freeze()
     while True:
-        data, fds, *_ = socket.recv_fds(connection, 1, FDS)
+        data, fds, *_ = socket.recv_fds(connection, 1, max(FDS))
         if not data:
             return
         _keep(fds)
-        if len(fds) == (SPARE_FDS if data == SPARE else FDS) and os.fork() == 0:
+        work, numbers = _WORK[data]
+        if len(fds) in numbers and os.fork() == 0:
             connection.close()
-            _become(_spare if data == SPARE else _supervise, fds)
+            _become(work, fds)
         for fd in fds:
             os.close(fd)
 
@@ -160,24 +164,34 @@ def _spare(orders: int, connection: int) -> None:
     with socket.socket(fileno=connection) as calls:
         calls.settimeout(SPARE_SECONDS)
         try:
-            _, fds, *_ = socket.recv_fds(calls, 1, FDS)
+            _, fds, *_ = socket.recv_fds(calls, 1, max(FDS))
         except TimeoutError:
             fds = []
-    if len(fds) == FDS:
+    if len(fds) in FDS:
         _keep(fds)
-        lock, log, call, news = fds
-        _supervise(lock, log, call, news, waiting)
+        _supervise(*fds, waiting=waiting)
     else:
         end_tree(waiting.child)
 
 
-def _supervise(lock: int, log: int, orders: int, news: int, waiting: Waiting | None = None) -> None:
-    """Supervises a call, in the sandbox that waits for it or a new one."""
+def _supervise(
+    lock: int, log: int, orders: int, news: int, use: int | None = None, *, waiting: Waiting | None = None
+) -> None:
+    """Supervises a call, in the sandbox that waits for it or a new one. `use` stays locked meanwhile."""
     os.dup2(log, 2)
     os.close(log)
     with open(orders, "rb") as file:
         record, job = marshal.load(file)  # raises if the server died before it had written all
     main(record, lock, job, News(news), waiting)
+    if use is not None:
+        os.utime(use)
+
+
+_WORK: dict[bytes, tuple[Callable[..., None], tuple[int, ...]]] = {
+    CALL: (_supervise, FDS),
+    SPARE: (_spare, SPARE_FDS),
+    HOLD: (hold, HOLD_FDS),
+}
 
 
 def main(record: str, lock: int, orders: Orders, news: News, waiting: Waiting | None) -> None:

@@ -107,7 +107,8 @@ class Sandbox(Section, frozen=True, kw_only=True):
     max_background: Positive = 8
     """Commands of one thread that run in the background at the same time."""
     idle_seconds: Count = 600
-    """Time that a machine stays after its last use, where each thread has one (a container, a pod). 0: it stays."""
+    """Time that a machine stays after its last use, where each thread has one (a container, a pod); with bubblewrap,
+    the thread's /tmp. 0: it stays."""
     replicas: Count = 3
     """Number of machines above which the least recently used one is ended when another is started. One in use is never
     ended, so there may be more. 0: no limit."""

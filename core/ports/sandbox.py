@@ -35,6 +35,8 @@ class ExecResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None
     ended: str = "exited"
     """`exited`, `timeout` (the whole tree was killed) or `interrupted` (the machine or sandbox died under it)."""
+    note: str = ""
+    """What the sandbox had lost before the command, for the model."""
 
 
 Names = list[str]
@@ -67,8 +69,11 @@ class Sandbox(Protocol):
         timeout: float,
         on_output: Callable[[str], None],
         environment: Mapping[str, str] = {},
+        private: bool = False,
     ) -> ExecResult:
-        """`environment`: variables of this command only. It is passed only if there are some."""
+        """`environment`: variables of this command only. `private`: it has secrets, and must share nothing with other
+        commands but the mounts, as far as the sandbox can. Both are passed only if they are set.
+        """
         ...
 
     async def read(self, path: str) -> bytes: ...
@@ -137,7 +142,15 @@ class RecordsNetwork(Protocol):
 class RunsInBackground(Protocol):
     """A sandbox whose commands can run on while the agent does something else."""
 
-    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+    async def start(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        environment: Mapping[str, str] = {},
+        private: bool = False,
+    ) -> None:
         """Starts a command that runs on by itself; of a call id that was started before, nothing happens. It ends by
         itself, by `kill`, after `timeout` seconds, or with its machine.
         """
@@ -276,6 +289,8 @@ class SandboxSetup:
     max_file_mb: int = 1024
     quota: Mapping[str, int] = field(default_factory=lambda: dict(UNLIMITED))
     """Limits of files: `thread_bytes`, `thread_files`, `user_bytes`, `user_files`; 0 is no limit."""
+    idle_seconds: float = 600
+    """Time after which what the commands of a thread share ends; 0 is never."""
     allow_host_bash: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings of `installed.<name>`."""

@@ -12,8 +12,17 @@ from core.paths import SKILLS
 from core.skills.folders import Skill
 
 INTERPRETERS = frozenset(("bash", "node", "python", "python3", "sh"))
-SAFE = {"PYTHONNOUSERSITE": "1"}
-"""Variables that keep the interpreter from loading files that the agent wrote."""
+NOWHERE = "/nonexistent"
+"""A home that nobody can make: the root of a sandbox is read-only."""
+SAFE = {
+    "PYTHONNOUSERSITE": "1",
+    "HOME": NOWHERE,
+    **{f"XDG_{kind}_HOME": f"{NOWHERE}/{kind.lower()}" for kind in ("CONFIG", "DATA", "STATE", "CACHE")},
+    "MPLCONFIGDIR": f"{NOWHERE}/matplotlib",
+}
+"""Variables of a command with secrets: no program of it reads settings or code that the agent wrote."""
+AWAY = "cd / && {}"
+"""How such a command runs, for programs that read settings from the working directory."""
 _NOT_PLAIN = re.compile(r"[;&|<>`$(){}\n\r\\]")
 
 

@@ -183,6 +183,7 @@ class OnMachine:
         timeout: float,
         on_output: Callable[[str], None],
         environment: Mapping[str, str] = {},
+        private: bool = False,
     ) -> ExecResult:
         own = self._own(call_id)
         try:
@@ -193,7 +194,15 @@ class OnMachine:
             await self._host.kill(own)
             raise
 
-    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+    async def start(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        environment: Mapping[str, str] = {},
+        private: bool = False,
+    ) -> None:
         own = self._own(call_id)
         await self._while_alive(lambda: self._host.start(own, command, timeout=timeout, environment=environment))
 

@@ -87,6 +87,7 @@ class AioSandbox(Files):
         timeout: float,
         on_output: Callable[[str], None],
         environment: Mapping[str, str] = {},
+        private: bool = False,
     ) -> ExecResult:
         call = self._call(call_id)
         try:
@@ -102,7 +103,15 @@ class AioSandbox(Files):
         finally:
             call.close()
 
-    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+    async def start(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        environment: Mapping[str, str] = {},
+        private: bool = False,
+    ) -> None:
         call = self._call(call_id)
         await to_thread.run_sync(call.admit, command)
         follow = _Follow(self, call, command, timeout, {**self._environment, **environment})

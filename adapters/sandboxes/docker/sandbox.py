@@ -75,6 +75,7 @@ class DockerSandbox(Files):
         timeout: float,
         on_output: Callable[[str], None],
         environment: Mapping[str, str] = {},
+        private: bool = False,
     ) -> ExecResult:
         call = self._call(call_id)
         try:
@@ -83,7 +84,15 @@ class DockerSandbox(Files):
         finally:
             call.close()
 
-    async def start(self, call_id: str, command: str, *, timeout: float, environment: Mapping[str, str] = {}) -> None:
+    async def start(
+        self,
+        call_id: str,
+        command: str,
+        *,
+        timeout: float,
+        environment: Mapping[str, str] = {},
+        private: bool = False,
+    ) -> None:
         call = self._call(call_id)
         await to_thread.run_sync(call.admit, command)
         await self._hold(call)

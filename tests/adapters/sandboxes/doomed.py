@@ -1,6 +1,6 @@
 """A server that is killed during a command: `python -m tests.adapters.sandboxes.doomed KIND HOME COMMAND DIES TIMEOUT`.
 
-DIES: `yes` if it dies before it starts the command.
+DIES: `yes` if it dies before it starts the command, `background` if after it has started it in the background.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from adapters.sandboxes import record
+from core.ports.sandbox import RunsInBackground
 from tests.adapters.sandboxes.conftest import provider_of, run
 
 
@@ -26,6 +27,10 @@ async def main(*words: str) -> None:
     if dies == "yes":
         record.Record._start = _die  # type: ignore[assignment,method-assign]
     sandbox = await provider_of(kind, Path(home)).acquire("ada", "t1")
+    if dies == "background":
+        assert isinstance(sandbox, RunsInBackground)
+        await sandbox.start("c1", command, timeout=float(timeout))
+        _die()
     await run(sandbox, command, timeout=float(timeout))
 
 

@@ -5,6 +5,7 @@ A new provider is an entry of `contract.KINDS`.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import anyio
@@ -318,6 +319,60 @@ async def test_a_background_command_ends_by_kill_and_by_its_timeout(
     await eventually(ended)
     assert results == ["interrupted", "timeout"]
     assert running("987649") == []
+
+
+SERVE = """
+if command -v python3 >/dev/null; then exec python3 -c '
+import socket
+with socket.create_server(("127.0.0.1", {port})) as server:
+    print("listening", flush=True)
+    server.accept()[0].sendall(b"hello")'
+elif command -v nc >/dev/null; then echo listening; printf hello | nc -l -p {port}
+else echo nothing
+fi
+"""
+ASK = """
+if command -v python3 >/dev/null; then exec python3 -c '
+import socket
+print(socket.create_connection(("127.0.0.1", {port})).recv(9).decode(), end="")'
+else until nc 127.0.0.1 {port}; do sleep 0.1; done
+fi
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+async def test_a_server_in_the_background_is_reached_by_the_next_command(
+    kind: Kind, place: Path, sandbox: Sandbox, background: RunsInBackground
+) -> None:
+    port = free_port()
+    assert (await run(sandbox, "true", "before")).exit_code == 0
+    await background.start("c1", SERVE.format(port=port), timeout=60)
+    text = ""
+
+    async def said() -> bool:
+        nonlocal text
+        text = (await background.output("c1")).text
+        return bool(text)
+
+    await eventually(said)
+    if text == "nothing\n":
+        pytest.skip("the image has no program that listens")
+    successor = await kind.provider(place).acquire("ada", "t1")  # of another server
+    assert (await run(successor, ASK.format(port=port), "c2")).stdout == "hello"
+
+
+async def test_files_in_tmp_are_there_for_the_next_command(kind: Kind, place: Path, sandbox: Sandbox) -> None:
+    if not kind.confined:
+        pytest.skip("/tmp is that of this machine")
+    await run(sandbox, "mkdir /tmp/here && echo one > /tmp/here/file", "c1")
+    assert (await run(sandbox, "cat /tmp/here/file && echo two > /tmp/here/file", "c2")).stdout == "one\n"
+    successor = await kind.provider(place).acquire("ada", "t1")
+    assert (await run(successor, "cat /tmp/here/file; rm -r /tmp/here", "c3")).stdout == "two\n"
 
 
 async def test_an_unknown_background_command(background: RunsInBackground) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from adapters.sandboxes import spare
+from adapters.sandboxes import holder, spare
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.job import Job
 from adapters.sandboxes.template import template
@@ -26,7 +26,7 @@ def supervisors() -> list[int]:
         words = Path(f"/proc/{template.pid}/task/{template.pid}/children").read_text().split()
     except FileNotFoundError:
         return []
-    return [int(word) for word in words]
+    return [int(word) for word in words if Path(f"/proc/{word}/comm").read_bytes().strip() != holder.NAME]
 
 
 def waiting() -> list[int]:

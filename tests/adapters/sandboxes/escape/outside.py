@@ -16,6 +16,7 @@ from adapters.sandboxes.files import Files
 from channels.terminal.text import clean
 from core.errors import Invalid
 from core.ports.sandbox import ExecResult, MachineLost
+from core.skills.commands import SAFE
 from tests.adapters.sandboxes.conftest import Local, running
 from tests.adapters.sandboxes.escape.inside import CONTAINED, REFUSED
 
@@ -31,6 +32,8 @@ class World(NamedTuple):
     """The thread's folder."""
     successor: Callable[[], Awaitable[Local]]
     """Returns the thread's sandbox after its machine was lost."""
+    neighbour: Callable[[], Awaitable[Local]]
+    """Returns the sandbox of another thread of the same user."""
 
     async def run(self, command: str, timeout: float = 30, call_id: str = "c1") -> ExecResult:
         return await self.box.exec(call_id, command, timeout=timeout, on_output=lambda text: None)
@@ -66,6 +69,77 @@ def bomb(category: str, name: str, source: str, *reasons: str, host: str | None 
         return CONTAINED if any(reason in result.stdout + result.stderr for reason in reasons) else f"reached: {result}"
 
     outside(category, name, CONTAINED, host)(run)
+
+
+SERVE = """
+import socket
+tcp, abstract = socket.create_server(("127.0.0.1", 8765)), socket.socket(socket.AF_UNIX)
+abstract.bind("\\0sika-neighbour")
+abstract.listen()
+open("/tmp/sika-neighbour", "w").write("reached")
+print("ready", flush=True)
+while True:
+    tcp.accept()[0].sendall(b"reached")
+"""
+REACH = {
+    "port": "print(socket.create_connection(('127.0.0.1', 8765), 3).recv(7).decode())",
+    "abstract socket": "socket.socket(socket.AF_UNIX).connect('\\0sika-neighbour'); print('reached')",
+    "/tmp": "print(open('/tmp/sika-neighbour').read())",
+}
+
+
+async def _serve(box: Local) -> None:
+    """Starts what is to be reached, in the background."""
+    await box.write("serve.py", SERVE)
+    await box.start("serve", "python3 serve.py", timeout=60)
+    for _ in range(600):
+        if "ready" in (await box.output("serve")).text:
+            return
+        await anyio.sleep(0.05)
+    raise TimeoutError("the server did not start")
+
+
+def _reached(result: ExecResult) -> str:
+    return f"reached: {result}" if "reached" in result.stdout else REFUSED
+
+
+for _name, _source in REACH.items():
+
+    async def _of_another_thread(world: World, source: str = _source) -> str:
+        other = await world.neighbour()
+        await _serve(other)
+        try:
+            return _reached(await world.python(f"import socket\n{source}"))
+        finally:
+            await other.kill("serve")
+
+    outside("other commands", f"{_name} of another thread", REFUSED, None)(_of_another_thread)
+
+for _name, _source in REACH.items():
+
+    async def _of_the_agent(world: World, source: str = _source) -> str:
+        await _serve(world.box)
+        await world.box.write("ask.py", f"import socket\n{source}")
+        ask = "cd / && python3 /mnt/user-data/workspace/ask.py"
+        try:
+            return _reached(
+                await world.box.exec("c1", ask, timeout=30, on_output=lambda text: None, environment=SAFE, private=True)
+            )
+        finally:
+            await world.box.kill("serve")
+
+    outside("other commands", f"{_name} of the agent, for a command with secrets", REFUSED, None)(_of_the_agent)
+
+
+@outside("other commands", "settings that the agent wrote, for a command with secrets", REFUSED, None)
+async def _settings(world: World) -> str:
+    await world.run("echo reached > ~/.curlrc; mkdir -p ~/.config; echo reached > ~/.config/x; echo reached > .env")
+    read = 'cat ~/.curlrc "$HOME/.config/x" "$XDG_CONFIG_HOME/x" .env'
+    return _reached(
+        await world.box.exec(
+            "c2", f"cd / && {read}", timeout=30, on_output=lambda text: None, environment=SAFE, private=True
+        )
+    )
 
 
 _MEMORY = "(sandbox.memory_mb)"
@@ -112,6 +186,15 @@ bomb(
     "disk by many files",
     "[open(f'{n}', 'wb').write(os.urandom(4 << 20)) for n in range(30)]\ntime.sleep(60)",
     "(sandbox.max_thread_mb)",
+)
+bomb(
+    "bombs",
+    "disk by files in /tmp",
+    "[open(f'/tmp/{n}', 'wb').write(os.urandom(4 << 20)) for n in range(30)]\ntime.sleep(60)",
+    "(sandbox.max_thread_mb)",
+    "No space left",
+    _MEMORY,
+    host=None,
 )
 bomb(
     "bombs",

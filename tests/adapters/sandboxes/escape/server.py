@@ -93,10 +93,14 @@ async def attacked(kind: str, base: Path, facts: dict[str, Any], options: Mappin
     async def one(attempt: Outside, number: int) -> None:
         async with limiter:
             acquire = partial(provider.acquire, "ada", f"t{number}")
+            neighbour = partial(provider.acquire, "ada", f"n{number}")
             root = base / "home/users/ada/threads" / f"t{number}"
-            state, _, detail = (await attempt.run(World(facts, await acquire(), root, acquire))).partition(": ")
+            state, _, detail = (await attempt.run(World(facts, await acquire(), root, acquire, neighbour))).partition(
+                ": "
+            )
             verdicts[f"{attempt.category}: {attempt.name}"] = (state, detail)
             await _end(provider, f"t{number}")
+            await _end(provider, f"n{number}")
 
     box = await provider.acquire("ada", "inside")
     await box.write("inside.py", Path(inside.__file__).read_text())

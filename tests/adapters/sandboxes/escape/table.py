@@ -40,6 +40,10 @@ IN_DOCKER = {
         (
             *("server: memory of process 1", "proc: mapping of user ids", "proc: score of the out-of-memory killer"),
             *("sys: devices by /sys", "privileges: limits of the process"),
+            *(
+                f"other commands: {name} of the agent, for a command with secrets"
+                for name in ("port", "abstract socket", "/tmp")
+            ),
         ),
         BY_DESIGN,
     ),
@@ -126,7 +130,8 @@ def page() -> str:
         "- **contained**: it did something, without effect outside of the sandbox or beyond its limits.",
         "- **by design**: it succeeds. The provider `host` is no boundary: its commands may do what the server's user "
         "may, so most attempts are not run there. In a container it is about the container's own processes, of which "
-        "process 1 only sleeps, and whose limits those of the whole container hold.",
+        "process 1 only sleeps, and whose limits those of the whole container hold, and about the thread's other "
+        "commands, which share it.",
         "- **as the engine decides**: Docker's own filter of system calls has the answer, which differs by version: "
         "io_uring is refused since Docker 25, AF_VSOCK since 23. `docker.runtime` with a kernel of its own is safer.",
         "",
