@@ -20,7 +20,7 @@ from core.errors import Invalid, NotFound
 from core.events import Event
 from core.ids import now, stamp
 from core.log.repository import Repository
-from core.ports.sandbox import ExecResult, Machine, RunsInBackground, Sandbox
+from core.ports.sandbox import ExecResult, ListsPorts, Machine, RunsInBackground, Sandbox
 from core.ports.sandbox import Output as Chunk
 from core.sandbox.facts import CommandEnded, CommandRead, CommandStarted
 from core.sandbox.state import Command, Lease, key_of
@@ -81,7 +81,8 @@ class Background:
         seen = command.call == request.key and command.place == chunk.place
         events: list[Event] = [] if seen else [read]
         await self._append(key, request.id, [*events, *_end(request.id, command, chunk)])
-        return self._shown(request.id, chunk)
+        ports = await sandbox.ports(request.id) if chunk.result is None and isinstance(sandbox, ListsPorts) else ()
+        return self._shown(request.id, chunk, ports)
 
     async def end(self, request: End, sandbox: Sandbox) -> str:
         """Ends a command, and returns its last output."""
@@ -142,11 +143,12 @@ class Background:
         if events:
             await self._leases.decide(key, decide, actor=ACTOR)
 
-    def _shown(self, name: str, chunk: Chunk) -> str:
+    def _shown(self, name: str, chunk: Chunk, ports: Sequence[int]) -> str:
         limit = min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         text = cut_middle(chunk.text.rstrip("\n"), limit) or "(no new output)"
         result = chunk.result
-        head = f"{name} is running." if result is None else ended(name, result.ended, result.exit_code)
+        where = f" and listens on localhost:{', localhost:'.join(map(str, ports))}" if ports else ""
+        head = f"{name} is running{where}." if result is None else ended(name, result.ended, result.exit_code)
         return f"{head}\n{text}"
 
 

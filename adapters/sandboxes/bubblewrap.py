@@ -17,7 +17,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import cgroups, etc, folders, seccomp, toolkit
+from adapters.sandboxes import cgroups, etc, folders, listening, seccomp, toolkit
 from adapters.sandboxes.confinement import (
     binary,
     filtered,
@@ -115,6 +115,15 @@ class BubblewrapSandbox(Files):
         if output.result is None:
             await self._hold(call_id)  # the server that started it may be gone
         return output
+
+    async def ports(self, call_id: str) -> Sequence[int]:
+        return await to_thread.run_sync(self._ports, self.calls.record(call_id).path)
+
+    def _ports(self, record: Path) -> Sequence[int]:
+        try:
+            return listening.ports(int((record / "pid").read_bytes()))
+        except (OSError, ValueError):  # it was deleted with its thread
+            return ()
 
     async def _job(
         self, command: str, timeout: float, environment: Mapping[str, str], record: Path, private: bool

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def descendants() -> list[int]:
-    """Returns all processes below this one, also after double forks: orphans become its children (subreaper)."""
+def descendants(root: int | None = None) -> list[int]:
+    """Returns all processes below a supervisor, by default this one, also after double forks: orphans become its
+    children (subreaper).
+    """
     below = _children if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _family()
-    pids, queue = [], [os.getpid()]
+    pids, queue = [], [root or os.getpid()]
     while queue:
         children = below(queue.pop())
         pids += children

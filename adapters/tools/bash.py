@@ -16,8 +16,10 @@ async def bash(ctx: ToolContext, command: str, background: bool = False) -> Any:
     - Use `python3` to run Python code. Prefer absolute paths under /mnt/user-data.
     - Put finished results into /mnt/user-data/outputs.
     - The command and everything it started is ended when it returns or after ten minutes.
-    - With `background` it runs on, an hour at most, and you get an id at once: for servers and long work. Read its
-      output with bash_output, end it with bash_kill.
+    - With `background` it runs on, an hour at most, and you get an id at once: for servers and long work. Later
+      commands reach its ports by localhost. Read its output with bash_output, end it with bash_kill.
+    - /tmp is shared by your commands, and may be emptied after a pause of some minutes. `cd` and variables last for one
+      command.
 
     Args:
         command: The bash command to run.

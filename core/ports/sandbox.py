@@ -139,6 +139,15 @@ class RecordsNetwork(Protocol):
 
 
 @runtime_checkable
+class ListsPorts(Protocol):
+    """A sandbox that knows on which ports its commands listen."""
+
+    async def ports(self, call_id: str) -> Sequence[int]:
+        """Returns the TCP ports of a command that runs in the background."""
+        ...
+
+
+@runtime_checkable
 class RunsInBackground(Protocol):
     """A sandbox whose commands can run on while the agent does something else."""
 

@@ -108,6 +108,14 @@ async def test_a_command_with_secrets_shares_nothing_and_reads_nothing_that_was_
     assert (await run(jail, "ls /tmp/left", "c3")).exit_code != 0
 
 
+async def test_ports_of_a_command_are_its_own(jail: BubblewrapSandbox) -> None:
+    await serve(jail, SERVE.format(port=PORT))
+    await serve(jail, SERVE.format(port=9000), "other")
+    assert [await jail.ports(call_id) for call_id in ("server", "other", "never")] == [[PORT], [9000], ()]
+    await jail.kill("server")
+    assert await jail.ports("server") == []
+
+
 async def test_commands_at_once_have_one_network(tmp_path: Path) -> None:
     providers = [provider_of(tmp_path) for _ in range(3)]
     holders: set[str] = set()

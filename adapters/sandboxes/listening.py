@@ -1,0 +1,48 @@
+"""The ports on which the processes of a command listen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+
+from adapters.sandboxes import processes
+from adapters.sandboxes.egress import forwarder
+
+LISTEN = b"0A"
+"""The state of a listening socket in /proc/net/tcp."""
+MOST = 20
+"""Limit of ports that are named."""
+_FORWARDER = os.path.basename(forwarder.__file__).encode()
+
+
+def ports(supervisor: int) -> Sequence[int]:
+    """Returns the TCP ports of the processes below a supervisor, the lowest first, at most `MOST`. Those of the proxy,
+    which every command with a network has, are left out. Blocks briefly.
+    """
+    pids = [pid for pid in processes.descendants(supervisor) if not _forwards(pid)]
+    sockets = {inode for pid in pids for inode in _sockets(pid)}
+    listening = dict(entry for pid in pids[-1:] for entry in _listening(pid))  # all are in one network
+    return sorted({port for inode, port in listening.items() if inode in sockets})[:MOST]
+
+
+def _forwards(pid: int) -> bool:
+    return any(word.endswith(b"/" + _FORWARDER) for word in processes.read(f"/proc/{pid}/cmdline").split(b"\0")[:4])
+
+
+def _sockets(pid: int) -> Iterator[bytes]:
+    with contextlib.suppress(OSError):
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                link = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if link.startswith("socket:["):
+                    yield link[8:-1].encode()
+
+
+def _listening(pid: int) -> Iterator[tuple[bytes, int]]:
+    """Yields the inode and the port of each listening socket in the network of a process."""
+    for name in ("tcp", "tcp6"):
+        for line in processes.read(f"/proc/{pid}/net/{name}").splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and words[3] == LISTEN:
+                yield words[9], int(words[1].rpartition(b":")[2], 16)
