@@ -38,6 +38,8 @@ class Skill(NamedTuple):
     license: str | None = None
     allowed_tools: tuple[str, ...] | None = None
     secrets: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    """Names or patterns of tools (`Front.requires`)."""
     own: bool = False
     """True if it belongs to one user, who may edit it."""
     enabled: bool = True
@@ -173,8 +175,8 @@ def _skill(entry: _Entry, folder: Path, path: str, category: Category) -> Skill:
     _, front, digest = entry
     if isinstance(front, Invalid):
         raise front
-    tools, secrets = front.allowed_tools, front.secrets
-    return Skill(front.name, front.description, category, path, folder, digest, front.license, tools, secrets)
+    tools = front.allowed_tools, front.secrets, front.requires
+    return Skill(front.name, front.description, category, path, folder, digest, front.license, *tools)
 
 
 def _parsed(folder: Path, known: _Entry | None) -> _Entry:

@@ -22,7 +22,7 @@ MOST_BYTES = 256 * 1024
 MOST_NAME, MOST_DESCRIPTION, MOST_COMPATIBILITY = 64, 1024, 500
 FIELDS = frozenset(
     ("name", "description", "license", "allowed-tools", "metadata", "compatibility", "version", "author", "secrets")
-)
+) | {"requires-tools"}
 FOREIGN = frozenset(
     ("argument-hint", "arguments", "agent", "context", "disable-model-invocation", "effort", "hooks", "model", "paths")
 ) | {"shell", "user-invocable", "when_to_use", "tags", "category", "keywords"}
@@ -39,6 +39,7 @@ _LENIENT_NAME = re.compile(r"[^\W_](?:[\w .-]*[\w])?")
 _LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+(?![\"'|>\[{&*!])(.*:(?:[ \t].*|))$", re.MULTILINE)
 """A line of the top level whose plain value has a colon that YAML takes for a mapping."""
 _TOOL = re.compile(r"[^\s,()]+(?:\([^)]*\))?")
+_PATTERNS = re.compile(r"[\w*?.:-]{1,64}(?:\|[\w*?.:-]{1,64}){0,9}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -52,6 +53,8 @@ class Front(NamedTuple):
     """Names of our tools. None: any."""
     secrets: tuple[str, ...]
     """Environment variables that its scripts need."""
+    requires: tuple[str, ...]
+    """Tools without which it is not offered, as names or patterns (`*_search`), with `|` between alternatives."""
     values: Mapping[str, Any]
     """The front matter."""
     body: str
@@ -86,6 +89,7 @@ def read(text: str) -> Front:
         _text(values, "license") or None,
         _tools(values.get("allowed-tools")),
         _secrets(values),
+        _names(values, "requires-tools", _PATTERNS, "names or patterns of tools"),
         values,
         text[match.end() :],
     )
@@ -180,10 +184,14 @@ def _our_tool(name: str) -> str:
 
 
 def _secrets(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Reads `secrets`, or `metadata.secrets`, which other validators accept, too."""
+    return _names(values, "secrets", _VARIABLE, "names of environment variables")
+
+
+def _names(values: Mapping[str, Any], key: str, form: re.Pattern[str], what: str) -> tuple[str, ...]:
+    """Reads a list of names from `key`, or from `metadata`, which other validators accept, too. Raises `Invalid`."""
     metadata = values.get("metadata")
-    value = values.get("secrets") or (metadata.get("secrets") if isinstance(metadata, dict) else None) or []
+    value = values.get(key) or (metadata.get(key) if isinstance(metadata, dict) else None) or []
     names = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(isinstance(name, str) and _VARIABLE.fullmatch(name) for name in names):
-        raise Invalid("secrets: names of environment variables are expected")
+    if not isinstance(names, list) or not all(isinstance(name, str) and form.fullmatch(name) for name in names):
+        raise Invalid(f"{key}: {what} are expected")
     return tuple(dict.fromkeys(names))

@@ -68,6 +68,8 @@ def test_allowed_tools_in_both_forms(value: str | None, tools: tuple[str, ...] |
         (front("description: d", "allowed-tools: {a: b}"), "allowed-tools: a list"),
         (front("description: d", "allowed-tools: [[a]]"), "allowed-tools: a list"),
         (front("description: d", "secrets: [a-b]"), "secrets: names"),
+        (front("description: d", "requires-tools: a||b"), "requires-tools: names"),
+        (front("description: d", "requires-tools: {a: b}"), "requires-tools: names"),
         (front("description: &a d", "license: *a"), "aliases"),
         (front("description: d", "license: [" * 1 + "[" * 5000), "front matter"),
         ("---\nname: ../../etc\ndescription: b\n---\n", "name: letters"),
@@ -77,6 +79,16 @@ def test_allowed_tools_in_both_forms(value: str | None, tools: tuple[str, ...] |
 def test_what_is_no_skill_says_why(text: str, reason: str) -> None:
     with pytest.raises(Invalid, match=reason.replace("(", r"\(")):
         read(text)
+
+
+def test_required_tools_are_declared_in_either_place() -> None:
+    expected = ("web_search|tavily*", "web_fetch")
+    assert read(front("description: d", "requires-tools: web_search|tavily* web_fetch")).requires == expected
+    assert (
+        read(front("description: d", "metadata:", "  requires-tools: web_search|tavily*, web_fetch")).requires
+        == expected
+    )
+    assert read(front("description: d")).requires == ()
 
 
 def test_secrets_are_declared_in_either_place() -> None:
