@@ -14,7 +14,8 @@ OURS = (
     "system-reminder", "memory", "current_date", "uploaded_files", "soul", "skill_system", "available_skills", "skill",
     "available-deferred-tools", "subagent_system", "working_directory", "todo_reminder", "todo_completion_reminder",
     "loop_warning", "conversation_summary", "self_update", "thinking_style", "clarification",
-    "response_style", "citations", "reminders", "bootstrap", "user_profile",
+    "response_style", "citations", "reminders", "bootstrap", "user_profile", "work_rules", "change_rules",
+    "unattended_run", "project_instructions",
 )  # fmt: skip
 """The tags of the server's own messages to the model."""
 THEIRS = (

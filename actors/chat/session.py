@@ -11,8 +11,7 @@ from core.config.channels import Channels, Session, SessionLayer
 from core.errors import Invalid
 
 DEFAULT_AGENT = "lead_agent"
-CONFIG: Mapping[str, Any] = {"recursion_limit": 100}
-CONTEXT: Mapping[str, Any] = {"thinking_enabled": True, "is_plan_mode": False, "subagent_enabled": False}
+CONTEXT: Mapping[str, Any] = {"thinking_enabled": True}
 _AGENT = re.compile(r"[a-z0-9-]+")
 
 
@@ -29,7 +28,8 @@ class Setup(NamedTuple):
 
 def setup_of(channels: Channels, account: str, person: str) -> Setup:
     """Returns the set-up of a person's runs. Raises `NoAgent`."""
-    config, context, agent = dict(CONFIG), dict(CONTEXT), DEFAULT_AGENT
+    config: dict[str, Any] = {}
+    context, agent = dict(CONTEXT), DEFAULT_AGENT
     for layer in _layers(channels, account, person):
         config |= layer.config
         context |= layer.context

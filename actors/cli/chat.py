@@ -17,7 +17,7 @@ def chat_commands(add: Add) -> None:
     thread.add_argument("--thread", metavar="ID", help="go on with this thread, or begin one of this name")
     thread.add_argument("--continue", dest="latest", action="store_true", help="go on with the latest thread")
     chat.add_argument("--url", help="a server elsewhere")
-    chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps")
+    chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps (it does so by default)")
 
     acp = add("acp", _acp, "be an agent of an editor (Agent Client Protocol on standard input and output)")
     acp.add_argument("--url", help="a server elsewhere")
@@ -55,6 +55,7 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
 
     from channels.client.aio import AsyncSikaClient
     from channels.client.errors import ClientError
+    from channels.client.options import Defaults
     from channels.terminal.chat import API_KEY, COMMANDS, Chat, explained
     from channels.terminal.files import host_path
     from channels.terminal.interrupts import interrupts
@@ -67,7 +68,8 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
 
     home = options_of(arguments).home
     key = os.environ.get(API_KEY) or None
-    connect = partial(AsyncSikaClient, url=url, api_key=key, locate=locate, plan_mode=arguments.plan)
+    plan: Defaults = {"plan_mode": True} if arguments.plan else {}
+    connect = partial(AsyncSikaClient, url=url, api_key=key, locate=locate, **plan)
     try:
         with interrupts() as pressed:
             screen = Screen(sys.stdout, sys.stderr)
@@ -99,7 +101,7 @@ async def _acp(arguments: argparse.Namespace) -> int:
     async def talk(url: str, locate: Callable[[], str | None]) -> int:
         key = os.environ.get(API_KEY) or None
         try:
-            async with AsyncSikaClient(url=url, api_key=key, locate=locate, plan_mode=True) as client:
+            async with AsyncSikaClient(url=url, api_key=key, locate=locate) as client:
                 await serve(client)
         except ClientError as error:
             raise SikaError(explained(error)) from error

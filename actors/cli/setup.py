@@ -28,7 +28,7 @@ def setup_commands(add: Add) -> None:
     subparser.add_argument("--agent", metavar="NAME", help="of this custom agent")
     subparser.add_argument("--user", default="default", metavar="ID", help="whose agent that is (default: default)")
     subparser.add_argument("--bootstrap", action="store_true", help="of the agent that makes agents")
-    subparser.add_argument("--plan", action="store_true", help="with a list of steps")
+    subparser.add_argument("--unattended", action="store_true", help="of a run that nobody watches")
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
@@ -96,7 +96,6 @@ async def _config_reference(arguments: argparse.Namespace) -> int:
 
 
 async def _prompt_show(arguments: argparse.Namespace) -> int:
-    from actors.lead.policies.todos import Todos
     from actors.lead.setup.prompt import short_hash
     from actors.wiring import compose
     from core.events import RunRequested
@@ -104,14 +103,11 @@ async def _prompt_show(arguments: argparse.Namespace) -> int:
     context = {
         "agent_name": arguments.agent,
         "is_bootstrap": arguments.bootstrap,
-        "is_plan_mode": arguments.plan,
+        "unattended": arguments.unattended,
     }
     options = options_of(arguments)
     async with compose.attach(options) as system:
         plan = await compose.plan(system, RunRequested(context=context), arguments.user, options)
-    prompt = "\n\n".join([plan.prompt, *([Todos().system_prompt] if plan.todos else [])])
-    print(prompt)
-    print(f"hash: {short_hash(prompt)}", file=sys.stderr)
-    if plan.todos:
-        print(f"hash without the list of steps, as run.started has it: {short_hash(plan.prompt)}", file=sys.stderr)
+    print(plan.prompt)
+    print(f"hash: {short_hash(plan.prompt)}", file=sys.stderr)
     return OK

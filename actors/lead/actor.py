@@ -47,6 +47,7 @@ from core.replay.prompts import release
 from core.replay.setups import Setups
 from core.skills.library import Library
 from core.skills.selection import reference
+from core.thread.instructions import InstructionFile, InstructionFiles
 from core.thread.journal import CallRef, Failed, Journal, Paused, tool_message
 from core.thread.ledger import Ledgers, Today
 from core.thread.owned import OwnedRun
@@ -120,6 +121,7 @@ class Lead(RunActor):
         guardrails: LoadGuardrails = unguarded,
         skills: Library | None = None,
         environment: Environment | None = None,
+        instructions: InstructionFiles | None = None,
     ) -> None:
         self._environment = environment or Environment()
         self._models = models
@@ -129,7 +131,7 @@ class Lead(RunActor):
         self._log = log
         self._ledgers = Ledgers(log)
         self._standing = Standing(log)
-        self._uploads = uploads
+        self._uploads, self._instructions = uploads, instructions
         self._images = images
         self._guardrails = guardrails
         rosters, self._catalogue = agents.aggregates(log), Catalogue(log, self._ask)
@@ -155,7 +157,7 @@ class Lead(RunActor):
             facts["agent"] = setup.agent.name
         if setup.skills.skills:
             facts["skills"] = setup.skills.record(setup.config.skills.list_limit)
-        if run.attempt > 1 or not run.request.input or self._uploads is None:
+        if run.attempt > 1 or not run.request.input:
             return Prepared(setup, facts)
         recall = partial(self._recalled, setup, run.state.user, run.state.seq)
         added = await preparation.prepare(
@@ -167,9 +169,17 @@ class Lead(RunActor):
             recall,
             skill=await _called(setup),
             references=await self._referenced(setup, run),
+            guidance=await self._instructed(setup, run),
             later=partial(self._uploaded_later, run),
         )
         return Prepared(setup, facts | {"prepared": added})
+
+    async def _instructed(self, setup: RunSetup, run: OwnedRun) -> Sequence[InstructionFile]:
+        """Returns the instructions for agents in the folders that a run works in."""
+        if self._instructions is None or setup.folders is None:
+            return ()
+        thread = self.works_for(run.state) or run.thread_id
+        return await self._instructions.read(run.state.user, thread, setup.folders)
 
     async def _uploaded_later(self, run: OwnedRun) -> Sequence[str]:
         """Returns the names of the files that were uploaded while the run waited."""
@@ -200,7 +210,7 @@ class Lead(RunActor):
 
     async def _referenced(self, setup: RunSetup, run: OwnedRun) -> Sequence[Json]:
         """Returns what the message of a run records of the resources and prompts that it names."""
-        if setup.options.bootstrap:
+        if setup.options.bootstrap or setup.role is not None:
             return ()
         only = setup.agent.mcp_servers if setup.agent else None
         text, about = preparation.last_text(run.request.input or {}), {"user": run.state.user, "thread": run.thread_id}
@@ -211,7 +221,7 @@ class Lead(RunActor):
     ) -> Json | None:
         """Returns references to what the agent is told of its memory of the user."""
         settings = setup.config.memory
-        if not settings.injection_enabled or setup.options.bootstrap:
+        if not settings.injection_enabled or setup.options.bootstrap or setup.role is not None:
             return None
         agent = setup.agent.name if setup.agent else None
         memory = await self._memories.of(user, agent, at_least)
@@ -431,7 +441,7 @@ def _traced_options(setup: RunSetup) -> Json:
         "thinking_enabled": options.thinking is not False,
         "reasoning_effort": options.effort,
         "is_plan_mode": setup.todos,
-        "subagent_enabled": options.subagents,
+        "subagent_enabled": options.subagents is not False,
         "tool_groups": list(agent.tool_groups) if agent and agent.tool_groups is not None else None,
         "available_skills": None if whitelist is None else sorted(whitelist),
     }

@@ -39,6 +39,7 @@ from core.paths import OUTPUTS
 from core.ports.batches import BatchFiles
 from core.ports.images import Images
 from core.skills.library import Library
+from core.thread.instructions import InstructionFiles
 from core.thread.intake import Intake
 from core.thread.journal import Journal
 from core.thread.owned import OwnedRun
@@ -114,8 +115,16 @@ class Subagents(Lead):
         guardrails: LoadGuardrails = unguarded,
         skills: Library | None = None,
         environment: Environment | None = None,
+        instructions: InstructionFiles | None = None,
     ) -> None:
-        super().__init__(config, models, tools, call, log, home, traced, None, images, guardrails, skills, environment)
+        super().__init__(
+            *(config, models, tools, call, log, home, traced),
+            images=images,
+            guardrails=guardrails,
+            skills=skills,
+            environment=environment,
+            instructions=instructions,
+        )
         self._threads = threads
         self._intake = subagents
         self._files = batches

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
+    from adapters.instructions import LocalInstructions
     from adapters.models.configured import Configured
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
@@ -77,6 +78,7 @@ class Parts(TypedDict):
     machines: Machines | None
     """The machines of sandboxes, if the provider starts any."""
     uploads: LocalUploads
+    instructions: LocalInstructions
     images: LocalImages
     batches: LocalBatchFiles
     agents: LocalAgents
@@ -123,6 +125,7 @@ def load_actors(
     from adapters.documents.local import LocalDocuments
     from adapters.egress import Poster
     from adapters.images import LocalImages
+    from adapters.instructions import LocalInstructions
     from adapters.models.configured import Configured
     from adapters.tracing import callbacks
     from adapters.uploads import LocalUploads
@@ -148,6 +151,7 @@ def load_actors(
         "limits": sandboxes.limits_of(source.current()),
         "machines": machines,
         "uploads": LocalUploads(options.home, running.log),
+        "instructions": LocalInstructions(options.home),
         "images": LocalImages(options.home),
         "batches": LocalBatchFiles(options.home),
         "agents": LocalAgents(options.home, provider, Peers(running.bus), sandboxes.quota_of(source.current())),

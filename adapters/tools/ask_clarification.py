@@ -21,25 +21,17 @@ async def ask_clarification(
     options: list[str] | None = None,
     fields: list[dict[str, Any]] | None = None,
 ) -> str:
-    """Ask the person something that you must know before you go on. Your work stops until they answer.
+    """Ask the person for what only they know or may decide. Your turn ends here; the answer is their next message.
 
-    Ask before you begin, not in the middle, and only when
-    - missing_info: something needed is not there: a file, a place, a number, a name;
-    - ambiguous_requirement: the request can be understood in ways that lead to different results;
-    - approach_choice: there are several good ways, and the choice between them is the person's;
-    - risk_confirmation: what comes next destroys something, costs something, or cannot be undone;
-    - suggestion: you have a proposal and want a yes before you follow it.
-
-    Do not ask what you can find out yourself, or what hardly matters: decide, and say what you assumed. Ask one thing
-    at a time, call no other tool beside it, and do not repeat the question in your answer.
+    Not for what you can find out or undo, nor for a choice among good ways: decide, and say what you assumed. Ask one
+    thing, beside no other call, and do not repeat the question in your answer.
 
     Args:
-        question: The question: short, and clear by itself.
+        question: Short, and clear by itself.
         clarification_type: Why you ask.
         context: What one must know to answer, if the conversation does not say it.
         options: Answers to choose from; the person may always answer something else.
-        fields: For several values at once, a form instead of options: a list of objects with `name`, `label`, `type`
-            (text, textarea, number, select, multi_select, checkbox or date) and, where they apply, `required`,
-            `placeholder`, and `options` (texts, for select and multi_select).
+        fields: A form, for several values: `{name, label, type, required?, placeholder?, options?}`; `type` is text,
+            textarea, number, select, multi_select, checkbox or date.
     """
     raise Invalid("Nobody can be asked here. Decide with your best judgement, and say what you assumed.")

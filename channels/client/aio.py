@@ -83,7 +83,7 @@ class AsyncSikaClient(MemoryMethods):
         self._elsewhere = Target(url.rstrip("/"), headers, locate) if url is not None else None
         self._timeout = timeout
         self._on_outage = on_outage
-        self._defaults: Defaults = {"thinking_enabled": True, "subagent_enabled": False, "plan_mode": False, **defaults}
+        self._defaults: Defaults = {"thinking_enabled": True, **defaults}
         self._opening = anyio.Lock()
         self._opened: Transport | None = None
         self._leasing = threading.Lock()

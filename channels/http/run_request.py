@@ -81,8 +81,9 @@ class RunFields(msgspec.Struct, kw_only=True):
             "Options of the agent: `model_name`, `mode` (`flash`, `thinking`, `pro`, `ultra`), `thinking_enabled`, "
             "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `max_concurrent_subagents` (1 to 4), "
             "`max_total_subagents` (1 to 50), `agent_name`, `is_bootstrap`, and `unattended`: nobody answers, "
-            "so the agent decides (by default so with a webhook, in schedules and without a thread). Other keys go on "
-            "to tools. What `config` says in `context`, or else in `configurable`, counts more."
+            "so the agent decides (by default so with a webhook, in schedules and without a thread). `is_plan_mode` "
+            "and `subagent_enabled` are true unless a mode or you say otherwise. Other keys go on to tools. What "
+            "`config` says in `context`, or else in `configurable`, counts more."
         ),
     ] = None
     metadata: Annotated[

@@ -82,7 +82,9 @@ class Batches(Section, frozen=True, kw_only=True):
 
 
 class Subagents(Section, frozen=True, kw_only=True):
-    """Subagents, to which the agent gives work with the tool `task`. Runs have it with `subagent_enabled`."""
+    """Subagents, to which the agent gives work with the tool `task`. Runs have it, but for those
+    with `subagent_enabled: false`.
+    """
 
     timeout_seconds: WorkSeconds = 900
     """Seconds of work after which a subagent of a built-in type is stopped."""

@@ -118,6 +118,20 @@ async def test_few_skills_need_no_search_and_no_skills_no_block(tmp_path: Path) 
         assert "<name>chart</name>" not in system_of(models)
 
 
+@pytest.mark.parametrize(
+    ("requires", "offered"),
+    [("bash", True), ("web_search", False), ("web_search|ba* ls", True), ("ls web_*", False), ("BASH", False)],
+)
+async def test_a_skill_whose_tools_are_off_is_not_offered(tmp_path: Path, requires: str, offered: bool) -> None:
+    write(tmp_path / "skills/public/dig", "dig", "Digs deep.", requires_tools=requires)
+    async with skilled(tmp_path) as (client, models):
+        await client.said(await client.thread(), "Hi", "m")
+        assert ("<name>dig</name>" in system_of(models)) == offered
+        assert "<name>pdf</name>" in system_of(models)
+        await client.said("t1", "/dig here", "m")
+        assert "Do dig." in told(models), "called by name, it is there"
+
+
 async def test_a_called_skill_is_told_recorded_and_the_same_in_a_replay(tmp_path: Path) -> None:
     async with skilled(tmp_path) as (client, models):
         await client.said(await client.thread(), "/chart the sales", "m")

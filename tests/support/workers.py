@@ -28,6 +28,7 @@ from actors.wiring.parts import library as skills_of
 from adapters import guardrails
 from adapters.batches import LocalBatchFiles
 from adapters.images import LocalImages
+from adapters.instructions import LocalInstructions
 from adapters.models import factory
 from adapters.models.configured import Configured
 from adapters.uploads import LocalUploads
@@ -175,6 +176,7 @@ async def worker(
                 "log": running.log,
                 "home": home,
                 "images": LocalImages(home),
+                "instructions": LocalInstructions(home),
                 "guardrails": guardrails.load,
             }
             library = skills_of(running.log, source, home) if skills else None

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, TodoListMiddleware
-from langchain_core.messages import AIMessage, AnyMessage, SystemMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, hidden, message_of
@@ -23,19 +23,29 @@ COMPLETION_REMINDER = "todo_completion_reminder"
 MOST_CONTINUED = 2
 """Limit of continuations of a run (contract runtime §5.11)."""
 _TOOL_REASONS = ("tool_calls", "function_call", "tool_use")
+DESCRIPTION = """\
+Keep the list of the steps of a long piece of work, which the person sees. The call replaces the whole list.
+
+- Use it for work of more than about five steps, or for several wishes at once; not for questions and short work.
+- Steps are results that can be checked. Exactly one is in_progress while you work; set it to completed as soon as it \
+is done and checked, and change the list when the work shows something else.
+- The list is no answer: give that after the last call, which sets all steps to completed.\
+"""
 _PARALLEL = "write_todos replaces the whole list: call it once per response. Nothing was written."
 
 
 class Todos(TodoListMiddleware[Any, Attempt]):
-    """Adds LangChain's tool and prompt. Works in wrappers of calls instead of hooks, so that it costs no step."""
+    """Adds LangChain's tool. Works in wrappers of calls instead of hooks, so that it costs no step."""
 
     name = "todos"
     after_model = AgentMiddleware.after_model
     aafter_model = AgentMiddleware.aafter_model
 
+    def __init__(self) -> None:
+        super().__init__(system_prompt="", tool_description=DESCRIPTION)
+
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         attempt = request.runtime.context
-        request = request.override(system_message=prompted(request.system_message, self.system_prompt))
         if (todos := todos_of(attempt.state)) and not any(map(_shows_todos, request.messages)):
             reminder = hidden(f"This is your list of todos:\n{listed(todos)}\nKeep it up to date.", name=REMINDER)
             request = request.override(messages=[*request.messages, reminder])
@@ -66,15 +76,6 @@ class Todos(TodoListMiddleware[Any, Attempt]):
                 attempt.decide(self.name, "denied", _PARALLEL, call_id=call_id)
                 return error_result(call, _PARALLEL)
         return await handler(request)
-
-
-def prompted(prompt: SystemMessage | None, more: str) -> SystemMessage:
-    """Returns the system prompt with one more section, in the same form."""
-    if prompt is None:
-        return SystemMessage(more)
-    if isinstance(prompt.content, str):
-        return SystemMessage(f"{prompt.content}\n\n{more}")
-    return SystemMessage([*prompt.content, {"type": "text", "text": more}])
 
 
 def todos_of(state: ThreadState) -> list[Json]:

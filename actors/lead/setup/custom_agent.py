@@ -46,13 +46,13 @@ def default_soul(home: Path) -> str:
 def allowed(tools: Sequence[Tool], options: Options, agent: Definition | None, *, memory: bool = False) -> list[Tool]:
     """Returns the tools of a run: those of the agent's groups, and those without a group.
 
-    `setup_agent` is only for bootstrap, `update_agent` only for custom agents, `task` and `tasks` only for
-    runs with subagents. `memory` allows the tools of the memory.
+    `setup_agent` is only for bootstrap, `update_agent` only for custom agents, `task` and `tasks` not for
+    runs without subagents. `memory` allows the tools of the memory.
     """
     if options.bootstrap:
         return [tool for tool in tools if tool.name in BOOTSTRAP_TOOLS]
     tools = [tool for tool in tools if memory or tool.name not in MEMORY_TOOLS]
     groups = None if agent is None else agent.tool_groups
     grouped = [tool for tool in tools if groups is None or tool.group is None or tool.group in groups]
-    refused = {SETUP} | ({UPDATE} if agent is None else set()) | (set() if options.subagents else TOOLS)
+    refused = {SETUP} | ({UPDATE} if agent is None else set()) | (TOOLS if options.subagents is False else set())
     return [tool for tool in grouped if tool.name not in refused]

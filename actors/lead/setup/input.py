@@ -1,4 +1,4 @@
-"""Adds the time, the uploaded files, the date and what is remembered to a run's input.
+"""Adds the time, the uploaded files, the date, instructions of folders and what is remembered to a run's input.
 
 The additions are part of `run.started`, and are applied right after the input: messages of the same id replace.
 """
@@ -6,7 +6,7 @@ The additions are part of `run.started`, and are applied right after the input: 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from itertools import chain
 from pathlib import PurePath
@@ -18,6 +18,8 @@ from core.events import Json, Message, RunRequested
 from core.ids import now
 from core.paths import USER_DATA
 from core.ports.documents import KINDS
+from core.thread import instructions
+from core.thread.instructions import InstructionFile
 from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK
 from core.thread.previews import text_of
 from core.thread.state import ThreadState
@@ -61,26 +63,28 @@ async def prepare(
     request: RunRequested,
     state: ThreadState,
     thread: str,
-    uploads: Uploads,
+    uploads: Uploads | None,
     recall: Recall = nothing,
     skill: Json | None = None,
     references: Sequence[Json] = (),
+    guidance: Sequence[InstructionFile] = (),
     later: Later = none,
 ) -> Json:
     """Returns `prepared` for the first attempt at a run. Lists files only if the last message is a person's.
 
-    `skill` is the record of the skill that this message calls, `references` are those of what it names.
+    `skill` is the record of the skill that this message calls, `references` are those of what it names, `guidance` are
+    the instructions in the folders of the run.
     """
     values = request.input or {}
     base = state.head if request.base is None else state.commit_at(request.base)
     names = claimed(values)
-    files = [] if names is None else await uploads.listing(state.user, thread, names)
+    files = [] if names is None or uploads is None else await uploads.listing(state.user, thread, names)
     if files:  # after the look at them: nothing that comes in between is missed
         files = _without(files, {*await later()} - {*(names or ())})
     history = state.values_at(base).get("messages", ())
     memory = await _recalled(values, history, recall)
     extra = {key: value for key, value in ((MEMORY, memory), (SKILL, skill), (REFERENCES, [*references])) if value}
-    patch = prepared(values, run=run, at=now(), history=history, files=files, records=extra)
+    patch = prepared(values, run=run, at=now(), history=history, files=files, guidance=guidance, records=extra)
     return _slim(patch, values) if patch else patch
 
 
@@ -124,6 +128,7 @@ def prepared(
     at: str,
     history: Sequence[Message] = (),
     files: Sequence[Upload] = (),
+    guidance: Sequence[InstructionFile] = (),
     records: Mapping[str, Any] = MappingProxyType({}),
 ) -> Json:
     """Returns the human messages of an input that must change, as they become, and `uploaded_files`. Pure.
@@ -141,7 +146,7 @@ def prepared(
     replaced = removed | messages.keys()
     earlier = chain(reversed(honest), (m for m in reversed(before) if str(m.get("id")) not in replaced))
     extra: Json = {"run_id": run, "timestamp": at}
-    if reminder := _next_reminder(_newest_reminder(earlier), date.fromisoformat(at[:10])):
+    if reminder := _next_reminder([*_reminders(earlier)], date.fromisoformat(at[:10]), guidance):
         extra[REMINDER] = reminder
     extra |= records
     patch: Json = {"messages": [new for old, new in zip(others, honest, strict=True) if new is not old]}
@@ -203,20 +208,20 @@ def _kwargs(message: Message) -> Json:
 # ── the reminder ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _newest_reminder(messages: Iterable[Message]) -> str | None:
-    """Returns the first reminder in messages that come newest first."""
+def _reminders(messages: Iterable[Message]) -> Iterator[str]:
+    """Yields the reminders of messages, in their order."""
     for message in messages:
         if message["type"] == "human" and isinstance(reminder := _kwargs(message).get(REMINDER), str):
-            return reminder
-    return None
+            yield reminder
 
 
-def _next_reminder(last: str | None, today: date) -> str | None:
-    """Returns a reminder of the date, None if the newest reminder has it already."""
+def _next_reminder(earlier: Sequence[str], today: date, files: Sequence[InstructionFile]) -> str | None:
+    """Returns a reminder of what differs from the earlier ones, which come newest first; None if nothing does."""
     line = f"<current_date>{today.isoformat()}, {WEEKDAYS[today.weekday()]}</current_date>"
-    if last is not None and line in last:
-        return None
-    return f"<system-reminder>\n{line}\n</system-reminder>"
+    dated = next((reminder for reminder in earlier if "<current_date>" in reminder), "")
+    parts = [instructions.change(files, earlier), "" if line in dated else line]
+    text = "\n".join(filter(None, parts))
+    return f"<system-reminder>\n{text}\n</system-reminder>" if text else None
 
 
 # ── uploads ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,9 +12,9 @@ from core.skills.selection import MOST_WHITELIST
 from core.user.schedules import KIND as SCHEDULES
 
 MODES: Mapping[str, Mapping[str, Any]] = {
-    "flash": {"thinking_enabled": False},
-    "thinking": {"reasoning_effort": "low"},
-    "pro": {"is_plan_mode": True, "reasoning_effort": "medium"},
+    "flash": {"thinking_enabled": False, "is_plan_mode": False, "subagent_enabled": False},
+    "thinking": {"is_plan_mode": False, "subagent_enabled": False, "reasoning_effort": "low"},
+    "pro": {"is_plan_mode": True, "subagent_enabled": False, "reasoning_effort": "medium"},
     "ultra": {"is_plan_mode": True, "subagent_enabled": True, "reasoning_effort": "high"},
 }
 """The four modes of the web page. Explicit options override them."""
@@ -30,7 +30,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     thinking: bool | None = None
     effort: str | None = None
     plan_mode: bool | None = None
-    subagents: bool = False
+    """Whether it can keep a list of steps. None: yes, but for subagents."""
+    subagents: bool | None = None
+    """Whether it can call subagents. None: yes."""
     agent: str | None = None
     skills: tuple[str, ...] | None = None
     """Names of the only skills that it may use."""
@@ -59,7 +61,7 @@ def options(request: RunRequested) -> Options:
         thinking=_flag(values, "thinking_enabled"),
         effort=_text(values, "reasoning_effort"),
         plan_mode=_flag(values, "is_plan_mode"),
-        subagents=_flag(values, "subagent_enabled") or False,
+        subagents=_flag(values, "subagent_enabled"),
         agent=_text(values, "agent_name"),
         skills=_names(values, "available_skills"),
         bootstrap=_flag(values, "is_bootstrap") or False,

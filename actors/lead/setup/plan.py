@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,7 @@ from actors.lead.setup.custom_agent import allowed, default_soul, find
 from actors.lead.setup.delegates import Role, role_of, roles
 from actors.lead.setup.input import last_text
 from actors.lead.setup.options import Options, options
-from actors.lead.setup.prompt import Mounted, Parts, Shown, build, mounted, parts_of
+from actors.lead.setup.prompt import CHANGING, WEB, Mounted, Parts, Shown, build, mounted, parts_of
 from actors.lead.setup.tools import Toolboxes
 from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
@@ -25,6 +25,7 @@ from core.errors import Invalid, NotFound
 from core.events import FolderAttached, RunRequested
 from core.log.repository import Repository
 from core.mcp.tools import Catalogue, Offered
+from core.paths import PROJECT
 from core.skills.library import Library
 from core.skills.selection import Selection, Selections
 from core.thread.subagents import TOOLS
@@ -36,9 +37,10 @@ from core.user.agents import Definition, Roster
 BOOTSTRAP = "bootstrap"
 """The only skill of the agent that makes agents."""
 DEMO = "demo"
-"""The model without configuration. Plan mode is its default; others need `is_plan_mode` (contract runtime §1.1)."""
+"""The model without configuration."""
 VIEW_IMAGE, SEND_MESSAGE, CLARIFICATION = "view_image", "send_message", "ask_clarification"
-POLICIES_TOOLS = ("tool_search", "write_todos")
+WRITE_TODOS = "write_todos"
+POLICIES_TOOLS = ("tool_search", WRITE_TODOS)
 
 Toolset = Callable[[Config], Sequence[Tool]]
 """Returns the tools that a configuration declares; the same objects for the same configuration."""
@@ -78,6 +80,8 @@ class RunSetup:
     skills: Selection = field(default_factory=Selection)
     blind: frozenset[str]
     """Fallbacks that do not see images, where the model does."""
+    folders: Mapping[str, str] | None = None
+    """The directories of the host beside the workspace, by their virtual paths. None if it changes no files."""
 
 
 class Planner:
@@ -135,14 +139,17 @@ class Planner:
         built_in = [tool for tool in permitted if tool.name not in refused]
         tools = self._toolboxes.of(built_in, mcp, servers, role, skills, config)
         delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in built_in) else {}
+        names = frozenset(tool.name for tool in tools.every)
         soul, mounts, block = await anyio.to_thread.run_sync(
-            self._read, config, skills, role, requested, abandon_on_cancel=True
+            self._read, config, skills, role, requested, names, abandon_on_cancel=True
         )
         parts = parts_of(
             requested,
             agent,
             soul=soul,
             profile=roster.profile if profiled else None,
+            tools=names | WEB if names.intersection(mcp.servers) else names,
+            unattended=requested.unattended,
             deferred=tools.listed,
             unavailable={name: why for name, why in mcp.unavailable.items() if servers is None or name in servers},
             mounts=mounts,
@@ -161,11 +168,12 @@ class Planner:
             deferred=tools.deferred,
             prompt=build(parts),
             personal=_is_personal(parts, delegates.values(), role, skills),
-            todos=requested.plan_mode if requested.plan_mode is not None else name == DEMO and role is None,
+            todos=_keeps_todos(requested, role, skills),
             vision=vision,
             role=role,
             skills=skills,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
+            folders=_folders(config, folder) if CHANGING & names else None,
         )
 
     async def _of_servers(self, config: Config, requested: Options, user: str, at_least: int | None) -> Offered:
@@ -216,13 +224,13 @@ class Planner:
         return self._selections.of(await self._skills.of(user, at_least), whitelists, text)
 
     def _read(
-        self, config: Config, skills: Selection, role: Role | None, requested: Options
+        self, config: Config, skills: Selection, role: Role | None, requested: Options, tools: frozenset[str]
     ) -> tuple[str, Sequence[Mounted], Shown]:
         """Reads the file system, which may be a network volume: call it in a thread."""
         return (
             default_soul(self._home),
             mounted(config),
-            setup_skills.shown(skills, config, role, bootstrap=requested.bootstrap),
+            setup_skills.shown(skills, config, role, tools, bootstrap=requested.bootstrap),
         )
 
     def _name(self, config: Config, requested: str | None) -> str:
@@ -232,6 +240,18 @@ class Planner:
             names = ", ".join(model.name for model in config.models) or DEMO
             raise Invalid(f"The model {requested!r} is not configured (any more); there are: {names}.")
         return name
+
+
+def _folders(config: Config, folder: FolderAttached | None) -> dict[str, str]:
+    own = {PROJECT: folder.path} if folder is not None and folder.path else {}
+    return own | {mount.container_path: mount.host_path for mount in config.sandbox.mounts}
+
+
+def _keeps_todos(requested: Options, role: Role | None, skills: Selection) -> bool:
+    if requested.plan_mode is not None:
+        return requested.plan_mode
+    allowed = skills.tools is None or WRITE_TODOS in skills.tools
+    return allowed and role is None and not requested.bootstrap
 
 
 def _is_personal(parts: Parts, delegates: Iterable[Role], role: Role | None, skills: Selection) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from fnmatch import filter as matching
 
 from actors.lead.setup.delegates import Role
 from actors.lead.setup.prompt import Shown
@@ -29,15 +30,20 @@ def permitted(tools: Sequence[Tool], skills: Selection, config: Config, role: Ro
     return [tool for tool in tools if tool.name not in hidden and (allowed is None or tool.name in allowed)]
 
 
-def shown(skills: Selection, config: Config, role: Role | None, *, bootstrap: bool) -> Shown:
-    """Returns what the prompt of a run shows of its skills. Blocks: call it in a thread."""
+def shown(skills: Selection, config: Config, role: Role | None, tools: Collection[str], *, bootstrap: bool) -> Shown:
+    """Returns what the prompt of a run with these tools shows of its skills. Blocks: call it in a thread."""
     evolves = config.skill_evolution.enabled and role is None and not bootstrap
     if role is not None and role.skills is not None:
         texts = [(skill, _text(skill)) for skill in list(skills.skills.values())[:MOST_LOADED]]
         return Shown(loaded=tuple((skill.name, skill.path, text) for skill, text in texts if text))
     if len(skills.skills) > config.skills.list_limit:
         return Shown(more=len(skills.skills), evolves=evolves)
-    return Shown(tuple(map(_entry, skills.skills.values())), evolves=evolves)
+    return Shown(tuple(_entry(skill) for skill in skills.skills.values() if usable(skill, tools)), evolves=evolves)
+
+
+def usable(skill: Skill, tools: Collection[str]) -> bool:
+    """Tells whether a run has what the skill requires: for each entry a tool that one of its patterns matches."""
+    return all(any(matching(tools, name) for name in entry.split("|")) for entry in skill.requires)
 
 
 def _entry(skill: Skill) -> tuple[str, str, str, str]:

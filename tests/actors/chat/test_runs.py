@@ -159,7 +159,8 @@ async def test_the_layers_of_a_session(tmp_path: Path) -> None:
         assert "agent_name" not in context
         other = await office.run(await office.hears("hello", sender="U2", chat="C2"))
         assert other.request.context["agent_name"] == "my-agent"
-        assert other.request.config == {"recursion_limit": 100}
+        assert other.request.config == {}, "the server's limits count"
+        assert not {"is_plan_mode", "subagent_enabled"} & other.request.context.keys(), "and its defaults"
 
 
 async def test_the_name_of_no_agent_is_an_error_text(tmp_path: Path) -> None:

@@ -9,7 +9,18 @@ from typing import Any
 import pytest
 
 from actors.lead.setup.options import Options
-from actors.lead.setup.prompt import Mounted, Parts, build, mounted, parts_of, short_hash
+from actors.lead.setup.prompt import (
+    ASK,
+    MENTIONED,
+    NAME_TESTS,
+    RUN_TESTS,
+    Mounted,
+    Parts,
+    build,
+    mounted,
+    parts_of,
+    short_hash,
+)
 from core.config.load import parse
 from core.control import neutralised
 from core.user.agents import Definition
@@ -17,10 +28,17 @@ from core.user.agents import Definition
 FULL = Parts(
     agent="nurse",
     soul="Be kind.",
+    profile="Eats fish.",
+    tools=MENTIONED,
+    delegates=(("general-purpose", "all"),),
     deferred=("fly", "dive"),
     mounts=(Mounted("/mnt/books"), Mounted("/mnt/notes", read_only=False)),
 )
-WORDS = 900
+CHAT = Parts(tools=frozenset((ASK,)))
+UNATTENDED = Parts(tools=MENTIONED - {ASK}, unattended=True)
+SUBAGENT = Parts(tools=MENTIONED - {ASK}, role="You are a digger.", unattended=True)
+MOST_CHARACTERS = {"chat": 2400, "files": 4700, "unattended": 3600, "subagent": 3200}
+"""Characters of the pages without what an installation or a person adds: each step of a run costs them."""
 
 
 def tags(prompt: str) -> list[str]:
@@ -31,24 +49,76 @@ def test_the_sections_are_in_order() -> None:
     assert tags(build(FULL)) == [
         "soul",
         "self_update",
-        "thinking_style",
+        "work_rules",
         "clarification",
+        "change_rules",
         "available-deferred-tools",
+        "subagent_system",
         "working_directory",
         "response_style",
         "citations",
         "reminders",
+        "user_profile",
     ]
     assert build(FULL).startswith("You are nurse, ")
 
 
-def test_what_there_is_nothing_of_is_left_out() -> None:
-    optional = ("soul", "self_update", "available-deferred-tools")
-    plain = build()
-    assert plain.startswith("You are Sika, ")
-    assert not set(tags(plain)) & set(optional)
-    assert "\n\n\n" not in plain
-    assert len(plain.split()) < WORDS
+LAST = ["response_style", "citations", "reminders"]
+PAGES = {
+    "chat": (CHAT, ["work_rules", "clarification", "response_style", "reminders"]),
+    "files": (
+        Parts(tools=MENTIONED, delegates=(("general-purpose", "all"),)),
+        ["work_rules", "clarification", "change_rules", "subagent_system", "working_directory", *LAST],
+    ),
+    "unattended": (
+        UNATTENDED,
+        ["work_rules", "unattended_run", "change_rules", "working_directory", *LAST],
+    ),
+    "subagent": (
+        SUBAGENT,
+        ["subagent", "work_rules", "change_rules", "working_directory", "citations", "reminders"],
+    ),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_what_its_run_needs(page: str) -> None:
+    parts, sections = PAGES[page]
+    prompt = build(parts)
+    assert tags(prompt) == sections
+    assert "\n\n\n" not in prompt
+    assert len(prompt) < MOST_CHARACTERS[page]
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "expected"),
+    [
+        ("chat", "`ask_clarification`", True),
+        ("unattended", "`ask_clarification`", False),
+        ("subagent", "`ask_clarification`", False),
+        ("chat", "The person sees nothing else", True),
+        ("unattended", "The person sees nothing else", False),
+        ("subagent", "`present_files`", False),
+        ("files", "`AGENTS.md`", True),
+        ("subagent", "`AGENTS.md`", True),
+        ("chat", "`AGENTS.md`", False),
+    ],
+)
+def test_nobody_reads_of_what_they_do_not_have(page: str, words: str, expected: bool) -> None:
+    assert (words in build(PAGES[page][0])) == expected
+
+
+@pytest.mark.parametrize(("tools", "runs"), [({"bash", "write_file"}, True), ({"write_file"}, False)], ids=str)
+def test_who_has_no_shell_is_not_told_to_run_tests(tools: set[str], runs: bool) -> None:
+    prompt = build(Parts(tools=frozenset(tools)))
+    assert (RUN_TESTS in prompt, NAME_TESTS in prompt) == (runs, not runs)
+
+
+def test_what_is_the_same_for_everybody_comes_first() -> None:
+    """Providers cache a prompt up to its first difference."""
+    ada, eve = (build(parts(tools=MENTIONED, profile=name)) for name in ("I am Ada.", "I am Eve."))
+    same = next(place for place, pair in enumerate(zip(ada, eve, strict=True)) if len({*pair}) > 1)
+    assert same > 0.95 * len(ada) - len("I am Ada.")
 
 
 def test_the_same_parts_make_the_same_bytes() -> None:
@@ -66,16 +136,11 @@ def parts(**fields: Any) -> Parts:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (parts(), "missing_info"),
-        (parts(), "ambiguous_requirement"),
-        (parts(), "approach_choice"),
-        (parts(), "risk_confirmation"),
-        (parts(), "suggestion"),
-        (parts(), "[citation:TITLE](URL)"),
-        (parts(), "/mnt/user-data/uploads"),
-        (parts(), "/mnt/user-data/workspace"),
-        (parts(), "/mnt/user-data/outputs"),
-        (parts(), "`present_files`"),
+        (FULL, "[citation:TITLE](URL)"),
+        (FULL, "/mnt/user-data/uploads"),
+        (FULL, "/mnt/user-data/workspace"),
+        (FULL, "/mnt/user-data/outputs"),
+        (FULL, "`present_files`"),
         (FULL, "<soul>\nBe kind.\n</soul>"),
         (FULL, "`update_agent`"),
         (FULL, "- /mnt/books: read-only.\n- /mnt/notes: read and write.\n</working_directory>"),

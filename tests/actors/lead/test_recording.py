@@ -145,7 +145,7 @@ async def test_a_prompt_with_something_of_the_user_is_erased_with_the_thread(tmp
         await people.write_profile("ada", "Ada breeds axolotls.")
         await people.take("ada", agents.Definition("nurse", model="sub", soul="Heal with honey."), replace=False)
         await client.said(await client.thread(), "Go", context=ON)
-        await client.said(await client.thread("t2"), "Go", model="lead")
+        await client.said(await client.thread("t2"), "Go", model="lead", context={"subagent_enabled": False})
         starts = [record.event for record in await everything(log) if isinstance(record.event, RunStarted)]
         read = LogSource(log).read
         prompts = [(await sent(read, start))["prompt"] for start in starts]

@@ -48,14 +48,15 @@ def told(body: Json) -> str:
 @pytest.mark.parametrize(
     ("context", "thinking", "effort", "planned"),
     [
-        ({}, "enabled", None, False),
+        ({}, "enabled", None, True),
+        ({"is_plan_mode": False, "subagent_enabled": False}, "enabled", None, False),
         ({"mode": "flash"}, "disabled", "minimal", False),
         ({"mode": "thinking"}, "enabled", "low", False),
         ({"mode": "pro"}, "enabled", "medium", True),
         ({"mode": "ultra"}, "enabled", "high", True),
         ({"mode": "pro", "is_plan_mode": False, "reasoning_effort": "high"}, "enabled", "high", False),
         ({"mode": "flash", "thinking_enabled": True}, "enabled", None, False),
-        ({"mode": "unheard-of"}, "enabled", None, False),
+        ({"mode": "unheard-of"}, "enabled", None, True),
     ],
     ids=str,
 )
@@ -70,6 +71,7 @@ async def test_the_modes_of_the_web_page(
     assert request.body["thinking"] == {"type": thinking}
     assert request.body.get("reasoning_effort") == effort
     assert ("write_todos" in tools(request.body)) == planned
+    assert ("task" in tools(request.body)) == (planned and context.get("mode") != "pro")
 
 
 FIRED = Wanted("schedules", "ada", "r1")

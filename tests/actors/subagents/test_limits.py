@@ -165,7 +165,8 @@ async def test_types(tmp_path: Path, name: str, sandbox: bool, text: str) -> Non
 
 async def test_a_run_without_subagents_has_no_task(tmp_path: Path) -> None:
     async with site(tmp_path, {"lead": LEAD}) as (client, models):
-        [result] = results(await client.said(await client.thread(), "Go on.", context={"model_name": "lead"}))
+        context = {"model_name": "lead", "subagent_enabled": False}
+        [result] = results(await client.said(await client.thread(), "Go on.", context=context))
     assert "task is not a valid tool" in str(result["content"])
     assert "<subagent_system>" not in models.requests[0].body["messages"][0]["content"]
 

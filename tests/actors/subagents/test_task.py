@@ -65,7 +65,8 @@ async def test_a_subagent_does_the_work(tmp_path: Path) -> None:
     assert [m["type"] for m in subagent.messages] == ["human", "ai", "tool", "ai"]
     assert (subagent.user, subagent.metadata["thread"]) == ("ada", thread)
     asked = next(r for r in models.requests if r.model == "sub").body
-    assert [m["role"] for m in asked["messages"]] == ["system", "user"]
+    assert [m["role"] for m in asked["messages"]] == ["system", "user", "user"]
+    assert "<current_date>" in asked["messages"][1]["content"]
     tools = {tool["function"]["name"] for tool in asked["tools"]}
     assert "read_file" in tools
     assert not tools & {"task", "ask_clarification", "present_files", "setup_agent", "update_agent", "write_todos"}

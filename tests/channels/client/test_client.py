@@ -103,8 +103,8 @@ def test_a_failed_run_is_an_error_and_the_thread_goes_on(client: SikaClient, thr
 
 
 def test_options_of_a_run_reach_its_model(client: SikaClient, models: Models) -> None:
-    client.chat("Hi", model_name="switch", plan_mode=True)
-    client.chat("Hi", model_name="switch", thinking_enabled=False)
+    client.chat("Hi", model_name="switch")
+    client.chat("Hi", model_name="switch", thinking_enabled=False, plan_mode=False)
     planned, plain = models.bodies("switched")[-2:]
     assert (planned["thinking"], plain["thinking"]) == ({"type": "enabled"}, {"type": "disabled"})
     tools = [[tool["function"]["name"] for tool in body["tools"]] for body in (planned, plain)]

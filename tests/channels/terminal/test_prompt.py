@@ -24,20 +24,15 @@ def test_the_prompt_and_its_hash(tmp_path: Path, arguments: list[str], begins: s
     assert done.stderr == f"hash: {short_hash(done.stdout.removesuffix(chr(10)))}\n"
 
 
-def test_plan_mode_has_a_section_of_its_own(tmp_path: Path) -> None:
-    plain, plan = (sika("prompt", "show", *words, cwd=tmp_path) for words in ([], ["--plan"]))
-    assert plan.stdout.startswith(plain.stdout)
-    assert "write_todos" in plan.stdout.removeprefix(plain.stdout)
-    of_run = plain.stderr.removeprefix("hash: ")
-    assert plan.stderr.splitlines() == [
-        f"hash: {short_hash(plan.stdout.removesuffix(chr(10)))}",
-        f"hash without the list of steps, as run.started has it: {of_run.strip()}",
-    ]
+def test_the_page_of_a_run_that_nobody_watches(tmp_path: Path) -> None:
+    done = sika("prompt", "show", "--unattended", cwd=tmp_path)
+    assert ("<unattended_run>" in done.stdout, "<clarification>" in done.stdout) == (True, False)
 
 
-def test_there_is_no_option_without_effect(tmp_path: Path) -> None:
-    done = sika("prompt", "show", "--subagents", cwd=tmp_path)
-    assert (done.returncode, "unrecognized arguments: --subagents" in done.stderr) == (2, True)
+@pytest.mark.parametrize("option", ["--subagents", "--plan"])
+def test_there_is_no_option_without_effect(tmp_path: Path, option: str) -> None:
+    done = sika("prompt", "show", option, cwd=tmp_path)
+    assert (done.returncode, f"unrecognized arguments: {option}" in done.stderr) == (2, True)
 
 
 def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
