@@ -32,8 +32,8 @@ class LocalBatchFiles:
         parts = pattern.split("/")
         fixed = next((n for n, part in enumerate(parts) if _MAGIC.search(part)), len(parts) - 1)
         files = self._files(user, thread)
-        paths, _ = await files.glob("/".join(parts[:fixed]) or "/", "/".join(parts[fixed:]), dirs=False, limit=limit)
-        return sorted(paths)
+        base, rest = "/".join(parts[:fixed]) or "/", "/".join(parts[fixed:])
+        return sorted((await files.glob(base, rest, dirs=False, limit=limit)).found)
 
     async def append(self, user: str, thread: str, path: str, line: bytes) -> None:
         await to_thread.run_sync(_append, Folder(self._home, user, thread), path, line)

@@ -18,7 +18,7 @@ from anyio import to_thread
 from adapters import restoring
 from adapters.differences import Differences, is_binary, same
 from adapters.project import Project, forget
-from adapters.sandboxes.search import ignored, shown
+from adapters.sandboxes.search import shown
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound
 from core.paths import ROOTS, USER_DATA, Mount
@@ -48,6 +48,19 @@ _SECRETS = """
     *secret* *credential* *password* *token*
 """
 _SENSITIVE = re.compile("|".join(map(fnmatch.translate, _SECRETS.split())), re.IGNORECASE)
+_NAMES = """
+    .git .svn .hg .bzr CVS node_modules bower_components jspm_packages __pycache__ *.pyc *.pyo .venv venv env .env.local
+    virtualenv .tox .nox .eggs *.egg-info .mypy_cache .pytest_cache .ruff_cache .ipynb_checkpoints build dist target out
+    .next .nuxt .output .turbo .parcel-cache .cache .gradle .terraform .idea .vscode *.swp *.swo *~ .project .settings
+    .DS_Store Thumbs.db desktop.ini *.lnk *.log *.tmp *.bak *.cache logs coverage .coverage .nyc_output htmlcov
+    .tool-results
+"""
+"""Names of what programs leave behind; matched against each part of a path."""
+_ignored = re.compile("|".join(fnmatch.translate(pattern) for pattern in _NAMES.split()))
+
+
+def ignored(name: str) -> bool:
+    return _ignored.match(name) is not None
 
 
 class LocalWorkspace:

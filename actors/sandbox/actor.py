@@ -36,14 +36,24 @@ from actors.sandbox.requests import (
     Write,
 )
 from actors.sandbox.streaming import streamed
-from actors.sandbox.words import MOST_OUTPUT, clamp, cut_middle, cut_tail, excerpt, matches, numbered, outcome
+from actors.sandbox.words import (
+    MOST_OUTPUT,
+    clamp,
+    cut_middle,
+    cut_tail,
+    entries,
+    excerpt,
+    lines_found,
+    outcome,
+    paths_found,
+)
 from core.actor import Actor, Context, Progress
 from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate, Event, ThreadErased
 from core.log.store import EventLog
 from core.ports.images import image_of, place_of
-from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxProvider, result_path
+from core.ports.sandbox import ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
 from core.sandbox.state import leases
 from core.skills.commands import AWAY, environment, script_of
@@ -51,8 +61,8 @@ from core.skills.library import Library
 from core.thread.threads import Threads
 from core.thread.workspace import Workspace
 
-GLOB_CAP, GREP_CAP = 1000, 500
-"""Upper limits of the results of one search (contract §6)."""
+MAX_RESULTS = 1000
+"""Limit of the results of one search that are shown."""
 MAX_ERROR = 2000
 """Limit of an error's text, in characters (contract §6, write_file)."""
 REPLACEMENTS = 3
@@ -178,13 +188,15 @@ class Sandbox(Actor[ThreadErased]):
                 places = await sandbox.replace(path, old, new, every=every, call_id=request.key)
                 return "OK" if every or places < 2 else FIRST_ONLY.format(places)
             case List(path=path):
-                return cut_tail("\n".join(await sandbox.list(path)) or "(empty)", self._limits.ls_output_max_chars)
+                return entries(await sandbox.list(path), path, self._limits.ls_output_max_chars)
             case Read(path=path):
                 return await to_thread.run_sync(self._read, request, await sandbox.read(path))
             case Glob(path=path, pattern=pattern):
-                limit = clamp(request.max_results, self._limits.glob_max_results, GLOB_CAP)
-                paths, more = await sandbox.glob(path, pattern, dirs=request.include_dirs, limit=limit)
-                return numbered(paths, more, f"paths under {path}")
+                limit = clamp(request.max_results, MAX_RESULTS)
+                dirs, everything = request.include_dirs, request.everything
+                return paths_found(
+                    await sandbox.glob(path, pattern, dirs=dirs, limit=limit, everything=everything), path
+                )
             case Grep(path=path):
                 return await self._grep(request, sandbox)
             case View(path=path):
@@ -193,8 +205,7 @@ class Sandbox(Actor[ThreadErased]):
                 return msgspec.structs.asdict(image)
             case Find(paths=paths):
                 for path in paths:
-                    hits, _ = await sandbox.glob(path, "*", dirs=False, limit=1)
-                    if hits != [path]:
+                    if list((await sandbox.glob(path, "*", dirs=False, limit=1)).found) != [path]:
                         raise Invalid(f"{path}: is not a file")
             case Version(path=path):
                 return await sandbox.version(path)
@@ -214,15 +225,9 @@ class Sandbox(Actor[ThreadErased]):
             await network.record(self._threads, request.thread, request.run, call_id, key, sandbox)
 
     async def _grep(self, request: Grep, sandbox: Port) -> str:
-        lines, more = await sandbox.grep(
-            request.path,
-            request.pattern,
-            glob=request.glob,
-            literal=request.literal,
-            case_sensitive=request.case_sensitive,
-            limit=clamp(request.max_results, self._limits.grep_max_results, GREP_CAP),
-        )
-        return matches(lines, more, request.path)
+        fields = {name: getattr(request, name) for name in Query.__struct_fields__ if name != "limit"}
+        query = Query(**fields, limit=clamp(request.max_results, MAX_RESULTS))
+        return lines_found(await sandbox.grep(request.path, query), query, request.path)
 
     async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
         timeout = self._limits.bash_timeout

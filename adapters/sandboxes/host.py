@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 
 from adapters.sandboxes import seccomp
-from adapters.sandboxes.files import Files, Matches
+from adapters.sandboxes.files import Files
 from adapters.sandboxes.hostrules import refuse
 from adapters.sandboxes.job import Job
 from adapters.sandboxes.provider import Threads, environment, limits
 from core.errors import Invalid
 from core.paths import SKILLS, WORKSPACE, Mount, Tree
-from core.ports.sandbox import ExecResult, Output, SandboxSetup
+from core.ports.sandbox import ExecResult, Listing, Output, Query, SandboxSetup
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
 _LONGEST_LINE = 8192
@@ -70,13 +70,9 @@ class HostSandbox(Files):
     async def kill(self, call_id: str) -> None:
         await self.calls.kill(call_id)
 
-    async def grep(
-        self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
-    ) -> Matches:
-        lines, more = await super().grep(
-            path, pattern, glob=glob, literal=literal, case_sensitive=case_sensitive, limit=limit
-        )
-        return [self.tree.to_virtual(line) for line in lines], more
+    async def grep(self, path: str, query: Query) -> Listing:
+        listing = await super().grep(path, query)
+        return msgspec.structs.replace(listing, found=[self.tree.to_virtual(line) for line in listing.found])
 
     def _encoded(self, path: str, content: str) -> bytes:
         translated = self.tree.to_host(content)

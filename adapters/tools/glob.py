@@ -8,14 +8,24 @@ from core.tools import ToolContext, tool
 
 
 @tool(effect="pure", group="file:read")
-async def glob(ctx: ToolContext, pattern: str, path: str, include_dirs: bool = False, max_results: int = 200) -> Any:
-    """Find files whose path matches a pattern.
+async def glob(
+    ctx: ToolContext,
+    pattern: str,
+    path: str,
+    include_dirs: bool = False,
+    everything: bool = False,
+    max_results: int = 200,
+) -> Any:
+    """Find files by their paths.
 
     Args:
-        pattern: Relative to path. `*.py` matches at any depth, `src/*.py` in src only, `src/**/*.py` anywhere below it.
-        path: The absolute path of the directory to search.
+        pattern: Relative to path. `*.py` fits at any depth, `src/*.py` in src only, `src/**/*.{js,ts}` also below it.
+        path: Absolute path of the directory.
         include_dirs: Find directories too.
-        max_results: Stop after this many paths.
+        everything: Also in .git, node_modules and caches.
+        max_results: Paths that are shown.
     """
     request = {"op": "glob", "user": ctx.user, "thread": ctx.thread, "path": path, "pattern": pattern}
-    return await ctx.call("sandbox", request | {"include_dirs": include_dirs, "max_results": max_results})
+    return await ctx.call(
+        "sandbox", request | {"include_dirs": include_dirs, "everything": everything, "max_results": max_results}
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from core.tools import ToolContext, tool
 
@@ -13,20 +13,36 @@ async def grep(
     pattern: str,
     path: str,
     glob: str | None = None,
+    type: str | None = None,
+    shows: Literal["lines", "files", "counts"] = "lines",
+    context: int = 0,
+    before: int = 0,
+    after: int = 0,
     literal: bool = False,
     case_sensitive: bool = False,
+    multiline: bool = False,
+    everything: bool = False,
     max_results: int = 100,
 ) -> Any:
-    """Find the lines of text files that match a regular expression.
+    """Find lines in files by ripgrep. It says how many there are, and what was not searched.
 
     Args:
-        pattern: A Python regular expression, or plain text if literal is set.
-        path: The absolute path of the directory (or file) to search.
-        glob: Only in files that match this pattern, such as `*.py`.
+        pattern: A regular expression.
+        path: Absolute path of a directory or a file.
+        glob: Only in files whose path fits, such as `*.{ts,tsx}` or `src/**`; `!*.min.js`: in all others.
+        type: Only in files of a type, such as py, js, rust.
+        shows: Matching lines, only the paths of their files, or their number in each file.
+        context: Lines around each match.
+        before: Lines before each match.
+        after: Lines after each match.
         literal: Take the pattern as plain text.
         case_sensitive: Tell upper from lower case.
-        max_results: Stop after this many lines.
+        multiline: Matches may span lines.
+        everything: Also in .git, node_modules and caches.
+        max_results: Results that are shown.
     """
-    request = {"op": "grep", "user": ctx.user, "thread": ctx.thread, "path": path, "pattern": pattern, "glob": glob}
-    limits = {"literal": literal, "case_sensitive": case_sensitive, "max_results": max_results}
-    return await ctx.call("sandbox", request | limits)
+    about = {"op": "grep", "user": ctx.user, "thread": ctx.thread, "path": path, "pattern": pattern}
+    files = {"glob": glob, "type": type, "everything": everything, "shows": shows, "max_results": max_results}
+    match = {"literal": literal, "case_sensitive": case_sensitive, "multiline": multiline}
+    lines = {"before": max(before, context), "after": max(after, context)}
+    return await ctx.call("sandbox", about | files | match | lines)

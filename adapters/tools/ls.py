@@ -12,6 +12,6 @@ async def ls(ctx: ToolContext, path: str) -> Any:
     """List a directory two levels deep. Directories end with `/`.
 
     Args:
-        path: The absolute path of the directory, such as /mnt/user-data/workspace.
+        path: Absolute path of the directory.
     """
     return await ctx.call("sandbox", {"op": "list", "user": ctx.user, "thread": ctx.thread, "path": path})

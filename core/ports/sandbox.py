@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -39,7 +39,44 @@ class ExecResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the sandbox had lost before the command, for the model."""
 
 
-Names = list[str]
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What is looked for in files: lines that match a regular expression."""
+
+    pattern: str
+    glob: str | None = None
+    """Only in files whose path matches; `!` before it: in all others."""
+    type: str | None = None
+    """Only in files of a type by ripgrep's names: `py`, `ts`."""
+    literal: bool = False
+    case_sensitive: bool = False
+    multiline: bool = False
+    """Matches may span lines."""
+    before: int = 0
+    after: int = 0
+    """Lines of context."""
+    shows: Literal["lines", "files", "counts"] = "lines"
+    everything: bool = False
+    """True: also in directories of version control, of dependencies, and caches."""
+    limit: int = 100
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a search or a listing of files, and what it leaves out."""
+
+    found: Sequence[str]
+    """The first paths, or lines as `path:12: text`."""
+    total: int = 0
+    """Number of all paths, or of all matching lines."""
+    files: int = 0
+    """Number of files with matching lines."""
+    searched: int = 0
+    """Number of files that were searched."""
+    stopped: Literal["", "time", "matches"] = ""
+    """Why not everything was looked at."""
+    directories: Sequence[str] = ()
+    """Directories that were not entered."""
+    passed: Mapping[str, int] = {}
+    """Numbers of files that were not searched, by the reason."""
 
 
 class Output(NamedTuple):
@@ -98,15 +135,17 @@ class Sandbox(Protocol):
         """Replace the first place, or every one. Returns how many there were, 0 if that is not known (any more)."""
         ...
 
-    async def list(self, path: str) -> Names:
+    async def list(self, path: str) -> Listing:
         """Returns the files and directories of two levels. Raises `Invalid` if there is no such directory."""
         ...
 
-    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> tuple[Names, bool]: ...
+    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int, everything: bool = False) -> Listing:
+        """Returns the paths below `path` that match. A path that is a file is matched by its name."""
+        ...
 
-    async def grep(
-        self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
-    ) -> tuple[Names, bool]: ...
+    async def grep(self, path: str, query: Query) -> Listing:
+        """Returns lines of the files below `path`. A path that is a file is searched, whatever it is."""
+        ...
 
 
 class Access(msgspec.Struct, kw_only=True, omit_defaults=True):

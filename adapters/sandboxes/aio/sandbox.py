@@ -25,12 +25,12 @@ from adapters.sandboxes.aio.link import PART, Link, Look
 from adapters.sandboxes.aio.usage import Usage
 from adapters.sandboxes.docker.background import Background, Egress
 from adapters.sandboxes.docker.calls import Call
-from adapters.sandboxes.files import Files, Matches, Paths
+from adapters.sandboxes.files import Files, Paths
 from adapters.sandboxes.mirror import Copy
 from adapters.sandboxes.supervisor import HEAD, TAIL
 from core.errors import Unavailable
 from core.paths import Tree
-from core.ports.sandbox import ExecResult, MachineLost, Output
+from core.ports.sandbox import ExecResult, Listing, MachineLost, Output, Query
 
 log = structlog.get_logger("sika.sandbox")
 T = TypeVar("T")
@@ -232,19 +232,17 @@ class AioSandbox(Files):
         await self.push(only_active=True)
         return places
 
-    async def list(self, path: str) -> Paths:
+    async def list(self, path: str) -> Listing:
         await self._refresh()
         return await super().list(path)
 
-    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int) -> Matches:
+    async def glob(self, path: str, pattern: str, *, dirs: bool, limit: int, everything: bool = False) -> Listing:
         await self._refresh()
-        return await super().glob(path, pattern, dirs=dirs, limit=limit)
+        return await super().glob(path, pattern, dirs=dirs, limit=limit, everything=everything)
 
-    async def grep(
-        self, path: str, pattern: str, *, glob: str | None, literal: bool, case_sensitive: bool, limit: int
-    ) -> Matches:
+    async def grep(self, path: str, query: Query) -> Listing:
         await self._refresh()
-        return await super().grep(path, pattern, glob=glob, literal=literal, case_sensitive=case_sensitive, limit=limit)
+        return await super().grep(path, query)
 
     async def push(self, *, only_active: bool = False) -> None:
         """Copies what changed here to the machine; `only_active`: if commands run there, else the next one does it."""

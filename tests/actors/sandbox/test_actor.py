@@ -48,7 +48,7 @@ class Asking:
 
     async def use(self, tool: Tool, **arguments: Any) -> str:
         self.call_id = f"c{int(self.call_id[1:]) + 1}"
-        result: str | Result = await tool.function(self, "because", **arguments)
+        result: str | Result = await tool.function(self, **arguments)
         if isinstance(result, Result):
             self.exit_code, result = result.exit_code, result.text
         return result
@@ -124,7 +124,7 @@ async def test_the_same_call_id_in_two_runs_is_two_calls(ask: Asking) -> None:
 
 
 async def test_files(ask: Asking) -> None:
-    assert await ask.use(ls, path=W) == "(empty)"
+    assert await ask.use(ls, path=W) == f"{W} is empty."
     assert await ask.use(write_file, path=f"{W}/a.txt", content="1\n2\n3\n") == "OK"
     assert await ask.use(write_file, path=f"{W}/a.txt", content="4", append=True) == "OK"
     assert await ask.use(str_replace, path=f"{W}/a.txt", old_str="2", new_str="two") == "OK"
@@ -133,7 +133,7 @@ async def test_files(ask: Asking) -> None:
     assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2) == "1\ntwo\n3\n4"
     assert await ask.use(write_file, path=f"{W}/e", content="") == "OK"
     assert await ask.use(read_file, path=f"{W}/e") == "(empty)"
-    assert await ask.use(ls, path=W) == f"{W}/a.txt\n{W}/e"
+    assert await ask.use(ls, path=W) == f"2 entries in {W}:\na.txt\ne"
 
 
 async def test_reading_is_cut_with_a_hint(ask: Asking) -> None:
@@ -144,14 +144,33 @@ async def test_reading_is_cut_with_a_hint(ask: Asking) -> None:
 
 
 async def test_searches(ask: Asking) -> None:
-    for number in range(3):
-        await ask.use(write_file, path=f"{number}.txt", content="needle")
+    for path in ("0.txt", "1.txt", "2.txt", "node_modules/3.txt"):
+        await ask.use(write_file, path=path, content="needle\nnext\nneedle")
+    unlooked = "(Not looked at: node_modules/. Set everything to enter those directories.)"
+    unsearched = unlooked.replace("looked at", "searched")
     assert await ask.use(glob, pattern="*.txt", path=W, max_results=2) == (
-        f"Found 2 paths under {W}:\n1. {W}/0.txt\n2. {W}/1.txt\n"
-        "(There are more. Narrow the pattern or the path to see them.)"
+        f"Found 3 paths under {W}:\n{W}/0.txt\n{W}/1.txt\n"
+        f"(1 more: narrow the pattern or the path, or raise max_results)\n{unlooked}"
     )
-    assert await ask.use(glob, pattern="*.py", path=W) == f"Found no paths under {W}."
-    assert await ask.use(grep, pattern="need", path=W, glob="1*") == f"Found 1 matches under {W}:\n{W}/1.txt:1: needle"
+    assert await ask.use(glob, pattern="*.py", path=W) == f"Found no paths under {W}.\n{unlooked}"
+    assert await ask.use(grep, pattern="need", path=W, glob="1*", max_results=1) == (
+        f"Found 2 matching lines in 1 file under {W}:\n{W}/1.txt:1: needle\n"
+        f"(1 more: narrow the pattern or the path, or raise max_results)\n{unsearched}"
+    )
+    assert await ask.use(grep, pattern="need", path=W, glob="1*", context=1) == (
+        f"Found 2 matching lines in 1 file under {W}:\n{W}/1.txt:1: needle\n{W}/1.txt-2- next\n{W}/1.txt:3: needle\n"
+        f"{unsearched}"
+    )
+    assert await ask.use(grep, pattern="need", path=f"{W}/node_modules", shows="counts") == (
+        f"Found 2 matching lines in 1 file under {W}/node_modules:\n{W}/node_modules/3.txt: 2"
+    )
+    assert await ask.use(grep, pattern="pin", path=f"{W}/0.txt") == f"Found no matches under {W}/0.txt, in 1 file."
+    assert await ask.use(grep, pattern="pin", path=W, type="py") == (
+        f"No file under {W} was searched: none fits type 'py'.\n{unsearched}"
+    )
+    assert await ask.use(ls, path=W) == (
+        f"4 entries in {W}:\n0.txt\n1.txt\n2.txt\nnode_modules/\n(Not opened: node_modules/)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Agent:
 
     async def use(self, tool: Tool, call_id: str = "", **arguments: Any) -> str:
         self.call_id = call_id or f"c{int(self.call_id[1:]) + 1}"
-        result: str | Result = await tool.function(self, "because", **arguments)
+        result: str | Result = await tool.function(self, **arguments)
         return result.text if isinstance(result, Result) else result
 
     async def begin(self, command: str, call_id: str = "") -> str:

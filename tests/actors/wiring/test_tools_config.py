@@ -193,7 +193,7 @@ async def test_no_more_results_than_are_configured() -> None:
 
     loaded = tools("- {name: glob, use: 'deerflow.sandbox.tools:glob_tool', max_results: 50}")
     for arguments in ({}, {"max_results": 10}, {"max_results": 900}):
-        await loaded["glob"].function(Context(), description="d", pattern="*", path="/", **arguments)
+        await loaded["glob"].function(Context(), pattern="*", path="/", **arguments)
     assert limits == [50, 10, 50]
 
 

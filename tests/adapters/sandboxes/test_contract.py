@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,7 +15,7 @@ from anyio import to_thread
 
 from adapters.sandboxes import supervisor, tail
 from core.errors import Invalid, NotFound
-from core.ports.sandbox import ExecResult, RunsInBackground, Sandbox, SandboxProvider
+from core.ports.sandbox import ExecResult, Query, RunsInBackground, Sandbox, SandboxProvider
 from tests.adapters.sandboxes.conftest import SECRET, running, wait_for
 from tests.adapters.sandboxes.contract import KINDS, Kind
 from tests.support.nats import eventually
@@ -487,12 +488,13 @@ async def test_links_that_lead_outside(sandbox: Sandbox) -> None:
             await sandbox.read(path)
         with pytest.raises(Invalid):
             await sandbox.write(path, "overwritten")
-    assert await sandbox.list(W) == []
+    assert (await sandbox.list(W)).found == []
     with pytest.raises(Invalid):
         await sandbox.list("dir")
     with pytest.raises(Invalid):
-        await sandbox.grep("dir", "root", glob=None, literal=True, case_sensitive=True, limit=10)
-    assert await sandbox.grep(W, "root", glob=None, literal=True, case_sensitive=True, limit=10) == ([], False)
+        await sandbox.grep("dir", Query(pattern="root"))
+    listing = await sandbox.grep(W, Query(pattern="root"))
+    assert (listing.found, listing.passed) == ([], {"links (not followed)": 3})
 
 
 @pytest.mark.usefixtures("links")
@@ -514,10 +516,14 @@ async def test_only_plain_files_are_read(sandbox: Sandbox) -> None:
         await sandbox.write(W, "x")
 
 
-async def test_list_goes_two_levels_and_leaves_out_the_noise(sandbox: Sandbox) -> None:
-    for path in ("a/b/c/d", "node_modules/x", "a/__pycache__/y", "z.log", "top"):
+async def test_list_goes_two_levels_and_names_what_it_does_not_open(sandbox: Sandbox) -> None:
+    for path in ("a/b/c/d", "node_modules/x", "a/__pycache__/y", "build/out.js", "z.log", "top", ".env"):
         await sandbox.write(path, "")
-    assert await sandbox.list(W) == [f"{W}/a/", f"{W}/a/b/", f"{W}/top"]
+    listing = await sandbox.list(W)
+    names = [".env", "a/", "a/__pycache__/", "a/b/", "build/", "build/out.js", "node_modules/", "top", "z.log"]
+    assert [path.removeprefix(f"{W}/") for path in listing.found] == names
+    assert (listing.total, listing.passed) == (len(names), {})
+    assert sorted(listing.directories) == [f"{W}/a/__pycache__/", f"{W}/node_modules/"]
     for missing in (f"{W}/nothing", f"{W}/nothing/below", "/mnt/user-data/nothing"):
         with pytest.raises(Invalid, match=f"{missing}: not found"):
             await sandbox.list(missing)
@@ -525,25 +531,28 @@ async def test_list_goes_two_levels_and_leaves_out_the_noise(sandbox: Sandbox) -
 
 async def test_names_that_are_no_text(sandbox: Sandbox) -> None:
     await run(sandbox, "printf needle > \"$(printf '\\377\\376.txt')\"")
-    assert await sandbox.list(W) == [f"{W}/\ufffd\ufffd.txt"]
-    assert (await sandbox.grep(W, "needle", glob=None, literal=True, case_sensitive=True, limit=9))[0] == [
-        f"{W}/\ufffd\ufffd.txt:1: needle"
-    ]
+    assert (await sandbox.list(W)).found == [f"{W}/\ufffd\ufffd.txt"]
+    assert (await sandbox.grep(W, Query(pattern="needle"))).found == [f"{W}/\ufffd\ufffd.txt:1: needle"]
 
 
 async def test_glob(sandbox: Sandbox) -> None:
-    for path in ("a.py", "src/b.py", "src/deep/c.py", "src/d.txt", "build/e.py"):
+    for path in ("a.py", "src/b.py", "src/deep/c.py", "src/d.txt", "build/e.log", "node_modules/f.py"):
         await sandbox.write(path, "")
 
-    async def glob(pattern: str, limit: int = 10, dirs: bool = False) -> tuple[list[str], bool]:
-        paths, more = await sandbox.glob(W, pattern, dirs=dirs, limit=limit)
-        return [path.removeprefix(f"{W}/") for path in paths], more
+    async def glob(pattern: str, limit: int = 10, dirs: bool = False, everything: bool = False) -> list[str]:
+        listing = await sandbox.glob(W, pattern, dirs=dirs, limit=limit, everything=everything)
+        assert listing.total >= len(listing.found) == min(listing.total, limit)
+        assert listing.directories == ([] if everything else [f"{W}/node_modules"])
+        return [path.removeprefix(f"{W}/") for path in listing.found]
 
-    assert await glob("*.py") == (["a.py", "src/b.py", "src/deep/c.py"], False)
-    assert await glob("src/*.py") == (["src/b.py"], False)
-    assert await glob("src/**/*.py") == (["src/b.py", "src/deep/c.py"], False)
-    assert await glob("[ab].p?") == (["a.py", "src/b.py"], False)
-    assert await glob("**", dirs=True, limit=2) == (["a.py", "src/"], True)
+    assert await glob("*.py") == ["a.py", "src/b.py", "src/deep/c.py"]
+    assert await glob("*.py", everything=True) == ["a.py", "node_modules/f.py", "src/b.py", "src/deep/c.py"]
+    assert await glob("src/*.py") == ["src/b.py"]
+    assert await glob("src/**/*.py") == ["src/b.py", "src/deep/c.py"]
+    assert await glob("*.{log,txt}") == ["build/e.log", "src/d.txt"]
+    assert await glob("{src,build}/*.{py,log}") == ["build/e.log", "src/b.py"]
+    assert await glob("[ab].p?") == ["a.py", "src/b.py"]
+    assert await glob("**", dirs=True, limit=2) == ["a.py", "build/"]
     for bad in ("../*", "/etc/*"):
         with pytest.raises(Invalid):
             await glob(bad)
@@ -552,18 +561,50 @@ async def test_glob(sandbox: Sandbox) -> None:
 async def test_grep(sandbox: Sandbox) -> None:
     await sandbox.write("a.txt", "one\nTwo two\n" + "x" * 300 + "two\n" + "y" * 2001 + "two\n")
     await sandbox.write("b.py", "two = 2\n")
+    await sandbox.write("logs/c.log", "two\r\nthree\r\n")
     await run(sandbox, "printf 'two\\0' > binary; yes two | head -n 300000 > large; ln -s b.py link")
 
-    async def grep(pattern: str, **options: object) -> tuple[list[str], bool]:
-        chosen = {"glob": None, "literal": False, "case_sensitive": False, "limit": 10} | options
-        return await sandbox.grep(W, pattern, **chosen)  # type: ignore[arg-type]
+    async def grep(pattern: str, **options: Any) -> tuple[list[str], int]:
+        settings: dict[str, Any] = {"pattern": pattern, "glob": "!large", "limit": 10} | options
+        listing = await sandbox.grep(W, Query(**settings))
+        assert listing.passed == {"binary files": 1, "links (not followed)": 1}
+        return [line.removeprefix(f"{W}/") for line in listing.found], listing.total
 
-    assert await grep("tw.") == ([f"{W}/a.txt:2: Two two", f"{W}/a.txt:3: {'x' * 200}", f"{W}/b.py:1: two = 2"], False)
-    assert await grep("Two", case_sensitive=True) == ([f"{W}/a.txt:2: Two two"], False)
-    assert await grep("two", glob="*.py") == ([f"{W}/b.py:1: two = 2"], False)
-    assert await grep("tw.", literal=True) == ([], False)
-    assert await grep("two", limit=1) == ([f"{W}/a.txt:2: Two two"], True)
+    long = [f"a.txt:3: {'x' * 300}two", f"a.txt:4: … {'y' * 397}two"]
+    assert await grep("tw.") == (["a.txt:2: Two two", *long, "b.py:1: two = 2", "logs/c.log:1: two"], 5)
+    assert await grep("Two", case_sensitive=True) == (["a.txt:2: Two two"], 1)
+    assert await grep("tw.", literal=True) == ([], 0)
+    assert await grep("two", limit=1) == (["a.txt:2: Two two"], 5)
+    assert await grep("two", shows="files") == (["a.txt", "b.py", "logs/c.log"], 5)
+    assert await grep("two", shows="counts") == (["a.txt: 3", "b.py: 1", "logs/c.log: 1"], 5)
+    assert await grep("two$", before=1, after=1, limit=1) == (
+        ["a.txt-1- one", "a.txt:2: Two two", long[0].replace(":3: ", "-3- ", 1)],
+        4,
+    )
+    assert await grep(r"one\nTwo") == (["a.txt:1: one", "a.txt:2: Two two"], 2)
     with pytest.raises(Invalid, match="pattern"):
         await grep("(unclosed")
     with pytest.raises(Invalid, match="not found"):
-        await sandbox.grep("nowhere", "x", glob=None, literal=True, case_sensitive=True, limit=1)
+        await sandbox.grep("nowhere", Query(pattern="x"))
+
+
+async def test_grep_filters_and_named_files(sandbox: Sandbox) -> None:
+    await sandbox.write("b.py", "two\n")
+    await sandbox.write("c.ts", "two\n")
+    await run(
+        sandbox, "printf 'two\\0' > binary; yes two | head -n 300000 > large; mkdir node_modules; cp b.py node_modules"
+    )
+
+    async def files(path: str = W, **options: Any) -> list[str]:
+        listing = await sandbox.grep(path, Query(pattern="two", shows="files", **options))
+        return [line.removeprefix(f"{W}/") for line in listing.found]
+
+    assert await files() == ["b.py", "c.ts", "large"]
+    assert await files(everything=True) == ["b.py", "c.ts", "large", "node_modules/b.py"]
+    assert await files(type="py") == ["b.py"]
+    assert await files(glob="*.{ts,py}") == ["b.py", "c.ts"]
+    assert await files(f"{W}/binary") == ["binary"]
+    assert await files(f"{W}/node_modules") == ["node_modules/b.py"]
+    listing = await sandbox.grep(f"{W}/large", Query(pattern="two", limit=2))
+    assert (listing.found, listing.stopped) == ([f"{W}/large:1: two", f"{W}/large:2: two"], "matches")
+    assert listing.total > 100_000

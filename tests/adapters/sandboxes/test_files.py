@@ -18,11 +18,13 @@ from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.host import Host
 from adapters.sandboxes.record import Record
 from core.errors import Invalid
+from core.ports.sandbox import Query
 from tests.adapters.sandboxes.conftest import SECRET, Local, run, running, wait_for
 from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio
 W = "/mnt/user-data/workspace"
+BOMB = Query(pattern="(a+)+$")
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 
@@ -115,7 +117,7 @@ async def test_host_paths_are_refused_and_never_shown(sandbox: Local, workspace:
 async def test_mounts_are_there(sandbox: Local) -> None:
     assert await sandbox.read("/mnt/skills/demo/SKILL.md") == b"a skill"
     await sandbox.write("/mnt/shared/x", "y")
-    assert await sandbox.list("/mnt") == [
+    assert (await sandbox.list("/mnt")).found == [
         "/mnt/readonly/",
         "/mnt/readonly/fixed.txt",
         "/mnt/shared/",
@@ -140,13 +142,13 @@ async def test_links_that_lead_outside(sandbox: Local, workspace: Path, secret: 
             await sandbox.read(path)
         with pytest.raises(Invalid):
             await sandbox.write(path, "overwritten")
-    assert await sandbox.list(W) == []
+    assert (await sandbox.list(W)).found == []
     for path in ("dir", "up"):
         with pytest.raises(Invalid):
             await sandbox.list(path)
         with pytest.raises(Invalid):
-            await sandbox.grep(path, SECRET, glob=None, literal=True, case_sensitive=True, limit=10)
-    assert await sandbox.grep(W, SECRET, glob=None, literal=True, case_sensitive=True, limit=10) == ([], False)
+            await sandbox.grep(path, Query(pattern=SECRET, literal=True))
+    assert (await sandbox.grep(W, Query(pattern=SECRET, literal=True))).found == []
     assert (secret / "key").read_text() == SECRET
 
 
@@ -160,7 +162,7 @@ async def test_links_within_mean_what_the_agent_means(sandbox: Local, workspace:
     await sandbox.write("relative", "new")
     assert await sandbox.read("/mnt/user-data/outputs/real") == b"new"
     assert (workspace / "relative").is_symlink()
-    assert f"{W}/outputs/" in await sandbox.list(W)
+    assert f"{W}/outputs/" in (await sandbox.list(W)).found
 
 
 async def test_a_link_swapped_during_the_operation(sandbox: Local, workspace: Path, secret: Path) -> None:
@@ -195,9 +197,16 @@ async def test_a_link_swapped_during_the_operation(sandbox: Local, workspace: Pa
 
 async def test_a_catastrophic_pattern_is_stopped(sandbox: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.sandboxes.files.SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr("adapters.sandboxes.files.KILL_SECONDS", 0.0)
+    monkeypatch.setattr("adapters.sandboxes.files.ripgrep", lambda: None)
     await sandbox.write("a", "a" * 100 + "!")
     with pytest.raises(Invalid, match="longer than"):
-        await sandbox.grep(W, "(a+)+$", glob=None, literal=False, case_sensitive=True, limit=1)
+        await sandbox.grep(W, BOMB)
+
+
+async def test_ripgrep_has_no_catastrophic_patterns(sandbox: Local) -> None:
+    await sandbox.write("a", "a" * 100 + "!")
+    assert (await sandbox.grep(W, BOMB)).total == 0
 
 
 async def test_writes_beyond_the_quota_are_refused_and_deleting_helps(sandbox: Local, workspace: Path) -> None:
@@ -226,13 +235,14 @@ async def test_the_quota_of_a_user_counts_all_threads(provider: Bubblewrap | Hos
     await (await provider.acquire("grace", "t2")).write("b", "x" * (2 << 20))
 
 
-async def test_many_slow_searches_hold_up_others(sandbox: Local) -> None:
+async def test_many_slow_searches_hold_up_others(sandbox: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.sandboxes.files.ripgrep", lambda: None)
     await sandbox.write("slow.txt", "a" * 40 + "b")
     mine = str(search.__file__)
 
     async def slow() -> None:
         with suppress(Invalid):
-            await sandbox.grep(W, "(a+)+$", glob=None, literal=False, case_sensitive=True, limit=1)
+            await sandbox.grep(W, BOMB)
 
     async def begun() -> bool:
         return [os.getpriority(os.PRIO_PROCESS, pid) >= 10 for pid in running(mine)] == [True] * (os.cpu_count() or 2)

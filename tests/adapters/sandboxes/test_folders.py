@@ -16,7 +16,7 @@ from adapters.sandboxes.folders import Search
 from adapters.sandboxes.host import Host, HostSandbox
 from core.errors import Invalid
 from core.paths import PROJECT, Mount
-from core.ports.sandbox import SandboxSetup
+from core.ports.sandbox import Query, SandboxSetup
 from core.secret_names import Rules
 from tests.adapters.sandboxes.conftest import run, settings
 
@@ -255,16 +255,16 @@ async def test_no_file_tool_reads_or_writes_a_secret(files: HostSandbox, name: s
 
 
 async def test_searches_pass_secrets_over(files: HostSandbox, folder: Path) -> None:
-    lines, _ = await files.grep(PROJECT, "canary|open", glob=None, literal=False, case_sensitive=False, limit=100)
+    lines = (await files.grep(PROJECT, Query(pattern="canary|open"))).found
     assert {line.split(":")[0].removeprefix(f"{PROJECT}/") for line in lines} >= {
         "README.md",
         "secrets.py",
         "tokens.py",
     }
     assert not any(CANARY in line for line in lines), lines
-    paths, _ = await files.glob(PROJECT, "**/*", dirs=False, limit=1000)
+    paths = (await files.glob(PROJECT, "**/*", dirs=False, limit=1000)).found
     assert not {path.removeprefix(f"{PROJECT}/") for path in paths} & set(SECRETS)
-    assert f"{PROJECT}/README.md" in await files.list(PROJECT)
+    assert f"{PROJECT}/README.md" in (await files.list(PROJECT)).found
     with pytest.raises(Invalid, match=r"outside|not found"):
         await files.read("out")
 

@@ -72,7 +72,7 @@ class Agent:
         call_id = f"c{self.calls}"
 
         async def handler(request: ToolCallRequest) -> ToolMessage | Command[Any]:
-            text = await tool.function(cast(ToolContext, tool_context.get()), "because", **args)
+            text = await tool.function(cast(ToolContext, tool_context.get()), **args)
             return ToolMessage(text, tool_call_id=call_id, name=tool.name)
 
         request = ToolCallRequest(

@@ -15,7 +15,7 @@ from adapters.sandboxes.docker.provider import OWN_PROCESSES
 from adapters.sandboxes.files import Files
 from channels.terminal.text import clean
 from core.errors import Invalid
-from core.ports.sandbox import ExecResult, MachineLost
+from core.ports.sandbox import ExecResult, MachineLost, Query
 from core.skills.commands import SAFE
 from tests.adapters.sandboxes.conftest import Local, running
 from tests.adapters.sandboxes.escape.inside import CONTAINED, REFUSED
@@ -311,7 +311,7 @@ async def _write(files: Files, path: str) -> object:
 
 
 async def _grep(files: Files, path: str) -> object:
-    return await files.grep(path, "the-server", glob=None, literal=True, case_sensitive=True, limit=10)
+    return (await files.grep(path, Query(pattern="the-server", literal=True))).found
 
 
 tool("reading a link", "os.symlink('{config}', 'link')", _read)
@@ -333,7 +333,7 @@ tool("search through a link", "os.symlink('{home}', 'link')", _grep, "/mnt/user-
 @outside("file tools", "list of names that are no UTF-8, or have escape codes", CONTAINED, CONTAINED)
 async def _names(world: World) -> str:
     await world.python("[open(name, 'w').close() for name in (b'\\xff\\xfe', b'a\\x1b[2Jb', b'new\\nline')]")
-    names = await world.box.list("/mnt/user-data/workspace")
+    names = (await world.box.list("/mnt/user-data/workspace")).found
     "\n".join(names).encode("utf-8", "replace")
     return CONTAINED if len(names) >= 4 else f"reached: {names}"
 
