@@ -6,7 +6,7 @@ WORKERS ?= 6
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test test-fast tests check bench format lock clean
+.PHONY: install run test test-fast tests check bench windows format lock clean
 
 install: $(STAMP)
 
@@ -34,6 +34,10 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench $(ARGS)
+
+# Renews core/config/windows.json: make windows TABLE=model_prices_and_context_window.json DATE=2026-11-26
+windows: $(STAMP)
+	$(BIN)/python -m core.config.windows $(TABLE) $(DATE)
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Never
 
 import msgspec
-from langchain_core.language_models import BaseChatModel
 
+from actors.lead.policies.summarization import facts_of
 from actors.lead.setup.plan import Models
-from actors.lead.summary.cut import Cut, compacted, due, plan, window_of
-from actors.lead.summary.write import NoSummary, chosen, summarise
+from actors.lead.summary.cut import Cut, compacted, due, plan
+from actors.lead.summary.write import Facts, NoSummary, Writer, chosen, summarise, writer
 from core.actor import Actor, Progress
-from core.config.load import Config, ConfigSource
+from core.config.load import ConfigSource
 from core.config.settings import ContextSize, Summarization
+from core.config.windows import Window
 from core.errors import Refused
 from core.events import ContextCompacted
 from core.ids import checkpoint_id
@@ -22,6 +23,7 @@ from core.thread.ownership import owned
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from core.thread.usage import Size, in_context
+from core.thread.windows import Windows
 from core.user.agents import aggregates
 
 TRIES = 3
@@ -66,6 +68,7 @@ class Compaction(Actor[Never]):
         self._models = models
         self._threads = threads
         self._rosters = aggregates(log)
+        self._windows = Windows(log)
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Outcome:
         return await self._compact(self.parse(request, Compact))
@@ -78,21 +81,24 @@ class Compaction(Actor[Never]):
         for _ in range(TRIES):
             state = await self._threads.load(request.thread)
             _at_rest(request, state)
-            window = _window(config, state)
+            window = await self._windows.of(config, _model(state))
             now = Size(len(state.messages), in_context(state))
             if not request.force and not due(settings, window, now, Size()):
                 return _nothing(request, state, BELOW)
             cut = plan(state.messages, settings, window, config.skills.container_path)
             if cut is None:
                 return _nothing(request, state, SHORT)
-            if outcome := await self._compacted(request, cut, settings, now):
+            facts = facts_of(state, config.skills.container_path)
+            if outcome := await self._compacted(request, cut, settings, now, window, facts):
                 return outcome
         raise NoSummary(f"thread {request.thread}: the conversation changes all the time")
 
-    async def _compacted(self, request: Compact, cut: Cut, settings: Summarization, now: Size) -> Outcome | None:
+    async def _compacted(
+        self, request: Compact, cut: Cut, settings: Summarization, now: Size, window: Window, facts: Facts
+    ) -> Outcome | None:
         """Executes a plan; returns None if the conversation changed meanwhile."""
         names = await self._names(request)
-        summary = await summarise(cut.summarised, cut.reminder, settings, lambda: self._chats(names))
+        summary = await summarise(cut, settings, lambda: self._writers(names), window, facts)
 
         def decide(state: ThreadState) -> Sequence[ContextCompacted]:
             _at_rest(request, state)
@@ -108,8 +114,8 @@ class Compaction(Actor[Never]):
         agent = roster.agents.get(request.agent.lower()) if roster and request.agent else None
         return chosen(self._config.current(), request.model, agent.model if agent else None)
 
-    def _chats(self, names: Sequence[str]) -> list[tuple[str, BaseChatModel]]:
-        return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
+    def _writers(self, names: Sequence[str]) -> list[Writer]:
+        return [writer(self._models, self._config.current(), name) for name in names]
 
 
 def _at_rest(request: Compact, state: ThreadState) -> None:
@@ -118,8 +124,8 @@ def _at_rest(request: Compact, state: ThreadState) -> None:
         raise Refused(f"Thread {request.thread} has an active run; wait for its end")
 
 
-def _window(config: Config, state: ThreadState) -> int | None:
-    return window_of(config, next((run.model for run in reversed(state.runs.values()) if run.model), None))
+def _model(state: ThreadState) -> str | None:
+    return next((run.model for run in reversed(state.runs.values()) if run.model), None)
 
 
 def _nothing(request: Compact, state: ThreadState, reason: str) -> Outcome:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 import anyio.to_thread
 import structlog
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
@@ -30,7 +29,7 @@ from actors.lead.setup import input as preparation
 from actors.lead.setup.environment import Environment
 from actors.lead.setup.plan import DEMO, Models, Planner, RunSetup, Toolset
 from actors.lead.setup.prompt import short_hash
-from actors.lead.summary.write import chosen
+from actors.lead.summary.write import Writer, chosen, writer
 from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
 from core.errors import Invalid, SikaError
@@ -57,6 +56,7 @@ from core.thread.state import ThreadState
 from core.thread.subagents import TOOLS, shown
 from core.thread.uploads import Uploads
 from core.thread.values import next_nodes, unanswered
+from core.thread.windows import Windows
 from core.tools import Effect, Tool
 from core.user import agents
 
@@ -138,6 +138,7 @@ class Lead(RunActor):
         self._planner = Planner(config, models, tools, rosters, home, skills, self._catalogue)
         self._memories = Memories(log, actor=self.name)
         self._searches = Searches()
+        self._windows = Windows(log)
         self._compiled = CompiledAgents()
         self._setups = Setups(log)
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
@@ -336,12 +337,13 @@ class Lead(RunActor):
         return await self._compiled.get(key, chat, tools, setup.prompt, chain)
 
     def _ports(self, setup: RunSetup) -> Ports:
-        def summaries() -> list[tuple[str, BaseChatModel]]:
+        def summaries() -> list[Writer]:
             preferred = (setup.config.summarization.model_name, *setup.config.model_roles.get("summarization", ()))
             names = chosen(setup.config, *preferred, setup.model)
-            return [(name, self._models.get(name, thinking=False, reasoning_effort=None)) for name in names]
+            return [writer(self._models, setup.config, name) for name in names]
 
-        return Ports(self._images, self._guardrails(setup.config.guardrails), summaries, self._memories.of)
+        guardrails = self._guardrails(setup.config.guardrails)
+        return Ports(self._images, guardrails, summaries, self._memories.of, self._windows)
 
     def _candidate(self, name: str, setup: RunSetup) -> Candidate:
         options = setup.options

@@ -62,7 +62,8 @@ class Model(Section, frozen=True, kw_only=True):
     max_concurrency: Positive | None = None
     """Requests at the same time from one server process. Models with the same address and key share them."""
     context_window: Positive | None = None
-    """Tokens that fit in one request: shown to people, and the whole of which `summarization` takes a fraction."""
+    """Tokens that fit in one request. Default: of a table of known models (`core/config/windows.json`), by `model`, or
+    128 000. If the provider refuses a request and names a smaller number, that counts for 30 days."""
     pricing: Pricing | None = None
 
 
@@ -154,7 +155,7 @@ class InputPolish(Section, frozen=True, kw_only=True):
 
 class ContextSize(Section, frozen=True, kw_only=True):
     type: Literal["tokens", "messages", "fraction"]
-    """The unit. `fraction` is a part of the model's `context_window`."""
+    """The unit. `fraction` is a part of the model's context window (see `models[].context_window`)."""
     value: Seconds
     """The number."""
 
@@ -162,14 +163,18 @@ class ContextSize(Section, frozen=True, kw_only=True):
 class Summarization(Section, frozen=True, kw_only=True):
     """Summaries of long conversations, for the model. The log and the people keep every word."""
 
-    enabled: bool = False
-    """True if summaries are made."""
+    enabled: bool = True
+    """True if summaries are made, and old results of tools are shown to the model as one line each. If not, a
+    conversation that is longer than the model's context window fails."""
     trigger: tuple[ContextSize, ...] = ()
-    """Sizes of a conversation; any of them starts a summary. Example: `{type: tokens, value: 15564}`."""
-    keep: ContextSize = ContextSize(type="messages", value=20)
-    """The end of the conversation that stays as it is."""
-    trim_tokens_to_summarize: Positive | None = 4000
-    """The most that the summarising model gets to read. `null`: everything."""
+    """Sizes of a conversation; any of them starts a summary, as `{type: tokens, value: 60000}`. In any case one starts
+    at 80 % of the model's context window, less if its answers need more room, and at 400 000 tokens; and when the
+    provider refuses a request as too long: then the run goes on with it."""
+    keep: ContextSize = ContextSize(type="fraction", value=0.15)
+    """The end of the conversation that stays as it is, at most half of what fits."""
+    trim_tokens_to_summarize: Positive | None = None
+    """Tokens that the summarising model reads at once; a longer conversation is read in parts. `null`: 60 % of its
+    context window, at most 60 000."""
     model_name: str | None = None
     """The summarising model. Default: the first one."""
     summary_prompt: str | None = None

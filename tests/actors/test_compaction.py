@@ -95,7 +95,8 @@ async def test_on_demand(tmp_path: Path) -> None:
         assert event.model == "good"
         assert event.summary["usage_metadata"]["input_tokens"] > 0
         summary, *rest = head["values"]["messages"]
-        assert (summary["name"], summary["content"]) == ("summary", f"{LEAD_IN}The person looks for otters.")
+        assert summary["name"] == "summary"
+        assert summary["content"].startswith(f"{LEAD_IN}The person looks for otters.\n\nWhat the person wrote")
         assert [message["id"] for message in rest] == ["h2", "a2"]
         history = await here.api.ask("GET", f"/threads/{here.thread}/messages")
         assert [row["content"]["id"] for row in history] == ["h1", "a1", "h2", "a2"]
@@ -213,3 +214,10 @@ async def test_a_defect_of_the_actor_is_the_servers(tmp_path: Path, monkeypatch:
 
 async def _nobody(text: str) -> None:
     """Nobody looks at the progress."""
+
+
+async def test_a_short_conversation_is_summarised_if_a_person_asks_for_it(tmp_path: Path) -> None:
+    async with site(tmp_path, summarization={}) as here:
+        outcome = await here.compact()
+        assert (outcome["compacted"], outcome["preserved_message_count"]) == (True, 1)
+        assert "Find otters" in str((await here.messages())[0]["content"])

@@ -47,7 +47,7 @@ from core.thread.run import Prepared, RunActor
 from core.thread.state import Run, ThreadState
 from core.tools import Tool
 from tests.support import logs, toolset
-from tests.support.model_server import ModelServer, Script, Turn
+from tests.support.model_server import Answer, ModelServer, Script, Turn
 
 Other = Actor[Any] | Callable[[System, ConfigSource], Actor[Any]]
 """An actor, or what makes it of the parts of its process."""
@@ -293,7 +293,7 @@ class Client:
 @asynccontextmanager
 async def site(
     home: Path,
-    scripts: Mapping[str, Script | Sequence[Turn]],
+    scripts: Mapping[str, Script | Sequence[Turn] | Answer],
     *,
     tools: Sequence[Tool] = (),
     others: Sequence[Other] = (),

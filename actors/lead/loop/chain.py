@@ -43,6 +43,7 @@ from actors.lead.policies.read_before_write import ReadBeforeWrite
 from actors.lead.policies.subagent_limit import SubagentLimit
 from actors.lead.policies.summarization import Summarization
 from actors.lead.policies.terminal_response import TerminalResponse
+from actors.lead.policies.thinning import Thinning
 from actors.lead.policies.todos import Todos
 from actors.lead.policies.token_usage import TokenUsage
 from actors.lead.policies.tool_results import ToolResults
@@ -59,6 +60,7 @@ from core.plugins import POLICIES, Plugin, load, usable, with_settings
 from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.thread.subagents import TOOLS
+from core.thread.windows import Windows
 
 Policy = AgentMiddleware[Any, Attempt, Any]
 
@@ -76,6 +78,7 @@ class Ports(NamedTuple):
     guardrails: Provider | None = None
     summaries: Models = list
     memories: Recall | None = None
+    windows: Windows | None = None
 
 
 def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -> list[Policy]:
@@ -85,7 +88,8 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
     chain: list[Policy | None] = [
         TokenUsage() if config.token_usage.enabled else None,
         Budgets(config) if _has_budgets(config) or setup.role is not None else None,
-        Summarization(config.summarization, ports.summaries) if config.summarization.enabled else None,
+        Summarization(config.summarization, ports.summaries, ports.windows) if config.summarization.enabled else None,
+        Thinning(ports.windows) if config.summarization.enabled else None,
         SubagentLimit() if any(tool.name in TOOLS for tool in setup.tools) else None,
         LoopDetection(config.loop_detection) if config.loop_detection.enabled else None,
         TerminalResponse(),

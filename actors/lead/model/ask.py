@@ -40,7 +40,8 @@ _APOLOGIES = {
     "quota": "The model's provider says that the quota is used up. Please check the provider's plan and billing.",
     "auth": "The model's provider did not accept the server's credentials. Please check the model's API key.",
     "transient": "The model did not answer, and several tries did not help. Please try again in a while.",
-    "context": "This conversation is too long for the model. Please begin a new one, or have this one summarised.",
+    "context": "This conversation is too long for the model, and could not be made shorter. Please have it summarised "
+    "(/compact), set `models[].context_window`, or begin a new one.",
     "busy": "The model's provider is too busy to answer right now. Please try again in a while.",
     "circuit_open": "The model has failed several times in a row and is left alone for a moment. Please try again.",
     "generic": "The model's provider refused the request. The run's error says why.",
@@ -48,13 +49,16 @@ _APOLOGIES = {
 
 
 class ModelGaveUp(VisibleFailure):
-    """No candidate answered. `error` is the class of the last error, `reason` as in `model.failed`."""
+    """No candidate answered. `error` is the class of the last error, `reason` as in `model.failed`. `model` is the
+    configured name of the last candidate.
+    """
 
     code = "model_failed"
 
-    def __init__(self, error: str, text: str, reason: str) -> None:
+    def __init__(self, error: str, text: str, reason: str, model: str = "") -> None:
         apology = _APOLOGIES.get(reason, _APOLOGIES["generic"])
         super().__init__(text, error=error, apology=apology, reason=reason)
+        self.model = model
 
 
 async def answered(
@@ -152,7 +156,7 @@ def _down(breaker: Breaker) -> ModelFailed:
 async def _given_up(attempt: Attempt, candidate: Candidate, failed: ModelFailed, *, last: bool) -> ModelGaveUp:
     """Records the failure of a candidate. Unless it was the last, the next one follows without a pause."""
     await _record(attempt, candidate, failed if last else msgspec.structs.replace(failed, wait_ms=0))
-    return ModelGaveUp(failed.error, failed.text, failed.reason)
+    return ModelGaveUp(failed.error, failed.text, failed.reason, candidate.name)
 
 
 async def _record(attempt: Attempt, candidate: Candidate, failed: ModelFailed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import takewhile
 from typing import Any, cast
 
@@ -10,18 +11,34 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import BaseMessage
 
 from actors.lead.loop.attempt import Attempt, ModelHandler
-from actors.lead.summary.cut import Cut, compacted, due, plan, window_of
-from actors.lead.summary.write import Models, NoSummary, summarise
+from actors.lead.model.ask import ModelGaveUp
+from actors.lead.model.refusals import window_named
+from actors.lead.policies.todos import todos_of
+from actors.lead.summary.cut import Cut, compacted, due, plan
+from actors.lead.summary.save import saved
+from actors.lead.summary.write import Facts, Models, NoSummary, summarise, without_model
 from core.config.settings import Summarization as Settings
-from core.events import ContextCompacted
+from core.config.windows import Window, window_of
+from core.errors import SikaError
+from core.events import ContextCompacted, Message
+from core.thread.state import ThreadState
 from core.thread.usage import Size, in_context, last_asked
+from core.thread.windows import Windows
 
 log = structlog.get_logger("sika.lead")
+
+CONTEXT = "context"
+"""The class of a refusal for a request's length."""
+RESCUES = (1 / 4, 1 / 16)
+"""Parts of what fits that the newest messages may take after a refusal, and after another one."""
 
 
 class Summarization(AgentMiddleware[Any, Attempt, Any]):
     """Lies outside of all policies that change the model's messages. If no model writes the summary, the run goes on
     with the whole conversation.
+
+    If the provider refuses a request as too long, the conversation is summarised, the newest messages are shortened as
+    far as needed, and the model is asked again, in the same run. Then a summary is made even if no model writes one.
 
     LangChain's own middleware changes the graph's state, and here the log is the conversation. It also loses skills,
     and earlier summaries that the summarising model does not get.
@@ -29,33 +46,68 @@ class Summarization(AgentMiddleware[Any, Attempt, Any]):
 
     name = "summarization"
 
-    def __init__(self, settings: Settings, models: Models) -> None:
+    def __init__(self, settings: Settings, models: Models, windows: Windows | None = None) -> None:
         """`models` are the models to ask in order, without thinking."""
         super().__init__()
         self._settings = settings
         self._models = models
+        self._windows = windows
 
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         attempt = request.runtime.context
-        if not self._settings.trigger or not (reason := self._reason(attempt)):
-            return await handler(request)
-        cut = plan(attempt.state.messages, self._settings, _window(attempt), attempt.config.skills.container_path)
-        if cut is None or not await self._compacted(attempt, cut, reason):
-            return await handler(request)
-        return await handler(request.override(messages=cast(Any, _replaced(attempt, cut, request.messages))))
+        before = attempt.state.messages
+        await self._before(attempt)
+        for part in RESCUES:
+            try:
+                return await handler(_current(attempt, before, request))
+            except ModelGaveUp as failure:
+                if failure.reason != CONTEXT or not await self._rescued(attempt, failure, part):
+                    raise
+        return await handler(_current(attempt, before, request))
 
-    def _reason(self, attempt: Attempt) -> str:
+    async def _before(self, attempt: Attempt) -> None:
+        """Summarises the conversation if it has become too long."""
         state = attempt.state
-        counted = any(trigger.type != "messages" for trigger in self._settings.trigger)
-        now = Size(len(state.messages), in_context(state) if counted else 0)
-        return due(self._settings, _window(attempt), now, last_asked(state))
+        now, window = Size(len(state.messages), in_context(state)), await self._window(attempt)
+        if not (reason := due(self._settings, window, now, last_asked(state))):
+            return
+        if cut := plan(state.messages, self._settings, window, _skills(attempt)):
+            await self._compacted(attempt, cut, window, reason)
 
-    async def _compacted(self, attempt: Attempt, cut: Cut, reason: str) -> bool:
+    async def _rescued(self, attempt: Attempt, failure: ModelGaveUp, part: float) -> bool:
+        """Makes the conversation shorter after a refusal. Returns whether it did."""
+        size = in_context(attempt.state)
+        named = window_named(str(failure))
+        window = await self._window(attempt)
+        if named and named < window.tokens:
+            await self._learn(attempt, failure.model, named)
+            window = window._replace(tokens=named, source="learned")
+        elif not named:
+            window = window._replace(tokens=min(window.tokens, max(size, 1)))
+        planned = partial(
+            plan, settings=self._settings, window=window, skills=_skills(attempt), room=max(window.limit * part, 1)
+        )
+        cut = planned(attempt.state.messages)
+        if cut is None:
+            return False
+        if files := await saved(attempt, cut.long):
+            cut = planned(attempt.state.messages, files=files) or cut
+        return await self._compacted(attempt, cut, window, f"the model refused it: {failure}"[:500], rescue=True)
+
+    async def _compacted(
+        self, attempt: Attempt, cut: Cut, window: Window, reason: str, *, rescue: bool = False
+    ) -> bool:
         """Records the summary. Returns whether there is one."""
-        before = in_context(attempt.state)
+        before, facts = in_context(attempt.state), facts_of(attempt.state, _skills(attempt))
 
         async def make() -> ContextCompacted:
-            summary = await summarise(cut.summarised, cut.reminder, self._settings, self._models)
+            try:
+                summary = await summarise(cut, self._settings, self._models, window, facts)
+            except NoSummary as error:
+                if not rescue:
+                    raise
+                attempt.decide(self.name, "failed", str(error))
+                summary = without_model(cut, window, facts)
             event = compacted(cut, summary, attempt.state.messages, reason=reason, before=before)
             if event is None:
                 raise NoSummary("the conversation was changed meanwhile")
@@ -69,13 +121,34 @@ class Summarization(AgentMiddleware[Any, Attempt, Any]):
             return False
         return True
 
+    async def _window(self, attempt: Attempt) -> Window:
+        name = attempt.candidates[0].name
+        if self._windows is None:
+            return window_of(attempt.config, name)
+        return await self._windows.of(attempt.config, name, attempt.state.seq)
 
-def _window(attempt: Attempt) -> int | None:
-    return window_of(attempt.config, attempt.candidates[0].name)
+    async def _learn(self, attempt: Attempt, model: str, tokens: int) -> None:
+        if self._windows is not None:
+            try:
+                await self._windows.learn(attempt.config, model, tokens, actor="lead")
+            except SikaError as error:  # it is learnt at the next refusal
+                log.warning("context window not remembered", model=model, error=str(error))
 
 
-def _replaced(attempt: Attempt, cut: Cut, messages: list[Any]) -> list[BaseMessage]:
-    """Returns the current conversation, followed by the messages that outer policies added."""
-    ids = {str(message.get("id")) for message in cut.messages}
-    added = takewhile(lambda message: message.id not in ids, reversed(messages))
-    return [*attempt.conversation(), *reversed(list(added))]
+def _skills(attempt: Attempt) -> str:
+    return attempt.config.skills.container_path
+
+
+def facts_of(state: ThreadState, skills: str) -> Facts:
+    """Returns what a summary takes from a thread's state."""
+    return Facts(skills, todos_of(state), state.goal.set.objective if state.goal else "")
+
+
+def _current(attempt: Attempt, before: list[Message], request: ModelRequest[Attempt]) -> ModelRequest[Attempt]:
+    """Returns the request with the present conversation, followed by the messages that outer policies added."""
+    if attempt.state.messages is before:
+        return request
+    ids = {str(message.get("id")) for message in before}
+    added = takewhile(lambda message: message.id not in ids, reversed(request.messages))
+    messages: list[BaseMessage] = [*attempt.conversation(), *reversed(list(added))]
+    return request.override(messages=cast(Any, messages))

@@ -6,7 +6,11 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from core.config.settings import Config, ContextSize, Summarization
+from actors.lead.messages.content import text_by_line, with_text
+from actors.lead.messages.excerpt import Ends, shortened
+from actors.lead.summary.sizes import share_of
+from core.config.settings import ContextSize, Summarization
+from core.config.windows import Window
 from core.events import ContextCompacted, Json, Message
 from core.thread.messages import REMINDER
 from core.thread.usage import SUMMARY, Size, estimate
@@ -15,6 +19,12 @@ AGAIN = 0.1
 """A conversation over its limit is summarised again when it has grown by this much of the limit."""
 IS_REMINDER = "dynamic_context_reminder"
 """Key of `additional_kwargs`: the message is nothing but a reminder."""
+KEPT_SHARE = 0.25
+"""The part of a conversation that stays at most if no `keep` is set: a summary is made because it is to be shorter."""
+TAIL_SHARE = 0.5
+"""The part of what fits that the end of the conversation may take after a summary."""
+LEAST_CHARACTERS = 400
+"""Least length of a message that is shortened because it does not fit."""
 PATHS = ("path", "file_path", "filepath", "file")
 """Arguments of tools that read files."""
 
@@ -31,6 +41,8 @@ class Cut(NamedTuple):
     """Messages of which a part stays, as they become."""
     reminder: str
     """The reminders of the messages that go."""
+    long: Sequence[Message] = ()
+    """Messages that stay, and are shortened because they do not fit."""
 
     @property
     def remaining(self) -> list[Message]:
@@ -56,26 +68,39 @@ class _Read(NamedTuple):
     path: str
 
 
-def due(settings: Summarization, window: int | None, now: Size, then: Size) -> str:
+def due(settings: Summarization, window: Window, now: Size, then: Size) -> str:
     """Returns the reason to summarise a conversation of the size `now`, "" if there is none.
 
-    `window` is the model's context in tokens; `then` is the size at the last model call. If `then` was over the limit,
-    that summary failed or did not help. The next attempt waits until the size has grown by 10 % of the limit.
+    `then` is the size at the last model call. If `then` was over the limit, that summary failed or did not help. The
+    next attempt waits until the size has grown by 10 % of the limit.
     """
-    for trigger in settings.trigger:
-        kind = "messages" if trigger.type == "messages" else "tokens"
-        limit, size, before = _limit(trigger, window), getattr(now, kind), getattr(then, kind)
-        if limit is None or size < limit:
+    for kind, limit in _limits(settings, window):
+        size, before = getattr(now, kind), getattr(then, kind)
+        if size < limit:
             continue
         if before < limit or _steps(size, limit) > _steps(before, limit):
             return f"{size} {kind}; the limit is {limit:g}"
     return ""
 
 
-def plan(messages: Sequence[Message], settings: Summarization, window: int | None, skills: str) -> Cut | None:
-    """Returns the plan, None if there is nothing to summarise. `skills` is their directory in the sandbox."""
-    cut = _cut(messages, settings.keep, window)
-    rescued = _rescued(messages, cut, settings, skills)
+def plan(
+    messages: Sequence[Message],
+    settings: Summarization,
+    window: Window,
+    skills: str,
+    *,
+    room: float | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Cut | None:
+    """Returns the plan, None if there is nothing to summarise. `skills` is their directory in the sandbox.
+
+    The messages that stay have at most `room` tokens; longer ones are shortened. `files` are the paths of the whole
+    texts, by the ids of messages.
+    """
+    room = min(window.limit * TAIL_SHARE, room or window.limit)
+    most = estimate(messages) * KEPT_SHARE if settings.keep == Summarization().keep else room
+    cut = _cut(messages, settings.keep, window, min(room, max(most, 1)))
+    rescued = _rescued(messages, cut, settings, skills, room / 2)
     stays = {place for place in range(cut) if _is_reminder(messages[place])}
     stays |= {read.place for read in rescued} | {read.result for read in rescued}
     kept = [str(messages[place].get("id")) for place in (*sorted(stays), *range(cut, len(messages)))]
@@ -86,11 +111,13 @@ def plan(messages: Sequence[Message], settings: Summarization, window: int | Non
         if others is not None:
             changed.append(mine)
             goes.append(others)
-    if all(message.get("name") == SUMMARY for message in goes):
+    shorter = _shortened(messages[cut:], room, files or {})
+    if all(message.get("name") == SUMMARY for message in goes) and not shorter:
         return None
     order = {str(message.get("id")): place for place, message in enumerate(messages)}
     goes.sort(key=lambda message: order[str(message.get("id"))])
-    return Cut(messages, goes, kept, changed, _reminder(goes))
+    long = [message for message in messages[cut:] if str(message.get("id")) in shorter]
+    return Cut(messages, goes, kept, [*changed, *shorter.values()], _reminder(goes), long)
 
 
 def compacted(
@@ -112,16 +139,16 @@ def compacted(
     )
 
 
-def window_of(config: Config, model: str | None) -> int | None:
-    """Returns the context window of a model in tokens, None if it is not configured."""
-    return next((entry.context_window for entry in config.models if entry.name == model), None)
+def _limits(settings: Summarization, window: Window) -> Iterator[tuple[str, float]]:
+    """Yields the sizes from which on a conversation is summarised, by kind: those configured, and the window's."""
+    for trigger in settings.trigger:
+        yield "messages" if trigger.type == "messages" else "tokens", _limit(trigger, window)
+    yield "tokens", window.limit
 
 
-def _limit(size: ContextSize, window: int | None) -> float | None:
-    """Returns the limit in messages or tokens; None for a fraction of an unknown window."""
-    if size.type == "fraction":
-        return size.value * window if window else None
-    return size.value
+def _limit(size: ContextSize, window: Window) -> float:
+    """Returns the limit in messages or tokens."""
+    return size.value * window.tokens if size.type == "fraction" else size.value
 
 
 def _steps(size: int, limit: float) -> int:
@@ -131,16 +158,14 @@ def _steps(size: int, limit: float) -> int:
 # ── where to cut ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _cut(messages: Sequence[Message], keep: ContextSize, window: int | None) -> int:
+def _cut(messages: Sequence[Message], keep: ContextSize, window: Window, room: float) -> int:
     """Returns the place of the first message of the tail that stays.
 
     The tail has at least the last message, and no result without its call.
     """
-    if keep.type == "fraction" and not window:
-        keep = Summarization().keep
     limit = _limit(keep, window) or 1
     cut = len(messages) - max(int(limit), 1) if keep.type == "messages" else _tail(messages, limit)
-    cut = max(min(cut, len(messages) - 1), 0)
+    cut = max(min(max(cut, _tail(messages, room)), len(messages) - 1), 0)
     callers = list(_callers(messages))
     place = len(messages) - 1
     while place >= cut:
@@ -167,6 +192,53 @@ def _callers(messages: Sequence[Message]) -> Iterator[int]:
         yield places.get(str(message.get("tool_call_id")), place) if answers else place
 
 
+# ── messages that do not fit ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _shortened(tail: Sequence[Message], room: float, files: Mapping[str, str]) -> dict[str, Message]:
+    """Returns the messages that must be shorter so that all fit the room, as they become, by their ids."""
+    sizes = [estimate([message]) for message in tail]
+    if not sizes or sum(sizes) <= room:
+        return {}
+    share = share_of(sizes, int(room))
+    shorter: dict[str, Message] = {}
+    for message, size in zip(tail, sizes, strict=True):
+        if size > share:
+            identity = str(message.get("id"))
+            changed = _shorter(message, share / size, files.get(identity, ""))
+            if changed != message:
+                shorter[identity] = changed
+    return shorter
+
+
+def _shorter(message: Message, part: float, path: str) -> Message:
+    """Returns a message with this part of its text and of its calls' arguments."""
+    again = "; make the call again for the rest" if message["type"] == "tool" else ""
+    where = f"; all of it is in {path}" if path else again
+    changed = {**message}
+    if text := text_by_line(message.get("content") or ""):
+        changed["content"] = with_text(message["content"], _excerpt(text, part, where))
+    if calls := message.get("tool_calls"):
+        changed["tool_calls"] = [{**call, "args": _values(call["args"], part)} for call in calls]
+        extra = _extra(message)
+        changed["additional_kwargs"] = {name: value for name, value in extra.items() if name != "tool_calls"}
+    return changed
+
+
+def _values(args: Mapping[str, Any], part: float) -> Json:
+    return {name: _excerpt(value, part, "") if isinstance(value, str) else value for name, value in args.items()}
+
+
+def _excerpt(text: str, part: float, where: str) -> str:
+    most = int(len(text) * part * 0.9)
+    if len(text) <= LEAST_CHARACTERS or most >= len(text):
+        return text
+    most = max(most, LEAST_CHARACTERS // 2)
+    ends = Ends(most * 2 // 3, most // 3)
+    left = len(text) - ends.head - ends.tail
+    return shortened(text, ends, f"{left} characters are left out, as the model's context window is full{where}")
+
+
 # ── reminders ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -187,12 +259,12 @@ def _reminder(messages: Sequence[Message]) -> str:
 # ── skills ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _rescued(messages: Sequence[Message], cut: int, settings: Summarization, skills: str) -> list[_Read]:
+def _rescued(messages: Sequence[Message], cut: int, settings: Summarization, skills: str, most: float) -> list[_Read]:
     """Returns the reads of skills before the cut that stay: the newest of each, within the limits of the settings."""
     reads = list(_reads(messages, settings, skills))
     paths = {read.path for read in reads if read.place >= cut}
     rescued: list[_Read] = []
-    room = settings.preserve_recent_skill_tokens
+    room = min(settings.preserve_recent_skill_tokens, int(most))
     for read in reversed([read for read in reads if read.place < cut]):
         if len(rescued) >= settings.preserve_recent_skill_count:
             break

@@ -139,7 +139,7 @@ async def test_each_sample_has_an_answer_of_its_own_and_recorded_ones_are_taken_
     def answer(messages: Sequence[Mapping[str, Any]]) -> Turn:
         return Turn(text=f"Answer {next(number)}.")
 
-    async with site(tmp_path, {"m": RIGHT, "varied": answer}) as (client, models):  # type: ignore[dict-item]
+    async with site(tmp_path, {"m": RIGHT, "varied": answer}) as (client, models):
         cases = await pinned(client, tmp_path, "t1")
         suite: dict[str, Any] = {"cases": cases, "matrix": {"model": ["varied"]}, "samples": 3}
         first = await evaluate(client, tmp_path, **suite)
@@ -172,7 +172,7 @@ async def test_a_judge_votes_and_a_function_checks(tmp_path: Path) -> None:
         "def broken(state, calls):\n    return state['nothing']\n"
     )
     judged = {"judge": "The answer names a number.", "model": "judge", "votes": 3}
-    async with site(tmp_path, {"m": RIGHT, "judge": judge}) as (client, models):  # type: ignore[dict-item]
+    async with site(tmp_path, {"m": RIGHT, "judge": judge}) as (client, models):
         cases = await pinned(client, tmp_path, "t1")
         suite: dict[str, Any] = {"cases": cases, "checks": [{"python": "checks.py:right"}, judged]}
         good = await evaluate(client, tmp_path, **suite)

@@ -133,7 +133,7 @@ async def test_a_conversation_that_is_too_long_is_said_to_be(tmp_path: Path) -> 
     async with site(tmp_path, {"m": [Turn(error=long)]}) as (client, models):
         await client.ended(await client.thread(), await client.ask("t1", "Hi"))
         apology = (await client.state("t1")).messages[-1]
-    assert apology["content"].startswith("This conversation is too long for the model.")
+    assert apology["content"].startswith("This conversation is too long for the model")
     assert (apology["additional_kwargs"]["error_reason"], len(models.requests)) == ("context", 1)
 
 

@@ -18,10 +18,14 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from actors.lead.policies.summarization import Summarization
 from actors.lead.summary import write as summaries
 from actors.lead.summary.cut import Cut, Summary, compacted, due, plan
-from actors.lead.summary.write import LEAD_IN, TAG, chosen, fitted, question
+from actors.lead.summary.record import ADVICE, RECORD
+from actors.lead.summary.sizes import fitted, parts_of, tokens_of
+from actors.lead.summary.write import LEAD_IN, TAG, chosen, entries_of, question
+from actors.lead.summary.write import Writer as Candidate
 from core.config import load as configuration
 from core.config.settings import ContextSize
 from core.config.settings import Summarization as Settings
+from core.config.windows import Window
 from core.events import ContextCompacted, Json, Message
 from core.thread.usage import Size, estimate, in_context, last_asked
 from core.thread.values import REMOVE_ALL
@@ -50,8 +54,8 @@ def reads(identity: str, path: str, name: str = "read_file") -> Json:
     return call(identity, name, path=path)
 
 
-def planned(messages: Sequence[Message], how: Settings | None = None, window: int | None = None) -> Cut:
-    cut = plan(messages, how or settings(), window, ROOT)
+def planned(messages: Sequence[Message], how: Settings | None = None, window: int = 10_000) -> Cut:
+    cut = plan(messages, how or settings(), Window(window), ROOT)
     assert cut is not None
     return cut
 
@@ -68,7 +72,11 @@ TALK = [human("h1"), ai("a1"), human("h2"), ai("a2"), human("h3")]
 @pytest.mark.parametrize(
     ("triggers", "window", "now", "then", "expected"),
     [
-        ([], None, Size(99, 99), Size(), False),
+        ([], None, Size(99, 102_399), Size(), False),
+        ([], None, Size(99, 102_400), Size(), True),
+        ([], 1000, Size(99, 800), Size(), True),
+        ([size("messages", 500)], 1000, Size(99, 800), Size(), True),
+        ([size("messages", 500)], 1_000_000, Size(99, 400_000), Size(), True),
         ([size("messages", 5)], None, Size(4, 0), Size(), False),
         ([size("messages", 5)], None, Size(5, 0), Size(), True),
         ([size("tokens", 100)], None, Size(1, 99), Size(), False),
@@ -77,7 +85,8 @@ TALK = [human("h1"), ai("a1"), human("h2"), ai("a2"), human("h3")]
         ([size("tokens", 100)], None, Size(9, 110), Size(8, 109), True),
         ([size("fraction", 0.5)], 200, Size(1, 100), Size(), True),
         ([size("fraction", 0.5)], 200, Size(1, 99), Size(), False),
-        ([size("fraction", 0.5)], None, Size(1, 9999), Size(), False),
+        ([size("fraction", 0.5)], None, Size(1, 63_999), Size(), False),
+        ([size("fraction", 0.5)], None, Size(1, 64_000), Size(), True),
         ([size("messages", 50), size("tokens", 100)], None, Size(1, 100), Size(), True),
         ([size("messages", 5), size("tokens", 100)], None, Size(5, 1), Size(), True),
     ],
@@ -85,11 +94,12 @@ TALK = [human("h1"), ai("a1"), human("h2"), ai("a2"), human("h3")]
 def test_when_a_conversation_is_too_long(
     triggers: list[ContextSize], window: int | None, now: Size, then: Size, expected: bool
 ) -> None:
-    assert bool(due(settings(trigger=tuple(triggers)), window, now, then)) is expected
+    known = Window(window) if window else Window()
+    assert bool(due(settings(trigger=tuple(triggers)), known, now, then)) is expected
 
 
 def test_the_reason_names_size_and_limit() -> None:
-    assert due(settings(trigger=(size("tokens", 15564),)), None, Size(3, 15600), Size()) == (
+    assert due(settings(trigger=(size("tokens", 15564),)), Window(), Size(3, 15600), Size()) == (
         "15600 tokens; the limit is 15564"
     )
 
@@ -113,7 +123,7 @@ PAIRS = [
         (TALK, size("messages", 0.4), ["h3"]),
         (TALK, size("tokens", 0.1), ["h3"]),
         (TALK, size("tokens", 8), ["a2", "h3"]),
-        (TALK, size("fraction", 0.5), ["a2", "h3"]),
+        (TALK, size("fraction", 0.14), ["a2", "h3"]),
         (PAIRS, size("messages", 2), ["a2", "h2"]),
         (PAIRS, size("messages", 3), ["a1", "t-c2", "t-c1", "a2", "h2"]),
         (PAIRS, size("messages", 4), ["a1", "t-c2", "t-c1", "a2", "h2"]),
@@ -121,7 +131,7 @@ PAIRS = [
     ids=range(8),
 )
 def test_the_tail_that_is_kept(messages: list[Message], keep: ContextSize, kept: list[str]) -> None:
-    cut = planned(messages, Settings(keep=keep), window=16)
+    cut = planned(messages, Settings(keep=keep), window=60)
     assert cut.kept == kept
     assert ids(cut.summarised) == [identity for identity in ids(messages) if identity not in kept]
 
@@ -141,7 +151,15 @@ def test_the_tail_that_is_kept(messages: list[Message], keep: ContextSize, kept:
     ids=range(8),
 )
 def test_nothing_to_summarise(messages: list[Message], keep: ContextSize) -> None:
-    assert plan(messages, Settings(keep=keep), None, ROOT) is None
+    assert plan(messages, Settings(keep=keep), Window(), ROOT) is None
+
+
+def test_by_default_a_quarter_stays_and_as_it_is() -> None:
+    talk = [*TALK, *({**message, "id": f"{message['id']}-{n}"} for n in range(4) for message in TALK)]
+    long = {**human("last", "x" * 900), "id": "last"}
+    cut = planned([*talk, long], Settings(), window=128_000)
+    assert (cut.kept, cut.changed) == (["last"], [])
+    assert len(planned(talk, Settings(), window=128_000).kept) == len(talk) // 4
 
 
 def test_an_earlier_summary_is_summarised_again() -> None:
@@ -178,7 +196,7 @@ def answered(messages: Sequence[Message]) -> set[tuple[str, str]]:
 
 @given(conversations(), st.integers(1, 12))
 def test_no_result_is_ever_without_its_call(messages: list[Message], keep: int) -> None:
-    cut = plan(messages, settings(keep), None, ROOT)
+    cut = plan(messages, settings(keep), Window(), ROOT)
     if cut is None:
         return
     remaining = ids(cut.remaining)
@@ -301,7 +319,7 @@ def test_the_conversation_is_material() -> None:
         tool("c1", "a b"),
         ai("a2", "Two."),
     ]
-    system, talk = question(messages, Settings())
+    system, talk = question(entries_of(messages), Settings(), 100)
     assert "not instructions" in str(system.content)
     assert talk.content == (
         "<conversation>\nPerson: Find it\n\n"
@@ -310,18 +328,22 @@ def test_the_conversation_is_material() -> None:
 
 
 def test_ones_own_prompt() -> None:
-    [message] = question([human("h1", "Hi {name}")], Settings(summary_prompt="Sum up {messages} {and} stop"))
+    [message] = question(["Person: Hi {name}"], Settings(summary_prompt="Sum up {messages} {and} stop"), 9)
     assert message.content == "Sum up Person: Hi {name} {and} stop"
-    system, _ = question([human("h1")], Settings(summary_prompt="Short."))
+    system, _ = question(["Person: Hi"], Settings(summary_prompt="Short."), 9)
     assert system.content == "Short."
 
 
-def test_an_earlier_summary_is_never_cut() -> None:
-    earlier = {**SUMMARY, "content": "goal " * 100}
-    prompt = shown(question([earlier, human("h1", "x" * 9000)], Settings(trim_tokens_to_summarize=200)))
-    assert "goal " * 99 in prompt
-    assert prompt.count("x") < 500
-    assert shown(question([human("h1", "x" * 9000)], Settings(trim_tokens_to_summarize=None))).count("x") >= 9000
+def test_an_earlier_summary_comes_first() -> None:
+    earlier = {**SUMMARY, "content": "goal"}
+    assert entries_of([human("h1", "x"), earlier]) == ["Earlier summary: goal", "Person: x"]
+
+
+@given(st.lists(st.text("aé", max_size=300), max_size=20), st.integers(10, 60))
+def test_parts_have_everything_and_a_bound(entries: list[str], tokens: int) -> None:
+    parts = list(parts_of(entries, tokens))
+    assert "".join("".join(part) for part in parts) == "".join(entries)
+    assert all(sum(map(tokens_of, part)) <= 2 * tokens for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -397,7 +419,7 @@ def writer(text: str | Exception | None = "They talked.") -> Writer:
 
 def policy(*writers: Writer, **how: Any) -> Summarization:
     how = {"trigger": (size("messages", 5),), **how}
-    return Summarization(settings(**how), lambda: [(f"w{place}", writer) for place, writer in enumerate(writers)])
+    return Summarization(settings(**how), lambda: [Candidate(f"w{n}", each) for n, each in enumerate(writers)])
 
 
 def used(message: Message, read: int, wrote: int = 0) -> Message:
@@ -424,8 +446,10 @@ async def test_a_long_one_is_summarised() -> None:
     assert (event.kept, event.reason, event.model) == (["a2", "h3"], "5 messages; the limit is 5", "w0")
     summary = event.summary
     assert summary["id"].startswith("summary-")
-    assert (summary["name"], summary["content"]) == ("summary", f"{LEAD_IN}They talked.")
-    assert summary["additional_kwargs"] == {"hide_from_ui": True, "reminder": "Monday"}
+    lists = "What the person wrote, in order:\n- ?"
+    assert (summary["name"], summary["content"]) == ("summary", f"{LEAD_IN}They talked.\n\n{lists}\n\n{ADVICE}")
+    record = {"requests": ["?"]}
+    assert summary["additional_kwargs"] == {"hide_from_ui": True, "reminder": "Monday", RECORD: record}
     assert summary["usage_metadata"]["total_tokens"] == 44
     assert (event.tokens_before, event.tokens_after) == (estimate(TALK), estimate(on.state.messages))
     assert ids(on.state.messages) == [summary["id"], "a2", "h3"] == [message.id for message in handler.messages]
@@ -496,9 +520,9 @@ async def test_what_was_said_before_a_summary_does_not_count() -> None:
 
 
 async def test_the_window_of_the_runs_model_counts() -> None:
-    models = [{"name": "m", "model": "m", "context_window": 40}]
+    models = [{"name": "m", "model": "m", "context_window": 20}]
     model = writer()
-    how = policy(model, trigger=(size("fraction", 0.5),))
+    how = policy(model, trigger=())
     await model_call(how, turn(TALK, config={"models": models}), Asked())
     assert len(model.asked) == 1
     await model_call(how, turn(TALK), Asked())
