@@ -34,6 +34,8 @@ def account_commands(add: Add) -> None:
     subparser.add_argument("user", help="address or id")
     subparser = add("enable", _user_enable, "let them in again", users)
     subparser.add_argument("user", help="address or id")
+    subparser = add("activity", _user_activity, "their latest sign-ins, uses of keys and refusals", users)
+    subparser.add_argument("user", help="address or id; unknown: attempts for addresses without an account")
 
     keys = add("key", None, "API keys").add_subparsers(required=True, metavar="WHAT")
     subparser = add("create", _key_create, "make a key; it is shown once", keys)
@@ -113,6 +115,18 @@ async def _user_disable(arguments: argparse.Namespace) -> int:
     async with _directory(arguments) as directory:
         account = await directory.disable(arguments.user, actor="cli")
     print(f"{account.email}: disabled")
+    return OK
+
+
+async def _user_activity(arguments: argparse.Namespace) -> int:
+    from channels.terminal import accounts
+    from core.identity.activity import UNKNOWN
+
+    async with _directory(arguments) as directory:
+        name = arguments.user
+        user = name if name == UNKNOWN else (await directory.accounts()).find(name).id
+        for line in accounts.activity(await directory.activities.of(user)):
+            print(line)
     return OK
 
 

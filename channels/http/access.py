@@ -31,6 +31,7 @@ from core.errors import Refused, SikaError, Unavailable
 from core.events import Record, RunRequested
 from core.identity import sessions
 from core.identity.accounts import ACCOUNTS
+from core.identity.activity import AccessRefused, KeyUsed
 from core.identity.directory import Directory
 from core.identity.errors import TooMany, Unauthenticated
 from core.identity.installation import Installation
@@ -120,6 +121,17 @@ class Gate:
         if route.public or (route.opened is not None and route.opened(self._config())):
             return None if self.accounts else Entry(LOCAL)
         entry = await self._identify(request)
+        try:
+            self._permit(request, route, entry)
+        except Forbidden as error:
+            await self._note_refusal(request, route, entry.principal, error)
+            raise
+        if key := entry.principal.key:
+            await self.directory.activities.note(entry.principal.user, KeyUsed(key=key, ip=request[SEEN].ip))
+        return entry
+
+    def _permit(self, request: web.Request, route: Route, entry: Entry) -> None:
+        """Raises `Forbidden` and `TooMany`."""
         principal = entry.principal
         if changes(request):
             self.check_csrf(request, entry)
@@ -128,7 +140,12 @@ class Gate:
         for scope in route.scope.split():
             demand(principal, scope)
         self.limits.admit_request(principal)
-        return entry
+
+    async def _note_refusal(self, request: web.Request, route: Route, who: Principal, error: Forbidden) -> None:
+        if self.accounts:
+            operation, ip = f"{route.method} {route.path}", request[SEEN].ip
+            refused = AccessRefused(operation=operation, code=error.code, ip=ip, key=who.key or "")
+            await self.directory.activities.note(who.user, refused)
 
     def check_csrf(self, request: web.Request, entry: Entry) -> None:
         """Raises `Csrf` if a browser may have been tricked into the request."""

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
+from anyio.to_thread import run_sync
 
 from channels.http.access import ENTRY, GATE, Gate, presented, unauthenticated
 from channels.http.accounts import cookies
@@ -26,8 +27,10 @@ from channels.http.routes import API, Form, Handler
 from channels.http.shapes import Unauthorized
 from core.config.settings import OidcProvider
 from core.errors import Invalid, NotFound, Refused, SikaError
-from core.identity import accounts, lockout, sessions
+from core.events import type_of
+from core.identity import accounts, activity, lockout, sessions
 from core.identity.accounts import Account
+from core.identity.activity import SessionOpened, SessionRefused
 from core.identity.errors import EmailTaken, Unauthenticated, WrongPassword
 from core.identity.passwords import strong
 from core.identity.principal import LOCAL
@@ -78,6 +81,18 @@ class User(msgspec.Struct):
 
 class Note(msgspec.Struct):
     message: str
+
+
+class ActivityEntry(msgspec.Struct):
+    """`type`: `session.opened`, `session.refused`, `key.used` or `access.refused`, with its own fields in `about`."""
+
+    at: str
+    type: str
+    about: dict[str, str]
+
+
+class Entries(msgspec.Struct):
+    entries: list[ActivityEntry]
 
 
 class Setup(msgspec.Struct):
@@ -148,12 +163,14 @@ async def login(call: Call, gate: Gate) -> Annotated[web.Response, SignedIn]:
     await gate.lockout.check(*tried)
     if account is None:
         await gate.lockout.failed(*tried)
-        log.info("sign-in failed", ip=call.request[SEEN].ip)
+        refused = SessionRefused(reason="invalid_credentials", ip=call.request[SEEN].ip)
+        known = (await gate.directory.accounts()).by_email.get(name.strip().lower(), activity.UNKNOWN)
+        await gate.directory.activities.note(known, refused)
         raise Unauthenticated("invalid_credentials", "Incorrect email or password")
     await gate.lockout.succeeded(tried[1])
     remember = form.get("remember_me", "true").lower() not in ("false", "0", "off", "no")
     response = plain(SignedIn(_seconds(call, remember), account.temporary))
-    _sign_in(call, response, account, remember=remember)
+    await _sign_in(call, response, account, "password", remember=remember)
     return response
 
 
@@ -167,10 +184,10 @@ async def register(call: Call, gate: Gate, body: Credentials) -> Annotated[web.R
     tried = lockout.of_registration(call.request[SEEN].ip)
     await gate.lockout.check(tried)
     accounts.email(body.email)
-    strong(body.password)
+    await run_sync(functools.partial(strong, body.password, body.email))
     await gate.lockout.failed(tried)
     account = await gate.directory.create(body.email, body.password)
-    return _created(call, account, body.remember_me)
+    return await _created(call, account, body.remember_me)
 
 
 @ROUTES("POST", f"{_A}/initialize", public=True, answers=_FAILURES)
@@ -178,7 +195,7 @@ async def initialize(call: Call, gate: Gate, body: Credentials) -> Annotated[web
     """Make the first administrator, and sign in as them. Only as long as there is none."""
     account = await gate.directory.initialize(body.email, body.password)
     log.info("first administrator", user=account.id)
-    return _created(call, account, body.remember_me)
+    return await _created(call, account, body.remember_me)
 
 
 @ROUTES("POST", f"{_A}/change-password", answers=_FAILURES)
@@ -206,7 +223,8 @@ async def change_password(call: Call, gate: Gate, body: ChangeBody) -> Annotated
     changed = await gate.directory.change_password(checked, body.new_password, body.new_email)
     response = plain(Note("Password changed"))
     if call.request[ENTRY].browser:
-        _sign_in(call, response, changed, remember=session.kept if body.remember_me is None else body.remember_me)
+        remember = session.kept if body.remember_me is None else body.remember_me
+        await _sign_in(call, response, changed, "password", remember=remember)
     return response
 
 
@@ -238,6 +256,20 @@ async def me(call: Call) -> Annotated[web.Response, User]:
         left = int(session.exp - time.time()) if session is not None and session.kept else None
         cookies.set_csrf(call.request, response, gate.directory, account.id, left)
     return response
+
+
+@ROUTES("GET", f"{_A}/activity", errors=(403, 404))
+async def get_activity(
+    call: Call, gate: Gate, *, user: Annotated[str, "An administrator may name another"] = ""
+) -> Entries:
+    """The latest sign-ins, uses of keys and refusals of one's account, newest first. `unknown` lists attempts for
+    addresses without an account.
+    """
+    if user and user != call.user and not (call.principal.role == "admin" and call.principal.may("admin")):
+        raise Forbidden("Only an administrator may look at the activity of others")
+    name = user or call.user
+    known = name if name == activity.UNKNOWN else (await gate.directory.accounts()).find(name).id
+    return Entries([_listed(each) for each in await gate.directory.activities.of(known)])
 
 
 @ROUTES("GET", f"{_A}/setup-status", public=True)
@@ -285,7 +317,7 @@ async def callback(call: Call, gate: Gate, provider: str, *, code: str = "", sta
         raise Closed(str(error)) from None
     response = _redirect(pending.next)
     cookies.end_pending(call.request, response)
-    _sign_in(call, response, account)
+    await _sign_in(call, response, account, chosen.name)
     return response
 
 
@@ -319,17 +351,24 @@ def _redirect(where: str) -> web.Response:
     return web.Response(status=302, headers={"Location": where})
 
 
-def _sign_in(call: Call, response: web.Response, account: Account, *, remember: bool = True) -> None:
+async def _sign_in(call: Call, response: web.Response, account: Account, method: str, *, remember: bool = True) -> None:
     """Always a new token, whatever the browser brought."""
-    directory, seconds = call.request.app[GATE].directory, _seconds(call, remember)
+    gate, seconds = call.request.app[GATE], _seconds(call, remember)
+    directory = gate.directory
+    await gate.directory.activities.note(account.id, SessionOpened(method=method, ip=call.request[SEEN].ip))
     token = directory.session(account, seconds, persistent=remember)
     cookies.set_session(call.request, response, directory, account.id, token, seconds if remember else None)
 
 
-def _created(call: Call, account: Account, remember: bool | None) -> web.Response:
+async def _created(call: Call, account: Account, remember: bool | None) -> web.Response:
     response = plain(_user(account), 201)
-    _sign_in(call, response, account, remember=remember is not False)
+    await _sign_in(call, response, account, "registration", remember=remember is not False)
     return response
+
+
+def _listed(listed: activity.Listed) -> ActivityEntry:
+    fields = {name: str(getattr(listed.entry, name)) for name in listed.entry.__struct_fields__}
+    return ActivityEntry(listed.at, type_of(type(listed.entry).__name__), fields)
 
 
 def _user(account: Account) -> User:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from channels.terminal.text import one_line
 from core.errors import Invalid
+from core.events import type_of
 from core.identity.accounts import Account, AccountRole, Accounts, Key
+from core.identity.activity import Listed
 from core.identity.directory import Directory
 from core.identity.passwords import generate
 
@@ -79,3 +81,11 @@ def _validity(key: Key) -> str:
         return "for ever"
     over = datetime.fromisoformat(key.expires_at) <= datetime.now(UTC)
     return f"{'expired' if over else 'until'} {key.expires_at[:16].replace('T', ' ')}"
+
+
+def activity(entries: Sequence[Listed]) -> Iterator[str]:
+    """Yields a line for each entry of an account's activity."""
+    for listed in entries:
+        fields = listed.entry.__struct_fields__
+        about = "  ".join(f"{name}={value}" for name in fields if (value := getattr(listed.entry, name)))
+        yield f"{listed.at[:19]}  {type_of(type(listed.entry).__name__):<16}  {about}"

@@ -14,6 +14,7 @@ from core.errors import Invalid
 from core.events import Event
 from core.identity import accounts, keys, sessions
 from core.identity.accounts import ACCOUNTS, Account, AccountRole, Accounts, Key
+from core.identity.activity import Activities
 from core.identity.errors import Unauthenticated
 from core.identity.installation import Installation
 from core.identity.passwords import Passwords
@@ -33,6 +34,7 @@ class Directory:
         self, log: EventLog, installation: Installation, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.installation = installation
+        self.activities = Activities(log)
         self._repository = Repository(log, accounts.KIND, accounts.fold, accounts.EMPTY)
         self._passwords = Passwords()
         self._clock = clock
@@ -107,7 +109,7 @@ class Directory:
     ) -> Account:
         """Creates an account. Raises `EmailTaken`, `Refused`, `Invalid`."""
         address, identity = accounts.email(email), safe_id(user or uuid7(), "id")
-        digest = None if password is None else await self._passwords.hash(password)
+        digest = None if password is None else await self._passwords.hash(password, address)
         state = await self._decide(
             lambda now: accounts.create(
                 now, identity, address, role, verified=verified, digest=digest, temporary=temporary
@@ -122,7 +124,7 @@ class Directory:
         """
         address, identity = accounts.email(email), uuid7()
         accounts.initialize(await self.accounts(now=True), identity, address, "")  # before the work of hashing
-        digest = await self._passwords.hash(password)
+        digest = await self._passwords.hash(password, address)
         state = await self._decide(lambda now: accounts.initialize(now, identity, address, digest), "http")
         return state.by_id[identity]
 
@@ -139,7 +141,7 @@ class Directory:
         `EmailTaken`, `Invalid`, `Refused`.
         """
         address = None if email is None else accounts.email(email)
-        digest = await self._passwords.hash(new)
+        digest = await self._passwords.hash(new, checked.email, address or "")
         state = await self._decide(lambda now: accounts.change_password(now, checked, digest, address), "http")
         return state.by_id[checked.id]
 
@@ -158,7 +160,7 @@ class Directory:
 
     async def set_password(self, name: str, password: str, *, temporary: bool, actor: str) -> Account:
         """Sets a password for the operator, without the old one. All sessions end."""
-        digest = await self._passwords.hash(password)
+        digest = await self._passwords.hash(password, name)
         return await self._decide_account(
             name,
             lambda now: [accounts.PasswordSet(user=now.find(name).id, hash=digest, temporary=temporary)],

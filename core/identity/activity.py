@@ -1,0 +1,119 @@
+"""What an account's sign-ins, keys and refusals were: facts beside the accounts, for people and operators to look up.
+
+Each account has a list of its own; attempts for addresses without an account share one. A list is bounded: older events
+are purged. What repeats within an hour, as refusals of a program in a loop, is recorded once by each process.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from core.errors import SikaError
+from core.events import Aggregate, Event, Record
+from core.log.repository import Repository
+from core.log.store import EventLog
+
+log = structlog.get_logger("sika.identity")
+
+KIND = "activity"
+UNKNOWN = "unknown"
+"""Id of the list of attempts for addresses without an account."""
+LISTED = 200
+"""Entries that a list keeps; twice as many events lie in the log at most."""
+MOST_SEEN = 10_000
+"""What repeats is known of so many kinds of entries in a process."""
+
+
+class SessionOpened(Event, frozen=True):
+    """Somebody signed in to the account. `method`: `password`, `registration`, or the name of an identity provider."""
+
+    method: str
+    ip: str
+
+
+class SessionRefused(Event, frozen=True):
+    """A sign-in to the account failed, for this reason (an error code)."""
+
+    reason: str
+    ip: str
+
+
+class KeyUsed(Event, frozen=True):
+    """An API key of the account was used, for the first time in an hour from this address."""
+
+    key: str
+    ip: str
+
+
+class AccessRefused(Event, frozen=True):
+    """A request of the account was not permitted. `key`: the API key that it showed, empty for a session."""
+
+    operation: str
+    """Method and path of the route, as `PUT /mcp/config`."""
+    code: str
+    ip: str
+    key: str = ""
+
+
+Entry = SessionOpened | SessionRefused | KeyUsed | AccessRefused
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """An entry with its time, ISO 8601."""
+
+    at: str
+    entry: Entry
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """The latest entries of an account, oldest first."""
+
+    entries: tuple[Listed, ...] = ()
+    seqs: tuple[int, ...] = ()
+    """Sequences of all events that were not purged."""
+
+
+def fold(records: Iterable[Record], start: Activity) -> Activity:
+    """Returns the entries after these records. Pure and total."""
+    entries, seqs = list(start.entries), list(start.seqs)
+    for record in records:
+        if isinstance(record.event, Entry):
+            entries.append(Listed(record.at, record.event))
+        seqs.append(record.seq)
+    return Activity(tuple(entries[-LISTED:]), tuple(seqs[-2 * LISTED :]))
+
+
+class Activities:
+    """The lists of an installation. One per process. `clock` is for tests."""
+
+    def __init__(self, log: EventLog, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._lists = Repository(log, KIND, fold, Activity())
+        self._clock = clock
+        self._seen: OrderedDict[tuple[str, Entry], str] = OrderedDict()
+        """The hour in which an entry was last recorded."""
+
+    async def of(self, user: str) -> Sequence[Listed]:
+        """Returns the latest entries of an account, newest first. Raises `Unavailable`."""
+        return tuple(reversed((await self._lists.load(user)).entries))
+
+    async def note(self, user: str, entry: Entry) -> None:
+        """Records an entry, unless the same one was recorded in this hour. Its failure stays here: it must not refuse
+        the request that it is about.
+        """
+        hour = self._clock().strftime("%Y-%m-%dT%H")
+        if not isinstance(entry, SessionOpened) and self._seen.get((user, entry)) == hour:
+            return
+        self._seen[user, entry] = hour
+        while len(self._seen) > MOST_SEEN:
+            self._seen.popitem(last=False)
+        try:
+            state, _ = await self._lists.decide(user, lambda _: [entry], actor="http")
+            if len(state.seqs) >= 2 * LISTED:
+                await self._lists.log.purge(Aggregate(KIND, user), before=state.seqs[LISTED])
+        except SikaError as error:
+            log.warning("activity not recorded", user=user, error=str(error))
