@@ -38,6 +38,7 @@ class Rehearsal:
 
     def __init__(self, source: Source, options: Options, log: EventLog | None = None) -> None:
         from actors.lead.actor import Lead
+        from actors.lead.setup.environment import remembered
         from actors.subagents.actor import Subagents
         from actors.wiring.parts import Toolset, library
         from adapters.batches import LocalBatchFiles
@@ -50,8 +51,9 @@ class Rehearsal:
         parts = config, Silent(), Toolset(config.current()), _nobody, log, home
         skills, threads = library(log, config, home), Threads(log)
         intake = Intake(threads, cast(Any, None))  # a replay reads, and wakes nobody
-        subagents = Subagents(*parts, threads=threads, subagents=intake, batches=LocalBatchFiles(home), skills=skills)
-        self._source, self._lead, self._subagents = source, Lead(*parts, skills=skills), subagents
+        more: dict[str, Any] = {"skills": skills, "environment": remembered(home)}
+        subagents = Subagents(*parts, threads=threads, subagents=intake, batches=LocalBatchFiles(home), **more)
+        self._source, self._lead, self._subagents = source, Lead(*parts, **more), subagents
 
     async def replay(self, thread_id: str, until: int | None = None, look: Look | None = None) -> Report:
         """Replays a thread up to a sequence. Raises `NotFound`."""

@@ -135,7 +135,7 @@ class Lead(RunActor):
         self._images = images
         self._guardrails = guardrails
         rosters, self._catalogue = agents.aggregates(log), Catalogue(log, self._ask)
-        self._planner = Planner(config, models, tools, rosters, home, skills, self._catalogue)
+        self._planner = Planner(config, models, tools, rosters, home, skills, self._catalogue, self._environment)
         self._memories = Memories(log, actor=self.name)
         self._searches = Searches()
         self._windows = Windows(log)

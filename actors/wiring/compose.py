@@ -112,7 +112,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         machines = machines_of(running, provider, lambda: source.current().sandbox)
         sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
         skills = library(running.log, source, options.home)
-        load = partial(load_actors, running, source, options, provider, machines, sessions, skills)
+        environment = await sandboxes.environment_of(options.home, provider)
+        load = partial(load_actors, running, source, options, provider, machines, sessions, skills, environment)
         loaded = await anyio.to_thread.run_sync(load, abandon_on_cancel=True)
         ready = Readiness(running, source)
         listed = [plugin.listed() for plugin in loaded.plugins]
@@ -238,6 +239,7 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
     """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
+    from actors.lead.setup.environment import remembered
     from actors.lead.setup.plan import Planner
     from adapters.models.configured import Silent
     from core.mcp.tools import Catalogue
@@ -246,7 +248,8 @@ async def plan(running: System, request: RunRequested, user: str, options: Optio
     source = ConfigSource(options.config)
     tools, rosters = Toolset(source.current()), aggregates(running.log)
     skills, catalogue = library(running.log, source, options.home), Catalogue(running.log)
-    planner = Planner(source, Silent(), tools, rosters, options.home, skills, catalogue)
+    environment = remembered(options.home)
+    planner = Planner(source, Silent(), tools, rosters, options.home, skills, catalogue, environment)
     return await planner.plan(request, user)
 
 

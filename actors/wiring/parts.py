@@ -115,6 +115,7 @@ def load_actors(
     machines: Machines | None,
     sessions: McpSessions,
     skills: Library,
+    environment: Environment,
 ) -> Loaded:
     """Builds the actors of a server. Blocks: call it in a thread. Raises `Invalid`; an optional actor that cannot be
     built is left out.
@@ -156,7 +157,7 @@ def load_actors(
         "batches": LocalBatchFiles(options.home),
         "agents": LocalAgents(options.home, provider, Peers(running.bus), sandboxes.quota_of(source.current())),
         "skills": skills,
-        "environment": Environment(provider.name),
+        "environment": environment,
         "guardrails": guardrails.load,
         "traced": lambda **about: callbacks.invocation(source.current(), **about),
         "outcome": run_object.outcome,

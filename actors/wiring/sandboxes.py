@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import structlog
+from anyio import to_thread
 
+from actors.lead.setup.environment import FILE, Environment, Known
 from actors.sandbox import Limits
 from actors.wiring.discovery import BUILT_IN_SANDBOXES, provider_of
 from core.config.load import reveal
 from core.config.settings import Config
 from core.errors import Unavailable
-from core.ports.sandbox import MakeProvider, SandboxProvider, SandboxSetup
+from core.ports.sandbox import MakeProvider, Probes, SandboxProvider, SandboxSetup
+from core.sandbox.probe import SCRIPT, Probe, parsed
 from core.skills.library import folders_of
 
 log = structlog.get_logger("sika.compose")
 
+PROBE_SECONDS = 5.0
+"""Time that the first start waits for a look at the machine of commands."""
 BY_STRENGTH = ("bubblewrap", "docker")
 """The sandbox providers that `auto` tries, in this order."""
 
@@ -96,6 +104,42 @@ async def strongest(home: Path, config: Config, project: Path = Path()) -> tuple
         except Unavailable as error:
             problems[name] = str(error)
     raise AssertionError("the host has no check that fails here")
+
+
+async def environment_of(home: Path, provider: SandboxProvider) -> Environment:
+    """Returns the environment of runs, and notes it in the data directory. The machine is looked at if it was not since
+    it changed, for `PROBE_SECONDS`: the server's start waits for it, so that its prompts stay the same.
+    """
+    known = Known(provider=provider.name, probe=await _probed(home, provider) if isinstance(provider, Probes) else None)
+    await to_thread.run_sync(_write, home / "sandbox" / FILE, msgspec.json.encode(known))
+    return Environment(known)
+
+
+async def _probed(home: Path, provider: Probes) -> Probe | None:
+    from adapters.sandboxes import toolkit
+
+    edition = await to_thread.run_sync(provider.edition)
+    key = hashlib.sha256(f"{type(provider).__name__} {edition} {SCRIPT}".encode()).hexdigest()[:16]
+    kept = (await to_thread.run_sync(toolkit.beside) or home / "sandbox") / f"environment-{key}.json"
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(await to_thread.run_sync(kept.read_bytes), type=Probe)
+    try:
+        with anyio.fail_after(PROBE_SECONDS):
+            probe = parsed(await provider.probe(SCRIPT))
+    except (TimeoutError, Unavailable) as error:
+        log.warning("agents are not told what programs there are", error=repr(error))
+        return None
+    await to_thread.run_sync(_write, kept, msgspec.json.encode(probe))
+    return probe
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes a file whole, or not at all: without it the machine is looked at again."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(content)
+        draft.replace(path)
 
 
 def for_tests(config: Config) -> Callable[[Path, Path], SandboxProvider]:

@@ -35,7 +35,7 @@ from adapters.sandboxes.launch import FIRST_FD
 from adapters.sandboxes.machine import SWEEP_SECONDS, Machine, end_unused, is_joinable, sweep
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.spare import Spares
-from core.errors import Invalid
+from core.errors import Invalid, Unavailable
 from core.paths import WORKSPACE, Mount, Tree
 from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup
 
@@ -310,6 +310,21 @@ class Bubblewrap:
         shared = [_SHARED_NETWORK] if self._network and self.way_out is None else []
         return [*weaknesses(), *shared, *([] if is_joinable() else [_NOT_JOINABLE])]
 
+    async def probe(self, script: str) -> str:
+        return await to_thread.run_sync(self._probed, script)
+
+    def edition(self) -> str:
+        return f"{toolkit.edition()} {binary()}"
+
+    def _probed(self, script: str) -> str:
+        with tempfile.TemporaryDirectory(prefix="sika-sandbox-") as folder:
+            toolkit.write_config(Path(folder) / "pyvenv.cfg")
+            try:
+                output = self._once(Path(folder), ["sh", "-c", script]).stdout
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise Unavailable(f"the machine of commands cannot be looked at: {error}") from None
+        return output + "".join(f"package\t{name}\t{version}\n" for name, version in toolkit.versions().items())
+
     def _create(self, root: Path, tree: Tree) -> BubblewrapSandbox:
         folder = self._home / "sandbox"
         folder.mkdir(parents=True, exist_ok=True)
@@ -322,23 +337,28 @@ class Bubblewrap:
             return self._tried(Path(folder))
 
     def _tried(self, folder: Path) -> str | None:
+        process = self._once(folder, ["true"])
+        return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
+
+    def _once(self, folder: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Runs a command that has no thread, with the prepared files in this folder."""
         filter_words, filters = filtered(FIRST_FD)
         fds = [in_memory(content) for content in filters]
         try:
-            words = [binary() or "bwrap", *self._bwrap((), {}, folder=folder), *filter_words, "--", "true"]
-            process = subprocess.run(
+            words = [binary() or "bwrap", *self._bwrap((), {}, folder=folder), *filter_words, "--", *command]
+            return subprocess.run(
                 [*(str(fds[0]) if word == str(FIRST_FD) else word for word in words)],
                 capture_output=True,
                 env={},
                 timeout=30,
                 check=False,
                 text=True,
+                errors="replace",
                 pass_fds=fds,
             )
         finally:
             for fd in fds:
                 os.close(fd)
-        return None if process.returncode == 0 else f"{process.stderr.strip()}. {_REMEDY}"
 
     def _bwrap(
         self,

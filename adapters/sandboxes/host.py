@@ -10,19 +10,22 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import anyio
 import msgspec
 
-from adapters.sandboxes import seccomp
+from adapters.sandboxes import seccomp, toolkit
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.hostrules import refuse
 from adapters.sandboxes.job import Job
 from adapters.sandboxes.provider import Threads, environment, limits
-from core.errors import Invalid
+from core.errors import Invalid, Unavailable
 from core.paths import SKILLS, WORKSPACE, Mount, Tree
 from core.ports.sandbox import ExecResult, Listing, Output, Query, SandboxSetup
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
 _LONGEST_LINE = 8192
+PROBE_SECONDS = 30.0
+"""Timeout of a look at this machine."""
 
 
 class HostSandbox(Files):
@@ -111,18 +114,32 @@ class Host:
     async def acquire_in(self, user: str, thread: str, folder: Mount) -> HostSandbox:
         return await self._threads.acquire(user, thread, folder)
 
+    async def probe(self, script: str) -> str:
+        env = environment("/", self._path(), self._environment)
+        try:
+            with anyio.fail_after(PROBE_SECONDS):
+                process = await anyio.run_process(["sh", "-c", script], env=env, cwd="/", check=False)
+        except (OSError, TimeoutError) as error:
+            raise Unavailable(f"this machine cannot be looked at: {error!r}") from None
+        return process.stdout.decode(errors="replace")
+
+    def edition(self) -> str:
+        return f"{toolkit.edition()} {self._path()}"
+
+    def _path(self) -> str:
+        return f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"  # the Python of `toolkit`
+
     def job(self, command: str, timeout: float, tree: Tree, root: Path, extra: Mapping[str, str]) -> Job:
         if not self._allowed:
             raise Invalid("bash: is off, because this sandbox runs commands on the host (sandbox.allow_host_bash)")
         if reason := refuse(command, (*self._roots, tree.start)):
             raise Invalid(f"command: {reason}")
         workspace = tree.to_host(WORKSPACE)
-        path = f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"  # the Python of `toolkit`
         shell = shutil.which("bash") or shutil.which("sh") or "/bin/sh"
         return Job(
             program=shell,
             argv=[shell, "-c", tree.to_host(command)],
-            env=environment(workspace, path, {**self._environment, **extra}),
+            env=environment(workspace, self._path(), {**self._environment, **extra}),
             cwd=tree.to_host(tree.start),
             timeout=timeout,
             limits=limits(self._memory_mb, self.max_file_mb),

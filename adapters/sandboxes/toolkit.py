@@ -89,6 +89,18 @@ def beside() -> Path | None:
     return Path(sys.prefix) / "share" / "sika" if writable else None
 
 
+def versions() -> dict[str, str]:
+    """Returns the versions of the packages by their names: commands cannot ask, as the records are not there."""
+    return {name: distribution.version for name, distribution in _closure().items()}
+
+
+def edition() -> str:
+    """Returns what changes with the programs and packages that commands find on this machine."""
+    places = ("/usr/bin", "/usr/local/bin", "/bin", f"{sys.base_prefix}/bin", os.path.dirname(sys.executable))
+    times = [os.stat(place).st_mtime_ns for place in places if os.path.isdir(place)]
+    return f"{sys.version} {_key()} {times}"
+
+
 @functools.cache
 def _key() -> str:
     """Returns what changes with the packages."""

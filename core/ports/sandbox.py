@@ -169,6 +169,21 @@ class Runs(Protocol):
 
 
 @runtime_checkable
+class Probes(Protocol):
+    """A provider that can look at the machine of its commands without one of a thread."""
+
+    async def probe(self, script: str) -> str:
+        """Returns what a script prints (`core.sandbox.probe`) that runs as commands do, without files of a thread, with
+        lines for what it cannot find. Raises `Unavailable`.
+        """
+        ...
+
+    def edition(self) -> str:
+        """Returns what changes when the machine does, so that what a script found can be kept. Blocks briefly."""
+        ...
+
+
+@runtime_checkable
 class RecordsNetwork(Protocol):
     """A sandbox that records where its commands connect to."""
 

@@ -15,6 +15,7 @@ from actors.lead.setup import skills as setup_skills
 from actors.lead.setup.acp import offered
 from actors.lead.setup.custom_agent import allowed, default_soul, find
 from actors.lead.setup.delegates import Role, role_of, roles
+from actors.lead.setup.environment import Environment
 from actors.lead.setup.input import last_text
 from actors.lead.setup.options import Options, options
 from actors.lead.setup.prompt import CHANGING, WEB, Mounted, Parts, Shown, build, mounted, parts_of
@@ -41,6 +42,8 @@ DEMO = "demo"
 VIEW_IMAGE, SEND_MESSAGE, CLARIFICATION = "view_image", "send_message", "ask_clarification"
 WRITE_TODOS = "write_todos"
 POLICIES_TOOLS = ("tool_search", WRITE_TODOS)
+
+SHELL = "bash"
 
 Toolset = Callable[[Config], Sequence[Tool]]
 """Returns the tools that a configuration declares; the same objects for the same configuration."""
@@ -96,7 +99,9 @@ class Planner:
         home: Path,
         skills: Library | None = None,
         mcp: Catalogue | None = None,
+        environment: Environment | None = None,
     ) -> None:
+        self._environment = environment or Environment()
         self._config = config
         self._models = models
         self._tools = tools
@@ -153,6 +158,7 @@ class Planner:
             deferred=tools.listed,
             unavailable={name: why for name, why in mcp.unavailable.items() if servers is None or name in servers},
             mounts=mounts,
+            environment=self._section(config, tools.every),
             delegates=delegates.values(),
             role=role,
             skills=block,
@@ -222,6 +228,10 @@ class Planner:
         whitelists += [(BOOTSTRAP,)] if requested.bootstrap else []
         text = last_text(request.input or {}) if role is None and not requested.bootstrap else ""
         return self._selections.of(await self._skills.of(user, at_least), whitelists, text)
+
+    def _section(self, config: Config, tools: Sequence[Tool]) -> str:
+        """Returns what a run is told of the machine of its commands; empty without commands."""
+        return self._environment.section(config.sandbox) if any(tool.name == SHELL for tool in tools) else ""
 
     def _read(
         self, config: Config, skills: Selection, role: Role | None, requested: Options, tools: frozenset[str]

@@ -18,7 +18,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.runtime import Runtime
 
 from actors.lead.loop.chain import Ports, arranged, policies
-from actors.lead.setup.environment import Environment
+from actors.lead.setup.environment import Environment, Known
 from core.config import load as configuration
 from core.config.settings import MiddlewareEntry, Secret
 from core.errors import Invalid
@@ -119,7 +119,7 @@ def test_only_unconfined_commands_are_audited() -> None:
 
 @pytest.mark.parametrize(("provider", "confined"), [("host", False), ("", False), ("bubblewrap", True), ("x", True)])
 def test_who_confines_commands(provider: str, confined: bool) -> None:
-    assert Environment(provider).confined is confined
+    assert Environment(Known(provider=provider)).confined is confined
 
 
 BUILT_IN = chains.everything(configuration.parse(json.dumps(chains.EVERYTHING)))[1:-1]
