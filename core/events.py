@@ -572,6 +572,10 @@ class SubagentProgressed(Event, frozen=True):
     message: Message
 
 
+StopReason = Literal["token_capped", "turn_capped", "loop_capped"]
+"""Limits at which a subagent gives its last answer."""
+
+
 class SubagentCompleted(Event, frozen=True):
     """The subagent has ended: once for each call. `result` is its answer, `error` the reason if it has none."""
 
@@ -579,7 +583,7 @@ class SubagentCompleted(Event, frozen=True):
     status: Literal["completed", "failed", "cancelled", "timed_out"]
     result: str = ""
     error: str | None = None
-    stop_reason: Literal["token_capped", "turn_capped", "loop_capped"] | None = None
+    stop_reason: StopReason | None = None
     """The limit at which it ended with what it had."""
     model: str | None = None
     usage: Json | None = None

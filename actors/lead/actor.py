@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,16 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphRecursionError
 
-from actors.lead.loop.attempt import Attempt, Call, Candidate, Count, VisibleFailure, no_progress, uncounted
+from actors.lead.loop.attempt import (
+    Attempt,
+    Call,
+    Candidate,
+    Count,
+    Limits,
+    VisibleFailure,
+    no_progress,
+    uncounted,
+)
 from actors.lead.loop.breakpoints import Breakpoints
 from actors.lead.loop.chain import Policy, Ports, arranged, middlewares, policies
 from actors.lead.loop.graph import Agent, CompiledAgents, as_langchain, untracked
@@ -66,6 +76,8 @@ UPLOADED = type_of(FileUploaded.__name__)
 KEPT_TOOLS, KEPT_SETS = 1024, 64
 """Sizes of the caches of LangChain tools, and of the sets of them that runs have. Each change of the configuration
 makes new ones."""
+BACKSTOP = 10_000_000
+"""Limit of the graph's steps. Model calls are counted by a policy, so only hooks that jump for ever reach it."""
 STOP_SECONDS = 15.0
 """Time that a stopping run waits for its subagents."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
@@ -74,10 +86,9 @@ POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pu
 """Effects of the tools that policies add."""
 
 
-class TooManySteps(SikaError):
-    """The agent did not finish within `recursion_limit`."""
-
-    code = "too_many_steps"
+def _endless() -> VisibleFailure:
+    text = "Stopped: a middleware of the configuration led the agent round without end."
+    return VisibleFailure(text, error="TooManySteps", apology=text, reason="too_many_steps")
 
 
 class Converted(NamedTuple):
@@ -237,7 +248,19 @@ class Lead(RunActor):
 
     def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
         """Returns the attempt of a run whose usage counts."""
-        return self._attempt_at(setup, run, self._call, partial(self._post, run, setup.config))
+        attempt = self._attempt_at(setup, run, self._call, partial(self._post, run, setup.config))
+        seconds, left = self.deadline(run)
+        attempt.limits = attempt.limits._replace(seconds=seconds, until=time.monotonic() + left)
+        return attempt
+
+    def _limits(self, setup: RunSetup) -> Limits:
+        """Returns the limits of a run without its time, which only a live run has."""
+        requested, limits = setup.options.calls, setup.config.runs
+        if (requested or limits.recursion_limit) > limits.max_recursion_limit:
+            return Limits(limits.max_recursion_limit, "runs.max_recursion_limit")
+        if requested is not None:
+            return Limits(requested, "config.recursion_limit of the request")
+        return Limits(limits.recursion_limit, "runs.recursion_limit")
 
     async def before_end(self, run: OwnedRun) -> None:
         config = self._config.current()
@@ -291,6 +314,7 @@ class Lead(RunActor):
             cache=self._cache,
             agent=setup.agent.name if setup.agent else None,
             today=today,
+            limits=self._limits(setup),
             last_words=setup.config.token_budget if setup.config.token_budget.enabled else None,
             of_thread=self.works_for(journal.state),
         )
@@ -299,8 +323,6 @@ class Lead(RunActor):
         """Runs LangChain's loop from the folded state, if there is more to do than one model call."""
         request = attempt.state.runs[attempt.run].request
         agent = await self._agent(setup, attempt)
-        limits = setup.config.runs
-        steps = min(setup.options.steps or limits.recursion_limit, limits.max_recursion_limit)
         traced = self._traced(
             thread=attempt.thread,
             run=attempt.run,
@@ -310,18 +332,18 @@ class Lead(RunActor):
             extra=request.metadata,
             options=_traced_options(setup),
         )
-        if steps > 1 and not traced and await agent.answers(attempt):
+        if not traced and await agent.answers(attempt):
             return
         graph = agent.graph
         attempt.untracked = untracked(graph)
         seed = {name: value for name, value in attempt.state.values.items() if name in graph.channels}
         seed["messages"] = self._seed(attempt.journal)
         try:
-            final = await graph.ainvoke(seed, config={"recursion_limit": steps, **traced}, context=attempt)
+            final = await graph.ainvoke(seed, config={"recursion_limit": BACKSTOP, **traced}, context=attempt)
             if setup.config.middlewares and not attempt.questions:
                 await adopt(attempt, final)
         except GraphRecursionError as error:
-            raise TooManySteps(f"The agent had not finished at its recursion limit of {steps} steps.") from error
+            raise _endless() from error
 
     async def _agent(self, setup: RunSetup, attempt: Attempt) -> Agent:
         """Returns the compiled agent of a setup; equal setups share it."""

@@ -23,7 +23,7 @@ import msgspec
 
 from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
 from actors.lead.loop import attempt as loop
-from actors.lead.loop.attempt import Attempt, Callers, Count, uncounted
+from actors.lead.loop.attempt import Attempt, Callers, Count, Limits, uncounted
 from actors.lead.setup.environment import Environment
 from actors.lead.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.batch import Batch
@@ -169,7 +169,14 @@ class Subagents(Lead):
         attempt, own = super()._attempt_at(setup, journal, call, today), setup.config.subagents.token_budget
         share = TokenBudget(max_tokens=own.max_tokens, warn_threshold=own.warn_threshold)
         attempt.last_words = share if own.enabled else None
+        attempt.limits = attempt.limits._replace(tokens_key="subagents.token_budget")
         return attempt
+
+    def _limits(self, setup: RunSetup) -> Limits:
+        limits, key = super()._limits(setup), f"subagents.agents.{setup.role.name if setup.role else ''}"
+        own = limits.calls == setup.options.calls
+        calls_key = f"{key}.max_turns" if own else limits.calls_key
+        return limits._replace(calls_key=calls_key, seconds_key=f"{key}.timeout_seconds")
 
     def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
         attempt = super()._live(setup, run)

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from actors.lead.setup.delegates import Role
+from actors.lead.setup.options import options
 from core import traces
 from core.bus.queue import Hint
 from core.config.subagents import INHERIT
@@ -142,12 +143,14 @@ class Call:
             "depth": depth,
         }
         await self.intake.create_thread(self.subagent, user=self.user, metadata=about, actor=ACTOR)
+        caller = options(run.request)
         context = {
             "model_name": model,
             "agent_name": role.agent or run.request.context.get("agent_name"),
             "channel_user_id": run.request.context.get("channel_user_id"),
             "available_skills": run.request.context.get("available_skills"),
-            "thinking_enabled": False,
+            "thinking_enabled": caller.thinking,
+            "reasoning_effort": caller.effort,
             "is_plan_mode": False,
             "subagent_enabled": nested,
             "subagent_type": task.name,

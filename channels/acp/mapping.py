@@ -53,6 +53,8 @@ _KINDS: Mapping[str, str] = {
     "write_file": "edit",
 }
 _STEPS = ("TooManySteps", "GraphRecursionError")
+_LIMITS: Mapping[str, StopReason] = {"budgets": "max_tokens", "call_limit": "max_turn_requests"}
+"""Stop reasons by the policy whose limit was met."""
 _FINISHED: Mapping[str, StopReason] = {
     "length": "max_tokens",
     "max_tokens": "max_tokens",
@@ -348,6 +350,8 @@ def stop_reason(values: Json) -> StopReason:
     """Returns the reason why a turn without failure has ended."""
     for message in reversed(values.get("messages") or []):
         if message.get("type") == "ai":
+            if limit := _LIMITS.get(str((message.get("additional_kwargs") or {}).get("stopped_by"))):
+                return limit
             reason = str((message.get("response_metadata") or {}).get("finish_reason") or "").lower()
             return _FINISHED.get(reason, "end_turn")
     return "end_turn"

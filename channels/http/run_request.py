@@ -73,7 +73,7 @@ class RunFields(msgspec.Struct, kw_only=True):
     )
     config: Annotated[
         dict[str, Any] | None,
-        _says("`configurable` and `context` (see the latter), and `recursion_limit`, the most steps of the run."),
+        _says("`configurable` and `context` (see the latter), and `recursion_limit`, the most model calls."),
     ] = None
     context: Annotated[
         dict[str, Any] | None,

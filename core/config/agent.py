@@ -338,25 +338,30 @@ class Frequency(Section, frozen=True, kw_only=True):
 
 
 class LoopDetection(Section, frozen=True, kw_only=True):
-    """Detection of an agent that goes in circles."""
+    """Detection of an agent that goes in circles: the same calls with the same results and nothing else between, or the
+    same error again and again. At the hard limit it answers once more, without tools. Waiting, tests after changes and
+    other work of many alike calls are no circles."""
 
     enabled: bool = True
     """True if loops are detected."""
     warn_threshold: Positive = 3
-    """Repetitions of the same tool calls after which the model is warned."""
-    hard_limit: Positive = 5
-    """Repetitions of the same tool calls after which the run is stopped."""
-    window_size: Positive = 20
-    """The latest answers with tool calls, among which repetitions are counted."""
-    tool_freq_warn: Positive = 30
-    """Calls of one tool, with any arguments, after which the model is warned."""
-    tool_freq_hard_limit: Positive = 50
-    """Calls of one tool, with any arguments, after which the run is stopped."""
+    """Repetitions of the same tool calls with the same results after which the model is warned. Of errors that are
+    alike, one more."""
+    hard_limit: Positive = 7
+    """Repetitions of the same tool calls with the same results after which the run is stopped. Of errors that are
+    alike, one more. A warned model has four rounds to do something else."""
+    window_size: Positive = 60
+    """The latest answers of the run, among which repetitions are counted."""
+    tool_freq_warn: Positive | None = None
+    """Calls of one tool, with any arguments, after which the model is warned. Default: never, as work has many."""
+    tool_freq_hard_limit: Positive | None = None
+    """Calls of one tool, with any arguments, after which the run is stopped. Default: never."""
     tool_freq_overrides: Mapping[str, Frequency] = {}
     """Both numbers by tool, as `{bash: {warn: 100, hard_limit: 150}}`."""
 
     def __post_init__(self) -> None:
-        if self.hard_limit < self.warn_threshold or self.tool_freq_hard_limit < self.tool_freq_warn:
+        uses = self.tool_freq_warn, self.tool_freq_hard_limit
+        if self.hard_limit < self.warn_threshold or (uses[0] and uses[1] and uses[1] < uses[0]):
             raise ValueError("a hard limit must not be below its warning threshold")
 
 

@@ -159,10 +159,12 @@ class Runs(Section, frozen=True, kw_only=True):
     processes counts; `sika cluster lease` lowers it."""
     max_concurrent: Positive = 128
     """Runs that one server process works on at the same time."""
-    recursion_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
-    """Steps of one run, if the client does not set a number."""
-    max_recursion_limit: Positive = 1000
-    """The most steps that a run gets, whatever number the client sets."""
+    recursion_limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 3000
+    """Model calls of one run, if the client does not set a number; then the agent answers once more, without tools. The
+    default is eight hours of work with a call every ten seconds. LangGraph and DeerFlow mean steps by this name, of
+    which a call and its tools are two: here, a number from there allows twice the work."""
+    max_recursion_limit: Positive = 10_000
+    """The most model calls that a run gets, whatever number the client sets."""
     max_model_attempts: Positive = 3
     """Attempts of one model call."""
 

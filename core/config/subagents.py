@@ -13,8 +13,10 @@ from core.config.sections import Positive, Section, Share
 BUILT_IN = ("general-purpose", "bash")
 INHERIT = "inherit"
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
-WorkSeconds = Annotated[float, msgspec.Meta(gt=0, le=6000)]
-"""A tool call ends after 7200 seconds, and its subagent before."""
+WorkSeconds = Annotated[float, msgspec.Meta(gt=0, le=82_800)]
+"""A call of `task` ends after 24 hours, and its subagent before."""
+WORK_SECONDS, WORK_CALLS = 7200.0, 1000
+"""Two hours, and the model calls that fit in them at one in seven seconds: a subagent does a part of a long work."""
 
 
 class SubagentBudget(Section, frozen=True, kw_only=True):
@@ -22,8 +24,9 @@ class SubagentBudget(Section, frozen=True, kw_only=True):
 
     enabled: bool = True
     """True if it counts."""
-    max_tokens: Positive = 2_000_000
-    """Tokens of input and output, after which it has to answer with what it has."""
+    max_tokens: Positive = 20_000_000
+    """Tokens of input and output, after which it has to answer with what it has. The default is 200 model calls with
+    100 000 tokens each: every call reads the whole conversation again."""
     warn_threshold: Share = 0.8
     """The part of it after which the subagent is told to come to an end."""
 
@@ -34,7 +37,7 @@ class SubagentOverride(Section, frozen=True, kw_only=True):
     timeout_seconds: WorkSeconds | None = None
     """Seconds of work after which it is stopped."""
     max_turns: Positive | None = None
-    """The most steps: a model call is one, its tool calls are another."""
+    """The most model calls; then it answers once more, without tools, and its caller is told that it is not done."""
     model: str | None = None
     """The name of its model."""
     skills: tuple[str, ...] | None = None
@@ -57,10 +60,10 @@ class CustomSubagent(Section, frozen=True, kw_only=True):
     """Tools that it does not get. No subagent gets `ask_clarification` and `present_files`."""
     model: str = INHERIT
     """The name of its model; `inherit` is the model of the run that calls it."""
-    max_turns: Positive = 50
-    """The most steps: a model call is one, its tool calls are another."""
-    timeout_seconds: WorkSeconds = 900
-    """Seconds of work after which it is stopped."""
+    max_turns: Positive = WORK_CALLS
+    """The most model calls. (DeerFlow means steps by this name, of which a call and its tools are two.)"""
+    timeout_seconds: WorkSeconds = WORK_SECONDS
+    """Seconds of work, with its last answer, which begins two minutes before the end."""
 
 
 class Batches(Section, frozen=True, kw_only=True):
@@ -77,8 +80,9 @@ class Batches(Section, frozen=True, kw_only=True):
     """The part of the prompts that may fail; beyond it the batch stops."""
     min_ended: Positive = 20
     """The number of prompts that must have ended before failures can stop the batch."""
-    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=82_800)] = 21_600
-    """Seconds after which a batch is stopped. What was done until then stays."""
+    timeout_seconds: WorkSeconds = 82_800
+    """Seconds after which a batch is stopped. What was done until then stays. 10 000 prompts of a minute, 8 at a time,
+    take 21 hours."""
 
 
 class Subagents(Section, frozen=True, kw_only=True):
@@ -86,11 +90,13 @@ class Subagents(Section, frozen=True, kw_only=True):
     with `subagent_enabled: false`.
     """
 
-    timeout_seconds: WorkSeconds = 900
-    """Seconds of work after which a subagent of a built-in type is stopped."""
-    max_turns: Positive | None = None
-    """The most steps of the built-in types. Default: 100 of `general-purpose`, 60 of `bash`."""
-    max_total_per_run: Annotated[int, msgspec.Meta(ge=1, le=50)] = 6
+    timeout_seconds: WorkSeconds = WORK_SECONDS
+    """Seconds of work of a subagent of a built-in type, with its last answer, which begins two minutes before the end.
+    """
+    max_turns: Positive = WORK_CALLS
+    """The most model calls of the built-in types. (DeerFlow means steps by this name, of which a call and its tools are
+    two.)"""
+    max_total_per_run: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
     """The most subagents of one run, unless the run says `max_total_subagents`."""
     max_depth: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
     """Levels of subagents that subagents may call. 1: they may call none."""

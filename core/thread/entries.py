@@ -136,8 +136,12 @@ class Run(msgspec.Struct, kw_only=True):
     """Answers of people to the questions of unfinished tool calls, by call id, in order."""
     notes: tuple[Message, ...] = ()
     """Notes of policies for the model's next call."""
+    calls: int = 0
+    """Answers of its model so far."""
     stopped_by: str = ""
     """The policy that made the last answer the final one."""
+    stopped: str = ""
+    """The limit that was met, and what to set: a sentence for the person."""
     again: bool = False
     """The model is to be asked again although it was done."""
     removed: bool = False

@@ -82,8 +82,10 @@ def _model_completed(state: ThreadState, record: Record, run: Run, event: ModelC
     run.stalled, run.suspensions, run.turn_seq = 0, 0, record.seq
     run.said, run.answer = record.id, str(event.message.get("id"))
     run.notes = _notes(event.decisions)
-    run.stopped_by = next((decision.policy for decision in event.decisions if decision.action == STOPPED), "")
-    run.again = any(decision.again for decision in event.decisions)
+    run.calls += 1
+    limit = next((decision for decision in event.decisions if decision.action == STOPPED), None)
+    run.stopped_by, run.stopped = (limit.policy, limit.text) if limit else ("", "")
+    run.again = limit is None and any(decision.again for decision in event.decisions)
     commit_patch(state, record, state.head)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from core.events import Aggregate, Json, Message, SubagentCompleted
+from core.events import Aggregate, Json, Message, StopReason, SubagentCompleted
 from core.thread import batches
 from core.thread.entries import Delegation
 from core.thread.state import Run, ThreadState
@@ -24,9 +24,18 @@ TOOLS = frozenset((TOOL, BATCH))
 MOST_CHARACTERS = 150_000
 """Limit of a result: it fits a message of the bus even if all are escaped. The caller's model sees less of it."""
 NO_ANSWER = "The subagent ended without an answer."
-Capped = Literal["token_capped", "turn_capped", "loop_capped"]
-_FAILED: Mapping[str, Capped] = {"BudgetSpent": "token_capped", "TooManySteps": "turn_capped"}
-_STOPPED: Mapping[str, Capped] = {"budgets": "token_capped", "loop_detection": "loop_capped"}
+_FAILED: Mapping[str, StopReason] = {"BudgetSpent": "token_capped", "TooManySteps": "turn_capped"}
+STOP_REASONS: Mapping[str, StopReason] = {
+    "budgets": "token_capped",
+    "call_limit": "turn_capped",
+    "loop_detection": "loop_capped",
+}
+_TIME = "time_limit"
+_LIMITS: Mapping[StopReason, str] = {
+    "token_capped": "it was stopped by a budget",
+    "turn_capped": "it was stopped at its limit of model calls",
+    "loop_capped": "it was stopped because it went in circles",
+}
 _SPACE = uuid.UUID("2f9f7a53-5d1c-4f6e-9c1b-3a4de0b7c1e8")
 
 
@@ -46,7 +55,7 @@ def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentComplete
     run, messages = state.runs[subagent], answers(state, subagent)
     if run.batch is not None:
         return _of_batch(state, run, call_id)
-    capped = _FAILED.get(run.error.error) if run.error else _STOPPED.get(run.stopped_by)
+    capped = _FAILED.get(run.error.error) if run.error else STOP_REASONS.get(run.stopped_by)
     text = next((text for answer in reversed(messages) if (text := text_of(answer.get("content")))), "")
     status, error = _ended(state, run)
     if status == "failed" and capped and text:
@@ -54,13 +63,20 @@ def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentComplete
     return SubagentCompleted(
         call_id=call_id,
         status=status,
-        result=_cut(text or NO_ANSWER) if status == "completed" else "",
+        result=_result(text, status),
         error=error,
         stop_reason=capped if status == "completed" else None,
         model=run.model,
         usage=usage_of(_used(state, run)) if messages else None,
         failure=None if status == "completed" else batches.failure(run.error, status),
     )
+
+
+def _result(text: str, status: str) -> str:
+    """Returns the result: also of a subagent that failed, what it had to say until then."""
+    if status == "cancelled":
+        return ""
+    return _cut(text or NO_ANSWER) if status == "completed" else _cut(text)
 
 
 def _of_batch(state: ThreadState, run: Run, call_id: str) -> SubagentCompleted:
@@ -100,6 +116,8 @@ def progress(state: ThreadState, subagent: str, reported: int) -> list[tuple[int
 
 
 def _ended(state: ThreadState, run: Run) -> tuple[Literal["completed", "failed", "cancelled", "timed_out"], str | None]:
+    if run.stopped_by == _TIME:
+        return "timed_out", run.stopped
     if run.error is not None:
         return ("timed_out" if run.error.error == "TooLong" else "failed"), run.error.text
     if run.status != "success":
@@ -142,9 +160,9 @@ def _cut(text: str) -> str:
 def shown(event: SubagentCompleted) -> tuple[str, Json]:
     """Returns the text of the tool message, and its fields for clients (contracts runtime §8 and http §8.3)."""
     texts = {
-        "completed": f"Task Succeeded. Result: {event.result}",
-        "failed": f"Task failed. Error: {event.error}",
-        "timed_out": f"Task timed out. Error: {event.error}",
+        "completed": _completed(event),
+        "failed": f"Task failed. Error: {event.error}{_until_then(event)}",
+        "timed_out": f"Task timed out. Error: {event.error}{_until_then(event)}",
         "cancelled": f"Task cancelled by user. {event.error or ''}".rstrip(),
     }
     fields = {
@@ -155,6 +173,20 @@ def shown(event: SubagentCompleted) -> tuple[str, Json]:
         "subagent_token_usage": event.usage,
     }
     return texts[event.status], {name: value for name, value in fields.items() if value is not None}
+
+
+def _completed(event: SubagentCompleted) -> str:
+    """Returns the text of an answer. One that was given at a limit is no success: older pages know the heads by heart,
+    so it has that of a failure.
+    """
+    if event.stop_reason is None:
+        return f"Task Succeeded. Result: {event.result}"
+    limit = _LIMITS[event.stop_reason]
+    return f"Task failed. Error: {limit}, so the work is not finished. What it says of it: {event.result}"
+
+
+def _until_then(event: SubagentCompleted) -> str:
+    return f"\nWhat it had said until then, which is not finished: {event.result}" if event.result else ""
 
 
 def started_at(state: ThreadState, run: Run) -> datetime | None:

@@ -21,6 +21,8 @@ APOLOGY = "deerflow_error_fallback"
 """Key in `additional_kwargs` of an assistant message that the server wrote in the model's place (contract runtime
 §23.3). Messages in the log carry it, and clients look for it: the name stays.
 """
+STOPPED_BY = "stopped_by"
+"""Key in `additional_kwargs` of the last answer of a run that has met a limit: the policy that it belongs to."""
 UNNAMED = "unknown"
 """Name of a model that no event names."""
 SUMMARY = "summary"

@@ -87,7 +87,33 @@ LATE, SPENT = RunFailed(error="TooLong", text="after 9 s"), RunFailed(error="Bud
 )
 def test_outcome(events: list[Event], status: str, text: str | None, reason: str | None) -> None:
     event = ended(*events)
-    assert (event.status, event.result or event.error, event.stop_reason) == (status, text, reason)
+    assert (event.status, event.error or event.result or None, event.stop_reason) == (status, text, reason)
+
+
+CAPS = {
+    "budgets": "by a budget",
+    "call_limit": "at its limit of model calls",
+    "loop_detection": "because it went in circles",
+}
+
+
+@pytest.mark.parametrize("policy", CAPS)
+def test_an_answer_at_a_limit_is_no_success(policy: str) -> None:
+    text, fields = shown(ended(answer("half"), answer("half is done", "b", stopped=policy), RunCompleted()))
+    assert text.startswith(f"Task failed. Error: it was stopped {CAPS[policy]}, so the work is not finished.")
+    assert text.endswith("What it says of it: half is done")
+    assert fields["subagent_status"] == "completed"
+
+
+def test_an_answer_at_the_end_of_the_time_comes_with_the_reason() -> None:
+    event = ended(answer("half"), answer("half is done", "b", stopped="time_limit"), RunCompleted())
+    assert (event.status, event.result, event.failure) == ("timed_out", "half is done", "timed_out")
+    assert "not finished: half is done" in shown(event)[0]
+
+
+@pytest.mark.parametrize("end", [FAILED, LATE])
+def test_what_was_said_before_a_failure_is_not_lost(end: Event) -> None:
+    assert shown(ended(answer("half is done"), end))[0].endswith("which is not finished: half is done")
 
 
 def test_usage_is_a_sum_or_unknown() -> None:

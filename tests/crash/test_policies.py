@@ -98,3 +98,33 @@ async def test_a_summary(tmp_path: Path, last: int, mode: Mode) -> None:
     assert "They counted." in str(state.messages[0]["content"])
     assert said(state)[-2:] == ["Four", "Yes."]
     assert [run.status for run in state.runs.values()] == ["success"] * len(LONG)
+
+
+LOOK = ToolCall("ls", {"description": "look", "path": "/mnt/user-data/workspace"})
+LOOP = Script((*[Turn(text="Once more.", tool_calls=(LOOK,))] * 3, Turn(text="It is empty.")), count="total")
+STOP_EVENTS = 14
+CIRCLES = {"loop_detection": {"warn_threshold": 2, "hard_limit": 3}}
+SENTENCE = "Stopped: the agent made the same calls 3 times, with the same results (`loop_detection`)."
+
+
+async def test_a_limit_without_a_crash(tmp_path: Path) -> None:
+    async with place(tmp_path, {"m": LOOP}, **CIRCLES) as here, here.worker() as system:
+        state = await person(system, ["Go on."], {"model_name": "m"})
+        records = await Client(system).records("t1")
+    assert_stopped(state)
+    assert len(records) == STOP_EVENTS
+
+
+@pytest.mark.parametrize(("last", "mode"), cuts(range(2, STOP_EVENTS), "unheard", "later"))
+async def test_a_limit(tmp_path: Path, last: int, mode: Mode) -> None:
+    async with place(tmp_path, {"m": LOOP}, **CIRCLES) as here:
+        state = await cut(here, Power(last, mode), ["Go on."], {"model_name": "m"})
+    assert_stopped(state)
+    answered = here.models.answered("m")
+    assert len(answered) == len(set(answered)) or mode == "later", "nothing that was recorded is paid twice"
+
+
+def assert_stopped(state: ThreadState) -> None:
+    [run] = state.runs.values()
+    assert (run.status, run.stopped_by, run.calls) == ("success", "loop_detection", 4)
+    assert said(state) == ["Go on.", *["Once more."] * 3, f"It is empty.\n\n{SENTENCE}"]

@@ -5,23 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 BY_REASON: Mapping[str, Sequence[str]] = {
-    "a loop is the same call with the same result; the call alone stops this run (limits)": [
-        "test_sixty_rounds_of_edit_and_test",
-        "test_a_build_that_fails_fifteen_times",
-        "test_the_same_error_after_fifteen_different_mends",
-        "test_a_bisection_of_a_history",
-        "test_a_flaky_test_is_run_again_and_again",
-        "test_a_job_of_an_hour_is_polled",
-        "test_a_job_that_says_nothing_is_polled",
-        "test_a_status_file_is_polled",
-    ],
-    "100 graph steps, and 50 calls of a tool, end a run (limits)": [
-        "test_a_migration_over_two_hundred_files",
-        "test_a_list_of_todos_over_a_hundred_steps",
-        "test_two_hundred_short_commands",
-        "test_research_over_sixty_pages",
-        "test_twelve_subagents",
-    ],
     "nothing compacts a conversation by default (compaction)": [
         "test_two_compactions_in_one_run",
         "test_a_conversation_of_ninety_thousand_tokens_goes_on",

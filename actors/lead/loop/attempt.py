@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ Count = Callable[[], Awaitable[Today]]
 """Enters the usage of a run into the ledgers of its day. Returns the usage of today."""
 
 END_SECONDS = 10.0
+LAST_SECONDS, LAST_SHARE = 120.0, 0.1
+"""Time of a run that is reserved for its last answer: so many seconds, or a part of a short time."""
 
 
 @dataclass
@@ -73,6 +76,29 @@ async def unlimited() -> Callers:
 async def uncounted() -> Today:
     """Counts nothing: a replay has no budget of the day."""
     return Today()
+
+
+class Limits(NamedTuple):
+    """Limits at which the run ends with one more answer. The keys are those of the configuration, for the person."""
+
+    calls: int | None = None
+    """The most model calls."""
+    calls_key: str = ""
+    seconds: float = 0
+    """The most seconds."""
+    seconds_key: str = ""
+    tokens_key: str = "token_budget"
+    until: float | None = None
+    """The end of the time on the monotonic clock; None in a replay."""
+
+    def seconds_left(self) -> float | None:
+        """Returns the seconds until the last answer has to begin."""
+        if self.until is None:
+            return None
+        return self.until - min(LAST_SECONDS, LAST_SHARE * self.seconds) - time.monotonic()
+
+
+UNLIMITED = Limits()
 
 
 class VisibleFailure(SikaError):
@@ -118,6 +144,7 @@ class Attempt:
     agent: str | None = None
     """The custom agent of the run."""
     today: Count = uncounted
+    limits: Limits = UNLIMITED
     last_words: TokenBudget | None = None
     """The budget at whose end the agent answers with what it has."""
     of_thread: str = ""

@@ -40,6 +40,7 @@ from actors.lead.policies.input_sanitising import InputSanitising
 from actors.lead.policies.loop_detection import LoopDetection
 from actors.lead.policies.output_budget import OutputBudget
 from actors.lead.policies.read_before_write import ReadBeforeWrite
+from actors.lead.policies.run_limits import CallLimit, TimeLimit
 from actors.lead.policies.subagent_limit import SubagentLimit
 from actors.lead.policies.summarization import Summarization
 from actors.lead.policies.terminal_response import TerminalResponse
@@ -87,6 +88,8 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
     provider, images = ports.guardrails, ports.images
     chain: list[Policy | None] = [
         TokenUsage() if config.token_usage.enabled else None,
+        CallLimit(),
+        TimeLimit(),
         Budgets(config) if _has_budgets(config) or setup.role is not None else None,
         Summarization(config.summarization, ports.summaries, ports.windows) if config.summarization.enabled else None,
         Thinning(ports.windows) if config.summarization.enabled else None,

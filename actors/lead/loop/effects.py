@@ -22,6 +22,7 @@ from langgraph.types import Command
 
 from actors.lead.loop.aside import complete
 from actors.lead.loop.attempt import Answer, Attempt, Candidate, ModelHandler, ToolHandler, ToolResult, error_result
+from actors.lead.loop.last_answer import tool_choice
 from actors.lead.messages.content import messages_of
 from actors.lead.messages.convert import dump, load
 from actors.lead.model.ask import Ask, answered
@@ -33,15 +34,15 @@ from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
 from core.thread.approvals import taken
 from core.thread.journal import CallRef
-from core.thread.subagents import BATCH
+from core.thread.subagents import TOOLS
 from core.tools import Completion, Prompt, Question, Response
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Key of the answers for `interrupt()` in a task's configuration (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
 TOOL_SECONDS = 7200.0
 """Deadline of one tool call: longer than that of any request to an actor."""
-BATCH_SECONDS = 86_400.0
-"""Deadline of a call of `tasks`: longer than that of any batch."""
+SUBAGENT_SECONDS = 86_400.0
+"""Deadline of a call of `task` and `tasks`: longer than that of any subagent and batch."""
 ERROR_CHARACTERS = 500
 """Limit of an exception's text for the model (contract runtime §5.8)."""
 BOUND = 64
@@ -121,12 +122,13 @@ class Effects(AgentMiddleware[Any, Attempt, Any]):
     def _bind(self, request: ModelRequest[Attempt], model: BaseChatModel) -> Ask:
         """Returns the model bound to the request's tools. Cached, because converting schemas is slow."""
         key = (id(model), *(id(tool) for tool in request.tools), hash(str(request.model_settings)))
-        if request.tool_choice is not None:
-            key = (*key, hash(str(request.tool_choice)))
+        choice = tool_choice(model, request.tool_choice)
+        if choice is not None:
+            key = (*key, hash(str(choice)))
         if key not in self._bound:
             bound: Any = model
             if request.tools:
-                bound = model.bind_tools(request.tools, tool_choice=request.tool_choice, **request.model_settings)
+                bound = model.bind_tools(request.tools, tool_choice=choice, **request.model_settings)
             elif request.model_settings:
                 bound = model.bind(**request.model_settings)
             if len(self._bound) >= BOUND:
@@ -192,7 +194,7 @@ async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: To
     if own := answers[taken(attempt.state, attempt.run, call.id) :]:
         get_config()["configurable"][SCRATCHPAD].resume.extend(own)
     try:
-        return await _outcome(request, handler)
+        return await _outcome(request, handler, attempt.limits.seconds_left())
     except GraphInterrupt as pause:
         if attempt.subagent is not None:
             text = "the tool has a question to a person, which a subagent cannot ask. Say in your answer what is open."
@@ -224,10 +226,12 @@ def _recordable(result: ToolResult) -> ToolResult:
     return result
 
 
-async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
-    """Makes the call. Errors become results for the model (contract runtime §5.8)."""
+async def _outcome(request: ToolCallRequest, handler: ToolHandler, left: float | None) -> ToolResult:
+    """Makes the call. Errors become results for the model (contract runtime §5.8). `left`: the seconds of the run."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
-    seconds = BATCH_SECONDS if name == BATCH else TOOL_SECONDS
+    seconds = SUBAGENT_SECONDS if name in TOOLS else TOOL_SECONDS
+    if left is not None and name not in TOOLS:  # subagents have a time of their own
+        seconds = max(0.0, min(seconds, left))
     try:
         async with asyncio.timeout(seconds) as deadline:
             return _redacted(_recordable(await handler(request)))
@@ -243,5 +247,5 @@ async def _outcome(request: ToolCallRequest, handler: ToolHandler) -> ToolResult
         advice = "Go on with what you have, or try another way."
         text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. {advice}"
         if deadline.expired():
-            text = f"Error: Tool '{name}' had not finished after {seconds:g} seconds"
+            text = f"Error: Tool '{name}' had not finished after {seconds:.0f} seconds"
     return ToolMessage(text, tool_call_id=call_id, name=name, status="error")

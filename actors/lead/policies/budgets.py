@@ -1,19 +1,18 @@
-"""Enforces budgets: stops a run before the model call that would exceed one, and warns the agent in time."""
+"""Enforces budgets: the model call that would exceed one is the run's last, and the agent is warned in time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage
 
-from actors.lead.loop.attempt import Answer, Attempt, Callers, ModelHandler, VisibleFailure, revised
-from actors.lead.model.answer import without_calls
+from actors.lead.loop.attempt import Answer, Attempt, Callers, ModelHandler, VisibleFailure
+from actors.lead.loop.last_answer import is_last, last_answer
 from core.config.settings import Budget, Config, Pricing, TokenBudget
 from core.thread.ledger import Today
-from core.thread.state import STOPPED, ThreadState
-from core.thread.usage import Tokens, by_model, of_subagents, price, together, tokens_of, tokens_of_thread
+from core.thread.state import ThreadState
+from core.thread.usage import Tokens, by_model, in_context, of_subagents, price, together, tokens_of, tokens_of_thread
 
 
 class Spent(NamedTuple):
@@ -21,6 +20,9 @@ class Spent(NamedTuple):
 
     tokens: int = 0
     cost: float | None = None
+
+
+NOTHING = Spent()
 
 
 class BudgetSpent(VisibleFailure):
@@ -32,8 +34,34 @@ class BudgetSpent(VisibleFailure):
         super().__init__(text, error="BudgetSpent", apology=text, reason=self.code)
 
 
+class Spending(NamedTuple):
+    """A budget, and what is spent of it."""
+
+    budget: Budget
+    spent: Spent
+    whose: str
+    key: str
+    tokens: str = "tokens"
+    """The name of the number of tokens in the configuration."""
+
+    def text(self, more: Spent = NOTHING) -> str:
+        """Returns the reason why the budget does not last for `more`, as a sentence; empty if it does."""
+        need = ", and the next model call would need more" if more != NOTHING else ""
+        most, spent = self.budget, self.spent
+        if most.tokens is not None and spent.tokens + more.tokens >= most.tokens:
+            return (
+                f"Stopped: {self.whose} used {spent.tokens} of {most.tokens} tokens{need} ({self.key}.{self.tokens})."
+            )
+        if most.cost is not None and (spent.cost or 0) + (more.cost or 0) >= most.cost:
+            return f"Stopped: {self.whose} cost {spent.cost or 0:g} of {most.cost:g}{need} ({self.key}.cost)."
+        return ""
+
+
 class Budgets(AgentMiddleware[Any, Attempt, Any]):
-    """Checks the budgets of the run, the thread, the user's day and everybody's day. Usage is read from facts."""
+    """Checks the budgets of the run, the thread, the user's day and everybody's day. Usage is read from facts.
+
+    The call that would exceed a budget is the last one, without tools. A budget that is used up allows no call.
+    """
 
     name = "budgets"
 
@@ -45,39 +73,60 @@ class Budgets(AgentMiddleware[Any, Attempt, Any]):
 
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         attempt = request.runtime.context
-        await self.check(attempt)
-        return self._judged(attempt, await handler(request))
+        spendings = await self.check(attempt)
+        if not is_last(request) and (text := self._at_the_end(attempt, spendings)):
+            return await last_answer(self.name, text, request, handler)
+        return self._warned(attempt, await handler(request))
 
-    async def check(self, attempt: Attempt) -> None:
-        """Raises `BudgetSpent` if a budget is used up."""
-        budgets, state = self._budgets, attempt.state
+    async def check(self, attempt: Attempt) -> list[Spending]:
+        """Returns what is spent of each budget. Raises `BudgetSpent` if one is used up."""
+        spendings = await self._spendings(attempt)
+        for spending in spendings:
+            if text := spending.text():
+                raise BudgetSpent(text)
+        return spendings
+
+    async def _spendings(self, attempt: Attempt) -> list[Spending]:
+        budgets, state, spendings = self._budgets, attempt.state, list[Spending]()
         above = await attempt.above() if limited(budgets.run) or limited(budgets.thread) else Callers()
         if limited(budgets.run):
             used = together(used_by_run(state, attempt.run), above.run)
-            _spend(budgets.run, _spent(used, self._prices), "this run", "budgets.run")
+            spendings.append(Spending(budgets.run, _spent(used, self._prices), "this run", "budgets.run"))
         if limited(budgets.thread):
             used = together(tokens_of_thread(state), above.thread)
-            _spend(budgets.thread, _spent(used, self._prices), "this thread", "budgets.thread")
+            spendings.append(Spending(budgets.thread, _spent(used, self._prices), "this thread", "budgets.thread"))
         today = await attempt.today() if self._counts_days else Today()
         if limited(budgets.user_per_day):
             spent = _spent(today.user, self._prices)
-            _spend(budgets.user_per_day, spent, "your runs of today", "budgets.user_per_day")
+            spendings.append(Spending(budgets.user_per_day, spent, "your runs of today", "budgets.user_per_day"))
         if limited(budgets.day):
-            _spend(budgets.day, _spent(today.everybody, self._prices), "everybody's runs of today", "budgets.day")
+            spent = _spent(today.everybody, self._prices)
+            spendings.append(Spending(budgets.day, spent, "everybody's runs of today", "budgets.day"))
+        return spendings
 
-    def _judged(self, attempt: Attempt, response: ModelResponse[Any]) -> ModelResponse[Any]:
-        """Warns if the answer crosses a threshold; at the end of a token budget it becomes the final answer."""
-        event, answer = response.event if isinstance(response, Answer) else None, response.result[-1]
-        if event is None or not isinstance(answer, AIMessage) or not (attempt.last_words or limited(self._budgets.run)):
+    def _at_the_end(self, attempt: Attempt, spendings: Sequence[Spending]) -> str:
+        """Returns the reason why the next call has to be the last, as a sentence; empty if it need not, and for the
+        first call of a run: there is nothing to tell yet.
+        """
+        if attempt.state.runs[attempt.run].calls == 0:
+            return ""
+        tokens = Tokens(input=in_context(attempt.state))
+        more = Spent(tokens.total, price({attempt.candidates[0].name: tokens}, self._prices).total)
+        if last := attempt.last_words:
+            budget = Budget(tokens=max(1, int(last.hard_stop_threshold * last.max_tokens)))
+            spent = _spent(used_by_run(attempt.state, attempt.run), self._prices)
+            spendings = [*spendings, Spending(budget, spent, "this run", attempt.limits.tokens_key, "max_tokens")]
+        return next((text for spending in spendings if (text := spending.text(more))), "")
+
+    def _warned(self, attempt: Attempt, response: ModelResponse[Any]) -> ModelResponse[Any]:
+        """Warns the agent if the answer crosses a threshold."""
+        event = response.event if isinstance(response, Answer) else None
+        thresholds = self._thresholds(attempt.last_words)
+        if event is None or not thresholds:
             return response
         before = _spent(used_by_run(attempt.state, attempt.run), self._prices).tokens
         after = before + tokens_of(event.message).total
-        last = attempt.last_words
-        if last and after >= last.hard_stop_threshold * last.max_tokens and answer.tool_calls:
-            text = f"The budget of this run ({last.max_tokens} tokens) is used up: the agent had to stop here."
-            attempt.decide(self.name, STOPPED, text)
-            return revised(response, without_calls(answer, text))
-        for most, share in self._thresholds(last):
+        for most, share in thresholds:
             if before < share * most <= after:
                 text = f"{after} of the {most} tokens of this run are used. Come to an end with what you have."
                 attempt.decide(self.name, "warned", text, note=text)
@@ -107,10 +156,3 @@ def counts_days(config: Config) -> bool:
 
 def limited(budget: Budget) -> bool:
     return budget.tokens is not None or budget.cost is not None
-
-
-def _spend(budget: Budget, spent: Spent, whose: str, key: str) -> None:
-    if budget.tokens is not None and spent.tokens >= budget.tokens:
-        raise BudgetSpent(f"Stopped: {whose} used {spent.tokens} of {budget.tokens} tokens ({key}.tokens).")
-    if budget.cost is not None and (spent.cost or 0) >= budget.cost:
-        raise BudgetSpent(f"Stopped: {whose} cost {spent.cost:g} of {budget.cost:g} ({key}.cost).")

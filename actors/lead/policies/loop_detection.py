@@ -1,43 +1,85 @@
-"""Detects an agent in a loop: warns it, then stops it.
+"""Detects an agent that goes in circles: warns it, then lets it answer once more, without tools.
 
-The input is the log: the answers of this run with tool calls, and the last `window_size` such answers before them.
-*The same calls* are counted among the last `window_size` answers of the thread. The warning comes once for as long as
-the set of calls stays in the window. The hard limit counts only this run: the same command every morning does not stop
-a later run. *The same tool*, with any arguments, is counted over the run; its warning comes once for each tool. The
-first rule takes precedence.
+Theory of operation
+-------------------
+The input is the log: the *rounds* of this run since a person's last message, newest first. A round is an answer with
+its tool calls and their results. Before each model call the newest rounds are judged by three rules:
+
+*Nothing new.* Rounds are the same if their calls and their results are, but for ids, times and durations in results.
+A streak of `n` rounds with only `d` different ones goes in circles if `n >= limit * d`. So the same call with the same
+result counts, and also A-B-A-B. An edit, a test with another outcome, or the next page is another round.
+
+*Errors alike.* A streak of rounds in which all calls failed, with the same texts but for numbers, whatever their
+arguments: one more than the limit.
+
+*One tool too often*, with any arguments, only if the configuration has numbers for it.
+
+Waiting is work: a round that waits or looks after something that runs ends a streak, and is never part of one.
+
+A warning comes when a rule first applies with `warn_threshold`: it does to the newest rounds, and did not without the
+newest one. So no state is needed, and a run that is resumed after a crash decides the same.
+
+Rejected: counting calls without their results, as DeerFlow does: the fifth test run after the fifth edit is no loop.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage
 
-from actors.lead.loop.attempt import Attempt, ModelHandler, revised
-from actors.lead.model.answer import without_calls
+from actors.lead.loop.attempt import Attempt, ModelHandler, hidden
+from actors.lead.loop.last_answer import is_last, last_answer
 from core.config import settings
-from core.thread.state import STOPPED
-from core.thread.usage import answer_in
+from core.events import Json, Message
+from core.thread.previews import text_of
+from core.thread.state import COMPACTED, ThreadState
+from core.thread.usage import answer_in, messages_in
 
 NOTE = "loop_warning"
 """Name of the hidden message (contract runtime §4)."""
+MOST_DIFFERENT = 8
+"""Limit of different rounds in a streak that goes in circles."""
 WARNINGS = 4
 """Limit of warnings in one note (contract runtime §5.18)."""
-BUCKET_LINES = 200
-WHOLE = ("write_file", "str_replace")
-"""Tools whose arguments all count."""
-SALIENT = ("path", "url", "query", "command", "pattern", "glob", "cmd")
-"""Arguments that count for other tools, if they have any of them."""
+REMARKS = frozenset(("description", "explanation", "reason", "thought", "intent"))
+"""Arguments in which models say why they make a call."""
+SHORT = 80
+"""Characters of a result that says no more than that something was done."""
+ERROR_CHARACTERS = 4000
+"""Characters of each end of an error that are compared."""
+
+_VOLATILE = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"  # a time
+    r"|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b"  # a clock
+    r"|\b\d+(?:[.,]\d+)?\s?(?:ns|µs|us|ms|s|secs?|seconds?|mins?|minutes?)\b"  # a duration
+    r"|\b(?:\d+[dhm])+(?:\d+(?:\.\d+)?s)?\b"  # another form of it
+    r"|\b1[6-9]\d{8}(?:\d{3})?(?:\.\d+)?\b"  # seconds or milliseconds since 1970
+    r"|\b0x[0-9a-fA-F]{4,}\b"  # an address
+    r"|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"  # a UUID
+    r"|/tmp/(?:tmp\w{6,}|pytest-of-\w+/pytest-\d+)|\.tool-results/[\w./-]+"  # a name that is new in each call
+    r"|\b(?:pid|PID)[ =:]*\d+"
+)
+_NUMBERS = re.compile(r"\b[0-9a-f]*\d[0-9a-f]*\b|\d+")
+_FAILED = re.compile(r"^(?:Exit Code:|exit code|\[exit code:?) *-?[1-9]", re.MULTILINE)
+_WAITING_TOOL = re.compile(r"wait|sleep|poll|(?<!git_)status|progress|_output$")
+_WAITING_COMMAND = re.compile(
+    r"\bsleep\b *\(?[\d.$]|^\s*wait\b|[;&|]\s*wait\b|\binotifywait\b|\bwait[-_]for|\btail\b.* -[0-9n ]*[fF]\b"
+    r"|\bwatch\b|--(?:wait|follow)\b",
+    re.MULTILINE,
+)
+_WAITING_ARGUMENT = re.compile(r"wait|delay|timeout_s|poll")
+_STEPPING_TOOL = re.compile(r"press|scroll|step|next|click|type|key|drag|swipe|move")
 
 
 class LoopDetection(AgentMiddleware[Any, Attempt, Any]):
-    """Judges every answer with tool calls (contract runtime §5.18, §23.1)."""
+    """Judges the newest rounds of the run before each model call (contract runtime §5.18, §23.1)."""
 
     name = "loop_detection"
 
@@ -46,26 +88,15 @@ class LoopDetection(AgentMiddleware[Any, Attempt, Any]):
         self._limits = limits
 
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
-        response = await handler(request)
-        answer = response.result[-1]
-        if not isinstance(answer, AIMessage) or not answer.tool_calls:
-            return response
         attempt = request.runtime.context
-        verdict = judged(_history(attempt, answer, self._limits.window_size), self._limits)
+        verdict = None if is_last(request) else judged(history(attempt.state, attempt.run, self._limits), self._limits)
         if verdict is None:
-            return response
-        if not verdict.stop:
-            attempt.decide(self.name, "warned", verdict.text, note=verdict.text, name=NOTE)
-            return response
-        attempt.decide(self.name, STOPPED, verdict.text)
-        return revised(response, without_calls(answer, verdict.text))
-
-
-class Step(NamedTuple):
-    """The calls of one answer. `own` means of this run."""
-
-    calls: Sequence[Mapping[str, Any]]
-    own: bool = True
+            return await handler(request)
+        if verdict.stop:
+            return await last_answer(self.name, verdict.text, request, handler)
+        attempt.decide(self.name, "warned", verdict.text)
+        note: Any = hidden(verdict.text, name=NOTE)
+        return await handler(request.override(messages=[*request.messages, note]))
 
 
 class Verdict(NamedTuple):
@@ -75,141 +106,195 @@ class Verdict(NamedTuple):
     text: str
 
 
-def judged(history: Sequence[Step], limits: settings.LoopDetection) -> Verdict | None:
-    """Judges the first step by the steps before it, newest first."""
-    return _repeated(history, limits) or _overused(history, limits)
+class Round:
+    """An answer with its calls and their results: `results` are by the ids of the calls."""
+
+    def __init__(self, answer: Message, results: Mapping[str, Message]) -> None:
+        self.calls: Sequence[Json] = answer.get("tool_calls", ())
+        self._answer, self._results = answer, results
+
+    def texts(self) -> Iterator[tuple[Json, str, bool]]:
+        """Yields each call with the text of its result, and whether it failed."""
+        for call in self.calls:
+            result = self._results.get(str(call.get("id")), {})
+            text = text_of(result.get("content", ""))
+            yield call, text, result.get("status") == "error" or bool(_FAILED.search(text))
+
+    @cached_property
+    def waits(self) -> bool:
+        """Tells whether a call waited for something, or moved on without a word on where to."""
+        return any(_waits(call, text) for call, text, _ in self.texts())
+
+    @cached_property
+    def request(self) -> Hashable:
+        """The calls without their results; of an answer without calls, its text."""
+        if not self.calls:
+            return _stable(text_of(self._answer.get("content", "")))
+        return tuple(sorted(f"{call['name']}:{_arguments(call.get('args'))}" for call in self.calls))
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What makes two rounds the same."""
+        return self.request, tuple(sorted(hash(_stable(text)) for _, text, _ in self.texts()))
+
+    @cached_property
+    def error(self) -> Hashable:
+        """What makes two failures alike; None if a call succeeded, or none was made."""
+        if not self.calls or not all(failed for *_, failed in self.texts()):
+            return None
+        return tuple(sorted(f"{call['name']}:{_alike(text)}" for call, text, _ in self.texts()))
 
 
-def fingerprint(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Returns 12 hex digits that identify a set of calls (contract runtime §5.18)."""
-    keys = sorted(f"{call['name']}:{key_of(call['name'], call['args'])}" for call in calls)
-    return hashlib.md5(json.dumps(keys).encode(), usedforsecurity=False).hexdigest()[:12]
-
-
-def key_of(name: str, args: Any) -> str:
-    """Returns the key of a call: calls with equal keys count as the same."""
-    args = _parsed(args)
-    if not isinstance(args, dict):
-        return _text(args)
-    if name == "read_file":
-        first, last = sorted((_line(args.get("start_line")), _line(args.get("end_line") or args.get("start_line"))))
-        return f"{args.get('path')}:{first // BUCKET_LINES}-{last // BUCKET_LINES}"
-    if name not in WHOLE:
-        args = {field: args[field] for field in SALIENT if args.get(field) is not None} or args
-    return _text(args)
-
-
-def _history(attempt: Attempt, answer: AIMessage, window: int) -> list[Step]:
-    """Returns the answers with calls, newest first: those of the run, and `window` before it."""
-    steps, before = [Step(answer.tool_calls)], 0
-    state = attempt.state
-    index = state.head
-    while index >= 0 and before < window:
+def history(state: ThreadState, run: str, limits: settings.LoopDetection) -> list[Round]:
+    """Returns the rounds of a run since a person's last message, newest first; all, if uses of tools are counted."""
+    rounds: list[Round] = []
+    results: dict[str, Message] = {}
+    most = None if _counts_uses(limits) else limits.window_size + 1
+    for index in state.chain(state.head):
         commit = state.commits[index]
-        index = commit.parent
-        if commit.node == "model" and (past := answer_in(commit)) and (calls := past.get("tool_calls")):
-            own = commit.run == attempt.run
-            before += not own
-            steps.append(Step(calls, own))
-    return steps
+        if commit.node == COMPACTED and commit.run == run:
+            continue
+        messages = messages_in(commit)
+        if commit.run != run or any(message["type"] == "human" for message in messages) or len(rounds) == most:
+            break
+        if answer := answer_in(commit):
+            rounds.append(Round(answer, results))
+            results = {}
+        elif commit.node == "tools":
+            results |= {str(message.get("tool_call_id")): message for message in messages}
+    return rounds
 
 
-# ── the same calls ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _repeated(history: Sequence[Step], limits: settings.LoopDetection) -> Verdict | None:
-    window = limits.window_size
-    near = _alike(history[:window])
-    if len(near) < limits.warn_threshold:
+def judged(rounds: Sequence[Round], limits: settings.LoopDetection) -> Verdict | None:
+    """Judges the rounds, newest first."""
+    if not rounds:
         return None
-    own = sum(history[place].own for place in near)
-    if own >= limits.hard_limit:
-        return Verdict(True, f"The agent made the same tool calls {own} times and was stopped.")
-    if _was_warned(_alike(history), window, limits.warn_threshold):
+    return _repeated(rounds, limits) or _failing(rounds, limits) or _overused(rounds, limits)
+
+
+# ── nothing new ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _repeated(rounds: Sequence[Round], limits: settings.LoopDetection) -> Verdict | None:
+    def applies(rounds: Sequence[Round], limit: int) -> int:
+        near = rounds[: limits.window_size]
+        return _circles(near, _key, limit) if _circles(near, _request, limit) else 0
+
+    if times := applies(rounds, limits.hard_limit):
+        text = f"Stopped: the agent made the same calls {times} times, with the same results (`loop_detection`)."
+        return Verdict(True, text)
+    times = applies(rounds, limits.warn_threshold)
+    if not times or applies(rounds[1:], limits.warn_threshold):
         return None
-    text = (
-        f"You have made the same tool calls {len(near)} times. They will not tell you anything new: do not repeat them."
+    text = f"You have made the same calls {times} times, with the same results: they will not tell you anything new."
+    return Verdict(
+        False,
+        f"{text} If you wait for something, wait longer in one call. Otherwise try another way, or answer with what "
+        "you have, and say what is missing.",
     )
-    return Verdict(False, f"{text} Try another way, or answer with what you have, and say what is missing.")
 
 
-def _alike(history: Sequence[Step]) -> list[int]:
-    """Returns the places of the steps with the same calls as the first one."""
-    names = _names(history[0])
-    target = fingerprint(history[0].calls)
-    return [n for n, step in enumerate(history) if _names(step) == names and fingerprint(step.calls) == target]
+def _circles(rounds: Sequence[Round], key: Callable[[Round], Hashable], limit: int) -> int:
+    """Returns the repetitions in the shortest streak with `limit` times as many rounds as different ones, else 0."""
+    different: set[Hashable] = set()
+    for number, round_ in enumerate(takewhile(lambda each: not each.waits, rounds), 1):
+        different.add(key(round_))
+        if len(different) > MOST_DIFFERENT:
+            break
+        if number >= limit * len(different):
+            return number // len(different)
+    return 0
 
 
-def _names(step: Step) -> list[str]:
-    return sorted(call["name"] for call in step.calls)
+def _key(round_: Round) -> Hashable:
+    return round_.key
 
 
-def _was_warned(places: Sequence[int], window: int, threshold: int) -> bool:
-    """Tells whether an earlier window reached the threshold, and the calls have been in the window ever since."""
-    for n in range(1, len(places)):
-        if places[n] - places[n - 1] > window:
-            return False
-        if sum(place < places[n] + window for place in places[n:]) >= threshold:
-            return True
-    return False
+def _request(round_: Round) -> Hashable:
+    return round_.request
 
 
-# ── the same tool ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors alike ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _overused(history: Sequence[Step], limits: settings.LoopDetection) -> Verdict | None:
-    counts = _counts(history)
-    used = dict.fromkeys(call["name"] for call in history[0].calls)
-    for name in used:
-        if counts[name] >= _limits(name, limits)[1]:
-            return Verdict(True, f"The agent used {name} {counts[name]} times in this run and was stopped.")
+def _failing(rounds: Sequence[Round], limits: settings.LoopDetection) -> Verdict | None:
+    first = rounds[0].error
+    if first is None or rounds[0].waits:
+        return None
+    times = sum(1 for _ in takewhile(lambda each: each.error == first and not each.waits, rounds))
+    if times > limits.hard_limit:
+        text = f"Stopped: {times} calls in a row failed with the same error (`loop_detection`)."
+        return Verdict(True, text)
+    if times != limits.warn_threshold + 1:
+        return None
+    text = f"{times} calls in a row failed with the same error. Find its cause, or try another way; or answer with what"
+    return Verdict(False, f"{text} you have, and say what is missing.")
+
+
+# ── one tool too often ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _overused(rounds: Sequence[Round], limits: settings.LoopDetection) -> Verdict | None:
+    if not _counts_uses(limits):
+        return None
+    uses = Counter(call["name"] for each in rounds for call in each.calls)
+    newest = Counter(call["name"] for call in rounds[0].calls)
+    for name in newest:
+        most = _limits(name, limits)[1]
+        if most is not None and uses[name] >= most:
+            text = f"Stopped: the agent used {name} {uses[name]} times (`loop_detection.tool_freq_hard_limit`)."
+            return Verdict(True, text)
     texts = [
-        f"You have used {name} {counts[name]} times in this run. Come to an end with it, or try another way."
-        for name in used
-        if counts[name] >= _limits(name, limits)[0] and not _was_warned_of(name, history, limits)
+        f"You have used {name} {uses[name]} times in this run. Come to an end with it, or try another way."
+        for name, number in newest.items()
+        if (warn := _limits(name, limits)[0]) is not None and uses[name] - number < warn <= uses[name]
     ]
     return Verdict(False, "\n\n".join(texts[:WARNINGS])) if texts else None
 
 
-def _counts(history: Sequence[Step]) -> Counter[str]:
-    return Counter(call["name"] for step in takewhile(lambda step: step.own, history) for call in step.calls)
+def _counts_uses(limits: settings.LoopDetection) -> bool:
+    return bool(limits.tool_freq_overrides or limits.tool_freq_warn or limits.tool_freq_hard_limit)
 
 
-def _limits(name: str, limits: settings.LoopDetection) -> tuple[int, int]:
+def _limits(name: str, limits: settings.LoopDetection) -> tuple[int | None, int | None]:
     own = limits.tool_freq_overrides.get(name)
     return (own.warn, own.hard_limit) if own else (limits.tool_freq_warn, limits.tool_freq_hard_limit)
 
 
-def _was_warned_of(name: str, history: Sequence[Step], limits: settings.LoopDetection) -> bool:
-    """Tells whether an earlier answer of the run passed the threshold, and the first rule did not apply to it."""
-    for n in range(1, len(history)):
-        before = history[n:]
-        if _counts(before)[name] < _limits(name, limits)[0]:
-            return False
-        if any(call["name"] == name for call in before[0].calls) and _repeated(before, limits) is None:
-            return True
-    return False
+# ── calls and texts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-# ── arguments ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _waits(call: Json, result: str) -> bool:
+    """Tells whether a call waits or looks after something that runs, or takes a step whose result says nothing."""
+    name, args = str(call["name"]).lower(), call.get("args")
+    if _STEPPING_TOOL.search(name) and len(result) < SHORT:
+        return True
+    if _WAITING_TOOL.search(name):
+        return "has ended" not in result
+    if not isinstance(args, dict):
+        return False
+    return any(_waits_by(field, value) for field, value in args.items())
 
 
-def _parsed(args: Any) -> Any:
-    if not isinstance(args, str):
-        return args
-    try:
-        return json.loads(args)
-    except ValueError:
-        return args
+def _waits_by(field: str, value: Any) -> bool:
+    if isinstance(value, str):
+        return field not in REMARKS and bool(_WAITING_COMMAND.search(value))
+    return isinstance(value, int | float) and value > 1 and bool(_WAITING_ARGUMENT.search(field))
 
 
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
+def _arguments(args: Any) -> str:
+    if isinstance(args, dict):
+        args = {field: value for field, value in args.items() if field not in REMARKS}
+    return " ".join(json.dumps(args, sort_keys=True, default=str).split())
 
 
-def _line(number: Any) -> int:
-    """Returns the line counted from 0; the first line if the argument is not a number."""
-    try:
-        return max(int(number), 1) - 1
-    except (TypeError, ValueError, OverflowError):
-        return 0
+def _stable(text: str) -> str:
+    """Returns a text without what is different each time, and with single spaces."""
+    return " ".join(_VOLATILE.sub("~", text).split())
+
+
+def _alike(text: str) -> str:
+    """Returns the text of an error without numbers."""
+    if len(text) > 2 * ERROR_CHARACTERS:
+        text = text[:ERROR_CHARACTERS] + text[-ERROR_CHARACTERS:]
+    return _NUMBERS.sub("#", _stable(text))

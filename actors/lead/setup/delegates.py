@@ -83,7 +83,7 @@ def _configured(config: Config) -> Mapping[str, Role]:
             name="general-purpose",
             description="research and work of several steps, with all tools; when details would only fill your context",
             prompt=GENERAL,
-            max_turns=settings.max_turns or 100,
+            max_turns=settings.max_turns,
             seconds=settings.timeout_seconds,
         ),
         Role(
@@ -91,7 +91,7 @@ def _configured(config: Config) -> Mapping[str, Role]:
             description="a series of commands, such as builds, tests and git, whose output you need not see",
             prompt=COMMANDS,
             tools=FILES,
-            max_turns=settings.max_turns or 60,
+            max_turns=settings.max_turns,
             seconds=settings.timeout_seconds,
         ),
     ]
@@ -132,7 +132,7 @@ def _of_agent(config: Config, definition: Definition) -> Role:
         prompt=(definition.soul or "").strip() or GENERAL,
         skills=None if definition.skills is None else tuple(definition.skills),
         model=definition.model or INHERIT,
-        max_turns=settings.max_turns or 100,
+        max_turns=settings.max_turns,
         seconds=settings.timeout_seconds,
         agent=definition.name,
     )

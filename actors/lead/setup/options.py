@@ -18,8 +18,9 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "ultra": {"is_plan_mode": True, "subagent_enabled": True, "reasoning_effort": "high"},
 }
 """The four modes of the web page. Explicit options override them."""
-MOST_STEPS = 1000
-MOST_CONCURRENT, MOST_SUBAGENTS = 4, 50
+MOST_CALLS = 100_000
+"""Limit of `recursion_limit`."""
+MOST_CONCURRENT, MOST_SUBAGENTS = 4, 200
 """Limits of `max_concurrent_subagents` and `max_total_subagents` (contract runtime §23.1)."""
 
 
@@ -37,7 +38,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     skills: tuple[str, ...] | None = None
     """Names of the only skills that it may use."""
     bootstrap: bool = False
-    steps: int | None = None
+    calls: int | None = None
+    """The most model calls."""
     concurrent_subagents: int = 3
     """The most calls of `task` in one answer."""
     total_subagents: int | None = None
@@ -65,7 +67,7 @@ def options(request: RunRequested) -> Options:
         agent=_text(values, "agent_name"),
         skills=_names(values, "available_skills"),
         bootstrap=_flag(values, "is_bootstrap") or False,
-        steps=_whole(request.config.get("recursion_limit"), MOST_STEPS),
+        calls=_whole(request.config.get("recursion_limit"), MOST_CALLS),
         concurrent_subagents=_whole(values.get("max_concurrent_subagents"), MOST_CONCURRENT) or 3,
         total_subagents=_whole(values.get("max_total_subagents"), MOST_SUBAGENTS),
         unattended=_unattended(request, values),

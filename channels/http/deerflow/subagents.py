@@ -15,6 +15,7 @@ from channels.http.deerflow.messages import After, Before, Limit, Page
 from channels.http.endpoint import Accepted, Routes
 from channels.http.routes import API
 from core.errors import Invalid, NotFound
+from core.events import StopReason
 from core.ids import safe_id
 from core.thread.entries import Delegation
 from core.thread.state import Run, ThreadState
@@ -22,7 +23,6 @@ from core.thread.subagents import of_item, outcome
 from core.thread.tokens import usage_of
 
 Status = Literal["running", "completed", "failed", "cancelled", "timed_out"]
-StopReason = Literal["token_capped", "turn_capped", "loop_capped"]
 
 
 class Used(msgspec.Struct):

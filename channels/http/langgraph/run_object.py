@@ -6,6 +6,7 @@ from channels.http.messages import full
 from core.events import Json, ModelFailed
 from core.ids import assistant_id
 from core.thread.state import Run, ThreadState
+from core.thread.subagents import STOP_REASONS
 from core.thread.usage import RunUsage, of_run
 
 _REASONS = {
@@ -36,7 +37,15 @@ def run_object(thread_id: str, run: Run, state: ThreadState) -> Json:
         "kwargs": kwargs,
         **_used(of_run(state, run)),
         **({"error": {"error": run.error.error, "message": run.error.text}} if run.error else {}),
+        **_stopped(run),
     }
+
+
+def _stopped(run: Run) -> Json:
+    """Returns the limit that a run has met, and the sentence that says what to set."""
+    if not run.stopped_by:
+        return {}
+    return {"stop_reason": STOP_REASONS.get(run.stopped_by, run.stopped_by), "stopped": run.stopped}
 
 
 def _used(usage: RunUsage) -> Json:

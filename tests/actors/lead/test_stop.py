@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from core.events import RunFailed, ToolRequested
+from actors.lead.actor import Lead
+from actors.lead.loop import attempt as attempts
+from core.events import ModelFailed, ToolRequested
 from core.thread.values import unanswered
 from tests.actors.lead.test_model import heard
 from tests.actors.lead.test_tools import assert_well_formed, bash, tool_texts
-from tests.support.model_server import ToolCall, Turn
+from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.workers import Client, site, wait_for
 
 pytestmark = pytest.mark.anyio
 
 SLOW = [Turn(text="one two three four", gate="door", gate_after=2)]
+LOOKS = [Turn(tool_calls=(ToolCall("ls", {"description": "l", "path": f"/mnt/user-data/{n}"}),)) for n in range(20)]
 SLEEP = f"271.{os.getpid()}"
 """Seconds; nobody else on this machine sleeps for as long."""
 
@@ -144,26 +147,55 @@ async def test_a_run_that_takes_over_waits_until_the_old_one_has_stopped(tmp_pat
 
 
 @pytest.mark.parametrize(("asked_for", "ceiling"), [(6, 1000), (900, 6)])
-async def test_a_loop_without_end_fails_with_a_clear_text(tmp_path: Path, asked_for: int, ceiling: int) -> None:
-    turns = [Turn(tool_calls=(ToolCall("ls", {"description": "l", "path": "/mnt/user-data/workspace"}),))] * 50
+async def test_at_its_limit_of_calls_a_run_answers_once_more(tmp_path: Path, asked_for: int, ceiling: int) -> None:
+    turns = Script((*LOOKS[:6], Turn(text="Six looks are done.")), count="total")
     async with site(tmp_path, {"m": turns}, runs={"max_recursion_limit": ceiling}) as (client, models):
         requested = await client.ask(await client.thread(), "Go", config={"recursion_limit": asked_for})
         run = await client.ended("t1", requested)
-        [failed] = [r.event for r in await client.records("t1", RunFailed)]
-    assert run.status == "error"
-    assert isinstance(failed, RunFailed)
-    assert "recursion limit of 6" in failed.text.lower()
-    assert len(failed.text.splitlines()) == 1, "fit for people: no links to somebody else's manual"
-    assert len(models.requests) == 3
+        messages = (await client.state("t1")).messages
+    key = "config.recursion_limit of the request" if ceiling == 1000 else "runs.max_recursion_limit"
+    text = f"Stopped: the agent made 6 model calls, the limit of this run (`{key}`)."
+    assert (run.status, run.stopped_by, run.stopped, run.calls) == ("success", "call_limit", text, 7)
+    assert messages[-1]["content"] == f"Six looks are done.\n\n{text}"
+    assert [body.get("tool_choice") for body in (request.body for request in models.requests)] == [None] * 6 + ["none"]
 
 
-@pytest.mark.parametrize("limit", [5, 6])
-async def test_a_thread_goes_on_after_a_run_that_failed(tmp_path: Path, limit: int) -> None:
-    """Whether it failed between call and outcome, or between outcome and answer."""
-    turns = [Turn(tool_calls=(ToolCall("ls", {"description": "l", "path": "/mnt/user-data/workspace"}),))] * 50
-    async with site(tmp_path, {"m": turns, "quick": [Turn(text="Yes?")]}) as (client, models):
-        run = await client.ask(await client.thread(), "Go", config={"recursion_limit": limit})
-        assert (await client.ended("t1", run)).status == "error"
+@pytest.mark.parametrize(
+    "last", [Turn(error=Failure(status=400)), Turn(tool_calls=LOOKS[0].tool_calls), Turn()], ids=str
+)
+async def test_if_the_last_call_gives_no_answer_a_sentence_is_it(tmp_path: Path, last: Turn) -> None:
+    async with site(tmp_path, {"m": Script((LOOKS[0], last), count="total")}) as (client, models):
+        requested = await client.ask(await client.thread(), "Go", config={"recursion_limit": 1})
+        run = await client.ended("t1", requested)
+        answer = (await client.state("t1")).messages[-1]
+    assert (run.status, answer["content"], "tool_calls" in answer) == ("success", run.stopped, False)
+    assert len(models.requests) == 2
+
+
+async def test_a_model_call_that_takes_too_long_leaves_time_for_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lead, "run_seconds", 60.0)
+    monkeypatch.setattr(attempts, "LAST_SHARE", 0.95)
+    async with site(tmp_path, {"m": [Turn(text="Nothing is done.", gate="late")]}) as (client, models):
+        requested = await client.ask(await client.thread(), "Go")
+        await client.until("t1", lambda _, record: isinstance(record.event, ModelFailed))
+        models.release("late")
+        run = await client.ended("t1", requested)
+        answer = (await client.state("t1")).messages[-1]
+    text = "Stopped: the 60 seconds of this run are nearly over."
+    assert (run.status, run.stopped_by, run.stopped) == ("success", "time_limit", text)
+    assert answer["content"] == f"Nothing is done.\n\n{text}"
+    assert [request.outcome for request in models.requests] == ["abandoned", "answered"]
+
+
+async def test_a_thread_goes_on_after_a_run_that_was_stopped(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": Script(tuple(LOOKS), count="total"), "quick": [Turn(text="Yes?")]}) as (
+        client,
+        models,
+    ):
+        run = await client.ask(await client.thread(), "Go", config={"recursion_limit": 3})
+        assert (await client.ended("t1", run)).stopped_by == "call_limit"
         await client.said("t1", "Still there?", "quick")
     assert_well_formed(models)
 

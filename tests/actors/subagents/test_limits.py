@@ -22,6 +22,8 @@ from tests.support.workers import site
 pytestmark = pytest.mark.anyio
 
 LOOPING = Script(tuple(Turn(text=f"Look {n}.", tool_calls=(ls(),)) for n in range(9)), count="total")
+CAPPED = "Task failed. Error: it was stopped"
+OPEN = ", so the work is not finished. What it says of it: "
 ASKING = {"tool": "ls", "allowed": ["approve", "reject"]}
 
 
@@ -44,32 +46,39 @@ ENDS: Mapping[str, tuple[Sequence[Turn] | Script, Sections, str, Mapping[str, An
     "too many turns, with something to say": (
         LOOPING,
         {"subagents": override(own={"max_turns": 5})},
-        "Task Succeeded. Result: Look 2.",
+        f"{CAPPED} at its limit of model calls{OPEN}Look 5.\n\nStopped: the "
+        "agent made 5 model calls, the limit of this run (`subagents.agents.general-purpose.max_turns`).",
         {"subagent_status": "completed", "subagent_stop_reason": "turn_capped"},
     ),
     "too many turns, with nothing to say": (
-        [Turn(tool_calls=(ls(),))] * 9,
+        Script((Turn(tool_calls=(ls(),)),) * 9, count="total"),
         {"subagents": override(own={"max_turns": 3})},
-        "Task failed. Error: The agent had not finished at its recursion limit of 3 steps.",
-        {"subagent_status": "failed"},
+        f"{CAPPED} at its limit of model calls{OPEN}Stopped: the agent made",
+        {"subagent_status": "completed", "subagent_stop_reason": "turn_capped"},
     ),
     "too many tokens": (
         LOOPING,
         {"subagents": override(token_budget={"max_tokens": 10})},
-        "Task Succeeded. Result: Look 0.\n\nThe budget of this run (10 tokens) is used up",
+        f"{CAPPED} by a budget{OPEN}Look 1.\n\nStopped: this run used ",
         {"subagent_status": "completed", "subagent_stop_reason": "token_capped"},
     ),
     "the caller's budget": (
         LOOPING,
         {"budgets": {"run": {"tokens": 40}}},
-        "Task Succeeded. Result: Look",
+        f"{CAPPED} by a budget{OPEN}Look",
         {"subagent_status": "completed", "subagent_stop_reason": "token_capped"},
     ),
     "a loop": (
         LOOPING,
         {"loop_detection": {"warn_threshold": 2, "hard_limit": 3}},
-        "Task Succeeded. Result: Look 2.\n\nThe agent made the same tool calls 3 times",
+        f"{CAPPED} because it went in circles{OPEN}Look 3.\n\nStopped: the ",
         {"subagent_status": "completed", "subagent_stop_reason": "loop_capped"},
+    ),
+    "an error after work": (
+        Script((Turn(text="Half is done.", tool_calls=(ls(),)), Turn(error=Failure(status=400))), count="total"),
+        {},
+        "Task failed. Error: ",
+        {"subagent_status": "failed"},
     ),
     "no words": ([Turn()] * 3, {}, "Task failed. Error: the model's answer was empty", {"subagent_status": "failed"}),
     "too much time": (

@@ -175,5 +175,11 @@ def test_stop_reasons(finished: str | None, reason: str) -> None:
     assert mapping.stop_reason({"messages": [answer]}) == reason
 
 
+@pytest.mark.parametrize(("policy", "reason"), [("call_limit", "max_turn_requests"), ("budgets", "max_tokens")])
+def test_a_run_that_met_a_limit(policy: str, reason: str) -> None:
+    answer = {"type": "ai", "content": "x", "additional_kwargs": {"stopped_by": policy}}
+    assert mapping.stop_reason({"messages": [answer]}) == reason
+
+
 def test_a_run_that_made_too_many_steps() -> None:
     assert mapping.failure(RunFailed("x", "TooManySteps", "t", "r", {})) == "max_turn_requests"

@@ -465,9 +465,9 @@ async def up_to_a_limit(lab: Lab, entry: str) -> None:
     except Exception as error:
         assert "limit" in str(error)  # noqa: PT017
     [run] = await lab.client.runs.list(thread)
-    assert await lab.ended(thread, run["run_id"]) == "error"
+    assert await lab.ended(thread, run["run_id"]) == "success"
     calls = [text for text in await lab.texts(thread) if str(text).startswith("noted")]
-    assert 0 < len(calls) < 5
+    assert 0 < len(calls) <= 5
 
 
 @case

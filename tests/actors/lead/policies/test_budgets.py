@@ -12,7 +12,7 @@ from core.events import Json, ModelCompleted
 from core.thread.ledger import Today
 from core.thread.usage import Tokens
 from tests.actors.lead.turns import Asked, model_call, turn
-from tests.support.model_server import ToolCall, Turn
+from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.records import human
 from tests.support.workers import site
 
@@ -64,28 +64,33 @@ async def test_what_stops_the_next_call(budgets: Json, complaint: str | None) ->
 
 
 async def test_a_run_is_warned_once_and_stopped_in_the_end(tmp_path: Path) -> None:
-    turns = [Turn(tool_calls=(ToolCall("ls", {"description": "look", "path": "/mnt/user-data"}),))] * 40
+    turns = Script(
+        (Turn(tool_calls=(ToolCall("ls", {"description": "look", "path": "/mnt/user-data"}),)),) * 40, count="total"
+    )
     async with site(tmp_path, {"m": turns}, budgets={"run": {"tokens": 1000}, "warn": 0.5}, **CALM) as (client, models):
         run = await client.ended(await client.thread(), await client.ask("t1", "Go"))
         answers = [r.event for r in await client.records("t1", ModelCompleted)]
         state = await client.state("t1")
-    assert run.error is not None
-    assert run.error.error == "BudgetSpent"
-    assert state.messages[-1]["content"] == run.error.text
-    warned = [n for n, answer in enumerate(answers) if isinstance(answer, ModelCompleted) and answer.decisions]
-    assert len(warned) == 1
+    assert (run.status, run.stopped_by, state.messages[-1]["content"]) == ("success", "budgets", run.stopped)
+    assert "of 1000 tokens, and the next model call would need more (budgets.run.tokens)" in run.stopped
+    decided = [[decision.action for decision in each.decisions] for each in answers if isinstance(each, ModelCompleted)]
+    warned = [n for n, actions in enumerate(decided) if "warned" in actions]
+    assert (len(warned), decided[-1]) == (1, ["stopped"])
     noted = [_notes(record.body) for record in models.requests]
     assert [n for n, notes in enumerate(noted) if notes] == [warned[0] + 1], "the model is told at its next call only"
     assert "Come to an end" in noted[warned[0] + 1][0]
 
 
 async def test_at_the_end_of_a_token_budget_the_agent_answers_with_what_it_has(tmp_path: Path) -> None:
-    turns = [Turn(text="Looking.", tool_calls=(ToolCall("ls", {"description": "d", "path": "/mnt/user-data"}),))] * 50
+    look = Turn(text="Looking.", tool_calls=(ToolCall("ls", {"description": "d", "path": "/mnt/user-data"}),))
     budget = {"enabled": True, "max_tokens": 3000}
-    async with site(tmp_path, {"m": turns}, token_budget=budget, **CALM) as (client, _):
+    async with site(tmp_path, {"m": Script((look,) * 50, count="total")}, token_budget=budget, **CALM) as (client, _):
         messages = await client.said(await client.thread(), "Go")
     assert "tool_calls" not in messages[-1]
-    assert messages[-1]["content"].startswith("Looking.\n\nThe budget of this run (3000 tokens) is used up")
+    assert messages[-1]["content"].startswith("Looking.\n\nStopped: this run used ")
+    assert (
+        "of 3000 tokens, and the next model call would need more (token_budget.max_tokens)" in messages[-1]["content"]
+    )
     assert messages[-1]["response_metadata"]["finish_reason"] == "stop"
 
 

@@ -1,11 +1,9 @@
-"""When an agent that goes in circles is warned, and when it is stopped."""
+"""When an agent that goes in circles is warned, and when it gives its last answer. See also `test_loop_shapes`."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -13,356 +11,207 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
 from actors.lead.loop.attempt import Attempt
+from actors.lead.loop.last_answer import NO_TOOLS
 from actors.lead.messages.convert import dump
-from actors.lead.policies.loop_detection import LoopDetection, Step, Verdict, fingerprint, judged
+from actors.lead.policies.loop_detection import LoopDetection, Verdict, judged
+from core.config import load as configuration
 from core.config.settings import Frequency
 from core.config.settings import LoopDetection as Limits
-from core.events import Decision, Event, Json, ModelCompleted, RunCompleted, RunRequested, RunStarted
+from core.errors import Invalid
+from core.events import (
+    ContextCompacted,
+    Decision,
+    Event,
+    MessageAdded,
+    ModelCompleted,
+    RunCompleted,
+    RunRequested,
+    RunStarted,
+    ToolCompleted,
+)
 from core.thread.fold import fold
+from tests.actors.lead.policies.loop_shapes import FAIL, PASS, Round, edit, sh, use
+from tests.actors.lead.policies.test_loop_shapes import as_round
 from tests.actors.lead.turns import RUN, Asked, Kept, model_call, turn
-from tests.support.records import record
+from tests.support.records import human, record
 
 pytestmark = pytest.mark.anyio
 
-Calls = Sequence[tuple[str, Any]]
-
-
-def called(*calls: tuple[str, Any]) -> list[Json]:
-    return [{"name": name, "args": args, "id": f"c{n}"} for n, (name, args) in enumerate(calls)]
-
-
-def bash(command: str = "ls") -> tuple[str, Json]:
-    return "bash", {"description": "look", "command": command}
-
-
-# ── which calls are the same ─────────────────────────────────────────────────────────────────────────────────────────
-
-READ: Json = {"path": "/f", "start_line": 1, "end_line": 10}
-SAME: dict[str, tuple[Calls, Calls]] = {
-    "order of the calls": ([bash("ls"), bash("pwd")], [bash("pwd"), bash("ls")]),
-    "order of the arguments": ([("t", {"x": 1, "y": 2})], [("t", {"y": 2, "x": 1})]),
-    "what a call is for": ([bash("ls")], [("bash", {"description": "again", "command": "ls"})]),
-    "arguments as text": ([bash("ls")], [("bash", json.dumps(bash("ls")[1]))]),
-    "lines of one bucket": ([("read_file", READ)], [("read_file", {**READ, "start_line": 2, "end_line": 200})]),
-    "lines the wrong way round": ([("read_file", READ)], [("read_file", {**READ, "start_line": 10, "end_line": 1})]),
-    "lines as text": ([("read_file", READ)], [("read_file", {**READ, "start_line": "1", "end_line": "10"})]),
-    "no lines, and the first": ([("read_file", {"path": "/f"})], [("read_file", {**READ, "end_line": None})]),
-    "lines that are none": ([("read_file", {"path": "/f"})], [("read_file", {"path": "/f", "start_line": "x"})]),
-    "a field of no value": ([("t", {"url": "u"})], [("t", {"url": "u", "path": None})]),
-}
-DIFFERENT: dict[str, tuple[Calls, Calls]] = {
-    "a tool": ([("a", {"x": 1})], [("b", {"x": 1})]),
-    "a command": ([bash("ls")], [bash("pwd")]),
-    "how often": ([bash("ls")], [bash("ls"), bash("ls")]),
-    "lines of another bucket": ([("read_file", READ)], [("read_file", {**READ, "end_line": 201})]),
-    "the file": ([("read_file", READ)], [("read_file", {**READ, "path": "/g"})]),
-    "what is written": (
-        [("write_file", {"path": "/f", "content": "a"})],
-        [("write_file", {"path": "/f", "content": "b"})],
-    ),
-    "what is replaced": (
-        [("str_replace", {"path": "/f", "old_str": "a"})],
-        [("str_replace", {"path": "/f", "old_str": "b"})],
-    ),
-    "arguments without a salient one": ([("t", {"x": 1})], [("t", {"x": 2})]),
-    "text that is no JSON": ([("t", "{")], [("t", "[")]),
-}
-
-
-@pytest.mark.parametrize("name", SAME)
-def test_the_same(name: str) -> None:
-    one, other = SAME[name]
-    assert fingerprint(called(*one)) == fingerprint(called(*other))
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_not_the_same(name: str) -> None:
-    one, other = DIFFERENT[name]
-    assert fingerprint(called(*one)) != fingerprint(called(*other))
-
-
-def test_a_fingerprint_is_twelve_hex_digits() -> None:
-    assert len(fingerprint(called(bash()))) == 12
-    assert int(fingerprint(called(bash())), 16) >= 0
-
-
-# ── the rules, against a detector that counts as it goes ─────────────────────────────────────────────────────────────
-
-
-class Counting:
-    """The rules as a machine with a memory: one answer after the other."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.window: deque[tuple[str, bool]] = deque(maxlen=limits.window_size)
-        self.warned: set[str] = set()
-        self.counts: Counter[str] = Counter()
-        self.told: set[str] = set()
-
-    def takes(self, step: Step) -> str:
-        mine = fingerprint(step.calls)
-        dropped = {self.window[0][0]} if len(self.window) == self.window.maxlen else set()
-        self.window.append((mine, step.own))
-        self.warned -= {one for one in dropped if all(one != other for other, _ in self.window)}
-        self.counts.update(call["name"] for call in step.calls if step.own)
-        return self._same(mine) or self._often(step)
-
-    def _same(self, mine: str) -> str:
-        if self.window.count((mine, True)) >= self.limits.hard_limit:
-            return "stop"
-        if sum(one == mine for one, _ in self.window) >= self.limits.warn_threshold and mine not in self.warned:
-            self.warned.add(mine)
-            return "warn"
-        return ""
-
-    def _often(self, step: Step) -> str:
-        names = {str(call["name"]) for call in step.calls if step.own}
-        if any(self.counts[name] >= self.limits.tool_freq_hard_limit for name in names):
-            return "stop"
-        due = {name for name in names if self.counts[name] >= self.limits.tool_freq_warn} - self.told
-        self.told |= due
-        return "warn" if due else ""
-
-
-STEP = st.lists(st.sampled_from([bash("a"), bash("b"), ("web_search", {"query": "q"})]), min_size=1, max_size=2)
-
-
-@given(
-    st.integers(0, 5),
-    st.lists(STEP, min_size=1, max_size=40),
-    st.builds(
-        lambda window, warn, more, often, much: Limits(
-            window_size=window,
-            warn_threshold=warn,
-            hard_limit=warn + more,
-            tool_freq_warn=often,
-            tool_freq_hard_limit=often + much,
-        ),
-        st.integers(1, 8),
-        st.integers(2, 4),
-        st.integers(0, 3),
-        st.integers(1, 20),
-        st.integers(0, 10),
-    ),
-)
-def test_what_is_read_from_the_log_is_what_a_memory_would_say(before: int, steps: list[Calls], limits: Limits) -> None:
-    """`before`: so many steps are of an earlier run. A step that was stopped has no calls: it is not part of what was.
-
-    The two run side by side, so that every decision is compared.
-    """
-    memory, history = Counting(limits), list[Step]()
-    for number, calls in enumerate(steps):
-        step = Step(called(*calls), own=number >= min(before, limits.window_size))
-        verdict = judged([step, *history], limits) if step.own else None
-        expected = memory.takes(step)
-        if step.own:
-            assert ("" if verdict is None else "stop" if verdict.stop else "warn") == expected
-        if expected == "stop":
-            return
-        history.insert(0, step)
-
-
-def after(*steps: Calls, limits: Limits, own: int = 100) -> Verdict | None:
-    """The verdict on the last of these answers; the last `own` are of the run."""
-    newest = list(reversed(steps))
-    return judged([Step(called(*calls), own=n < own) for n, calls in enumerate(newest)], limits)
-
-
-def many(tool: str, count: int) -> list[Calls]:
-    """Answers that call a tool, each with something new."""
-    return [[(tool, {"query": f"{n}"})] for n in range(count)]
-
-
 DEFAULT = Limits()
+LS = sh("ls", "a.py")
+
+
+def after(*rounds: Round, limits: Limits = DEFAULT) -> Verdict | None:
+    return judged([as_round(number, calls) for number, calls in enumerate(rounds)][::-1], limits)
+
+
+def many(tool: str, count: int) -> Sequence[Round]:
+    return [use(tool, f"{n}", query=f"{n}") for n in range(count)]
+
+
 OVERRIDDEN = Limits(
     tool_freq_warn=2,
     tool_freq_hard_limit=3,
     tool_freq_overrides={"patient": Frequency(warn=5, hard_limit=7), "hasty": Frequency(warn=1, hard_limit=1)},
 )
-SAME_CALL: list[Calls] = [[bash()]]
-VERDICTS: dict[str, tuple[list[Calls], Limits, int, str]] = {
-    "twice the same": (SAME_CALL * 2, DEFAULT, 100, ""),
-    "three times": (SAME_CALL * 3, DEFAULT, 100, "same tool calls 3 times"),
-    "four times: once is enough": (SAME_CALL * 4, DEFAULT, 100, ""),
-    "five times": (SAME_CALL * 5, DEFAULT, 100, "STOP same tool calls 5 times"),
-    "out of the window": ([*SAME_CALL * 2, *many("t", 19), *SAME_CALL], DEFAULT, 100, ""),
-    "in the window": ([*SAME_CALL * 2, *many("t", 17), *SAME_CALL], DEFAULT, 100, "same tool calls 3 times"),
-    "back after the window": ([*SAME_CALL * 3, *many("t", 20), *SAME_CALL * 3], DEFAULT, 100, "same tool calls 3"),
-    "never out of the window": ([*SAME_CALL * 3, *many("t", 19), *SAME_CALL * 3], DEFAULT, 100, ""),
-    "begun in the run before": (SAME_CALL * 3, DEFAULT, 1, "same tool calls 3 times"),
-    "the same in every run": (SAME_CALL * 9, DEFAULT, 1, ""),
-    "often in every run": (SAME_CALL * 9, DEFAULT, 4, ""),
-    "a tool 29 times": (many("t", 29), DEFAULT, 100, ""),
-    "a tool 30 times": (many("t", 30), DEFAULT, 100, "used t 30 times"),
-    "a tool 31 times": (many("t", 31), DEFAULT, 100, ""),
-    "a tool 50 times": (many("t", 50), DEFAULT, 100, "STOP used t 50 times"),
-    "a tool in a long thread": (many("t", 300), DEFAULT, 29, ""),
-    "an override warns later": (many("patient", 4), OVERRIDDEN, 100, ""),
-    "an override warns": (many("patient", 5), OVERRIDDEN, 100, "used patient 5 times"),
-    "an override stops later": (many("patient", 6), OVERRIDDEN, 100, ""),
-    "an override stops": (many("patient", 7), OVERRIDDEN, 100, "STOP used patient 7 times"),
-    "an override stops sooner": (many("hasty", 1), OVERRIDDEN, 100, "STOP used hasty 1 times"),
-    "another tool has the usual limits": (many("t", 3), OVERRIDDEN, 100, "STOP used t 3 times"),
-    "the same calls come before the same tool": (
-        SAME_CALL * 3,
-        Limits(tool_freq_warn=3, tool_freq_hard_limit=3),
-        100,
-        "same tool calls 3 times",
-    ),
-    "the other warning comes next": (SAME_CALL * 4, Limits(tool_freq_warn=3), 100, "used bash 4 times"),
+SAME = "made the same calls"
+VERDICTS: dict[str, tuple[Sequence[Round], Limits, str]] = {
+    "nothing": ([], DEFAULT, ""),
+    "twice the same": ([LS] * 2, DEFAULT, ""),
+    "three times": ([LS] * 3, DEFAULT, f"You have {SAME} 3 times"),
+    "four times: once is enough": ([LS] * 4, DEFAULT, ""),
+    "seven times": ([LS] * 7, DEFAULT, f"Stopped: the agent {SAME} 7 times"),
+    "more often, if a crash came between": ([LS] * 9, DEFAULT, f"Stopped: the agent {SAME} 7 times"),
+    "another result": ([*[sh("pytest", FAIL, 1)] * 6, sh("pytest", PASS)], DEFAULT, ""),
+    "another result between": ([*[LS] * 4, sh("ls", "a.py\nb.py"), *[LS] * 2], DEFAULT, ""),
+    "an edit between": ([*[LS] * 4, edit("/a", "x", "y"), *[LS] * 2], DEFAULT, ""),
+    "a wait between": ([*[LS] * 4, sh("sleep 9"), *[LS] * 2], DEFAULT, ""),
+    "again after other work": ([*[LS] * 3, *many("t", 9), *[LS] * 3], DEFAULT, f"You have {SAME} 3 times"),
+    "out of the window": ([LS] * 9, Limits(window_size=6), ""),
+    "seven errors": ([sh(f"x{n}", "no", 1) for n in range(7)], DEFAULT, ""),
+    "eight errors": ([sh(f"x{n}", "no", 1) for n in range(8)], DEFAULT, "Stopped: 8 calls in a row failed"),
+    "four errors": ([sh(f"x{n}", "no", 1) for n in range(4)], DEFAULT, "4 calls in a row failed"),
+    "a tool 300 times": (many("t", 300), DEFAULT, ""),
+    "a limit warns": (many("t", 2), OVERRIDDEN, "used t 2 times"),
+    "a limit stops": (many("t", 3), OVERRIDDEN, "Stopped: the agent used t 3 times"),
+    "an override warns later": (many("patient", 4), OVERRIDDEN, ""),
+    "an override warns": (many("patient", 5), OVERRIDDEN, "used patient 5 times"),
+    "an override stops later": (many("patient", 6), OVERRIDDEN, ""),
+    "an override stops": (many("patient", 7), OVERRIDDEN, "Stopped: the agent used patient 7 times"),
+    "an override stops sooner": (many("hasty", 1), OVERRIDDEN, "Stopped: the agent used hasty 1 times"),
+    "only a hard limit": (many("t", 5), Limits(tool_freq_hard_limit=5), "Stopped: the agent used t 5 times"),
+    "the same calls come before the same tool": ([LS] * 3, Limits(tool_freq_warn=3), SAME),
 }
 
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_a_verdict(name: str) -> None:
-    steps, limits, own, expected = VERDICTS[name]
-    verdict = after(*steps, limits=limits, own=own)
+    rounds, limits, expected = VERDICTS[name]
+    verdict = after(*rounds, limits=limits)
     if not expected:
         assert verdict is None
         return
     assert verdict is not None
-    assert verdict.stop is expected.startswith("STOP ")
-    assert expected.removeprefix("STOP ") in verdict.text
+    assert verdict.stop is expected.startswith("Stopped: ")
+    assert expected in verdict.text
 
 
 def test_warnings_of_several_tools_are_one_and_at_most_four() -> None:
-    limits = Limits(tool_freq_warn=2)
-    tools = [(f"t{n}", {"x": n}) for n in range(6)]
-    verdict = after(tools, [(name, {"x": "other"}) for name, _ in tools], limits=limits)
+    tools = [f"t{n}" for n in range(6)]
+    rounds = [tuple(call for name in tools for call in use(name, "", x=n)) for n in range(2)]
+    verdict = after(*rounds, limits=Limits(tool_freq_warn=2))
     assert verdict is not None
-    assert [name for name, _ in tools if name in verdict.text] == ["t0", "t1", "t2", "t3"]
+    assert [name for name in tools if name in verdict.text] == tools[:4]
+
+
+@pytest.mark.parametrize("section", ["{warn_threshold: 8}", "{tool_freq_warn: 9, tool_freq_hard_limit: 8}"])
+def test_a_hard_limit_below_its_warning_is_refused(section: str) -> None:
+    with pytest.raises(Invalid, match="hard limit"):
+        configuration.parse(f"loop_detection: {section}")
+
+
+ROUND = st.sampled_from([LS, sh("ls", "b.py"), sh("pytest", FAIL, 1), sh("sleep 1"), edit("/a", "x", "y"), ()])
+
+
+@given(st.lists(ROUND, max_size=40), st.integers(0, 40))
+def test_a_verdict_needs_no_more_than_the_window(rounds: list[Round], more: int) -> None:
+    """What was before the window changes nothing: long runs cost as much as short ones."""
+    before = [use("t", f"{n}", x=n) for n in range(more)]
+    limits = Limits(warn_threshold=2, hard_limit=3, window_size=12)
+    near = rounds[-13:]
+    assert after(*before, *rounds, limits=limits) == after(*before, *rounds[:-13], *near, limits=limits)
+    assert len(near) < 13 or after(*rounds, limits=limits) == after(*before, *rounds, limits=limits)
 
 
 # ── in a run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def answer(number: int, content: Any = "", **more: Any) -> AIMessage:
-    return AIMessage("", id=f"a{number}", tool_calls=called(bash()), **more).model_copy(update={"content": content})
+async def repeat(on: Attempt, times: int, result: str = "a.py") -> list[AIMessage]:
+    """The model makes the same call so often, with the same result. Returns its answers."""
+    answers = []
+    for number in range(times):
+        call = {"name": "bash", "args": {"command": "ls"}, "id": f"c{on.state.seq}"}
+        handler = Asked(AIMessage("", id=f"a{on.state.seq}", tool_calls=[call]))
+        answer = await model_call(LoopDetection(Limits()), on, handler)
+        answers.append(answer)
+        await on.journal.model_completed(ModelCompleted(message=dump(answer), decisions=on.decided()))
+        for made in answer.tool_calls:
+            identity = f"t{on.state.seq}-{number}"
+            message = {"type": "tool", "id": identity, "tool_call_id": made["id"], "name": "bash", "content": result}
+            await on.journal.tool_completed(ToolCompleted(call_id=str(made["id"]), message=message))
+    return answers
 
 
-NEXT: list[tuple[Event, str]] = [
-    (RunCompleted(), RUN),
-    (RunRequested(input={}), "next"),
-    (RunStarted(attempt=1, worker="w", lease=2, model="m"), "next"),
-]
+def add(on: Attempt, *events: tuple[Event, str]) -> None:
+    journal = cast(Kept, on.journal)
+    journal.state = fold([record(on.state.seq + 1 + n, event, run) for n, (event, run) in enumerate(events)], on.state)
 
 
 def next_run(on: Attempt) -> None:
     """The run ends, and the turn is the first one of another."""
-    records = [record(on.state.seq + 1 + n, event, run) for n, (event, run) in enumerate(NEXT)]
-    journal = cast(Kept, on.journal)
-    journal.state, journal.id = fold(records, on.state), "next"
+    add(
+        on,
+        (RunCompleted(), RUN),
+        (RunRequested(input={}), "next"),
+        (RunStarted(attempt=1, worker="w", lease=2), "next"),
+    )
+    cast(Kept, on.journal).id = "next"
 
 
-async def repeat(on: Attempt, times: int, said: AIMessage | None = None) -> list[AIMessage]:
-    """The model makes the same call so often; every answer is recorded."""
-    answers = []
-    for number in range(times):
-        handler = Asked(said or answer(number))
-        answers.append(await model_call(LoopDetection(Limits()), on, handler))
-        recorded = {**dump(answers[-1]), "id": f"{on.state.seq}"}
-        await on.journal.model_completed(ModelCompleted(message=recorded, decisions=on.decided()))
-    return answers
-
-
-async def test_a_warning_is_a_note_for_the_next_call_only() -> None:
-    on = turn()
-    before = await repeat(on, 2)
-    assert on.notes() == []
-    [warned] = await repeat(on, 1)
-    [note] = on.notes()
-    assert "same tool calls 3 times" in note.text
-    assert note.name == "loop_warning"
-    assert note.additional_kwargs["hide_from_ui"] is True
-    assert [*before, warned] == [answer(0), answer(1), answer(0)]
-    assert [message["type"] for message in on.state.messages] == ["ai"] * 3
-    await repeat(on, 1)
-    assert on.notes() == []
-
-
-async def test_a_warning_does_not_outlive_its_run() -> None:
-    on = turn()
+async def test_a_warning_is_a_note_for_one_call() -> None:
+    on = turn([human("h")])
     await repeat(on, 3)
-    next_run(on)
-    assert on.notes() == []
-
-
-async def test_a_run_is_not_stopped_for_what_the_one_before_did() -> None:
-    on = turn()
-    await repeat(on, 4)
-    next_run(on)
-    message = answer(9)
-    assert await model_call(LoopDetection(Limits()), on, Asked(message)) is message
-    assert on.decided() == []
-
-
-async def test_the_calls_of_one_tool_are_counted_over_the_whole_run() -> None:
-    on = turn()
-    for number in range(30):
-        message = AIMessage("", tool_calls=called(bash(f"cat {number}")))
-        await repeat(on, 1, message)
-    [note] = on.notes()
-    assert "used bash 30 times" in note.text
-
-
-async def test_a_warning_is_decided_with_the_answer() -> None:
-    on = turn()
-    await repeat(on, 2)
-    await model_call(LoopDetection(Limits()), on, Asked(answer(2)))
+    policy, handler = LoopDetection(Limits()), Asked()
+    await model_call(policy, on, handler)
+    note = handler.messages[-1]
+    assert f"{SAME} 3 times" in note.text
+    assert (note.name, note.additional_kwargs["hide_from_ui"]) == ("loop_warning", True)
     [decision] = on.decided()
     assert (decision.policy, decision.action, decision.again) == ("loop_detection", "warned", False)
+    await repeat(on, 1)
+    await model_call(policy, on, handler)
+    assert handler.messages[-1].type == "tool"
 
 
-RAW: Mapping[str, Any] = {
-    "additional_kwargs": {"tool_calls": [{"id": "c0"}], "function_call": {"name": "bash"}, "reasoning_content": "hm"},
-    "response_metadata": {"finish_reason": "tool_calls", "model_name": "m"},
-    "invalid_tool_calls": [{"type": "invalid_tool_call", "id": "x", "name": "bash", "args": "{", "error": None}],
-}
-STOPPED = "The agent made the same tool calls 5 times and was stopped."
+async def test_at_the_limit_the_model_answers_without_tools() -> None:
+    on = turn([human("h")])
+    await repeat(on, 7)
+    handler = Asked(AIMessage("I listed the files; the rest is open.", id="last"))
+    answer = await model_call(LoopDetection(Limits()), on, handler)
+    [decision] = on.decided()
+    text = "Stopped: the agent made the same calls 7 times, with the same results (`loop_detection`)."
+    assert decision == Decision(policy="loop_detection", action="stopped", text=text)
+    assert answer.content == f"I listed the files; the rest is open.\n\n{text}"
+    assert handler.requests[-1].tool_choice == NO_TOOLS
+    assert "Say what is done, what is not, and how to go on" in handler.messages[-1].text
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("", STOPPED),
-        (None, STOPPED),
-        ("Let me look.", f"Let me look.\n\n{STOPPED}"),
-        (
-            [{"type": "text", "text": "Let me look."}],
-            [{"type": "text", "text": "Let me look."}, {"type": "text", "text": STOPPED}],
-        ),
-    ],
-    ids=["empty", "null", "string", "list"],
-)
-async def test_a_stopped_answer_calls_nothing_and_says_why(content: Any, expected: Any) -> None:
-    on = turn()
-    await repeat(on, 4)
-    stopped = await model_call(LoopDetection(Limits()), on, Asked(answer(9, content, **RAW)))
-    assert stopped.content == expected
-    assert stopped.id == "a9"
-    assert (stopped.tool_calls, stopped.invalid_tool_calls) == ([], [])
-    assert stopped.additional_kwargs == {"reasoning_content": "hm"}
-    assert stopped.response_metadata == {"finish_reason": "stop", "model_name": "m"}
-    assert on.decided() == [Decision(policy="loop_detection", action="stopped", text=STOPPED)]
+@pytest.mark.parametrize("cut", ["the next run", "a message of the person"])
+async def test_what_was_before_does_not_count(cut: str) -> None:
+    on = turn([human("h")])
+    await repeat(on, 6)
+    if cut == "the next run":
+        next_run(on)
+    else:
+        add(on, (MessageAdded(messages=[human("h2")]), RUN))
+    answers = await repeat(on, 6)
+    assert all(answer.tool_calls for answer in answers)
 
 
-async def test_what_other_answers_said_is_not_counted() -> None:
-    on = turn()
-    await repeat(on, 2)
-    await repeat(on, 3, AIMessage("still at it"))
-    assert await repeat(on, 1) == [answer(0)]
-    assert len(on.notes()) == 1
-
-
-async def test_answers_before_a_compaction_count() -> None:
+async def test_rounds_before_a_compaction_count() -> None:
     """The conversation begins anew, the run does not."""
-    on = turn()
-    await repeat(on, 4)
-    on.state.values["messages"].clear()
-    [stopped] = await repeat(on, 1)
+    on = turn([human("h")])
+    await repeat(on, 6)
+    add(on, (ContextCompacted(summary=human("summary"), kept=[], messages=[], reason="messages"), RUN))
+    [_, stopped] = await repeat(on, 2)
     assert stopped.tool_calls == []
 
 
-async def test_an_answer_without_calls_is_not_touched() -> None:
-    message = AIMessage("done", id="a")
-    assert await model_call(LoopDetection(Limits(hard_limit=1, warn_threshold=1)), turn(), Asked(message)) is message
+async def test_the_decisions_of_a_loop_are_recorded() -> None:
+    on = turn([human("h")])
+    await repeat(on, 8)
+    events = [event for event in cast(Kept, on.journal).events if isinstance(event, ModelCompleted)]
+    actions = [[decision.action for decision in event.decisions] for event in events]
+    assert actions == [[], [], [], ["warned"], [], [], [], ["stopped"]]
+    run = on.state.runs[RUN]
+    assert (run.calls, run.stopped_by, run.stopped[:8]) == (8, "loop_detection", "Stopped:")
