@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 import msgspec
 from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCall
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCall, ToolMessage
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, parse_tool_call
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -80,6 +80,8 @@ class OpenAICompatible(ChatOpenAI):
     def _convert(self, message: BaseMessage) -> dict[str, Any]:
         """Returns the message in wire form."""
         [wire] = super()._get_request_payload([message])["messages"]
+        if isinstance(message, ToolMessage) and isinstance(message.content, list) and _is_marked(message.content):
+            wire["content"] = message.content
         return cast(dict[str, Any], wire)
 
     def _extras(self, delta: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,6 +140,11 @@ class OpenAICompatible(ChatOpenAI):
             tool_call_chunks=calls,
         )
         return ChatGenerationChunk(message=message, generation_info=info or None)
+
+
+def _is_marked(content: list[Any]) -> bool:
+    """Tells whether a block is marked for a prompt cache: LangChain drops the mark in results of tools."""
+    return any(isinstance(block, dict) and "cache_control" in block for block in content)
 
 
 def _with_tool_call(choice: dict[str, Any]) -> dict[str, Any]:

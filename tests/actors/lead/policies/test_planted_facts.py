@@ -86,7 +86,7 @@ def talk(numbers: random.Random, facts: Sequence[str], tokens: int, name: str) -
             ai(
                 f"a{identity}",
                 f"I see {fact * (where == 1)}",
-                [call(f"c{identity}", command=f"ls {fact * (where == 2)}")],
+                [call(f"c{identity}", command=command)],
             ),
             {"type": "tool", "id": f"t{identity}", "tool_call_id": f"c{identity}", "name": "bash", "content": result},
             ai(f"b{identity}", "Done."),
