@@ -31,7 +31,7 @@ _WEB = {
     "image_search": {"image_search": "duckduckgo", "serper": "serper"},
 }  # fmt: skip
 """DeerFlow's packages by tool, with the names of their providers here."""
-COMPANIONS = {"bash_kill": "bash", "bash_output": "bash"}
+COMPANIONS = {"bash_kill": "bash", "bash_output": "bash", "edit_files": "str_replace"}
 """The tools that are there, and in the same group, if another one is."""
 _FILES = ("bash", "glob", "grep", "ls", "read_file", "str_replace", "write_file")
 _DEER_FLOW: Mapping[str, tuple[str, Mapping[str, Any]]] = {

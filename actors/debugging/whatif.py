@@ -323,7 +323,14 @@ def _request(name: str, args: Mapping[str, Any]) -> dict[str, Any] | None:
         case "str_replace":
             fields = {"path": args.get("path", ""), "old": args.get("old_str", ""), "new": args.get("new_str", "")}
             return {"op": "replace", **fields, "every": bool(args.get("replace_all", False))}
+        case "edit_files":
+            return {"op": "edit", "edits": [_edit(edit) for edit in args.get("edits", ()) if isinstance(edit, Mapping)]}
     return None
+
+
+def _edit(edit: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {"path": edit.get("path", ""), "old": edit.get("old_str", ""), "new": edit.get("new_str", "")}
+    return {**fields, "every": bool(edit.get("replace_all", False))}
 
 
 GoOn = Callable[[Journal, Ask], Awaitable[None]]

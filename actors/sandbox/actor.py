@@ -19,6 +19,7 @@ from actors.sandbox.requests import (
     AnyRequest,
     Call,
     Choose,
+    EditFiles,
     End,
     Exec,
     Find,
@@ -41,6 +42,7 @@ from actors.sandbox.words import (
     clamp,
     cut_middle,
     cut_tail,
+    edits_made,
     entries,
     excerpt,
     lines_found,
@@ -53,7 +55,7 @@ from core.errors import Invalid, Unavailable
 from core.events import Aggregate, Event, ThreadErased
 from core.log.store import EventLog
 from core.ports.images import image_of, place_of
-from core.ports.sandbox import ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
+from core.ports.sandbox import Edit, ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
 from core.sandbox.state import leases
 from core.skills.commands import AWAY, environment, script_of
@@ -68,10 +70,6 @@ MAX_ERROR = 2000
 REPLACEMENTS = 3
 """Limit of machines that are tried for one request."""
 
-FIRST_ONLY = (
-    "OK, but the text was in {} places and only the first was replaced. If another was meant, undo it and give more "
-    "of the text around it; for all of them set replace_all."
-)
 NO_ANSWER = "the sandbox could not be started again yet: {}"
 INTERRUPTED = ExecResult(stdout="", stderr="", exit_code=None, ended="interrupted")
 
@@ -185,8 +183,10 @@ class Sandbox(Actor[ThreadErased]):
             case Write(path=path, content=content, append=append):
                 await sandbox.write(path, content, append=append, call_id=request.key)
             case Replace(path=path, old=old, new=new, every=every):
-                places = await sandbox.replace(path, old, new, every=every, call_id=request.key)
-                return "OK" if every or places < 2 else FIRST_ONLY.format(places)
+                edits = [Edit(path=path, old=old, new=new, every=every)]
+                return edits_made(edits, await sandbox.edit(edits, call_id=request.key))
+            case EditFiles(edits=edits):
+                return edits_made(edits, await sandbox.edit(edits, call_id=request.key))
             case List(path=path):
                 return entries(await sandbox.list(path), path, self._limits.ls_output_max_chars)
             case Read(path=path):
@@ -281,12 +281,12 @@ def _key_of(request: AnyRequest) -> str:
 
 def _has_begun(request: AnyRequest) -> bool:
     """Tells whether a request may have taken effect when its machine was lost, and would do so twice."""
-    return isinstance(request, Exec | Start | Replace) or (isinstance(request, Write) and request.append)
+    return isinstance(request, Exec | Start | Replace | EditFiles) or (isinstance(request, Write) and request.append)
 
 
 def _is_for_model(request: AnyRequest) -> bool:
     """Tells whether the model reads the answer: the server itself writes files and asks for versions."""
-    return isinstance(request, Exec | Start | Replace | List | Read | Glob | Grep)
+    return isinstance(request, Exec | Start | Replace | EditFiles | List | Read | Glob | Grep)
 
 
 def _with_news(answer: Answer, news: str) -> Answer:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+from core.ports.sandbox import Edit
 
 CHANNEL_USER = "DEERFLOW_CHANNEL_USER_ID"
 """A variable of commands (contract channels §7.2)."""
@@ -87,6 +89,12 @@ class Replace(Call, frozen=True, kw_only=True, tag="replace"):
     every: bool = False
 
 
+class EditFiles(Call, frozen=True, kw_only=True, tag="edit"):
+    """Makes all edits, or none."""
+
+    edits: Annotated[list[Edit], msgspec.Meta(min_length=1, max_length=200)]
+
+
 class List(Request, frozen=True, kw_only=True, tag="list"):
     path: str
 
@@ -149,6 +157,21 @@ class Choose(Request, frozen=True, kw_only=True, tag="folder"):
 
 
 AnyRequest = (
-    Exec | Start | Output | End | Kill | Write | Replace | List | Read | Glob | Grep | View | Find | Version | Choose
+    Exec
+    | Start
+    | Output
+    | End
+    | Kill
+    | Write
+    | Replace
+    | EditFiles
+    | List
+    | Read
+    | Glob
+    | Grep
+    | View
+    | Find
+    | Version
+    | Choose
 )
 Answer = str | Mapping[str, Any] | None

@@ -6,11 +6,13 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 
-from core.ports.sandbox import ExecResult, Listing, Query
+from core.ports.sandbox import Edit, ExecResult, Listing, Query
 
 MOST_OUTPUT = 100_000
 """Limit of a command's output, in characters: it fits a message of the bus even if all are escaped."""
 
+NAMED_LINES = 20
+"""Lines that an answer about edits names."""
 NAMED = 5
 """Directories that a note names."""
 BLOCK = 2 << 20
@@ -65,6 +67,22 @@ def outcome(result: ExecResult, timeout: float) -> str:
 
 def clamp(requested: int, limit: int) -> int:
     return max(1, min(requested, limit))
+
+
+def edits_made(edits: Sequence[Edit], lines: Sequence[Sequence[int]]) -> str:
+    """Returns where the edits changed their files."""
+    if len(edits) == 1:
+        return f"Replaced{_at(lines[0])}." if lines[0] else "OK"
+    parts = [f"{edit.path}: replaced{_at(own)}" for edit, own in zip(edits, lines, strict=True)]
+    return "\n".join([f"Made {len(edits)} edits:", *parts])
+
+
+def _at(lines: Sequence[int]) -> str:
+    if not lines:
+        return ""
+    noun = "line" if len(lines) == 1 else f"{len(lines)} places, lines"
+    more = " …" if len(lines) > NAMED_LINES else ""
+    return f" at {noun} {', '.join(map(str, lines[:NAMED_LINES]))}{more}"
 
 
 def entries(listing: Listing, path: str, limit: int) -> str:

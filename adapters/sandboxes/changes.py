@@ -1,4 +1,4 @@
-"""Applies changes of files that are not idempotent (append, replace) once per call id."""
+"""Applies changes of files that are not idempotent (append, edit) once per call id."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ def once(
             _publish(record, Change(path, before))
             write(new)
         _publish(record, Change(path, before, done=True))
+
+
+def applied(record: Record, path: str, content: bytes) -> bool:
+    """Tells whether a call made its change before: the file then differs from the one that it was meant for."""
+    if not record.path.exists():
+        return False
+    with _previous(record, path) as previous:
+        return previous is not None and (previous.done or previous.before != hashlib.sha256(content).hexdigest())
 
 
 def append_once(record: Record, path: str, size: int, append: Callable[[int], None]) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from io import BufferedReader, FileIO
 from pathlib import Path
@@ -26,11 +26,13 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from adapters.sandboxes import folders, quota, search
-from adapters.sandboxes.changes import append_once, once
+from adapters.sandboxes.changes import append_once, applied, once
+from adapters.sandboxes.edits import edited
 from adapters.sandboxes.record import Calls
+from core.encodings import decoded
 from core.errors import Invalid
 from core.paths import Parts, Place, Tree, join, owner_within
-from core.ports.sandbox import Listing, Query
+from core.ports.sandbox import Edit, Listing, Query
 
 MAX_READ = 100 * 1024 * 1024
 """Limit of bytes of a file that is read as a whole (contract §7, download_file)."""
@@ -50,6 +52,7 @@ MAX_CONTEXT = 50
 """Limit of the lines around a match."""
 
 log = structlog.get_logger("sika.files")
+Lines = list[list[int]]
 Paths = list[str]  # the port has a method called `list`, which hides the type within the class
 
 
@@ -68,7 +71,7 @@ def _searches() -> CapacityLimiter:
 
 class Files:
     """Guarantees: those of the port. A write is atomic, also for readers and crashes. Writes of a thread are
-    serialised, across processes. `append` and `replace` with a repeated `call_id` change nothing. An append costs what
+    serialised, across processes. `append` and `edit` with a repeated `call_id` change nothing. An append costs what
     its text costs, whatever lies there already: it is made in place. Non-guarantees: hard links are cut by a write,
     because it replaces the file. Readers may see a part of an append, and a crash may leave one, which a repetition
     with the same `call_id` completes.
@@ -93,22 +96,8 @@ class Files:
         else:
             await to_thread.run_sync(self._write, path, data)
 
-    async def replace(self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None) -> int:
-        places = 0
-
-        def change(content: bytes) -> bytes:
-            nonlocal places
-            text = self._decoded(path, content)
-            if not text:
-                return content
-            if not old or old.encode() not in text:
-                raise Invalid(f"{path}: the text to replace was not found")
-            places = text.count(old.encode())
-            changed = text.replace(old.encode(), new.encode(), -1 if every else 1)
-            return self._encoded(path, changed.decode("utf-8", "surrogateescape"))
-
-        await to_thread.run_sync(self._change, path, call_id, change)
-        return places
+    async def edit(self, edits: Sequence[Edit], *, call_id: str | None = None) -> Sequence[Sequence[int]]:
+        return await to_thread.run_sync(self._edit, edits, call_id)
 
     async def list(self, path: str) -> Listing:
         return await to_thread.run_sync(self._list, path)
@@ -164,13 +153,46 @@ class Files:
         with self._exclusive():
             self._store(path, content)
 
-    def _change(self, path: str, call_id: str | None, change: Callable[[bytes], bytes]) -> None:
+    def _edit(self, edits: Sequence[Edit], call_id: str | None) -> Sequence[Sequence[int]]:
+        """Computes all files before it writes the first. If one cannot be written, those before it are put back."""
+        changes: list[tuple[str, str | None, bytes, bytes]] = []
+        lines: list[Sequence[int]] = [()] * len(edits)
         with self._exclusive():
-            old = self._read(path)
-            if call_id is None:
-                self._store(path, change(old))
-            else:
-                once(self.calls.record(call_id), path, old, change, lambda new: self._store(path, new))
+            for number, path in enumerate(dict.fromkeys(edit.path for edit in edits)):
+                key, old = _key(call_id, number), self._read(path)
+                if key is not None and applied(self.calls.record(key), path, old):
+                    continue
+                own = [place for place, edit in enumerate(edits) if edit.path == path]
+                new, places = self._edited(path, old, [edits[place] for place in own])
+                for place, part in zip(own, places, strict=True):
+                    lines[place] = part
+                changes.append((path, key, old, new))
+            self._write_all(changes)
+        return lines
+
+    def _edited(self, path: str, content: bytes, edits: Sequence[Edit]) -> tuple[bytes, Lines]:
+        text = decoded(self._decoded(path, content))
+        if text is None:
+            raise Invalid(f"{path}: is not a text file")
+        new, lines = edited(path, text, edits)
+        return self._encoded(path, new.decode("utf-8", "surrogateescape")), lines
+
+    def _write_all(self, changes: Sequence[tuple[str, str | None, bytes, bytes]]) -> None:
+        written: list[tuple[str, bytes]] = []
+        try:
+            for path, key, old, new in changes:
+                self._change(path, key, old, new)
+                written.append((path, old))
+        except BaseException:
+            for path, old in reversed(written):
+                self._store(path, old)
+            raise
+
+    def _change(self, path: str, key: str | None, old: bytes, new: bytes) -> None:
+        if key is None:
+            self._store(path, new)
+        else:
+            once(self.calls.record(key), path, old, lambda _: new, lambda content: self._store(path, content))
 
     def _append(self, path: str, data: bytes, call_id: str | None) -> None:
         with self._exclusive(), self._destination(path) as (place, fd):
@@ -374,6 +396,11 @@ def _extend(file: FileIO, data: bytes) -> None:
     except OSError:
         file.truncate(end)
         raise
+
+
+def _key(call_id: str | None, number: int) -> str | None:
+    """Returns the key of a call's record for one of its files."""
+    return f"{call_id}-{number}" if call_id is not None and number else call_id
 
 
 def _shown(parts: Parts) -> str:

@@ -79,6 +79,15 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of files that were not searched, by the reason."""
 
 
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """A text of a file that is replaced: at its only place, or everywhere if `every` is true."""
+
+    path: str
+    old: str
+    new: str
+    every: bool = False
+
+
 class Output(NamedTuple):
     """New output of a command that was started (`Sandbox.start`), and its outcome, None while it runs."""
 
@@ -131,8 +140,11 @@ class Sandbox(Protocol):
         """With a call id: done once, however often it is asked for."""
         ...
 
-    async def replace(self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None) -> int:
-        """Replace the first place, or every one. Returns how many there were, 0 if that is not known (any more)."""
+    async def edit(self, edits: Sequence[Edit], *, call_id: str | None = None) -> Sequence[Sequence[int]]:
+        """Makes all edits, in their order, or none. Returns for each the lines at which the new text stands, an empty
+        list if that is not known (any more). Raises `Invalid` for a text that is not there, or at several places. With
+        a call id: done once.
+        """
         ...
 
     async def list(self, path: str) -> Listing:

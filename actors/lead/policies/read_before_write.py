@@ -17,6 +17,8 @@ READS = ("read_file",)
 WRITES = ("write_file", "str_replace")
 FILE = "file"
 """Key in a result's artifact: `{path, sha256}` of the version that the model knows from then on."""
+EDITS, FILES = "edit_files", "edited"
+"""The tool that changes several files, and the key of the list of their versions."""
 
 
 class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
@@ -29,6 +31,8 @@ class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
         call = request.tool_call
+        if call["name"] == EDITS:
+            return await self._edited(request, handler)
         path = _path(call["args"].get("path")) if call["name"] in (*READS, *WRITES) else None
         if path is None:
             return await handler(request)
@@ -43,6 +47,23 @@ class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
         if not any(map(_is_success, messages_of(result))):
             return result
         return _stamped(result, path, await _version(attempt, path))
+
+    async def _edited(self, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
+        """Does the same for each file of a call that changes several."""
+        call, attempt = request.tool_call, cast(Attempt, request.runtime.context)
+        edits, call_id = call["args"].get("edits"), str(call["id"])
+        named = [_path(edit.get("path")) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+        paths = [path for path in dict.fromkeys(named) if path is not None]
+        for path in paths:
+            if problem := await _problem(attempt, call_id, path):
+                attempt.decide(self.name, "blocked", problem, call_id=call_id)
+                return error_result(call, f"{problem}, then change it.")
+        result = await handler(request)
+        if not any(map(_is_success, messages_of(result))):
+            return result
+        versions = [(path, await _version(attempt, path)) for path in paths]
+        files = [{"path": path, "sha256": version} for path, version in versions if version is not None]
+        return _with(result, {FILES: files})
 
 
 async def _problem(attempt: Attempt, call_id: str, path: str) -> str | None:
@@ -62,9 +83,10 @@ def known_version(attempt: Attempt, path: str) -> str | None:
     """Returns the version of a file in the newest result about it."""
     for message in reversed(attempt.state.messages):
         if message["type"] == "tool" and isinstance(artifact := message.get("artifact"), dict):
-            file = artifact.get(FILE)
-            if isinstance(file, dict) and file.get("path") == path and message.get("name") in (*READS, *WRITES):
-                return cast(str, file["sha256"])
+            named = message.get("name") in (*READS, *WRITES, EDITS)
+            for file in (artifact.get(FILE), *(artifact.get(FILES) or ())) if named else ():
+                if isinstance(file, dict) and file.get("path") == path:
+                    return cast(str, file["sha256"])
     return None
 
 
@@ -89,14 +111,16 @@ def _is_success(message: BaseMessage) -> bool:
 
 
 def _stamped(result: ToolResult, path: str, version: str | None) -> ToolResult:
-    if version is None:
-        return result
-    messages, file = messages_of(result), {"path": path, "sha256": version}
-    stamped = [_with_file(message, file) if _is_success(message) else message for message in messages]
+    return result if version is None else _with(result, {FILE: {"path": path, "sha256": version}})
+
+
+def _with(result: ToolResult, stamp: dict[str, Any]) -> ToolResult:
+    messages = messages_of(result)
+    stamped = [_with_artifact(message, stamp) if _is_success(message) else message for message in messages]
     return with_messages(result, messages, stamped)
 
 
-def _with_file(message: BaseMessage, file: dict[str, str]) -> BaseMessage:
+def _with_artifact(message: BaseMessage, stamp: dict[str, Any]) -> BaseMessage:
     artifact = getattr(message, "artifact", None)
     fields = artifact if isinstance(artifact, dict) else {}
-    return message.model_copy(update={"artifact": {**fields, FILE: file}})
+    return message.model_copy(update={"artifact": {**fields, **stamp}})

@@ -14,7 +14,7 @@ from core.user.agents import Definition, Roster
 
 NEVER = frozenset(("ask_clarification", "present_files", "send_message", "setup_agent", "update_agent"))
 """Tools that speak to the person, or for the agent: no subagent has them."""
-BASH, FILES = "bash", ("bash", "bash_kill", "bash_output", "ls", "read_file", "write_file", "str_replace")
+BASH, FILES = "bash", ("bash", "bash_kill", "bash_output", "ls", "read_file", "write_file", "str_replace", "edit_files")
 BASH_OFF = "the subagent 'bash' is off, because commands would run on the host (sandbox.allow_host_bash)"
 
 GENERAL = """\

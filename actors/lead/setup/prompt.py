@@ -26,9 +26,9 @@ PRODUCT = "Sika"
 MOST_PROFILE = 8000
 """Characters of a person's profile that the prompt includes."""
 ASK, SHELL = "ask_clarification", "bash"
-FILES = frozenset((SHELL, "ls", "glob", "grep", "read_file", "str_replace", "write_file"))
+FILES = frozenset((SHELL, "ls", "glob", "grep", "read_file", "str_replace", "edit_files", "write_file"))
 """Tools that reach the working directory."""
-CHANGING = frozenset((SHELL, "str_replace", "write_file"))
+CHANGING = frozenset((SHELL, "str_replace", "edit_files", "write_file"))
 """Tools that change files."""
 WEB = frozenset(("web_search", "web_fetch"))
 MENTIONED = FILES | WEB | {ASK}

@@ -10,7 +10,7 @@ import os
 import secrets
 import tarfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from adapters.sandboxes.mirror import Copy
 from adapters.sandboxes.supervisor import HEAD, TAIL
 from core.errors import Unavailable
 from core.paths import Tree
-from core.ports.sandbox import ExecResult, Listing, MachineLost, Output, Query
+from core.ports.sandbox import Edit, ExecResult, Listing, MachineLost, Output, Query
 
 log = structlog.get_logger("sika.sandbox")
 T = TypeVar("T")
@@ -226,11 +226,11 @@ class AioSandbox(Files):
         await super().write(path, content, append=append, call_id=call_id)
         await self.push(only_active=True)
 
-    async def replace(self, path: str, old: str, new: str, *, every: bool = False, call_id: str | None = None) -> int:
+    async def edit(self, edits: Sequence[Edit], *, call_id: str | None = None) -> Sequence[Sequence[int]]:
         await self._refresh()
-        places = await super().replace(path, old, new, every=every, call_id=call_id)
+        lines = await super().edit(edits, call_id=call_id)
         await self.push(only_active=True)
-        return places
+        return lines
 
     async def list(self, path: str) -> Listing:
         await self._refresh()

@@ -12,6 +12,7 @@ import pytest
 from actors.sandbox import Limits, Sandbox, cut_middle, cut_tail
 from adapters.sandboxes.host import Host
 from adapters.tools.bash import bash
+from adapters.tools.edit_files import edit_files
 from adapters.tools.glob import glob
 from adapters.tools.grep import grep
 from adapters.tools.ls import ls
@@ -96,13 +97,21 @@ async def test_output_that_cannot_be_kept_is_cut_and_says_so(ask: Asking) -> Non
     assert "; the whole output could not be kept: " in result
 
 
-async def test_replacing_one_of_several_places_says_so(ask: Asking) -> None:
-    await ask.use(write_file, path="a", content="x x x")
-    assert (await ask.use(str_replace, path="a", old_str="x", new_str="y")).startswith(
-        "OK, but the text was in 3 places"
-    )
-    assert await ask.use(read_file, path="a") == "y x x"
-    assert await ask.use(str_replace, path="a", old_str="x", new_str="y", replace_all=True) == "OK"
+async def test_edits_say_where_they_were_made(ask: Asking) -> None:
+    await ask.use(write_file, path="a", content="x\nx\nx")
+    await ask.use(write_file, path="b", content="1\n2\n3")
+    with pytest.raises(Invalid, match="is in 3 places, at lines 1, 2, 3"):
+        await ask.use(str_replace, path="a", old_str="x", new_str="y")
+    replaced = await ask.use(str_replace, path="a", old_str="x", new_str="y", replace_all=True)
+    assert replaced == "Replaced at 3 places, lines 1, 2, 3."
+    edits: list[Any] = [
+        {"path": "a", "old_str": "y\ny\ny", "new_str": "z"},
+        {"path": "b", "old_str": "3", "new_str": "4"},
+    ]
+    assert await ask.use(edit_files, edits=edits) == "Made 2 edits:\na: replaced at line 1\nb: replaced at line 3"
+    with pytest.raises(Invalid, match="b: the text to replace was not found"):
+        await ask.use(edit_files, edits=[{"path": "a", "old_str": "z", "new_str": "!"}, edits[1]])
+    assert await ask.use(read_file, path="a") == "z"
 
 
 async def test_a_timeout_is_an_error(ask: Asking, tmp_path: Path) -> None:
@@ -127,7 +136,7 @@ async def test_files(ask: Asking) -> None:
     assert await ask.use(ls, path=W) == f"{W} is empty."
     assert await ask.use(write_file, path=f"{W}/a.txt", content="1\n2\n3\n") == "OK"
     assert await ask.use(write_file, path=f"{W}/a.txt", content="4", append=True) == "OK"
-    assert await ask.use(str_replace, path=f"{W}/a.txt", old_str="2", new_str="two") == "OK"
+    assert await ask.use(str_replace, path=f"{W}/a.txt", old_str="2", new_str="two") == "Replaced at line 2."
     assert await ask.use(read_file, path=f"{W}/a.txt") == "1\ntwo\n3\n4"
     assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2, end_line=3) == "two\n3"
     assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2) == "1\ntwo\n3\n4"

@@ -28,7 +28,18 @@ from tests.support.workers import site
 pytestmark = pytest.mark.anyio
 
 HERE = __name__
-FILES = ["bash", "bash_kill", "bash_output", "glob", "grep", "ls", "read_file", "str_replace", "write_file"]
+FILES = [
+    "bash",
+    "bash_kill",
+    "bash_output",
+    "edit_files",
+    "glob",
+    "grep",
+    "ls",
+    "read_file",
+    "str_replace",
+    "write_file",
+]
 MEMORY = {"recall", "remember"}
 ALWAYS = {"ask_clarification", "present_files", "send_message", "setup_agent", "task", "tasks", "update_agent"}
 ALWAYS |= {"view_image", *MEMORY}

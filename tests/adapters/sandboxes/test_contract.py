@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from adapters.sandboxes import supervisor, tail
 from core.errors import Invalid, NotFound
-from core.ports.sandbox import ExecResult, Query, RunsInBackground, Sandbox, SandboxProvider
+from core.ports.sandbox import Edit, ExecResult, Query, RunsInBackground, Sandbox, SandboxProvider
 from tests.adapters.sandboxes.conftest import SECRET, running, wait_for
 from tests.adapters.sandboxes.contract import KINDS, Kind
 from tests.support.nats import eventually
@@ -405,29 +405,39 @@ async def test_write_read_append_replace(sandbox: Sandbox) -> None:
     await sandbox.write("a/b/c.txt", "one one")
     await sandbox.write(f"{W}/a/b/c.txt", "\ntwo", append=True)
     assert await sandbox.read("a/b/c.txt") == b"one one\ntwo"
-    assert await sandbox.replace("a/b/c.txt", "one", "1") == 2
-    assert await sandbox.read("a/b/c.txt") == b"1 one\ntwo"
-    await sandbox.replace("a/b/c.txt", "o", "0", every=True)
-    assert await sandbox.read("a/b/c.txt") == b"1 0ne\ntw0"
+    with pytest.raises(Invalid, match=r"is in 2 places, at lines 1, 1\."):
+        await replace(sandbox, "a/b/c.txt", "one", "1")
+    assert await replace(sandbox, "a/b/c.txt", "two", "2") == [[2]]
+    assert await replace(sandbox, "a/b/c.txt", "o", "0\n", every=True) == [[1, 2]]
+    assert await sandbox.read("a/b/c.txt") == b"0\nne 0\nne\n2"
 
 
-async def test_replace_refuses_what_is_missing_but_not_empty_files(sandbox: Sandbox) -> None:
+async def replace(
+    sandbox: Sandbox, path: str, old: str, new: str, every: bool = False, call_id: str | None = None
+) -> object:
+    return await sandbox.edit([Edit(path=path, old=old, new=new, every=every)], call_id=call_id)
+
+
+async def test_edits_are_made_all_or_none(sandbox: Sandbox) -> None:
     await sandbox.write("a", "text")
     await sandbox.write("empty", "")
-    with pytest.raises(Invalid, match="not found"):
-        await sandbox.replace("a", "other", "x")
-    with pytest.raises(Invalid, match="not found"):
-        await sandbox.replace("nothing", "other", "x")
-    await sandbox.replace("empty", "other", "x")
-    assert await sandbox.read("empty") == b""
+    for path in ("a", "nothing", "empty"):
+        with pytest.raises(Invalid, match="not found"):
+            await sandbox.edit([Edit(path="a", old="text", new="x"), Edit(path=path, old="other", new="x")])
+    assert await sandbox.read("a") == b"text"
+    edits = [Edit(path="a", old="text", new="x\ny"), Edit(path="a", old="y", new="z"), Edit(path="b", old="1", new="2")]
+    await sandbox.write("b", "1")
+    for _ in range(2):
+        await sandbox.edit(edits, call_id="c1")
+    assert (await sandbox.read("a"), await sandbox.read("b")) == (b"x\nz", b"2")
 
 
 async def test_changes_happen_once_per_call(sandbox: Sandbox) -> None:
     await sandbox.write("a", "x")
     for _ in range(2):
         await sandbox.write("a", "x", append=True, call_id="c1")
-        await sandbox.replace("a", "x", "xy", call_id="c2")
-    assert await sandbox.read("a") == b"xyx"
+        await replace(sandbox, "a", "xx", "xy", call_id="c2")
+    assert await sandbox.read("a") == b"xy"
 
 
 async def test_concurrent_appends_are_all_there(sandbox: Sandbox) -> None:
@@ -466,7 +476,7 @@ async def test_read_only_mounts(sandbox: Sandbox) -> None:
         with pytest.raises(Invalid):
             await sandbox.write(path, "x")
         with pytest.raises(Invalid):
-            await sandbox.replace(path, "a", "b")
+            await replace(sandbox, path, "a", "b")
 
 
 async def test_mounts_are_there(sandbox: Sandbox) -> None:

@@ -16,7 +16,7 @@ from adapters.sandboxes.folders import Search
 from adapters.sandboxes.host import Host, HostSandbox
 from core.errors import Invalid
 from core.paths import PROJECT, Mount
-from core.ports.sandbox import Query, SandboxSetup
+from core.ports.sandbox import Edit, Query, SandboxSetup
 from core.secret_names import Rules
 from tests.adapters.sandboxes.conftest import run, settings
 
@@ -162,7 +162,11 @@ async def test_read_only_is_read_only(sandbox: Make, folder: Path) -> None:
     )
     assert (await run(jail, script)).stdout == f"{PROJECT}\n"
     assert git(folder, "status", "--porcelain") == before
-    for change in (jail.write("new", "x"), jail.replace("README.md", "open", "shut"), jail.write("README.md", "x")):
+    for change in (
+        jail.write("new", "x"),
+        jail.edit([Edit(path="README.md", old="open", new="shut")]),
+        jail.write("README.md", "x"),
+    ):
         with pytest.raises(Invalid, match="read-only"):
             await change
 
@@ -272,7 +276,7 @@ async def test_searches_pass_secrets_over(files: HostSandbox, folder: Path) -> N
 async def test_relative_paths_of_file_tools_lead_into_the_folder(files: HostSandbox, folder: Path) -> None:
     await files.write("src/new.py", "x = 1\n")
     assert (folder / "src/new.py").read_text() == "x = 1\n"
-    await files.replace(f"{PROJECT}/src/new.py", "1", "2")
+    await files.edit([Edit(path=f"{PROJECT}/src/new.py", old="1", new="2")])
     assert (await files.read("src/new.py")).decode() == "x = 2\n"
     await files.write("/mnt/user-data/workspace/draft", "x")
     assert not (folder / "draft").exists()

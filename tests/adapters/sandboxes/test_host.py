@@ -10,7 +10,7 @@ from adapters.sandboxes.host import Host, HostSandbox
 from adapters.sandboxes.hostrules import refuse
 from core.errors import Invalid
 from core.paths import Translation
-from core.ports.sandbox import SandboxSetup
+from core.ports.sandbox import Edit, SandboxSetup
 from tests.adapters.sandboxes.conftest import run, settings
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_only_files_the_agent_wrote_are_translated_back(host: HostSandbox,
     assert str(workspace.parent) in (workspace / "mine.txt").read_text()
     assert await host.read("mine.txt") == b"see /mnt/user-data/outputs/x"
     assert await host.read("theirs.txt") == f"see {workspace}/x".encode()
-    await host.replace("mine.txt", "/mnt/user-data/outputs/x", "/mnt/user-data/outputs/y")
+    await host.edit([Edit(path="mine.txt", old="outputs/x", new="outputs/y")])
     assert await host.read("/mnt/user-data/workspace/mine.txt") == b"see /mnt/user-data/outputs/y"
 
 
