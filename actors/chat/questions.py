@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,13 +10,15 @@ import msgspec
 
 from core import forms
 from core.chat.facts import Button
+from core.control import UNSEEN
 from core.events import ApprovalResolved, Interrupt, Json, Message
 from core.thread.previews import text_of
 from core.thread.state import ThreadState
 from core.thread.values import CLARIFICATION, asks_person
 
 APPROVE, REJECT = "approve", "reject"
-_BUTTONS = (Button(APPROVE, "Approve", "primary"), Button(REJECT, "Reject", "danger"))
+_REJECT = Button(REJECT, "Reject", "danger")
+_BUTTONS = (Button(APPROVE, "Approve", "primary"), _REJECT)
 _DECLINE = Button(REJECT, "Decline", "danger")
 _WORDS: Mapping[str, str] = {
     **dict.fromkeys(("yes", "y", "ok", "okay", "approve", "approved", "👍", "是", "好", "同意", "批准"), APPROVE),
@@ -23,8 +26,14 @@ _WORDS: Mapping[str, str] = {
 }
 CHOICES = "\n\n1. Approve\n2. Reject"
 """The numbers under the question for an approval, for typed answers."""
-MOST_CHARACTERS = 1500
-"""Limit of the arguments of a call in a question; longer ones are cut."""
+ONLY_REJECT = "\n\n1. Reject"
+MOST_CHARACTERS = 12_000
+"""Limit of the arguments of a call in a question: some four messages. What is longer cannot be approved in a chat."""
+_TOO_LONG = (
+    "{left} more characters of this call do not fit here, so it cannot be approved here: `sika chat` and "
+    "`/api/threads/…/approvals` show all of it."
+)
+_UNSEEN = re.compile(rf"[{UNSEEN}]")
 _OUTCOMES: Mapping[str, str] = {
     "approve": "✅ Approved",
     "edit": "✅ Approved with changes",
@@ -133,19 +142,44 @@ def _of_interrupt(interrupt: Interrupt) -> Question:
                 parts.append(f"The last answer did not count: {error}")
             return Question(interrupt.id, "\n\n".join(parts), (_DECLINE,), approval=True, form=True)
         case {"type": "approval", "action_requests": [call, *_]}:
-            return Question(interrupt.id, _approval_text(call, interrupt.value.get("error")), _BUTTONS, approval=True)
+            return _approval(interrupt, call, interrupt.value.get("error"))
         case str() as text:
             return Question(interrupt.id, text)
     return Question(interrupt.id, _cut(msgspec.json.encode(interrupt.value, enc_hook=str).decode()))
 
 
-def _approval_text(call: Mapping[str, Any], error: str | None) -> str:
-    args = _cut(msgspec.json.format(msgspec.json.encode(call.get("args"), enc_hook=str), indent=2).decode())
+def _approval(interrupt: Interrupt, call: Mapping[str, Any], error: str | None) -> Question:
+    """Returns the question for a call, with all that will run; without *Approve* if that is too long to be shown."""
+    shown, left = _arguments(call.get("args"))
     lines = [f"May I do this? `{call.get('name')}`"]
     lines += [str(call["description"])] if call.get("description") else []
-    lines += [f"```json\n{args.replace('```', '`​``')}\n```"]
+    lines += [shown]
+    lines += [_TOO_LONG.format(left=left)] if left else []
     lines += [f"The last answer did not count: {error}"] if error else []
-    return "\n\n".join(lines) + CHOICES
+    buttons = _BUTTONS if not left else (_REJECT,)
+    return Question(interrupt.id, "\n\n".join(lines) + (CHOICES if not left else ONLY_REJECT), buttons, approval=True)
+
+
+def _arguments(args: Any) -> tuple[str, int]:
+    """Returns the arguments of a call as people read them, a command as it is, and the number of characters that are
+    left out. Unseen characters are shown by their numbers.
+    """
+    rest = dict(args) if isinstance(args, Mapping) else args
+    command = rest.pop("command", None) if isinstance(rest, dict) else None
+    command = command if isinstance(command, str) else ""
+    parts = [_block(command, "bash")] if command else []
+    if rest or not command:
+        text = msgspec.json.format(msgspec.json.encode(rest, enc_hook=str), indent=2).decode()
+        parts.append(_block(text, "json"))
+    shown = "\n\n".join(parts)
+    return shown[:MOST_CHARACTERS], max(0, len(shown) - MOST_CHARACTERS)
+
+
+def _block(text: str, language: str) -> str:
+    """Returns a code block that its text cannot end."""
+    text = _UNSEEN.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text)
+    fence = "`" * max([3, *(len(ticks) + 1 for ticks in re.findall("`+", text))])
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _cut(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import mimetypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -35,6 +36,9 @@ StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "
 
 TODOS, CLARIFICATION = "write_todos", "ask_clarification"
 NOTE = "<editor_context>"
+SUBJECTS = ("description", "path", "command", "query", "url")
+APPROVED = ("command", "path", "url", "query")
+"""Arguments that say what a call does. The model's own description is none of them."""
 MOST_RESULT = 20_000
 """Limit of the characters of a tool's result that an editor gets."""
 MOST_ATTACHMENTS = 20
@@ -251,9 +255,9 @@ def without_note(text: str) -> str:
     return text.partition(NOTE)[0].rstrip()
 
 
-def title_of(name: str, args: Json) -> str:
+def title_of(name: str, args: Json, subjects: Sequence[str] = SUBJECTS) -> str:
     """Returns a tool call on one line."""
-    subject = next((str(args[key]) for key in ("description", "path", "command", "query", "url") if args.get(key)), "")
+    subject = next((str(args[key]) for key in subjects if args.get(key)), "")
     return " ".join((f"{name}: {subject}" if subject else name).split())[:120]
 
 
@@ -293,14 +297,22 @@ def _question(item: Json, values: Json) -> Question:
             text = str(action.get("description") or f"May {name} be called?")
             call = ToolCallUpdate(
                 tool_call_id=_call_of(values, name, args) or identity,
-                title=f"{text} {title_of(name, args)}"[:300],
+                title=f"{text} {title_of(name, args, APPROVED)}"[:300],
                 kind=_KINDS.get(name, "other"),  # type: ignore[arg-type]  # one of them
                 status="pending",
+                content=[say.tool_content(say.text_block(_whole(args)))],
                 raw_input=args,
             )
             return Question(identity, text, call, _decisions(allowed))
     text = value if isinstance(value, str) else str(value)
     return Question(identity, text, ToolCallUpdate(tool_call_id=identity, title=text[:300]), ())
+
+
+def _whole(args: Mapping[str, Any]) -> str:
+    """Returns all arguments of a call as a person reads them, a command first."""
+    command = args.get("command")
+    rest = {name: value for name, value in args.items() if name != "command"}
+    return "\n\n".join([*([str(command)] if command else []), *([json.dumps(rest, indent=2)] if rest else [])])
 
 
 def _decisions(allowed: Any) -> list[PermissionOption]:

@@ -71,7 +71,7 @@ async def test_questions_are_requests_for_permission(editor: Start, models: Mode
             answer = await client.agent.prompt(session_id=session, prompt=[text_block("Mail")])
             assert answer.stop_reason == "end_turn"
             [(call, options)] = client.asked
-            assert call.title == "Run it? bash: mail"
+            assert call.title == "Run it? bash: echo sent"
             assert [option.kind for option in options] == ["allow_once", "reject_once"]
             [start] = client.of("tool_call")
             assert call.tool_call_id == start.tool_call_id
