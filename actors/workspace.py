@@ -93,7 +93,7 @@ class Workspace(Actor[RunEnded | ThreadErased]):
             state.user, thread_id, last.files, before, _seconds(began), _seconds(ctx.record.at)
         )
         project = await self._of_folder(state, thread_id, run_id, _seconds(ctx.record.at))
-        if not last.files and not scan.seen and not project.changes:
+        if not last.files and not scan.seen and state.folder is None:
             return
         scanned = WorkspaceScanned(
             upto=ctx.record.seq,

@@ -6,8 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from actors.cli.common import OK, Add, count, options_of
+from actors.cli.common import FAILED, OK, Add, count, options_of
+
+if TYPE_CHECKING:
+    from channels.client.here import Access, Here
 
 
 def chat_commands(add: Add) -> None:
@@ -17,10 +22,21 @@ def chat_commands(add: Add) -> None:
     thread.add_argument("--thread", metavar="ID", help="go on with this thread, or begin one of this name")
     thread.add_argument("--continue", dest="latest", action="store_true", help="go on with the latest thread")
     chat.add_argument("--url", help="a server elsewhere")
+    chat.add_argument("--here", action="store_true", help="let the agent work on the current directory")
+    chat.add_argument("--read-only", action="store_true", help="with --here: it changes nothing there")
+    show = "with --here: a file that it may read although it looks like a secret, as .env.test; may be repeated"
+    chat.add_argument("--show", metavar="NAME", action="append", default=[], help=show)
     chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps (it does so by default)")
 
     acp = add("acp", _acp, "be an agent of an editor (Agent Client Protocol on standard input and output)")
     acp.add_argument("--url", help="a server elsewhere")
+
+    folders = add("folders", _folders, "the folders that you let the agent work on")
+    folders.add_argument(
+        "--allow", metavar="PATH", help="agree to a folder, as the question of `sika chat --here` does"
+    )
+    folders.add_argument("--read-only", action="store_true", help="with --allow: to reading only")
+    folders.add_argument("--forget", metavar="PATH", help="be asked again")
 
     threads = add("threads", _threads, "the latest threads: id, owner, status, age, title or first words")
     threads.add_argument("--user", metavar="ID", help="only of this user")
@@ -34,7 +50,10 @@ async def _chat(arguments: argparse.Namespace) -> int:
     from channels.terminal.prompt import piped
     from core.errors import Unavailable
 
+    settle_home(arguments)
     options = options_of(arguments)
+    if not await _agreed(arguments):
+        return FAILED
     text = "" if sys.stdin.isatty() or arguments.message is None else await piped()
     if arguments.url:
         if not await healthy(arguments.url.rstrip("/")):
@@ -55,7 +74,9 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
 
     from channels.client.aio import AsyncSikaClient
     from channels.client.errors import ClientError
-    from channels.client.options import Defaults
+    from channels.client.here import Consents
+        from channels.client.options import Defaults
+from channels.client.servers import is_local
     from channels.terminal.chat import API_KEY, COMMANDS, Chat, explained
     from channels.terminal.files import host_path
     from channels.terminal.interrupts import interrupts
@@ -67,6 +88,7 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
         return f"{url}/api/threads/{thread}/artifacts{path}" if arguments.url else host_path(home, thread, path)
 
     home = options_of(arguments).home
+    here, consents = _here(arguments), None if arguments.url and not is_local(url) else Consents(home)
     key = os.environ.get(API_KEY) or None
     plan: Defaults = {"plan_mode": True} if arguments.plan else {}
     connect = partial(AsyncSikaClient, url=url, api_key=key, locate=locate, **plan)
@@ -74,7 +96,9 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
         with interrupts() as pressed:
             screen = Screen(sys.stdout, sys.stderr)
             thread, latest = arguments.thread, arguments.latest
-            async with Chat(connect, pressed, screen, thread=thread, latest=latest, locate=shown) as chat:
+            async with Chat(
+                connect, pressed, screen, thread=thread, latest=latest, here=here, consents=consents, locate=shown
+            ) as chat:
                 if arguments.message is not None:
                     return await chat.once(arguments.message, piped)
                 history = home / "chat_history" if home.is_dir() else None
@@ -84,6 +108,71 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
         raise SikaError(explained(error)) from error
 
 
+def settle_home(arguments: argparse.Namespace) -> None:
+    """Lets work on a folder of the person's use an installation outside of it: `~/.sika`, if none is named or here.
+
+    A server that starts in the folder would keep its data there, and read its configuration from there.
+    """
+    named = ("SIKA_HOME", "DEER_FLOW_HOME", "DEER_FLOW_PROJECT_ROOT")
+    if not arguments.here or arguments.home or any(map(os.environ.get, named)) or Path(".sika").exists():
+        return
+    os.environ["DEER_FLOW_PROJECT_ROOT"] = str(Path.home() / ".sika")
+
+
+def _here(arguments: argparse.Namespace) -> Here | None:
+    from channels.client.here import Here
+
+    if not arguments.here:
+        return None
+    access: Access = "read-only" if arguments.read_only else "read-write"
+    return Here(os.path.realpath(os.getcwd()), access, tuple(arguments.show))
+
+
+async def _agreed(arguments: argparse.Namespace) -> bool:
+    """Asks the person about the folder, once. Raises `Invalid` if nobody can be asked."""
+    from channels.client.here import Consents, is_yes, question
+    from channels.client.servers import is_local
+    from channels.terminal.prompt import ask
+    from core.errors import Invalid
+
+    here = _here(arguments)
+    if here is None:
+        if arguments.read_only or arguments.show:
+            raise Invalid("--read-only and --show belong to --here")
+        return True
+    if arguments.url and not is_local(arguments.url):
+        raise Invalid(f"--here: {arguments.url} is another machine, which does not see this folder")
+    consents = Consents(options_of(arguments).home)
+    if consents.covers(here):
+        return True
+    if not sys.stdin.isatty():
+        raise Invalid(f"--here: nobody has agreed to {here.line} yet: run it at a terminal once, or `sika folders`")
+    print(question(here), file=sys.stderr)
+    if not is_yes(await ask("Do you agree (y/n)", "n", False)):
+        return False
+    consents.agree(here)
+    return True
+
+
+async def _folders(arguments: argparse.Namespace) -> int:
+    from channels.client.here import Consents, Here
+    from channels.terminal.text import one_line
+    from core.errors import NotFound
+
+    arguments.here = True
+    settle_home(arguments)
+    consents = Consents(options_of(arguments).home)
+    if arguments.allow:
+        access: Access = "read-only" if arguments.read_only else "read-write"
+        consents.agree(Here(os.path.realpath(arguments.allow), access))
+    if arguments.forget and not consents.forget(path := os.path.realpath(arguments.forget)):
+        raise NotFound(f"{path}: not among the folders")
+    for path, consent in sorted(consents.all().items()):
+        shown = f"  shows {', '.join(consent.show)}" if consent.show else ""
+        print(f"{consent.access:<10}  {consent.at[:10]}  {one_line(path, 500)}{one_line(shown, 500)}")
+    return OK
+
+
 async def _acp(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
@@ -91,18 +180,22 @@ async def _acp(arguments: argparse.Namespace) -> int:
     from channels.acp.agent import serve
     from channels.client.aio import AsyncSikaClient
     from channels.client.errors import ClientError
-    from channels.client.servers import announced, healthy
+    from channels.client.here import Consents
+    from channels.client.servers import announced, healthy, is_local
     from channels.terminal.chat import API_KEY, explained
     from core.errors import SikaError
 
+    arguments.here = True
+    settle_home(arguments)
     options = options_of(arguments)
     url = arguments.url or announced(options.home)
+    consents = Consents(options.home) if not arguments.url or is_local(arguments.url) else None
 
     async def talk(url: str, locate: Callable[[], str | None]) -> int:
         key = os.environ.get(API_KEY) or None
         try:
             async with AsyncSikaClient(url=url, api_key=key, locate=locate) as client:
-                await serve(client)
+                await serve(client, consents)
         except ClientError as error:
             raise SikaError(explained(error)) from error
         return OK

@@ -316,6 +316,7 @@ class Lead(RunActor):
             today=today,
             limits=self._limits(setup),
             last_words=setup.config.token_budget if setup.config.token_budget.enabled else None,
+            start=setup.start,
             of_thread=self.works_for(journal.state),
         )
 

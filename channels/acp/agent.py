@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -44,8 +45,10 @@ from channels.acp.stdio import Stdio
 from channels.client.aio import AsyncSikaClient
 from channels.client.errors import ClientError, Invalid, NotFound, Refused, RunFailed, Unauthenticated
 from channels.client.events import StreamEvent
+from channels.client.here import Consents, Here
 from core.errors import SikaError
 from core.ids import safe_id, uuid7
+from core.paths import PROJECT
 
 log = structlog.get_logger("sika.acp")
 
@@ -64,6 +67,8 @@ class Session:
 
     cwd: str
     introduced: bool = False
+    folder: str | None = None
+    """The directory, if the agent works on it."""
     model: str | None = None
     unused: list[str] = field(default_factory=list)
     """Names of the editor's MCP servers, which are not used."""
@@ -73,9 +78,11 @@ class Session:
     """A question that the next prompt answers."""
 
 
-async def serve(client: AsyncSikaClient) -> None:
-    """Serves an editor on standard input and output until the input ends."""
-    agent = SikaAgent(client)
+async def serve(client: AsyncSikaClient, consents: Consents | None = None) -> None:
+    """Serves an editor on standard input and output until the input ends. `consents`: the folders that the person
+    agreed to, if the server is on their machine.
+    """
+    agent = SikaAgent(client, consents)
     connection = AgentSideConnection(agent, await Stdio.open(), listening=False, use_unstable_protocol=True)  # type: ignore[arg-type]  # a part of it
     try:
         await connection.listen()
@@ -88,8 +95,8 @@ async def serve(client: AsyncSikaClient) -> None:
 class SikaAgent:
     """Implements the agent's side of the protocol over a client."""
 
-    def __init__(self, client: AsyncSikaClient) -> None:
-        self._client = client
+    def __init__(self, client: AsyncSikaClient, consents: Consents | None = None) -> None:
+        self._client, self._consents = client, consents
         self._sessions: dict[str, Session] = {}
         self._editor: Any = None
 
@@ -130,9 +137,10 @@ class SikaAgent:
     async def load_session(self, cwd: str, session_id: str, mcp_servers: Any = None, **_: Any) -> LoadSessionResponse:
         with _refusing():
             values = await self._values(session_id)
-            for update in mapping.history(values):
-                await self._editor.session_update(session_id, update)
             session = self._opened(session_id, cwd, mcp_servers)
+            session.folder = await self._attached(session_id, session)
+            for update in mapping.history(values, session.folder):
+                await self._editor.session_update(session_id, update)
             session.waiting = next((q for q in mapping.questions(values) if not q.options), None)
             return LoadSessionResponse(config_options=await self._options(session))
 
@@ -225,7 +233,10 @@ class SikaAgent:
         if session.scope is not None:
             raise RequestError.invalid_request({"sessionId": "a prompt of this session is being worked on"})
         content = mapping.prompt_of(prompt)
-        turn = Turn()
+        with _refusing():
+            if not session.introduced:
+                session.folder = await self._attached(session_id, session) or await self._work_at(session_id, session)
+            turn = Turn(session.folder)
         reason: StopReason = "cancelled"
         with _refusing(), anyio.CancelScope() as session.scope:
             try:
@@ -283,7 +294,7 @@ class SikaAgent:
             message = {"content": text, "additional_kwargs": {"files": uploaded}}
         if not session.introduced:
             session.introduced = True
-            message["content"] = f"{text}\n\n{mapping.note(session.cwd)}"
+            message["content"] = f"{text}\n\n{mapping.note(session.cwd, PROJECT if session.folder else None)}"
         return message
 
     async def _uploaded(self, identity: str, attachments: Sequence[Attachment]) -> list[dict[str, Any]]:
@@ -305,6 +316,33 @@ class SikaAgent:
             }
             for file in response.get("files") or ()
         ]
+
+    # ── the editor's directory ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _attached(self, identity: str, session: Session) -> str | None:
+        """Returns the session's directory if its thread works on it already."""
+        folder = await self._client.get_folder(identity)
+        return session.cwd if folder is not None and folder["path"] == os.path.realpath(session.cwd) else None
+
+    async def _work_at(self, identity: str, session: Session) -> str | None:
+        """Lets the thread work on the editor's directory if the person agrees. Returns it if so."""
+        if self._consents is None or not await to_thread.run_sync(os.path.isdir, session.cwd):
+            return None
+        path = os.path.realpath(session.cwd)
+        consent = self._consents.all().get(path)
+        chosen = consent.access if consent else await self._asked(identity, mapping.may_work_at(session.cwd))
+        if chosen not in ("read-write", "read-only"):
+            return None
+        show = consent.show if consent else ()
+        try:
+            await self._client.attach_folder(identity, path, chosen, show=show)
+        except (Refused, Invalid) as error:
+            remark = f"I do not work in your directory: {error}"
+            await self._editor.session_update(identity, update_agent_thought_text(remark))
+            return None
+        if consent is None:
+            self._consents.agree(Here(path, "read-write" if chosen == "read-write" else "read-only"))
+        return session.cwd
 
     async def _decision(self, identity: str, question: Question) -> dict[str, Any]:
         """Asks the person for a decision. Without one the call is rejected."""

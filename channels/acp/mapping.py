@@ -28,6 +28,7 @@ from acp.schema import (
 from channels.client.errors import RunFailed
 from channels.client.events import StreamEvent, text_of
 from core import forms
+from core.paths import PROJECT
 
 Update = Any
 """An update of a session, as the SDK declares it."""
@@ -43,6 +44,7 @@ MOST_RESULT = 20_000
 """Limit of the characters of a tool's result that an editor gets."""
 MOST_ATTACHMENTS = 20
 OTHERWISE = "answer-otherwise"
+FOLDER = "work-in-this-folder"
 _KINDS: Mapping[str, str] = {
     "bash": "execute",
     "glob": "search",
@@ -119,8 +121,15 @@ def _decoded(data: str, number: int) -> bytes:
         raise RequestError.invalid_params({f"prompt[{number}]": "is not base64"}) from None
 
 
-def note(cwd: str) -> str:
-    """Returns the note to the agent about the editor, which comes after the first prompt of a session."""
+def note(cwd: str, mounted: str | None = None) -> str:
+    """Returns the note to the agent about the editor, which comes after the first prompt of a session. `mounted`: where
+    the agent sees the directory, if it does.
+    """
+    if mounted is not None:
+        return (
+            f"{NOTE}The person writes from an editor, in the directory {cwd} of their machine, which is {mounted} for "
+            "you. Links to files in it lead there.</editor_context>"
+        )
     return (
         f"{NOTE}The person writes from an editor, in the directory {cwd} of their machine. You do not see that "
         "directory: you have the text they send, the files they attach (in /mnt/user-data/uploads), and your own "
@@ -132,9 +141,12 @@ def note(cwd: str) -> str:
 
 
 class Turn:
-    """The updates of a turn, also if it takes several runs. Each thing is said once."""
+    """The updates of a turn, also if it takes several runs. Each thing is said once. `folder`: that of the person on
+    which the agent works.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
         self.values: Json = {}
         """The last state."""
         self._plan: Any = None
@@ -146,7 +158,7 @@ class Turn:
         data = event.data
         match event.type:
             case "messages-tuple" if data["type"] == "ai":
-                yield from answered(data)
+                yield from answered(data, self._folder)
                 self._open |= {str(call["id"]) for call in data.get("tool_calls") or ()}
             case "messages-tuple":
                 self._open.discard(str(data.get("tool_call_id")))
@@ -176,7 +188,7 @@ class Turn:
         self.values = values
 
 
-def answered(message: Json) -> Iterator[Update]:
+def answered(message: Json, folder: str | None = None) -> Iterator[Update]:
     """Yields the updates of an answer, or a piece of it."""
     if thought := (message.get("additional_kwargs") or {}).get("reasoning_content"):
         yield say.update_agent_thought_text(str(thought))
@@ -184,10 +196,10 @@ def answered(message: Json) -> Iterator[Update]:
         yield say.update_agent_message_text(text)
     for call in message.get("tool_calls") or ():
         if call["name"] not in (TODOS, CLARIFICATION):
-            yield started(call)
+            yield started(call, folder)
 
 
-def started(call: Json) -> Update:
+def started(call: Json, folder: str | None = None) -> Update:
     """Returns the update of a tool call that begins."""
     args = call.get("args") or {}
     return say.start_tool_call(
@@ -195,7 +207,7 @@ def started(call: Json) -> Update:
         title_of(str(call["name"]), args),
         kind=_KINDS.get(str(call["name"]), "other"),  # type: ignore[arg-type]  # one of them
         status="in_progress",
-        locations=[ToolCallLocation(path=path) for path in _paths(args)],
+        locations=[ToolCallLocation(path=place_of(path, folder)) for path in _paths(args)],
         raw_input=args,
     )
 
@@ -232,7 +244,7 @@ def plan(todos: Iterable[Json]) -> Update:
     )
 
 
-def history(values: Json) -> Iterator[Update]:
+def history(values: Json, folder: str | None = None) -> Iterator[Update]:
     """Yields the updates that tell a conversation from its beginning."""
     for message in values.get("messages") or ():
         kind, text = message.get("type"), text_of(message.get("content"))
@@ -241,7 +253,7 @@ def history(values: Json) -> Iterator[Update]:
         if kind == "human" and (shown := without_note(text)):
             yield say.update_user_message_text(shown)
         elif kind == "ai":
-            yield from answered(message)
+            yield from answered(message, folder)
         elif kind == "tool" and is_question(message):
             yield say.update_agent_message_text(text)
         elif kind == "tool":
@@ -259,6 +271,14 @@ def title_of(name: str, args: Json, subjects: Sequence[str] = SUBJECTS) -> str:
     """Returns a tool call on one line."""
     subject = next((str(args[key]) for key in subjects if args.get(key)), "")
     return " ".join((f"{name}: {subject}" if subject else name).split())[:120]
+
+
+def place_of(path: str, folder: str | None) -> str:
+    """Returns where the editor finds a file: in the person's folder, if it is there."""
+    if folder is not None and not path.startswith("/"):
+        return f"{folder}/{path}"
+    inside = path == PROJECT or path.startswith(f"{PROJECT}/")
+    return f"{folder}{path.removeprefix(PROJECT)}" if folder is not None and inside else path
 
 
 def _paths(args: Json) -> list[str]:
@@ -353,6 +373,18 @@ def choices(values: Json) -> Question | None:
     text = text_of(last.get("content"))
     call = ToolCallUpdate(tool_call_id=str(last.get("tool_call_id")), title=text[:300], kind="other", status="pending")
     return Question(str(last.get("id")), text, call, options)
+
+
+def may_work_at(cwd: str) -> Question:
+    """Returns the question whether the agent may work on the directory of the editor."""
+    text = f"May the agent work in {cwd}? Files that look like secrets (.env, keys) stay hidden. You are asked once."
+    options = [
+        PermissionOption(option_id="read-write", name="Yes, read and write", kind="allow_always"),
+        PermissionOption(option_id="read-only", name="Yes, but only read", kind="allow_always"),
+        PermissionOption(option_id="no", name="No, not in this session", kind="reject_once"),
+    ]
+    call = ToolCallUpdate(tool_call_id=FOLDER, title=text[:300], kind="other", status="pending")
+    return Question(FOLDER, text, call, options)
 
 
 # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import anyio
 from anyio import to_thread
 
-from channels.client.answers import age, checkpoint_of, goal_of, object_of, rows_of, run_path, thread_path
+from channels.client.answers import age, checkpoint_of, folder_of, goal_of, object_of, rows_of, run_path, thread_path
 from channels.client.errors import ClientError, NotFound, RunFailed, closed
 from channels.client.events import Json, StreamEvent, Translator
 from channels.client.memory import MemoryMethods
@@ -201,6 +201,34 @@ class AsyncSikaClient(MemoryMethods):
     async def clear_goal(self, thread_id: str) -> None:
         """Gives the goal of a thread up."""
         await self._json("DELETE", f"{thread_path(thread_id)}/goal", safe=True)
+
+    async def get_folder(self, thread_id: str) -> Json | None:
+        """Returns the folder of the server's machine that a thread works on: `{path, access, show, mounted}`; None if
+        there is none.
+        """
+        return folder_of(await self._json("GET", f"{thread_path(thread_id)}/folder"))
+
+    async def attach_folder(
+        self, thread_id: str, path: str, access: str = "read-write", *, show: Sequence[str] = ()
+    ) -> Json | None:
+        """Lets a thread, which may be new, work on a folder of the server's machine: `read-write` or `read-only`.
+        `show`: patterns of files that the agent may read although they look like secrets.
+        """
+        body = {"path": path, "access": access, "show": list(show)}
+        return folder_of(await self._json("PUT", f"{thread_path(thread_id)}/folder", body, safe=True))
+
+    async def detach_folder(self, thread_id: str) -> None:
+        """Lets a thread work on its folder no more."""
+        await self._json("DELETE", f"{thread_path(thread_id)}/folder", safe=True)
+
+    async def get_changes(self, thread_id: str, run_id: str) -> Json:
+        """Returns what a run changed of files: `{available, files: [{path, status, diff, …}], summary, undone, …}`."""
+        return object_of(await self._json("GET", f"{run_path(thread_id, run_id)}/workspace-changes"))
+
+    async def undo(self, thread_id: str, run_id: str) -> list[str]:
+        """Takes back what a run changed of files, all or nothing. Returns their paths. Raises `Refused`."""
+        answer = object_of(await self._json("POST", f"{run_path(thread_id, run_id)}/undo", {}))
+        return [str(path) for path in answer["paths"]]
 
     async def reset_agent(self) -> None:
         """Does nothing: every run uses the current configuration of its agent."""

@@ -33,8 +33,17 @@ def rows_of(answer: Any) -> list[Json]:
 
 def goal_of(answer: Any) -> Json | None:
     """Returns the goal of an answer; None if the thread has none."""
-    goal = object_of(answer)["goal"]
-    return None if goal is None else object_of(goal)
+    return _optional(answer, "goal")
+
+
+def folder_of(answer: Any) -> Json | None:
+    """Returns the folder of an answer; None if the thread has none."""
+    return _optional(answer, "folder")
+
+
+def _optional(answer: Any, name: str) -> Json | None:
+    value = object_of(answer)[name]
+    return None if value is None else object_of(value)
 
 
 def checkpoint_of(state: Json) -> Json:

@@ -122,6 +122,11 @@ class SikaClient:
     get_goal = _waiting(AsyncSikaClient.get_goal)
     set_goal = _waiting(AsyncSikaClient.set_goal)
     clear_goal = _waiting(AsyncSikaClient.clear_goal)
+    get_folder = _waiting(AsyncSikaClient.get_folder)
+    attach_folder = _waiting(AsyncSikaClient.attach_folder)
+    detach_folder = _waiting(AsyncSikaClient.detach_folder)
+    get_changes = _waiting(AsyncSikaClient.get_changes)
+    undo = _waiting(AsyncSikaClient.undo)
     reset_agent = _waiting(AsyncSikaClient.reset_agent)
 
     list_threads = _waiting(AsyncSikaClient.list_threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 from anyio import to_thread
@@ -11,8 +11,10 @@ from anyio import to_thread
 from channels.client.aio import AsyncSikaClient
 from channels.client.errors import ClientError, Invalid, NotFound, Refused, RunFailed, Unauthenticated, Unavailable
 from channels.client.events import StreamEvent
+from channels.client.here import Access, Consents, Here
 from channels.client.wire import AWAY_SECONDS
 from channels.terminal.attachments import named, with_files
+from channels.terminal.changes import change_lines, latest_changes, shown_path
 from channels.terminal.goals import continuation, goal_line
 from channels.terminal.interrupts import Interrupts, Stopped
 from channels.terminal.prompt import Lines
@@ -29,6 +31,9 @@ HELP = """\
 /new          begin another thread
 /threads      list the latest threads; /threads N, or an id, goes on with that one
 /goal TEXT    go on by itself until that is reached; /goal shows it, /goal clear gives it up
+/here         the folder that the agent works on; /here rw or ro: this one, /here off: none
+/diff         what the last run changed of files; /diff NAME: of files of that name
+/undo         takes that back, all or nothing; again: what the run before changed
 /asked        what the agent waits for: asks for it again
 /quit         leave (so does Ctrl-D)
 /help         this list
@@ -37,7 +42,7 @@ HELP = """\
 Tab           completes commands, threads and files; Alt-Enter begins another line
 Ctrl-C        stops the run that is going on, or leaves a question open
 A number      alone, takes that option of the agent's question"""
-COMMANDS = ("/new", "/threads", "/goal", "/asked", "/quit", "/help")
+COMMANDS = ("/new", "/threads", "/goal", "/here", "/diff", "/undo", "/asked", "/quit", "/help")
 """Lines that are commands also where an answer is expected."""
 LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
 API_KEY = "SIKA_API_KEY"
@@ -58,12 +63,19 @@ class Chat:
         *,
         thread: str | None = None,
         latest: bool = False,
+        here: Here | None = None,
+        consents: Consents | None = None,
         locate: Callable[[str, str], str] = lambda thread, path: path,
     ) -> None:
-        """`latest`: go on with the thread that changed last. `locate` returns the person's path of a thread's file."""
+        """`latest`: go on with the thread that changed last. `here`: the folder that the agent works on, to which the
+        person has agreed; `consents`: where that is remembered. `locate` returns the person's path of a thread's file.
+        """
         self.thread = safe_id(thread, "--thread") if thread else None
         self.client = connect(on_outage=self._outage)
         self._latest = latest
+        self._here, self._consents = here, consents
+        self._attached: set[str] = set()
+        """The threads that work on `here`."""
         self._locate = locate
         self._screen = screen
         self._ask = interrupts.unless_pressed
@@ -141,6 +153,8 @@ class Chat:
         elif self.thread is not None:
             try:
                 await self._ask(self.client.describe_thread(self.thread))
+                if self._here is None:
+                    self._notice_folder(await self._ask(self.client.get_folder(self.thread)))
             except NotFound:
                 self._screen.notice(f"thread {self.thread} is new: there was none of this name")
 
@@ -209,6 +223,16 @@ class Chat:
                 self._screen.notice("no goal")
             case ["/goal", *_]:
                 await self._pursue(line.removeprefix("/goal").strip())
+            case ["/here"]:
+                await self._show_folder()
+            case ["/here", "rw" | "ro" as access]:
+                await self._work_at("read-write" if access == "rw" else "read-only")
+            case ["/here", "off"]:
+                await self._leave_folder()
+            case ["/diff", *names]:
+                await self._show_changes(" ".join(names))
+            case ["/undo"]:
+                await self._undo()
             case ["/asked"]:
                 await self._look()
                 if not self._waiting and not self._transcript.asks:
@@ -225,11 +249,74 @@ class Chat:
         skills = (await self._ask(self.client.list_skills()))["skills"]
         return any(skill["name"] == name and skill["enabled"] for skill in skills)
 
+    # ── folders ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _attach(self, thread: str) -> None:
+        """Lets a thread work on the person's folder."""
+        if self._here is None or thread in self._attached:
+            return
+        folder = await self._ask(self.client.get_folder(thread))
+        if folder is None or (folder["path"], folder["access"], tuple(folder["show"])) != self._here:
+            folder = await self._ask(self.client.attach_folder(thread, *self._here[:2], show=self._here.show))
+        self._attached.add(thread)
+        self._notice_folder(folder)
+
+    async def _work_at(self, access: Access) -> None:
+        here = Here(os.path.realpath(os.getcwd()), access)
+        if self._consents is None:
+            raise Invalid("/here: the server is on another machine, and does not see this folder")
+        self.thread = self.thread or uuid7()
+        self._here, self._attached = here, set()
+        try:
+            await self._attach(self.thread)
+        except ClientError:
+            self._here = None
+            raise
+        self._consents.agree(here)
+
+    async def _leave_folder(self) -> None:
+        self._here = None
+        if self.thread is not None:
+            await self._ask(self.client.detach_folder(self.thread))
+        self._attached.clear()
+        self._screen.notice("no folder")
+
+    async def _show_folder(self) -> None:
+        folder = await self._ask(self.client.get_folder(self.thread)) if self.thread else None
+        if folder is None and self._here is not None:
+            self._screen.notice(f"from the next message on: {one_line(self._here.line, 500)}")
+        elif folder is None:
+            self._screen.notice("no folder; /here rw (or ro) lets the agent work on this one")
+        else:
+            self._notice_folder(folder)
+
+    def _notice_folder(self, folder: Mapping[str, Any] | None) -> None:
+        if folder is not None:
+            line = one_line(f"{folder['path']} ({folder['access']}), seen by the agent as {folder['mounted']}", 500)
+            self._screen.notice(f"folder: {line}")
+
+    async def _show_changes(self, only: str) -> None:
+        latest = await self._ask(latest_changes(self.client, self.thread)) if self.thread else None
+        if latest is None:
+            self._screen.notice("no run has changed files, or it was taken back")
+            return
+        for line, style in change_lines(latest[1], only):
+            self._screen.line(line, style)
+
+    async def _undo(self) -> None:
+        latest = await self._ask(latest_changes(self.client, self.thread)) if self.thread else None
+        if self.thread is None or latest is None:
+            self._screen.notice("no run has changed files, or it was taken back")
+            return
+        for path in await self._ask(self.client.undo(self.thread, latest[0])):
+            self._screen.line(f"as before: {shown_path(path)}")
+
     # ── goals ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pursue(self, objective: str) -> None:
         """Sets the thread's goal, begins to work for it, and follows the runs that follow by themselves."""
         thread = self.thread or uuid7()
+        await self._attach(thread)
         await self._ask(self.client.set_goal(thread, objective))
         self.thread = thread
         status = await self._turn(objective)
@@ -250,6 +337,7 @@ class Chat:
 
     async def _turn(self, message: str, piped: str = "") -> int:
         thread = self.thread or uuid7()
+        await self._attach(thread)
         content: str | dict[str, Any] = f"{message}\n\n{piped}" if piped else message
         if files := await to_thread.run_sync(named, message):
             try:

@@ -26,6 +26,7 @@ from core.config.settings import TokenBudget
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Message, ModelCompleted
 from core.ids import uuid7
+from core.paths import WORKSPACE
 from core.thread.journal import CallRef, Journal
 from core.thread.ledger import Today
 from core.thread.state import Intent, ThreadState
@@ -147,6 +148,8 @@ class Attempt:
     limits: Limits = UNLIMITED
     last_words: TokenBudget | None = None
     """The budget at whose end the agent answers with what it has."""
+    start: str = WORKSPACE
+    """Where relative paths begin."""
     of_thread: str = ""
     """The thread that a subagent works for."""
     above: Above = unlimited

@@ -33,10 +33,10 @@ class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
         call = request.tool_call
         if call["name"] == EDITS:
             return await self._edited(request, handler)
-        path = _path(call["args"].get("path")) if call["name"] in (*READS, *WRITES) else None
+        attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"])
+        path = _path(call["args"].get("path"), attempt.start) if call["name"] in (*READS, *WRITES) else None
         if path is None:
             return await handler(request)
-        attempt, call_id = cast(Attempt, request.runtime.context), str(call["id"])
         if call["name"] in READS:
             version = await _version(attempt, path)
             return _stamped(await handler(request), path, version)
@@ -52,7 +52,7 @@ class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
         """Does the same for each file of a call that changes several."""
         call, attempt = request.tool_call, cast(Attempt, request.runtime.context)
         edits, call_id = call["args"].get("edits"), str(call["id"])
-        named = [_path(edit.get("path")) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+        named = [_path(edit.get("path"), attempt.start) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
         paths = [path for path in dict.fromkeys(named) if path is not None]
         for path in paths:
             if problem := await _problem(attempt, call_id, path):
@@ -99,9 +99,9 @@ async def _version(attempt: Attempt, path: str) -> str | None:
         return None
 
 
-def _path(argument: Any) -> str | None:
+def _path(argument: Any, start: str) -> str | None:
     try:
-        return join(parse(argument)) if isinstance(argument, str) else None
+        return join(parse(argument, start)) if isinstance(argument, str) else None
     except Invalid:
         return None
 

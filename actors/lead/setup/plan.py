@@ -26,7 +26,7 @@ from core.errors import Invalid, NotFound
 from core.events import FolderAttached, RunRequested
 from core.log.repository import Repository
 from core.mcp.tools import Catalogue, Offered
-from core.paths import PROJECT
+from core.paths import PROJECT, WORKSPACE
 from core.skills.library import Library
 from core.skills.selection import Selection, Selections
 from core.thread.subagents import TOOLS
@@ -85,6 +85,8 @@ class RunSetup:
     """Fallbacks that do not see images, where the model does."""
     folders: Mapping[str, str] | None = None
     """The directories of the host beside the workspace, by their virtual paths. None if it changes no files."""
+    start: str = WORKSPACE
+    """Where relative paths begin."""
 
 
 class Planner:
@@ -178,6 +180,7 @@ class Planner:
             vision=vision,
             role=role,
             skills=skills,
+            start=PROJECT if folder else WORKSPACE,
             blind=frozenset(n for n in candidates if vision and not settings[n].supports_vision),
             folders=_folders(config, folder) if CHANGING & names else None,
         )

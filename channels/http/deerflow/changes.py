@@ -13,6 +13,7 @@ from channels.http.routes import API
 from core.errors import NotFound
 from core.events import Aggregate
 from core.log.store import EventLog
+from core.thread.state import Run, ThreadState
 from core.thread.workspace import (
     KIND,
     MAX_DIFF_BYTES,
@@ -54,7 +55,7 @@ class Limits(msgspec.Struct):
 class Changes(msgspec.Struct):
     """`available`: whether the files were looked at after the run, which takes a moment. `unpresented`: what the run
     wrote to the outputs and nobody was shown. `skipped`: directories of the thread's folder that are not looked at.
-    `undone`: whether a person took the changes back.
+    `undone`: whether a person took the changes back. `pending`: the folder will be looked at yet.
     """
 
     available: bool
@@ -65,6 +66,7 @@ class Changes(msgspec.Struct):
     unpresented: list[str]
     skipped: list[str]
     undone: bool
+    pending: bool = False
 
 
 class Undone(msgspec.Struct):
@@ -95,6 +97,7 @@ async def get(
         raise NotFound(f"Run {run_id} not found")
     scan, undone = await _scan(call.services.log, thread.id, run.ended_seq)
     changes = _shown(scan, undone, thread.state.values.get("artifacts", ()))
+    changes.pending = scan is None and thread.state.folder is not None and _looked_at(thread.state, run)
     if not include_files:
         changes.files = []
     elif not include_diff:
@@ -120,6 +123,11 @@ async def undo(call: Call, thread: OwnedThread) -> Undone:
         }
         await call.services.commands.write_state(call.user, thread.id, [{"messages": [note]}])
     return Undone(paths)
+
+
+def _looked_at(state: ThreadState, run: Run) -> bool:
+    """Tells whether the files are looked at after a run that has ended."""
+    return run.ended_seq is not None and state.used_tools(run)
 
 
 async def _scan(log: EventLog, thread_id: str, upto: int | None) -> tuple[WorkspaceScanned | None, bool]:
