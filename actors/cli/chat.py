@@ -75,8 +75,8 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
     from channels.client.aio import AsyncSikaClient
     from channels.client.errors import ClientError
     from channels.client.here import Consents
-        from channels.client.options import Defaults
-from channels.client.servers import is_local
+    from channels.client.options import Defaults
+    from channels.client.servers import is_local
     from channels.terminal.chat import API_KEY, COMMANDS, Chat, explained
     from channels.terminal.files import host_path
     from channels.terminal.interrupts import interrupts

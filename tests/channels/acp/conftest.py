@@ -20,6 +20,7 @@ from tests.support.model_server import Failure, ModelServer, Script, ToolCall, T
 
 NOTE = ToolCall("write_file", {"description": "a note", "path": "/mnt/user-data/outputs/n.md", "content": "# N\n"})
 TODOS = ToolCall("write_todos", {"todos": [{"content": "look", "status": "completed"}]})
+MADE = ToolCall("write_file", {"path": "made.txt", "content": "made\n"})
 WHICH = {"question": "Which?", "clarification_type": "approach_choice", "options": ["red", "blue"]}
 
 
@@ -36,6 +37,7 @@ SCRIPTS = {
     ),
     "choosing": _script([Turn(tool_calls=(ToolCall("ask_clarification", WHICH),)), Turn(text="So be it.")]),
     "asking": _script([Turn(tool_calls=(ToolCall("ask", {"question": "When?"}),)), Turn(text="Thank you.")]),
+    "editing": _script([Turn(tool_calls=(MADE,)), Turn(text="Made.")] * 4),
     "failing": _script([Turn(error=Failure(status=400, message="no luck today"))]),
     "gated": _script([Turn(text="One two three four.", gate="gated", gate_after=2)]),
 }
@@ -74,8 +76,8 @@ class Editor:
 
     def on_connect(self, _: Any) -> None: ...
 
-    async def session(self, model: str, **more: Any) -> str:
-        session = await self.agent.new_session(cwd="/home/ada/project", **more)
+    async def session(self, model: str, cwd: str = "/home/ada/project", **more: Any) -> str:
+        session = await self.agent.new_session(cwd=cwd, **more)
         await self.agent.set_config_option("model", session.session_id, model)
         return str(session.session_id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,3 +184,64 @@ def test_a_run_that_met_a_limit(policy: str, reason: str) -> None:
 
 def test_a_run_that_made_too_many_steps() -> None:
     assert mapping.failure(RunFailed("x", "TooManySteps", "t", "r", {})) == "max_turn_requests"
+
+
+async def test_the_editors_directory_is_asked_for_once(editor: Start, models: Models, tmp_path: Path) -> None:
+    folder = tmp_path / "people/ada/app"
+    folder.mkdir(parents=True)
+    prompt = [text_block("Make it")]
+    async with editor() as client:
+        client.choose = answering("no")
+        refused = await client.session("editing", str(folder))
+        await client.agent.prompt(session_id=refused, prompt=prompt)
+        [(call, options)] = client.asked
+        assert str(folder) in call.title
+        assert [option.option_id for option in options] == ["read-write", "read-only", "no"]
+        assert list(folder.iterdir()) == []
+        assert "You do not see that" in str(models.prompts("editing")[-1])
+
+        client.forget()
+        client.choose = answering("read-write")
+        session = await client.session("editing", str(folder))
+        await client.agent.prompt(session_id=session, prompt=prompt)
+        assert len(client.asked) == 1
+        assert (folder / "made.txt").read_text() == "made\n"
+        [start] = client.of("tool_call")
+        assert [place.path for place in start.locations] == [f"{folder}/made.txt"]
+        assert "/mnt/project" in str(models.prompts("editing")[-1])
+
+        client.forget()
+        (folder / "made.txt").unlink()
+        another = await client.session("editing", str(folder))
+        await client.agent.prompt(session_id=another, prompt=prompt)
+        assert client.asked == []
+        assert (folder / "made.txt").exists()
+
+        client.forget()
+        await client.agent.load_session(cwd=str(folder), session_id=session)
+        [start] = client.of("tool_call")
+        assert [place.path for place in start.locations] == [f"{folder}/made.txt"]
+
+
+async def test_a_directory_that_is_refused_is_no_reason_to_stop(editor: Start) -> None:
+    async with editor() as client:
+        client.choose = answering("read-write")
+        session = await client.session("hello", "/etc")
+        answer = await client.agent.prompt(session_id=session, prompt=[text_block("Hi")])
+        assert answer.stop_reason == "end_turn"
+        assert "I do not work in your directory: /etc: is a folder of the system" in client.texts("agent_thought_chunk")
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/mnt/project/a/b.py", "/home/ada/app/a/b.py"),
+        ("/mnt/project", "/home/ada/app"),
+        ("a/b.py", "/home/ada/app/a/b.py"),
+        ("/mnt/projects/x", "/mnt/projects/x"),
+        ("/mnt/user-data/outputs/x", "/mnt/user-data/outputs/x"),
+    ],
+)
+def test_a_path_of_the_folder_is_one_of_the_editors(path: str, place: str) -> None:
+    assert mapping.place_of(path, "/home/ada/app") == place
+    assert mapping.place_of(path, None) == path

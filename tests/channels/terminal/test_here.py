@@ -67,7 +67,7 @@ def repository(tmp_path: Path) -> Path:
         "calc.py": CALC,
         "test_calc.py": TEST,
         ".env": "KEY=canary-77\n",
-        ".gitignore": ".env\n",
+        ".gitignore": ".env\n__pycache__\n",
     }.items():
         (folder / name).write_text(text)
     git = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
@@ -132,6 +132,7 @@ async def test_edit_test_diff_undo_and_a_restart(tmp_path: Path, models: ModelSe
 
     async def second(terminal: Terminal) -> None:
         await say(terminal, "note it", "Noted.")
+        await say(terminal, "/diff", "A notes.txt")
         (repository / "notes.txt").write_text("mine\n")
         await say(terminal, "/undo", "notes.txt was changed since")
         await terminal.prompt()
