@@ -6,7 +6,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from actors.sandbox.requests import AnyRequest, Choose, Exec, Replace, Start, Write
+from actors.sandbox.requests import AnyRequest, Choose, End, Find, Glob, Grep, Kill, List, Output, Read, Version, View
 from core.config.load import ConfigSource
 from core.errors import Invalid, Refused
 from core.ports.sandbox import Sandbox, SandboxProvider, WorksInFolders
@@ -16,7 +16,8 @@ from core.thread.workspace import Workspace
 
 CANNOT = "sandbox.provider: {} shows no folders of this machine; bubblewrap does (Linux), and host to the file tools"
 
-EFFECTS = (Exec, Start, Write, Replace)
+READS = (List, Read, Glob, Grep, View, Find, Version, Output, End, Kill)
+"""Requests that change no file. Before the first other one of a run there must be a snapshot."""
 
 
 class Folders:
@@ -50,6 +51,6 @@ class Folders:
         if not isinstance(self._provider, WorksInFolders):
             raise Invalid(f"{state.folder.path}: {CANNOT.format(self._provider.name)}")
         mount = await to_thread.run_sync(installation(self._home, self._config).mount, state.folder)
-        if self._workspace is not None and isinstance(request, EFFECTS) and (run := state.active) is not None:
+        if self._workspace is not None and not isinstance(request, READS) and (run := state.active) is not None:
             await self._workspace.before(user, thread, run.id, mount)
         return await self._provider.acquire_in(user, thread, mount)

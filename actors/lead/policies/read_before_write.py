@@ -52,7 +52,11 @@ class ReadBeforeWrite(AgentMiddleware[Any, Attempt, Any]):
         """Does the same for each file of a call that changes several."""
         call, attempt = request.tool_call, cast(Attempt, request.runtime.context)
         edits, call_id = call["args"].get("edits"), str(call["id"])
-        named = [_path(edit.get("path"), attempt.start) for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+        named = (
+            [_path(edit.get("path"), attempt.start) for edit in edits if isinstance(edit, dict)]
+            if isinstance(edits, list)
+            else []
+        )
         paths = [path for path in dict.fromkeys(named) if path is not None]
         for path in paths:
             if problem := await _problem(attempt, call_id, path):
