@@ -228,6 +228,26 @@ async def test_only_a_command_of_the_skill_gets_its_secrets(tmp_path: Path) -> N
     assert b"wk-1234567" not in raw
 
 
+async def test_a_command_with_secrets_reads_nothing_that_the_agent_left_for_it(tmp_path: Path) -> None:
+    folder = write(tmp_path / "skills/public/weather", "weather", secrets="[W_KEY]") / "scripts"
+    folder.mkdir()
+    read = 'for file in "$HOME/.rc" .rc /tmp/rc; do cat "$file" || echo missing; done'
+    (folder / "show.sh").write_text(f"echo ${{#W_KEY}}; pwd; {read}")
+    script = [
+        Turn(
+            tool_calls=(bash("for place in ~ . /tmp; do echo trap > $place/.rc; done; cp ~/.rc /tmp/rc; cat /tmp/rc"),)
+        ),
+        Turn(tool_calls=(bash(f"sh {SHOW}.sh"),)),
+        Turn(text="ok"),
+    ]
+    secrets = {"secrets": {"weather": {"W_KEY": "wk-1234567"}}}
+    async with skilled(tmp_path, {"s": script}, skills=secrets) as (client, _):
+        messages = await client.said(await client.thread(), "Go", "s")
+    first, second = [str(message["content"]) for message in messages if message["type"] == "tool"]
+    assert first == "trap"
+    assert second.startswith("10\n/\nmissing\nmissing\nmissing\n")
+
+
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

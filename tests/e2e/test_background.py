@@ -16,7 +16,12 @@ from tests.support.workers import configure, wait_for
 pytestmark = pytest.mark.anyio
 
 ABOUT = {"description": "for the test"}
-COMMAND = "echo before; while [ ! -e /mnt/user-data/workspace/go ]; do sleep 0.05; done; echo after; sleep 987691"
+PORT = 8741
+SERVE = f"(cd /tmp && echo served > page && exec python3 -m http.server {PORT} --bind 127.0.0.1) &"
+ASK = f"python3 -c 'import urllib.request as r; print(r.urlopen(\"http://localhost:{PORT}/page\").read())'"
+COMMAND = (
+    f"{SERVE} echo before; while [ ! -e /mnt/user-data/workspace/go ]; do sleep 0.05; done; echo after; sleep 987691"
+)
 
 
 def started(messages: Any) -> str:
@@ -47,6 +52,7 @@ async def test_a_command_in_the_background_outlives_the_server(tmp_path: Path) -
             Turn(text="It runs."),
         ],
         "reads": asks("bash_output"),
+        "tries": [Turn(tool_calls=(ToolCall("bash", {**ABOUT, "command": ASK}),)), Turn(text="Done.")],
         "ends": asks("bash_kill"),
     }
     async with ModelServer(scripts) as models, browser() as client:
@@ -70,9 +76,11 @@ async def test_a_command_in_the_background_outlives_the_server(tmp_path: Path) -
             (workspace / "go").touch()
 
             async def says_after() -> bool:
-                return "is running." in (last := (await done("reads"))[-1]) and "after" in last
+                last = (await done("reads"))[-1]
+                return f"is running and listens on localhost:{PORT}." in last and "after" in last
 
             await asyncio.wait_for(wait_for(says_after), 60)
             assert "before" in "".join(await results(client, server, thread_id))
+            assert "served" in (await done("tries"))[-1]
             assert "has ended: it was ended." in (await done("ends"))[-1]
             assert running("987691") == []
