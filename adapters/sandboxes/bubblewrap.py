@@ -207,7 +207,8 @@ class Bubblewrap:
                 await anyio.sleep_forever()
         finally:
             self.spares.close()
-            end_unused(self._home)
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(end_unused, self._home)
 
     async def _sweep(self) -> None:
         while True:

@@ -31,11 +31,10 @@ def hold(life: int, orders: int, ready: int) -> None:
     """
     _libc.prctl(PR_SET_NAME, NAME, 0, 0, 0)
     with open(orders, "rb") as pipe:
-        folder, shares, linger = marshal.load(pipe)
+        folder, linger = marshal.load(pipe)
     os.chdir(folder)
     try:
-        if shares:
-            isolate()
+        isolate()
         write("pid", b"%d" % os.getpid())
     except OSError as error:
         os.write(ready, f"!{error}".encode())

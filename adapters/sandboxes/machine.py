@@ -83,7 +83,7 @@ _TRY_SECONDS = 15.0
 
 
 class Use(NamedTuple):
-    """A machine in use. `fd`: the lock that says so, for the supervisor. `holder`: the process to join."""
+    """A machine in use. `fd`: the lock that says so, for the supervisor. `holder`: the process to join, if any."""
 
     fd: int
     holder: int
@@ -119,7 +119,8 @@ class Machine:
                 os.close(fd)
                 raise
         try:
-            yield Use(fd, int((self.folder / "pid").read_bytes()), _read(self.folder / "news"))
+            pid = int((self.folder / "pid").read_bytes()) if self.shares else 0
+            yield Use(fd, pid, _read(self.folder / "news"))
         finally:
             os.close(fd)
 
@@ -135,10 +136,10 @@ class Machine:
             self._entry.write_text(str(self.folder))
             self.tmp.mkdir()
             self.tmp.chmod(0o1777)
-        if (life := holder.locked(f"{self.folder}/life")) is None:
+        if not self.shares or (life := holder.locked(f"{self.folder}/life")) is None:
             return
         try:
-            if self.shares and _is_used(self.folder):
+            if _is_used(self.folder):
                 holder.write(f"{self.folder}/news", LOST.encode())
             self._begin(life)
         finally:
@@ -149,12 +150,14 @@ class Machine:
         ready, ready_write = os.pipe()
         try:
             try:
-                os.write(orders_write, marshal.dumps((str(self.folder), bool(self.shares), LINGER)))
+                os.write(orders_write, marshal.dumps((str(self.folder), LINGER)))
                 template.request(HOLD, [life, orders_read, ready_write])
             finally:
                 for fd in (orders_read, orders_write, ready_write):
                     os.close(fd)
-            answer = os.read(ready, 4096) if select.select([ready], [], [], HOLDER_SECONDS)[0] else b""
+            poll = select.poll()  # descriptors of a server may be too large for `select`
+            poll.register(ready, select.POLLIN)
+            answer = os.read(ready, 4096) if poll.poll(HOLDER_SECONDS * 1000) else b""
         finally:
             os.close(ready)
         if answer != b".":
@@ -179,13 +182,11 @@ def sweep(home: Path, idle_seconds: float) -> None:
 def end_unused(home: Path) -> None:
     """Ends the networks that no command uses, as the server stops."""
     for entry in _listed(home):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, Unavailable):
             folder = Path(entry.read_text())
-            life = holder.locked(f"{folder}/life")
-            if life is None:
-                os.kill(int((folder / "pid").read_text()), signal.SIGTERM)
-            else:
-                os.close(life)
+            with _door(folder):
+                if _is_locked(folder / "life"):
+                    os.kill(int((folder / "pid").read_text()), signal.SIGTERM)
 
 
 @functools.cache
@@ -211,9 +212,14 @@ def _listed(home: Path) -> list[Path]:
 
 
 def _is_used(folder: Path) -> bool:
-    if (use := holder.locked(f"{folder}/use")) is None:
+    return _is_locked(folder / "use")
+
+
+def _is_locked(path: Path) -> bool:
+    """Tells whether another process has a lock. Only within the door: it has the lock itself meanwhile."""
+    if (fd := holder.locked(str(path))) is None:
         return True
-    os.close(use)
+    os.close(fd)
     return False
 
 

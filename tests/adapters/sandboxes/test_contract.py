@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -370,10 +371,11 @@ async def test_a_server_in_the_background_is_reached_by_the_next_command(
 async def test_files_in_tmp_are_there_for_the_next_command(kind: Kind, place: Path, sandbox: Sandbox) -> None:
     if not kind.confined:
         pytest.skip("/tmp is that of this machine")
-    await run(sandbox, "mkdir /tmp/here && echo one > /tmp/here/file", "c1")
-    assert (await run(sandbox, "cat /tmp/here/file && echo two > /tmp/here/file", "c2")).stdout == "one\n"
+    own = f"/tmp/sika-{uuid4().hex}"  # a stand-in of an image shows the /tmp of this machine
+    await run(sandbox, f"mkdir {own} && echo one > {own}/file", "c1")
+    assert (await run(sandbox, f"cat {own}/file && echo two > {own}/file", "c2")).stdout == "one\n"
     successor = await kind.provider(place).acquire("ada", "t1")
-    assert (await run(successor, "cat /tmp/here/file; rm -r /tmp/here", "c3")).stdout == "two\n"
+    assert (await run(successor, f"cat {own}/file; rm -r {own}", "c3")).stdout == "two\n"
 
 
 async def test_an_unknown_background_command(background: RunsInBackground) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from adapters.sandboxes import holder, machine
+from adapters.sandboxes import bubblewrap, holder, machine
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.machine import EMPTIED, LOST, Machine
+from core.config.sandbox import Egress
 from core.ports.sandbox import SandboxSetup
 from core.skills.commands import NOWHERE, SAFE
 from tests.adapters.sandboxes import doomed
@@ -52,15 +53,21 @@ def holder_of(sandbox: BubblewrapSandbox) -> int:
 
 def is_alive(sandbox: BubblewrapSandbox) -> bool:
     """Tells whether the thread has a holder."""
-    life = holder.locked(str(machine_of(sandbox).folder / "life"))
-    if life is not None:
-        os.close(life)
-    return life is None
+    return is_locked(machine_of(sandbox).folder / "life")
 
 
-def make_idle(sandbox: BubblewrapSandbox, seconds: float = 1000) -> None:
+def is_locked(path: Path) -> bool:
+    fd = holder.locked(str(path))
+    if fd is not None:
+        os.close(fd)
+    return fd is None
+
+
+def make_idle(sandbox: BubblewrapSandbox, *, at_work: bool = False) -> None:
+    """Makes the last use an old one. A supervisor notes the time as it ends, after the outcome of its command."""
     use = machine_of(sandbox).folder / "use"
-    used = use.stat().st_mtime - seconds
+    wait_for(lambda: at_work or not is_locked(use))
+    used = use.stat().st_mtime - 1000
     os.utime(use, (used, used))
 
 
@@ -166,7 +173,7 @@ async def test_a_thread_at_work_is_not_idle(tmp_path: Path) -> None:
     sandbox = await provider_of(tmp_path, idle_seconds=500).acquire("ada", "t1")
     await serve(sandbox, SERVE.format(port=PORT))
     await run(sandbox, "echo mine > /tmp/note", "c1")
-    make_idle(sandbox)
+    make_idle(sandbox, at_work=True)
     machine.sweep(tmp_path / "home", 500)
     os.kill(holder_of(sandbox), signal.SIGTERM)
     assert (await run(sandbox, f"cat /tmp/note; {ASK.format(port=PORT)}", "c2")).stdout == "mine\nhello"
@@ -194,6 +201,29 @@ async def test_networks_end_with_their_server_or_their_thread(tmp_path: Path) ->
     pid = int((tmp_path / "erased/pid").read_text())
     (tmp_path / "erased/pid").unlink()
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
+
+
+async def test_where_namespaces_cannot_be_joined_only_tmp_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bubblewrap, "is_joinable", lambda: False)
+    provider = provider_of(tmp_path)
+    sandbox = await provider.acquire("ada", "t1")
+    networks = {
+        (await run(sandbox, "echo one >> /tmp/note; readlink /proc/self/ns/net", f"c{number}")).stdout
+        for number in range(2)
+    }
+    assert len(networks | {os.readlink("/proc/self/ns/net") + "\n"}) == 3
+    assert (await run(sandbox, "cat /tmp/note", "c3")).stdout == "one\none\n"
+    assert not (machine_of(sandbox).folder / "pid").exists()
+    assert any("by localhost" in weakness for weakness in provider.weaknesses())
+
+
+async def test_with_the_network_of_the_computer_only_tmp_is_shared(tmp_path: Path) -> None:
+    sandbox = await provider_of(tmp_path, network=True, egress=Egress(direct=True)).acquire("ada", "t1")
+    result = await run(sandbox, "echo one > /tmp/note; readlink /proc/self/ns/net")
+    assert result.stdout == os.readlink("/proc/self/ns/net") + "\n"
+    assert (await run(sandbox, "cat /tmp/note", "c2")).stdout == "one\n"
 
 
 async def test_if_the_network_is_lost_the_next_command_is_told(jail: BubblewrapSandbox) -> None:
