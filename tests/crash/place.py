@@ -14,7 +14,7 @@ from core.runtime.system import System
 from core.thread.state import ThreadState
 from core.tools import Tool
 from tests.support.laws import EXAMPLES
-from tests.support.model_server import ModelServer, Script, Turn
+from tests.support.model_server import Answer, ModelServer, Script, Turn
 from tests.support.workers import DEADLINE, Client, Power, configure, wait_for, worker
 
 Mode = Literal["unheard", "heard", "later"]
@@ -53,7 +53,9 @@ class Place:
 
 
 @asynccontextmanager
-async def place(home: Path, scripts: Mapping[str, Script | Sequence[Turn]], **sections: Any) -> AsyncIterator[Place]:
+async def place(
+    home: Path, scripts: Mapping[str, Script | Sequence[Turn] | Answer], **sections: Any
+) -> AsyncIterator[Place]:
     async with ModelServer(scripts) as models, embedded.start(home) as server:
         yield Place(Endpoint(server.url, token=server.token), home, models, sections)
 

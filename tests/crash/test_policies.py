@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.errors import Refused
-from core.events import ContextCompacted, Json, Message, RunRequested
+from core.events import ContextCompacted, Json, Message, ModelFailed, RunRequested
 from core.runtime.system import System
 from core.thread.state import ThreadState
 from tests.crash.place import Mode, Place, cuts, place
-from tests.support.model_server import Script, ToolCall, Turn
+from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
 pytestmark = pytest.mark.anyio
@@ -128,3 +129,27 @@ def assert_stopped(state: ThreadState) -> None:
     [run] = state.runs.values()
     assert (run.status, run.stopped_by, run.calls) == ("success", "loop_detection", 4)
     assert said(state) == ["Go on.", *["Once more."] * 3, f"It is empty.\n\n{SENTENCE}"]
+
+
+def short(messages: Sequence[dict[str, Any]]) -> Turn:
+    """Takes six messages beside the system's; refuses more as too long."""
+    said = [message for message in messages if message["role"] != "system" and "<system-reminder>" not in str(message)]
+    if len(said) > 6:
+        return Turn(error=Failure(status=400, message="prompt is too long"))
+    return Turn(text="Yes.")
+
+
+@pytest.mark.parametrize(("last", "mode"), cuts(range(14, 20), "unheard", "later"))
+async def test_a_refusal_for_the_length(tmp_path: Path, last: int, mode: Mode) -> None:
+    """A crash between the refusal and the summary, or after it: the run goes on, with one summary."""
+    scripts: dict[str, Any] = {"m": short, "s": SCRIPTS["s"]}
+    async with place(tmp_path, scripts, summarization={"model_name": "s"}) as here:
+        state = await cut(here, Power(last, mode), LONG, {"model_name": "m"})
+        async with here.worker() as system:
+            summaries = await Client(system).records("t1", ContextCompacted)
+            failures = await Client(system).records("t1", ModelFailed)
+    assert len(summaries) == 1
+    assert 1 <= len(failures) <= 2, "a refusal that is not followed by a summary is met again"
+    assert "They counted." in str(state.messages[0]["content"])
+    assert said(state)[-2:] == ["Four", "Yes."]
+    assert [run.status for run in state.runs.values()] == ["success"] * len(LONG)

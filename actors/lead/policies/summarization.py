@@ -22,7 +22,7 @@ from core.config.windows import Window, window_of
 from core.errors import SikaError
 from core.events import ContextCompacted, Message
 from core.thread.state import ThreadState
-from core.thread.usage import Size, in_context, last_asked
+from core.thread.usage import Size, estimate, in_context, last_asked
 from core.thread.windows import Windows
 
 log = structlog.get_logger("sika.lead")
@@ -31,6 +31,10 @@ CONTEXT = "context"
 """The class of a refusal for a request's length."""
 RESCUES = (1 / 4, 1 / 16)
 """Parts of what fits that the newest messages may take after a refusal, and after another one."""
+
+
+SMALLEST = 4000
+"""The window of a model that names none when it refuses a request is taken for at least this; fewer are of no use."""
 
 
 class Summarization(AgentMiddleware[Any, Attempt, Any]):
@@ -76,14 +80,14 @@ class Summarization(AgentMiddleware[Any, Attempt, Any]):
 
     async def _rescued(self, attempt: Attempt, failure: ModelGaveUp, part: float) -> bool:
         """Makes the conversation shorter after a refusal. Returns whether it did."""
-        size = in_context(attempt.state)
+        size = max(in_context(attempt.state), estimate(attempt.state.messages), SMALLEST)
         named = window_named(str(failure))
         window = await self._window(attempt)
         if named and named < window.tokens:
             await self._learn(attempt, failure.model, named)
             window = window._replace(tokens=named, source="learned")
         elif not named:
-            window = window._replace(tokens=min(window.tokens, max(size, 1)))
+            window = window._replace(tokens=min(window.tokens, size))
         planned = partial(
             plan, settings=self._settings, window=window, skills=_skills(attempt), room=max(window.limit * part, 1)
         )

@@ -18,7 +18,6 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMess
 
 from actors.lead.loop.attempt import Attempt, ModelHandler
 from actors.lead.messages.content import text_by_line, with_text
-from actors.lead.messages.convert import dump
 from actors.lead.messages.excerpt import size_of
 from actors.lead.policies.input_sanitising import Remembered
 from actors.lead.summary.record import PATHS, called
@@ -91,7 +90,8 @@ def old(messages: Sequence[BaseMessage], sizes: Sequence[int], window: Window) -
 
 
 def _size(message: BaseMessage) -> int:
-    return estimate([dump(message)])
+    calls = message.tool_calls if isinstance(message, AIMessage) else ()
+    return estimate([{"content": message.content, **({"tool_calls": calls} if calls else {})}])
 
 
 def _reads(call: Json, directory: str) -> bool:

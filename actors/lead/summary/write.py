@@ -68,6 +68,8 @@ MOST_PARTS, CONCURRENT, ROUNDS = 40, 3, 3
 """Limits of a summary: its parts, the models' calls at the same time, and how often summaries are summarised."""
 SUMMARY_SHARE, MOST_SUMMARY = 0.2, 12_000
 """The part of the window of the conversation's model that a summary may take, and the limit of that in tokens."""
+LEAST_SUMMARY = 200
+"""A summary may have this many tokens in any window."""
 RECORD_SHARE = 0.4
 """The part of a summary that is taken from the messages without a model."""
 LEAST_PART = 500
@@ -178,7 +180,7 @@ def writer(models: ModelsByName, config: Config, name: str) -> Writer:
 
 def room_of(window: Window) -> float:
     """Returns the tokens that a summary may have."""
-    return min(window.tokens * SUMMARY_SHARE, MOST_SUMMARY)
+    return max(min(window.tokens * SUMMARY_SHARE, MOST_SUMMARY), LEAST_SUMMARY)
 
 
 class _Reading:

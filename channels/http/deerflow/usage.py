@@ -10,6 +10,7 @@ from channels.http.call import Call, ReadableThread
 from channels.http.endpoint import Routes
 from channels.http.routes import API
 from core.config.load import Config
+from core.config.windows import window_of
 from core.thread import usage
 from core.thread.state import ThreadState
 from core.thread.usage import Tokens
@@ -103,5 +104,6 @@ def _usage(thread_id: str, state: ThreadState, config: Config, *, active: bool) 
 def _in_context(state: ThreadState, config: Config) -> InContext:
     count = usage.in_context(state)
     model = next((run.model for run in reversed(state.runs.values()) if run.model), None)
-    window = next((entry.context_window for entry in config.models if entry.name == model), None)
+    known = window_of(config, model)
+    window = None if known.source == "assumed" else known.tokens
     return InContext(count, window, round(100 * count / window, 1) if window else None)

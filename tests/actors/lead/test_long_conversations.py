@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.events import Aggregate, ContextCompacted, Message, ModelFailed, StatePatched
+from core.config.load import Config, ConfigSource
+from core.config.windows import Window
+from core.events import Aggregate, ContextCompacted, Message, ModelFailed, StatePatched, SubagentStarted
 from core.replay.source import LogSource
 from core.thread.replay import replay
-from core.thread.windows import ALL, WindowLearned
+from core.thread.windows import ALL, WindowLearned, Windows
 from core.tools import ToolContext, tool
 from tests.actors.lead.test_replay import loop
 from tests.actors.lead.test_tools import assert_well_formed
@@ -69,6 +71,10 @@ def silent(messages: Sequence[dict[str, Any]]) -> Turn:
     return Turn(error=Failure(status=400, message="no summaries today"))
 
 
+def source(home: Path) -> Config:
+    return ConfigSource(home / "config.yaml").current()
+
+
 async def compactions(client: Client) -> list[ContextCompacted]:
     return [r.event for r in await client.records("t1", ContextCompacted) if isinstance(r.event, ContextCompacted)]
 
@@ -105,7 +111,7 @@ async def test_a_refused_request_goes_on_in_the_same_run(tmp_path: Path, text: s
         assert (await client.said("t1", "And now?", "m"))[-1]["content"] == "Seen 8."
 
 
-async def test_what_is_learnt_counts_for_other_threads(tmp_path: Path) -> None:
+async def test_what_is_learnt_counts_for_other_threads_and_processes(tmp_path: Path) -> None:
     scripts = {"m": windowed(researcher(6)), "s": honest}
     async with site(tmp_path, scripts, tools=[fetch], summarization={"model_name": "s"}) as (client, _):
         await client.said(await client.thread(), "Read", "m")
@@ -113,6 +119,9 @@ async def test_what_is_learnt_counts_for_other_threads(tmp_path: Path) -> None:
         await client.said("t2", "Read", "m")
         records = [record.event async for record in client.system.log.read(Aggregate("thread", "t2"))]
         assert not any(isinstance(event, ModelFailed) for event in records)
+        fresh = Windows(client.system.log)
+        assert await fresh.of(source(tmp_path), "m") == Window(WINDOW, 0, "learned")
+        assert (await fresh.of(source(tmp_path), "s")).source == "assumed"
 
 
 @pytest.mark.parametrize("summariser", [honest, silent])
@@ -172,3 +181,28 @@ async def test_it_is_on_by_default(tmp_path: Path) -> None:
         messages = await client.said(await client.thread(), "Read eight pages", "m")
         assert len(await compactions(client)) > 0
         assert messages[-1]["content"] == "Seen 8."
+
+
+async def test_a_subagent_goes_on_too(tmp_path: Path) -> None:
+    def lead(messages: Sequence[dict[str, Any]]) -> Turn:
+        results = [message for message in messages if message["role"] == "tool"]
+        if results:
+            return Turn(text=f"It says: {results[-1]['content']}")
+        args = {"description": "read", "prompt": "Read eight pages", "subagent_type": "general-purpose"}
+        return Turn(tool_calls=(ToolCall("task", args),))
+
+    scripts = {"lead": lead, "m": windowed(researcher(8)), "s": honest}
+    own = {"agents": {"general-purpose": {"model": "m"}}}
+    async with site(tmp_path, scripts, tools=[fetch], summarization={"model_name": "s"}, subagents=own) as (
+        client,
+        models,
+    ):
+        context = {"subagent_enabled": True, "model_name": "lead"}
+        messages = await client.said(await client.thread(), "Go on.", context=context)
+        assert "Seen 8." in str(messages[-1]["content"])
+        assert any(record.model == "s" for record in models.requests)
+        [started] = [r.event for r in await client.records("t1", SubagentStarted)]
+        assert isinstance(started, SubagentStarted)
+        state = await client.system.subagents.threads.load(started.subagent)
+        assert state.messages[0]["name"] == "summary"
+        assert "Read eight pages" in str(state.messages[0]["content"])
