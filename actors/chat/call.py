@@ -9,7 +9,6 @@ import msgspec
 
 from actors.chat.answers import plan_id
 from actors.chat.turns import Message, Turn
-from core.channel import USER
 from core.chat.facts import DeliveryPlanned, Target
 from core.chat.state import Conversation
 from core.config.channels import AccountSettings
@@ -28,8 +27,10 @@ class Call(NamedTuple):
     state: Conversation
     settings: AccountSettings
     config: Config
-    user: str = USER
+    user: str
+    """The user whom the turn concerns (`actors.chat.person`)."""
     connected: bool = False
+    """True if the sender is connected as this user."""
 
     @property
     def first(self) -> Message:

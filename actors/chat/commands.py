@@ -50,11 +50,15 @@ def parsed(text: str, platform: str) -> Command | None:
     return Command(name, (match[3] or "").strip()) if known else None
 
 
-def code_of(command: Command | None) -> str | None:
-    """Returns the code with which a person connects, if the message brings one."""
-    if command is None or command.name not in (CONNECT, START):
+CONFIRMED = frozenset({"yes", "y", "ok", "ja", "oui", "sí", "是", "好", "确认"})
+
+
+def code_of(command: Command | None) -> tuple[str, bool] | None:
+    """Returns the code with which a person connects, and whether they confirm it, if the message brings one."""
+    if command is None or command.name not in (CONNECT, START) or not command.text:
         return None
-    return command.text.split()[0] if command.text else None
+    code, *rest = command.text.split()
+    return code, bool(rest) and rest[0].casefold() in CONFIRMED
 
 
 def help_text() -> str:

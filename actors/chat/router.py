@@ -13,6 +13,7 @@ from actors.chat.call import Call
 from actors.chat.commands import START, Command
 from actors.chat.files import Files
 from actors.chat.perform import Performer
+from actors.chat.person import person_user, user_of
 from actors.chat.place import Place
 from actors.chat.questions import Question
 from actors.chat.runs import ACTOR, DECIDED, Runs
@@ -27,6 +28,7 @@ from core.config.load import ConfigSource
 from core.errors import Conflict, Unavailable
 from core.identity.standing import Standing
 from core.log.store import EventLog
+from core.memory.facts import Memories
 from core.thread.intake import Intake
 from core.thread.threads import Threads
 
@@ -36,6 +38,12 @@ log = structlog.get_logger("sika.chat")
 STRANGER = "You cannot talk to me yet. Your id is `{sender}`: the operator of this server can let you in with it."
 NOT_CONNECTED = "Connect first: open the settings of the web page, choose this platform, and send me the code."
 CONNECTED = "Connected. From here on your messages are yours on the web page, too."
+CONFIRM = (
+    "This code connects you with the account `{name}`: whoever uses it reads what you write to me from then on, and "
+    "what I remember of you becomes its memory. Did you ask for it? Then send `{answer}`. Otherwise do nothing."
+)
+ENDS = "You are connected with the account `{name}`, which would end."
+PRIVATELY = "Send me the code in a private chat."
 BAD_CODE = "This code is not valid, or not any more. Get a new one in the settings of the web page."
 INACTIVE = "Your account on this server is disabled: ask its administrator."
 NOT_YOURS = "Only the person who was asked can decide that."
@@ -51,6 +59,7 @@ class Router:
         self._threads = threads
         self._connections = Connections(log, actor=ACTOR)
         self._standing = Standing(log)
+        self._memories = Memories(log, actor=ACTOR)
         self._runs = Runs(chats, threads, intake, files, log)
         self._performer = Performer(self._runs, threads, intake, log)
 
@@ -58,7 +67,9 @@ class Router:
         """Decides on a turn. Raises `Unavailable`."""
         config = self._config.current()
         settings = config.channels.account(account) or AccountSettings()
-        call = Call(conversation, account, turn, state, settings, config)
+        event = turn.first.event
+        user = user_of(account, event.target, event.sender)
+        call = Call(conversation, account, turn, state, settings, config, user)
         try:
             await self._route(call)
         except NoAgent as error:
@@ -74,14 +85,15 @@ class Router:
         event, platform = call.first.event, platform_of(call.account)
         command = commands.parsed(event.text, platform) if event.choice is None else None
         if (code := commands.code_of(command)) is not None:
-            return await self._connect(call, code)
+            return await self._connect(call, *code)
         if event.edited and call.state.heard.get(event.message) is not None:
             original = call.state.heard[event.message]
             if original.outcome != "ignored":
                 return await self._runs.end(call, "ignored", reason="an edit of a message that was taken")
         connection = (await self._connections.state()).of_person(call.account, event.sender)
         if call.config.channel_connections.enabled and connection is not None:
-            call = call._replace(user=connection.user, connected=True)
+            user = user_of(call.account, event.target, event.sender, connection.user)
+            call = call._replace(user=user, connected=user == connection.user)
             if not await self._standing.active(connection.user):
                 return await self._runs.end(call, "refused", call.says(INACTIVE), reason="the account is disabled")
         verdict = judged(event, call.state, call.config, call.account, connection)
@@ -102,14 +114,31 @@ class Router:
 
     # ── who may talk ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _connect(self, call: Call, code: str) -> None:
+    async def _connect(self, call: Call, code: str, confirmed: bool) -> None:
+        """Connects a person who confirms it: whoever made the code reads from then on what they write."""
         event = call.first.event
+        enabled = call.config.channel_connections.enabled
+        if event.target.kind == "group":
+            return await self._runs.end(call, "refused", call.says(PRIVATELY), reason="a code in a group")
+        user = await self._connections.offered(code, call.account) if enabled and not confirmed else None
+        if user is not None:
+            return await self._runs.end(call, "command", call.says(await self._confirmation(call, code, user)))
         connection = None
-        if call.config.channel_connections.enabled:
+        if enabled and confirmed:
             connection = await self._connections.bind(code, call.account, event.sender, event.sender_name)
         if connection is None:
             return await self._runs.end(call, "refused", call.says(BAD_CODE), reason="no such code")
+        await self._memories.move(person_user(call.account, event.sender), connection.user)
         await self._runs.end(call, "command", call.says(CONNECTED), user=connection.user)
+
+    async def _confirmation(self, call: Call, code: str, user: str) -> str:
+        """Returns the question whether to connect: it names the account, and what ends."""
+        sign = "!" if platform_of(call.account) == "slack" else "/"
+        text = CONFIRM.format(name=await self._standing.name(user), answer=f"{sign}connect {code} yes")
+        before = (await self._connections.state()).of_person(call.account, call.first.event.sender)
+        if before is None or before.user == user:
+            return text
+        return f"{ENDS.format(name=await self._standing.name(before.user))} {text}"
 
     async def _refuse(self, call: Call, reason: str) -> None:
         """Tells a person their id, once in a conversation."""

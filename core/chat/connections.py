@@ -153,6 +153,12 @@ class Connections:
         await self._states.decide(CONNECTIONS.id, decide, actor=self._actor)
         return code
 
+    async def offered(self, code: str, account: str) -> str | None:
+        """Returns the user who got a code that still counts for an account; None for others. Raises `Unavailable`."""
+        offer = (await self.state()).offers.get(_hash(code))
+        usable = offer is not None and offer.expires > now() and offer.provider == platform_of(account)
+        return offer.user if offer is not None and usable else None
+
     async def bind(self, code: str, account: str, external: str, name: str = "") -> Connection | None:
         """Connects a person by a code; None if it does not count (any more). Idempotent for the same person."""
         code, at, identity = _hash(code), now(), uuid7()

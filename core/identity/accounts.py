@@ -23,7 +23,9 @@ AccountRole = Literal["admin", "user"]
 
 _EMAIL = re.compile(r"[^\s@<>\"',;:\\()\[\]]{1,64}@[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SCOPE = re.compile(r"[a-z]+(?::[a-z]+)?")
-GRANTABLE = frozenset({"admin", "assistants", "crons", "files", "memory", "runs", "skills", "store", "threads"})
+GRANTABLE = frozenset(
+    {"admin", "assistants", "connections", "crons", "files", "memory", "runs", "skills", "store", "threads"}
+)
 """The resources of keys' scopes; `runs` includes `runs:create`, `runs:read` and `runs:cancel`."""
 EMAIL_CHARACTERS = 254
 

@@ -23,6 +23,11 @@ class Standing:
         account = (await self._accounts.load(ACCOUNTS.id)).by_id.get(user)
         return account is None or not account.disabled
 
+    async def name(self, user: str) -> str:
+        """Returns how people call a user: the account's address, or its id. Raises `Unavailable`."""
+        account = (await self._accounts.load(ACCOUNTS.id)).by_id.get(user)
+        return account.email if account is not None else user
+
     async def require(self, user: str) -> None:
         """Raises `Inactive` if no work may be done for a user."""
         if not await self.active(user):

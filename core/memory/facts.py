@@ -421,6 +421,12 @@ class Memories:
         """Returns what is remembered. `at_least`: see `Repository.load`. Raises `Unavailable`."""
         return await self.repository.load(memory_id(user, agent), at_least=at_least)
 
+    async def move(self, source: str, target: str) -> None:
+        """Adds what is remembered of a user to the memory of another one, and forgets it there. May be repeated."""
+        if facts := list((await self.of(source)).facts.values()):
+            await self.decide(memory_id(target, None), lambda memory: joined(memory, facts))
+            await self.decide(memory_id(source, None), lambda memory: cleared(memory) if memory.facts else [])
+
     async def decide(self, identity: str, decision: Decision[Memory], cause: str | None = None) -> Memory:
         """Decides on the memory with this id, and erases what the decision made obsolete. An erasure that takes longer
         than `ERASE_SECONDS` is finished by the memory actor.
@@ -430,6 +436,16 @@ class Memories:
             if isinstance(record.event, MemoryKept):
                 await self.repository.erase(identity, before=record.seq, seconds=ERASE_SECONDS)
         return memory
+
+
+def joined(memory: Memory, facts: Iterable[Fact]) -> list[Event]:
+    """Returns the events that add facts of another memory, but those that it has in the same words."""
+    events: list[Event] = []
+    for fact in facts:
+        if twin(memory, fact.content) is None and len(memory.facts) + len(events) < MOST_FACTS:
+            fresh = fact_id(memory, "joined", fact.id, fact.content)
+            events.append(FactRemembered(fact=msgspec.structs.replace(fact, id=fresh, replaces=[], version=0)))
+    return events
 
 
 def checked_fact(fact: Fact) -> Fact:

@@ -104,9 +104,10 @@ async def listed(call: Call) -> ConnectionsShown:
     return ConnectionsShown([_shown(connection) for connection in state.of_user(call.user)])
 
 
-@ROUTES("POST", "/channels/{provider}/connect", "assistants:write", errors=(404, 409))
+@ROUTES("POST", "/channels/{provider}/connect", "connections:write", errors=(404, 409))
 async def connect(call: Call, provider: str) -> Begun:
-    """Get a code, and send it to the bot: it knows you from then on. A code works once, within ten minutes. 429 if you
+    """Get a code, and send it to the bot, which names your account and asks: from then on it knows you, and whoever has
+    a key with this scope can become you to the bot. A code works once, within ten minutes. 429 if you
     have unused ones.
     """
     name = ALIASES.get(provider, provider)
@@ -133,7 +134,7 @@ async def connect(call: Call, provider: str) -> Begun:
     )
 
 
-@ROUTES("DELETE", "/channels/connections/{connection_id}", "assistants:write", errors=(404,))
+@ROUTES("DELETE", "/channels/connections/{connection_id}", "connections:write", errors=(404,))
 async def delete(call: Call, connection_id: str) -> None:
     """End a connection. The bot does not know you any more; conversations stay."""
     await _connections(call).revoke(call.user, connection_id)

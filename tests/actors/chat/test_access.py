@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from actors.chat import router
+from actors.chat.person import group_user, person_user
 from core.chat.connections import CONNECTIONS, MOST_PENDING, ConnectionOffered, Connections, TooManyCodes
 from core.chat.facts import DeliveryPlanned
 from core.errors import NotFound
 from core.identity.accounts import ACCOUNTS, AccountCreated, AccountDisabled, AccountEnabled
+from core.memory.facts import Fact, FactRemembered, Memories
 from tests.actors.chat.site import account
 
 pytestmark = pytest.mark.anyio
@@ -78,7 +80,7 @@ async def test_a_person_connects_and_what_they_do_is_their_users(tmp_path: Path)
     async with account(tmp_path, "world", channel_connections=CONNECT) as world:
         connections = Connections(world.stage.system.log, actor="http")
         code = await connections.offer("ada", "world")
-        connected = await world.hears(f"/connect {code}", sender="42")
+        connected = await world.hears(f"/connect {code} yes", sender="42")
         assert (await world.outcome(connected)).user == "ada"
         assert await world.said() == [router.CONNECTED]
         routed = await world.outcome(await world.hears("hello", sender="42"))
@@ -86,7 +88,7 @@ async def test_a_person_connects_and_what_they_do_is_their_users(tmp_path: Path)
         assert (routed.outcome, state.user) == ("run", "ada")
         context = state.runs[routed.run_id].request.context
         assert (context["user_id"], context["channel_user_id"]) == ("ada", "42")
-        again = await world.hears(f"/connect {code}", sender="43", chat="C2")
+        again = await world.hears(f"/connect {code} yes", sender="43", chat="C2")
         assert (await world.outcome(again)).outcome == "refused"
         assert await world.said("C2") == [router.BAD_CODE]
 
@@ -96,7 +98,7 @@ async def test_a_person_whose_account_is_disabled_gets_no_run(tmp_path: Path) ->
         log = world.stage.system.log
         await log.append(ACCOUNTS, [AccountCreated(user="ada", email="a@x.example")], expected=0, actor="test")
         code = await Connections(log, actor="http").offer("ada", "world")
-        await world.outcome(await world.hears(f"/connect {code}", sender="42"))
+        await world.outcome(await world.hears(f"/connect {code} yes", sender="42"))
         await log.append(ACCOUNTS, [AccountDisabled(user="ada")], expected=await log.tip(ACCOUNTS), actor="test")
         for text in ("hello", "/new"):
             assert (await world.outcome(await world.hears(text, sender="42"))).outcome == "refused"
@@ -115,14 +117,14 @@ async def test_connections_can_be_optional(tmp_path: Path) -> None:
     optional = {**CONNECT, "require_bound_identity": False}
     async with account(tmp_path, channel_connections=optional) as office:
         routed = await office.outcome(await office.hears("hello"))
-        assert (routed.outcome, routed.user) == ("run", "default")
+        assert (routed.outcome, (await office.state(routed)).user) == ("run", person_user("office", "U1"))
 
 
 async def test_the_latest_connection_of_a_person_counts(tmp_path: Path) -> None:
     async with account(tmp_path, channel_connections=CONNECT) as office:
         connections = Connections(office.stage.system.log, actor="http")
         for user in ("ada", "bob"):
-            await office.hears(f"/connect {await connections.offer(user, 'office')}")
+            await office.hears(f"/connect {await connections.offer(user, 'office')} yes")
             assert (await office.outcome(await office.hears("hello"))).user == user
         state = await connections.state()
         assert (state.of_user("ada"), len(state.of_user("bob"))) == ([], 1)
@@ -133,18 +135,63 @@ async def test_the_latest_connection_of_a_person_counts(tmp_path: Path) -> None:
         assert (await office.outcome(await office.hears("hello"))).outcome == "refused"
 
 
-async def test_two_connected_people_in_a_group_have_threads_of_their_own(tmp_path: Path) -> None:
-    async with account(tmp_path, channel_connections=CONNECT) as office:
+async def test_a_conversation_of_a_group_belongs_to_the_group(tmp_path: Path) -> None:
+    """Connected or not: no private memory, file or agent of a person is in it."""
+    optional = {**CONNECT, "require_bound_identity": False}
+    async with account(tmp_path, channel_connections=optional) as office:
         connections = Connections(office.stage.system.log, actor="http")
-        for sender, user in (("U1", "ada"), ("U2", "bob")):
-            await office.hears(f"/connect {await connections.offer(user, 'office')}", sender=sender, chat=sender)
-        threads: dict[str, str] = {}
+        await office.hears(f"/connect {await connections.offer('ada', 'office')} yes", sender="U1", chat="U1")
+        threads, users = set(), set()
         for sender in ("U1", "U2", "U1"):
             routed = await office.outcome(
                 await office.hears("hi", kind="group", chat="G", sender=sender, mentioned=True)
             )
-            assert threads.setdefault(sender, routed.thread) == routed.thread
-        assert threads["U1"] != threads["U2"]
+            threads.add(routed.thread)
+            users.add((await office.state(routed)).user)
+        assert (len(threads), users) == (1, {group_user("office", "G")})
+        alone = await office.outcome(await office.hears("hi", sender="U1", chat="U1"))
+        assert (await office.state(alone)).user == "ada"
+
+
+async def test_people_without_an_account_are_users_of_their_own(tmp_path: Path) -> None:
+    async with account(tmp_path, "world", {"allow_everyone": True}) as world:
+        users = []
+        for sender in ("42", "43", "42", "a b", "default", "group", "x__y"):
+            routed = await world.outcome(await world.hears("hi", sender=sender, chat=f"C{sender}"))
+            users.append((await world.state(routed)).user)
+        assert users[0] == users[2] == "world__42"
+        assert len(set(users)) == 6
+        assert "default" not in users
+        memories = Memories(world.stage.system.log, actor="test")
+        fact = Fact(id="fact_1", content="Looks for a new job.")
+        await memories.decide("world__42", lambda _: [FactRemembered(fact=fact)])
+        for sender, count in (("42", "1 fact"), ("43", "0 facts")):
+            await world.hears("/memory", sender=sender, chat=f"C{sender}")
+            assert f"I remember {count}." in (await world.said(f"C{sender}"))[-1]
+
+
+async def test_a_code_is_confirmed_by_who_reads_whose_it_is(tmp_path: Path) -> None:
+    """A link of somebody's connects nobody: the bot names the account, and what ends."""
+    async with account(tmp_path, "world", {"allow_everyone": True}, channel_connections=CONNECT) as world:
+        log = world.stage.system.log
+        await log.append(ACCOUNTS, [AccountCreated(user="bob", email="bob@x.example")], expected=0, actor="test")
+        connections, memories = Connections(log, actor="http"), Memories(log, actor="test")
+        await world.hears(f"/connect {await connections.offer('ada', 'world')} yes", sender="42")
+        code = await connections.offer("bob", "world")
+        asked = await world.outcome(await world.hears(f"/connect {code}", sender="42"))
+        text = (await world.said())[-1]
+        assert "`bob@x.example`" in text
+        assert "`ada`, which would end" in text
+        assert asked.user != "bob"
+        assert (await world.outcome(await world.hears("hello", sender="42"))).user == "ada"
+        in_group = await world.hears(f"/connect {code} yes", sender="42", kind="group", chat="G", mentioned=True)
+        assert (await world.outcome(in_group)).outcome == "refused"
+        own, fact = person_user("world", "42"), Fact(id="fact_1", content="Likes tea.")
+        await memories.decide(own, lambda _: [FactRemembered(fact=fact)])
+        await world.hears(f"/connect {code} yes", sender="42")
+        assert (await world.outcome(await world.hears("hello", sender="42"))).user == "bob"
+        assert [each.content for each in (await memories.of("bob")).facts.values()] == ["Likes tea."]
+        assert (await memories.of(own)).facts == {}
 
 
 async def test_codes_are_for_one_platform_and_for_minutes(tmp_path: Path) -> None:

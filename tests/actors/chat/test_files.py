@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actors.chat import files, turns
+from actors.chat.person import person_user
 from actors.chat.turns import FETCHING, TOGETHER, Message, turns_of
 from core.chat.facts import Attachment, ChatFetched, ChatReceived, Fetched, Target, key_of
 from core.chat.objects import Objects
@@ -63,7 +64,7 @@ async def test_files_are_uploads_of_the_thread(tmp_path: Path) -> None:
             ("a.txt", 3),
             ("b.txt", 3),
         ]
-        folder = thread_root(tmp_path, "default", outcome.thread) / "user-data" / "uploads"
+        folder = thread_root(tmp_path, person_user("office", "U1"), outcome.thread) / "user-data" / "uploads"
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"a.txt": b"one", "b.txt": b"two"}
         known = await uploads(office.stage.system.log).load(outcome.thread)
         assert set(known.files) == {"a.txt", "b.txt"}
@@ -119,7 +120,7 @@ async def test_files_within_a_second_are_one_turn(tmp_path: Path) -> None:
         outcomes = [await routed(office, event) for event in (*events, after)]
         assert [outcome.outcome for outcome in outcomes] == ["run", "merged", "merged", "run"]
         state = await office.state(outcomes[0])
-        assert list(state.runs) == [outcomes[0].run_id, outcomes[3].run_id]
+        assert list(state.runs) == [outcomes[0].run_id], "another person has a thread of their own"
         [message] = state.runs[outcomes[0].run_id].request.input["messages"]  # type: ignore[index]
         assert len(message["additional_kwargs"]["files"]) == 3
 

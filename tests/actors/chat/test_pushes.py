@@ -75,7 +75,7 @@ async def test_where_there_are_accounts_only_ones_own_chats_are_reached(tmp_path
         await ends(office, place)
         assert await office.said() == []
         code = await Connections(office.stage.system.log, actor="http").offer("ada", "office")
-        await office.hears(f"/connect {code}")
+        await office.hears(f"/connect {code} yes")
         await office.hears("hello")
         await ends(office, place, "r2")
         assert (await office.said())[-1] == "It rains."
