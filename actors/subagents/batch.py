@@ -23,7 +23,7 @@ import structlog
 
 from actors.lead.setup.delegates import Role
 from actors.subagents.delegation import Call, Task
-from actors.subagents.pool import Pool
+from actors.subagents.pool import Pool, Quota
 from core.config.subagents import Batches
 from core.errors import Invalid, NotFound, SikaError, ungrouped
 from core.events import Event, ModelFailed, Record, SubagentCompleted
@@ -38,8 +38,10 @@ from core.thread.subagents import identity
 
 log = structlog.get_logger("sika.subagents")
 
-FATAL = frozenset(("auth", "quota", "BudgetSpent"))
+FATAL = frozenset(("auth", "BudgetSpent"))
 """Failures that all further items would share."""
+QUOTA = "quota"
+"""Failure that all items share for a time: some providers say so when a rate of requests is exceeded."""
 TOO_MANY_REQUESTS = 429
 ITEM_SECONDS = 600.0
 STOP_SECONDS = 30.0
@@ -55,12 +57,13 @@ class BatchStopped(SikaError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item(Call):
     """An attempt at an item. `retries`: how many attempts may follow. `limited` is called when the model's provider
-    refuses a request for its rate.
+    refuses a request for its rate. `patient`: whether the batch waits for a quota.
     """
 
     owned: OwnedRun
     retries: int
     limited: Callable[[], None]
+    patient: Callable[[], bool]
 
     async def calling(self) -> tuple[ThreadState, Run]:
         return self.owned.state, self.owned.run
@@ -80,10 +83,11 @@ class Item(Call):
 
     async def completed(self, event: SubagentCompleted) -> SubagentCompleted:
         failed = event.status in ("failed", "timed_out") and event.failure not in FATAL
+        again = self.patient() if event.failure == QUOTA else self.retries > 0
         result, left_out = event.result, len(event.result) - batches.MOST_RESULT
         if left_out > 0:
             result = f"{result[: batches.MOST_RESULT]}\n... [{left_out} characters left out]"
-        event = msgspec.structs.replace(event, result=result, retried=failed and self.retries > 0)
+        event = msgspec.structs.replace(event, result=result, retried=failed and again)
         await self._state(lambda run, known: [event] if known else [])
         return event
 
@@ -98,7 +102,7 @@ class Batch:
         self._thread, self._depth = str(about["thread"]), int(about["depth"]) + 1
         self._prompts, self._table = run.run.batch or [], str(run.request.batch_table)
         self._history = batches.History(self._prompts)
-        self._pool = Pool(settings.pool)
+        self._pool, self._quota = Pool(settings.pool), Quota()
 
     async def work(self) -> None:
         """Works through the items that have not ended. Raises `BatchStopped`."""
@@ -132,6 +136,7 @@ class Batch:
     async def _work(self, pending: Iterator[int]) -> None:
         while True:
             async with self._pool.place() as period:
+                await self._quota.passed()
                 if (index := next(pending, None)) is None:
                     return
                 await self._item(index, partial(self._pool.refused, period))
@@ -144,24 +149,30 @@ class Batch:
         attempt = self._history.attempts.get(index, 0) + (0 if opened else 1)
         while (event := await self._attempt(index, attempt, limited)).retried:
             attempt += 1
+            await self._quota.passed()
         row = batches.row(index, self._prompts[index], attempt, self._call(index, attempt).subagent, event)
         try:
             await self._files.append(self._run.state.user, self._thread, self._table, row.line())
         except Invalid as error:  # somebody took the table away: at the end all of it is written
             log.warning("row not added", run=self._run.id, error=str(error))
-        if event.failure in FATAL:
+        if event.failure in FATAL or event.failure == QUOTA:
             raise BatchStopped(f"The batch was stopped, because item {index} failed ({event.failure}): {event.error}")
 
     async def _attempt(self, index: int, attempt: int, limited: Callable[[], None]) -> SubagentCompleted:
         call, threads = self._call(index, attempt, limited=limited), self._intake.threads
         with threads.log.listen(threads.aggregate(call.subagent)) as listener:
+            wave = self._quota.wave
             if self._run.stopping:
                 await anyio.sleep_forever()  # the watcher of the run cancels this
             task = Task(description=f"item {index}", prompt=self._prompts[index], name=self._role.name)
             await call.begin(task, self._role, self._depth, item=index)
             while (event := await call.attend(listener, ITEM_SECONDS)) is None:
                 pass
-            return event
+        if event.failure == QUOTA and event.retried:
+            self._quota.refused(wave)
+        elif event.status == "completed":
+            self._quota.answered()
+        return event
 
     def _check_failures(self) -> None:
         items, limit = self._run.run.items, self._settings.max_failure_rate
@@ -195,6 +206,7 @@ class Batch:
             intake=self._intake,
             owned=self._run,
             limited=limited,
+            patient=partial(self._quota.is_patient, self._quota.wave),
             retries=self._settings.retries + 1 - attempt if retries is None else retries,
         )
 

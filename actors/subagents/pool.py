@@ -11,6 +11,40 @@ import structlog
 log = structlog.get_logger("sika.subagents")
 
 
+QUOTA_SECONDS = (30.0, 60.0, 120.0, 300.0, 600.0)
+"""Pauses of a batch whose provider says that a quota is used up, by how often in a row: 18 minutes together."""
+
+
+class Quota:
+    """Pauses a batch while a quota is used up, a longer time after each refusal. Refusals of one *wave*, of items that
+    were at work at the same time, count once.
+    """
+
+    def __init__(self) -> None:
+        self.wave = 0
+        self._refusals = 0
+        self._until = 0.0
+
+    def is_patient(self, wave: int) -> bool:
+        """Tells whether there is another pause, or one has begun since the wave."""
+        return wave < self.wave or self._refusals < len(QUOTA_SECONDS)
+
+    def refused(self, wave: int) -> None:
+        """Begins a pause, unless the refused item was begun before the last one."""
+        if wave == self.wave:
+            seconds = QUOTA_SECONDS[self._refusals]
+            self._until = anyio.current_time() + seconds
+            self.wave, self._refusals = self.wave + 1, self._refusals + 1
+            log.info("the batch pauses: the provider says that a quota is used up", seconds=seconds)
+
+    def answered(self) -> None:
+        self._refusals = 0
+
+    async def passed(self) -> None:
+        """Waits for the end of the pause."""
+        await anyio.sleep_until(self._until)
+
+
 class Pool:
     """Halves the number of items at once when a provider refuses a request for its rate. Adds one item again after as
     many were answered in a row. A worker that takes a batch over begins with `most`.

@@ -104,7 +104,7 @@ def summary(run: Run) -> str:
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A row of the table: the outcome of an item. `tokens` are those of the last attempt."""
 
     index: int
@@ -115,6 +115,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     tokens: int | None
     subagent: str
+    stop_reason: str | None = None
+    """The limit at which it gave the result: its work is not finished."""
 
     def line(self) -> bytes:
         return msgspec.json.encode(self) + b"\n"
@@ -131,6 +133,7 @@ def row(index: int, prompt: str, attempts: int, subagent: str, event: SubagentCo
         attempts=attempts,
         tokens=(event.usage or {}).get("total_tokens"),
         subagent=subagent,
+        stop_reason=event.stop_reason,
     )
 
 

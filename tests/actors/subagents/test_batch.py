@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from actors.subagents.pool import Pool
+from actors.subagents import pool as pools
+from actors.subagents.pool import Pool, Quota
 from actors.subagents.prompts import Source, rendered
 from actors.wiring import compose
 from adapters.batches import LocalBatchFiles
@@ -118,6 +120,57 @@ async def test_an_early_stop(tmp_path: Path, error: Failure, batch: Any, reason:
     assert len(result["content"]) < 2000
     assert [row["index"] for row in table(tmp_path)] == list(range(ended))
     assert models.counts["sub"] == ended
+
+
+QUOTA = Failure(status=402, message="insufficient balance")
+
+
+@pytest.mark.parametrize("pool", [1, 4])
+async def test_a_quota_pauses_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: int) -> None:
+    """Four items are refused twice each: with a pool of four, that is two pauses; one by one, two for each item."""
+    monkeypatch.setattr(pools, "QUOTA_SECONDS", (0.0,) * 3)
+    turns = [Turn(text=f"Did {n}.", error=QUOTA, times=2) for n in range(4)]
+    settings = {**OWN, "batch": {"pool": pool, "retries": 0}}
+    async with site(tmp_path, scripts([f"Do step-{n}." for n in range(4)], turns), subagents=settings) as (client, _):
+        messages = await client.said(await client.thread(), "Go on.", context=ON)
+        await client.idle()
+    [result] = [m["content"] for m in messages if m["type"] == "tool"]
+    assert "4/4 done. " in result
+    assert [(row["status"], row["attempts"]) for row in table(tmp_path)] == [("completed", 3)] * 4
+
+
+async def test_a_batch_gives_up_if_the_quota_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "QUOTA_SECONDS", (0.0,) * 3)
+    settings = {**OWN, "batch": {"pool": 1}}
+    turns = [Turn(error=QUOTA)] * 9
+    async with site(tmp_path, scripts([f"Do step-{n}." for n in range(9)], turns), subagents=settings) as (
+        client,
+        models,
+    ):
+        messages = await client.said(await client.thread(), "Go on.", context=ON)
+        await client.idle()
+    [result] = [m["content"] for m in messages if m["type"] == "tool"]
+    assert "item 0 failed (quota)" in result
+    assert "Not done: 8." in result
+    assert models.counts["sub"] == 4, "three pauses"
+
+
+def test_refusals_of_one_wave_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def law() -> None:
+        quota = Quota()
+        for _ in range(8):
+            assert quota.is_patient(0)
+            quota.refused(0)
+        assert (quota.wave, quota.is_patient(1)) == (1, True)
+        quota.refused(1)
+        assert (quota.is_patient(1), quota.is_patient(2)) == (True, False)
+        quota.answered()
+        assert quota.is_patient(2)
+
+    monkeypatch.setattr(pools, "QUOTA_SECONDS", (0.0,) * 2)
+    anyio.run(law)
 
 
 BUSY = Failure(status=429, message="slow down", headers={"retry-after-ms": "1"})
