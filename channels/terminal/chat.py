@@ -373,7 +373,7 @@ class Chat:
             with self._screen.working():
                 ended = await self._run.watch(self.thread, events, self._transcript.feed)
         except RunFailed as error:
-            self._screen.error(f"{error.code}: {error}")
+            self._screen.error(str(error))
             return FAILED
         if ended and self._transcript.questions:
             self._waiting = self._transcript.questions

@@ -60,6 +60,7 @@ from core.errors import Conflict, OwnershipLost, SikaError, Unavailable
 from core.events import (
     Event,
     Json,
+    Message,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -69,11 +70,13 @@ from core.events import (
     RunSuspended,
     ToolCompleted,
 )
+from core.ids import uuid7
 from core.log.feed import Listener
 from core.thread.journal import CallRef, Failed, Paused, tool_message
 from core.thread.owned import OwnedRun, Worker
 from core.thread.state import Run, ThreadState
 from core.thread.threads import KIND
+from core.thread.usage import APOLOGY
 from core.thread.values import unanswered
 
 log = structlog.get_logger("sika.run")
@@ -295,7 +298,16 @@ def not_yet(run: Run) -> datetime | None:
 def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
     expected = isinstance(error, SikaError)
     log.warning("run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected)
-    return RunFailed(error=type(error).__name__, text=redactor.text(sendable(str(error))) or type(error).__name__)
+    apology = _apology(f"Stopped: {error}.") if isinstance(error, TooLong) else None
+    return RunFailed(
+        message=apology, error=type(error).__name__, text=redactor.text(sendable(str(error))) or type(error).__name__
+    )
+
+
+def _apology(text: str) -> Message:
+    """Returns the message that tells the person why there is no answer."""
+    extra = {APOLOGY: True, "error_reason": TooLong.code}
+    return {"type": "ai", "id": f"error-{uuid7()}", "content": text, "additional_kwargs": extra}
 
 
 def _pause(run: Run) -> float:

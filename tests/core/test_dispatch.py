@@ -826,9 +826,11 @@ async def test_a_run_that_hangs_has_a_deadline(endpoint: Endpoint, tmp_path: Pat
     worker.gate = anyio.Event()
     async with process(endpoint, tmp_path, worker) as running:
         await asked(running, name)
-        run = (await ended(running, name, "r")).runs["r"]
+        state = await ended(running, name, "r")
+    run = state.runs["r"]
     assert run.error is not None
     assert (run.status, run.error.error) == ("error", "TooLong")
+    assert state.messages[-1]["content"] == "Stopped: the run had not ended after 0.1 s."
 
 
 async def test_a_delivery_that_was_superseded_takes_no_run_over(endpoint: Endpoint, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ class Tape:
                 yield from self._lifecycle(record, run, Slot.ENDED, "completed")
             case RunFailed():
                 yield from self._broken_off()
-                yield from self._lifecycle(record, run, Slot.ENDED, "failed", error=f"{event.error}: {event.text}")
+                yield from self._lifecycle(record, run, Slot.ENDED, "failed", error=event.text)
             case RunCancelled():
                 yield from self._broken_off()
                 yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")

@@ -364,7 +364,7 @@ GRAPH = {"graph_name": "lead_agent"}
     ("event", "phase"),
     [
         (RunCompleted(), {"event": "completed"}),
-        (RunFailed(error="E", text="broke"), {"event": "failed", "error": "E: broke"}),
+        (RunFailed(error="E", text="broke"), {"event": "failed", "error": "broke"}),
         (RunCancelled(), {"event": "interrupted"}),
         (RunPaused(next=["tools"]), {"event": "interrupted"}),
     ],
