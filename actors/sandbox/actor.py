@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
 from anyio import to_thread
 
-from actors.sandbox import network, reaping
+from actors.sandbox import network, reading, reaping
 from actors.sandbox.background import Background
 from actors.sandbox.folders import Folders
 from actors.sandbox.machines import Machines
@@ -40,20 +41,20 @@ from actors.sandbox.streaming import streamed
 from actors.sandbox.words import (
     MOST_OUTPUT,
     clamp,
-    cut_middle,
-    cut_tail,
     edits_made,
     entries,
-    excerpt,
     lines_found,
     outcome,
     paths_found,
 )
 from core.actor import Actor, Context, Progress
+from core.cache import ByteCache
 from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate, Event, ThreadErased
+from core.excerpt import cut
 from core.log.store import EventLog
+from core.ports.documents import Texts
 from core.ports.images import image_of, place_of
 from core.ports.sandbox import Edit, ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
@@ -67,6 +68,8 @@ MAX_RESULTS = 1000
 """Limit of the results of one search that are shown."""
 MAX_ERROR = 2000
 """Limit of an error's text, in characters (contract §6, write_file)."""
+TEXTS_BYTES = 32 << 20
+"""Limit of the texts of documents that are kept for reading on."""
 REPLACEMENTS = 3
 """Limit of machines that are tried for one request."""
 
@@ -90,7 +93,10 @@ class Sandbox(Actor[ThreadErased]):
         machines: Machines | None = None,
         home: Path | None = None,
         workspace: Workspace | None = None,
+        documents: Texts | None = None,
     ) -> None:
+        self._documents = documents
+        self._texts: ByteCache[str, tuple[str, int | None]] = ByteCache(TEXTS_BYTES)
         self._provider, self._limits, self._config, self._skills = provider, limits, config, skills
         self._machines, self._threads = machines, threads
         self._leases = machines.leases if machines else leases(log) if log else None
@@ -125,7 +131,7 @@ class Sandbox(Actor[ThreadErased]):
                 return await self._on_machine(self._machines, parsed, progress)
             return await self._do(parsed, await self._provider.acquire(parsed.user, parsed.thread), None, progress)
         except Invalid as error:
-            raise Invalid(cut_middle(str(error), MAX_ERROR)) from error
+            raise Invalid(cut(str(error), MAX_ERROR)) from error
 
     async def _choose(self, request: Choose) -> str:
         if self._folders is None:
@@ -190,7 +196,7 @@ class Sandbox(Actor[ThreadErased]):
             case List(path=path):
                 return entries(await sandbox.list(path), path, self._limits.ls_output_max_chars)
             case Read(path=path):
-                return await to_thread.run_sync(self._read, request, await sandbox.read(path))
+                return await self._read(request, await sandbox.read(path), progress)
             case Glob(path=path, pattern=pattern):
                 limit = clamp(request.max_results, MAX_RESULTS)
                 dirs, everything = request.include_dirs, request.everything
@@ -231,6 +237,8 @@ class Sandbox(Actor[ThreadErased]):
 
     async def _exec(self, request: Exec, sandbox: Port, progress: Progress) -> Answer:
         timeout = self._limits.bash_timeout
+        if request.timeout is not None:
+            timeout = max(1.0, min(request.timeout, max(timeout, self._limits.max_timeout)))
         command, more = await self._prepared(request)
         result = await streamed(
             progress, lambda show: sandbox.exec(request.key, command, timeout=timeout, on_output=show, **more)
@@ -238,7 +246,7 @@ class Sandbox(Actor[ThreadErased]):
         await self._accessed(request, request.call_id, request.key, sandbox)
         text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         if len(text) > limit:
-            text = cut_middle(text, limit, await self._saved(request, sandbox, text))
+            text = cut(text, limit, await self._saved(request, sandbox, text))
         if result.ended != "exited":
             return {"error": text}
         return {"text": text, "exit_code": result.exit_code} if request.detailed else text
@@ -266,13 +274,31 @@ class Sandbox(Actor[ThreadErased]):
         try:
             await sandbox.write(path, text)
         except Invalid as error:
-            return f"; the whole output could not be kept: {cut_middle(str(error), MAX_ERROR // 4)}"
-        return f"; the whole output is in {path}"
+            return f"; the whole output could not be kept: {cut(str(error), MAX_ERROR // 4)}"
+        lines = text.count("\n") + (not text.endswith("\n"))
+        return f"; the whole output, {len(text)} characters in {lines} lines, is in {path}"
 
-    def _read(self, request: Read, content: bytes) -> str:
-        text = excerpt(content, request.start_line, request.end_line)
-        hint = "use start_line and end_line to read a part"
-        return cut_tail(text, self._limits.read_file_output_max_chars, hint) or "(empty)"
+    async def _read(self, request: Read, content: bytes, progress: Progress) -> str:
+        lines, limit = (request.start_line, request.end_line), self._limits.read_file_output_max_chars
+        if self._documents is not None and reading.is_document(request.path):
+            text, pages = await self._text_of(request.path, content, progress)
+            notes = [f"text of a document{f' of {pages} pages' if pages else ''}"]
+            return await to_thread.run_sync(
+                lambda: reading.excerpt(text, lines, limit, notes, numbered=request.line_numbers)
+            )
+        return await to_thread.run_sync(
+            lambda: reading.answer(request.path, content, lines, limit, numbered=request.line_numbers)
+        )
+
+    async def _text_of(self, path: str, content: bytes, progress: Progress) -> tuple[str, int | None]:
+        """Returns the text of a document and the number of its pages; from the cache when it is read on."""
+        assert self._documents is not None
+        key = await to_thread.run_sync(lambda: sha256(content).hexdigest())
+        if (cached := self._texts.get(key)) is not None:
+            return cached
+        rendered = await self._documents.text(PurePosixPath(path).name, content, progress)
+        self._texts.put(key, rendered, len(rendered[0]))
+        return rendered
 
 
 def _key_of(request: AnyRequest) -> str:

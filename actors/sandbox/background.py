@@ -15,9 +15,10 @@ from typing import Any
 import anyio
 
 from actors.sandbox.requests import End, Limits, Output, Start
-from actors.sandbox.words import MOST_OUTPUT, cut_middle
+from actors.sandbox.words import MOST_OUTPUT
 from core.errors import Invalid, NotFound
 from core.events import Event
+from core.excerpt import cut
 from core.ids import now, stamp
 from core.log.repository import Repository
 from core.ports.sandbox import ExecResult, ListsPorts, Machine, RunsInBackground, Sandbox
@@ -145,7 +146,7 @@ class Background:
 
     def _shown(self, name: str, chunk: Chunk, ports: Sequence[int]) -> str:
         limit = min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
-        text = cut_middle(chunk.text.rstrip("\n"), limit) or "(no new output)"
+        text = cut(chunk.text.rstrip("\n"), limit) or "(no new output)"
         result = chunk.result
         where = f" and listens on localhost:{', localhost:'.join(map(str, ports))}" if ports else ""
         head = f"{name} is running{where}." if result is None else ended(name, result.ended, result.exit_code)

@@ -17,7 +17,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The configurable limits, with the names and defaults of the contract. 0 characters means no limit."""
 
     bash_timeout: float = 600
-    bash_output_max_chars: int = 20_000
+    max_timeout: float = 3500
+    bash_output_max_chars: int = 30_000
     read_file_output_max_chars: int = 50_000
     ls_output_max_chars: int = 20_000
     background_seconds: float = 3600
@@ -52,6 +53,9 @@ class Run(Call, frozen=True, kw_only=True):
 
 class Exec(Run, frozen=True, kw_only=True, tag="exec"):
     """Runs a command to its end."""
+
+    timeout: float | None = None
+    """Seconds, at most `Limits.max_timeout`. None: `Limits.bash_timeout`."""
 
 
 class Start(Run, frozen=True, kw_only=True, tag="start"):
@@ -103,6 +107,7 @@ class Read(Request, frozen=True, kw_only=True, tag="read"):
     path: str
     start_line: int | None = None
     end_line: int | None = None
+    line_numbers: bool = False
 
 
 class Glob(Request, frozen=True, kw_only=True, tag="glob"):

@@ -2,58 +2,25 @@
 
 from __future__ import annotations
 
-import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from core.ports.sandbox import Edit, ExecResult, Listing, Query
 
 MOST_OUTPUT = 100_000
 """Limit of a command's output, in characters: it fits a message of the bus even if all are escaped."""
 
+LONGER = "What it did until then stays done. Give it a longer timeout, or run it in the background."
 NAMED_LINES = 20
 """Lines that an answer about edits names."""
 NAMED = 5
 """Directories that a note names."""
-BLOCK = 2 << 20
-"""Bytes of a file that are decoded at a time."""
-
-
-def excerpt(content: bytes, first: int | None, last: int | None) -> str:
-    """Returns the text of a file, or some of its lines. Goes block by block: all lines of a large file take far more
-    memory than its text, and one long call would hold up the server even in another thread.
-    """
-    if first is None or last is None:
-        return "".join(_blocks(content))
-    parts, number = list[str](), 0
-    for lines in _lines(content):
-        if part := lines[max(0, first - 1 - number) : max(0, last - number)]:
-            parts.append("\n".join("".join(part).splitlines()))
-        number += len(lines)
-        if number >= last:
-            break
-    return "\n".join(parts)
-
-
-def _lines(content: bytes) -> Iterator[list[str]]:
-    """Yields the lines of a text with their ends, a block's at a time."""
-    rest = ""
-    for block in _blocks(content):
-        *lines, rest = (rest + block).splitlines(keepends=True) or [""]
-        yield lines
-    yield [rest] if rest else []
-
-
-def _blocks(content: bytes) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for start in range(0, len(content), BLOCK):
-        yield decoder.decode(content[start : start + BLOCK], start + BLOCK >= len(content))
 
 
 def outcome(result: ExecResult, timeout: float) -> str:
     lines = [f"Note: {result.note}"] if result.note else []
     if result.ended == "timeout":
-        lines.append(f"the command was stopped after {timeout:g} seconds.")
+        lines.append(f"the command was stopped after {timeout:g} seconds. {LONGER}")
     elif result.ended == "interrupted":
         lines.append("the command was interrupted. What it did until then stays done: look before you run it again.")
     if result.stdout:
@@ -170,26 +137,3 @@ def fitting(lines: Sequence[str], limit: int) -> Sequence[str]:
         if size > limit and number:
             return lines[:number]
     return lines
-
-
-def cut_middle(text: str, limit: int, note: str = "") -> str:
-    """Returns equal head and tail, with the length of the gap. At most `limit` characters; 0 means no limit."""
-    if limit <= 0 or len(text) <= limit:
-        return text
-    room = limit - len(_skipped(len(text), note))
-    if room <= 0:
-        return text[:limit]
-    head, tail = room - room // 2, room // 2
-    return text[:head] + _skipped(len(text) - head - tail, note) + text[len(text) - tail :]
-
-
-def _skipped(count: int, note: str) -> str:
-    return f"\n... [{count} characters skipped{note}] ...\n"
-
-
-def cut_tail(text: str, limit: int, hint: str = "") -> str:
-    """Returns the head, with the length of the text. At most `limit` characters; 0 means no limit."""
-    if limit <= 0 or len(text) <= limit:
-        return text
-    note = f"\n... [only the first characters of {len(text)} are shown{'; ' + hint if hint else ''}]"
-    return text[: max(0, limit - len(note))] + note[:limit]

@@ -37,6 +37,7 @@ def limits_of(config: Config) -> Limits:
     sandbox = config.sandbox
     return Limits(
         bash_timeout=sandbox.timeout_seconds,
+        max_timeout=sandbox.max_timeout_seconds,
         bash_output_max_chars=sandbox.bash_output_max_chars,
         read_file_output_max_chars=sandbox.read_file_output_max_chars,
         ls_output_max_chars=sandbox.ls_output_max_chars,

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 import msgspec
@@ -91,6 +93,20 @@ class LocalDocuments:
         finally:
             os.close(source)
 
+    async def text(
+        self, name: str, content: bytes, progress: Callable[[str], Awaitable[None]]
+    ) -> tuple[str, int | None]:
+        kind = KINDS.get(Path(name).suffix.lower())
+        if kind is None:
+            raise Invalid(f"{name} {_unsupported(name)}")
+        with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as out:
+            await to_thread.run_sync(_fill, source, content)
+            async with self._slots:
+                report = await self._run(kind, source.fileno(), out.fileno(), name, progress)
+            if report.converted is None:
+                raise Invalid(f"{name} {report.rejected or _DAMAGED}")
+            return await to_thread.run_sync(_text, out), report.converted.pages
+
     async def discard(self, user: str, thread: str, text: Text) -> None:
         await to_thread.run_sync(Folder(self._home, user, thread).remove_text, text)
 
@@ -162,6 +178,17 @@ class LocalDocuments:
         if process.returncode in _OUT_OF_TIME:
             return _Report(rejected=f"takes longer than {self._limits['CPU']} s to be converted")
         return _Report(rejected=_DAMAGED)
+
+
+def _fill(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    file.seek(0)
+
+
+def _text(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read(TEXT_BYTES).decode("utf-8", "replace")
 
 
 def _open(folder: Folder, name: str) -> int:

@@ -10,28 +10,28 @@ from core.tools import Result, ToolContext, tool
 
 
 @tool(effect="idempotent", group="bash")
-async def bash(ctx: ToolContext, command: str, background: bool = False) -> Any:
+async def bash(ctx: ToolContext, command: str, timeout: float | None = None, background: bool = False) -> Any:
     """Run a bash command in the sandbox; it starts in /mnt/user-data/workspace.
 
-    - Use `python3` to run Python code. Prefer absolute paths under /mnt/user-data.
-    - Put finished results into /mnt/user-data/outputs.
-    - The command and everything it started is ended when it returns or after ten minutes.
-    - With `background` it runs on, an hour at most, and you get an id at once: for servers and long work. Later
-      commands reach its ports by localhost. Read its output with bash_output, end it with bash_kill.
-    - /tmp is shared by your commands, and may be emptied after a pause of some minutes. `cd` and variables last for one
-      command.
+    - The command and everything it started is ended when it returns, or when its time is over. With `background` it
+      runs on, and you get an id at once: for servers and long work. See bash_output and bash_kill.
+    - A long output is cut in the middle, and is whole in a file that is named.
+    - Finished results for the person belong into /mnt/user-data/outputs.
 
     Args:
-        command: The bash command to run.
-        background: Run it in the background.
+        command: The bash command.
+        timeout: Seconds after which it is stopped; 600 unless you say otherwise, 3500 at most.
+        background: Run it in the background, an hour at most.
     """
-    request = {
+    request: dict[str, Any] = {
         "op": "start" if background else "exec",
         "user": ctx.user,
         "thread": ctx.thread,
         "run": ctx.run,
         "call_id": ctx.call_id,
     }
+    if timeout is not None and not background:
+        request["timeout"] = timeout
     if ctx.channel_user:
         request["channel_user"] = ctx.channel_user
     response = await ctx.call("sandbox", request | {"command": command, "detailed": True})

@@ -194,17 +194,17 @@ class ToolOutput(Section, frozen=True, kw_only=True):
 
     enabled: bool = True
     """True if long results are shortened."""
-    externalize_min_chars: Count = 12_000
+    externalize_min_chars: Count = 30_000
     """Results of at least this length go to a file. 0: never."""
-    preview_head_chars: Count = 2000
+    preview_head_chars: Count = 10_000
     """Characters of the beginning that the model sees."""
-    preview_tail_chars: Count = 1000
+    preview_tail_chars: Count = 18_000
     """Characters of the end that the model sees."""
     fallback_max_chars: Positive = 30_000
     """Where no file can be written: longer results are cut."""
-    fallback_head_chars: Count = 8000
+    fallback_head_chars: Count = 10_000
     """Where no file can be written: how much of the beginning stays."""
-    fallback_tail_chars: Count = 3000
+    fallback_tail_chars: Count = 18_000
     """Where no file can be written: how much of the end stays."""
     exempt_tools: tuple[str, ...] = ("read_file",)
     """Tools whose results are never shortened here."""

@@ -101,7 +101,9 @@ class Sandbox(Section, frozen=True, kw_only=True):
     """True if commands can reach the network, as far as `egress` allows."""
     egress: Egress = Egress()
     timeout_seconds: Seconds = 600
-    """Time for one command."""
+    """Time for one command that names no timeout."""
+    max_timeout_seconds: Seconds = 3500
+    """The longest timeout that the agent may give a command."""
     background_seconds: Seconds = 3600
     """Time for one command in the background."""
     max_background: Positive = 8
@@ -134,8 +136,8 @@ class Sandbox(Section, frozen=True, kw_only=True):
     `/srv/projects`. Elsewhere only administrators may, and the person at a server without accounts."""
     environment: Mapping[str, Secret] = {}
     """Variables that commands see. A `$NAME` that is not set is empty here."""
-    bash_output_max_chars: Count = 20_000
-    """Characters of a command's output that the model sees."""
+    bash_output_max_chars: Count = 30_000
+    """Characters of a command's output that the model sees. A longer one is cut in the middle, and goes to a file."""
     read_file_output_max_chars: Count = 50_000
     """Characters of a file that the model sees in one call."""
     ls_output_max_chars: Count = 20_000

@@ -72,3 +72,15 @@ class Documents(Protocol):
     async def discard(self, user: str, thread: str, text: Text) -> None:
         """Remove a Markdown file that was made, unless a person has put another one in its place."""
         ...
+
+
+class Texts(Protocol):
+    """Guarantees: no document stops the server or reads its files."""
+
+    async def text(
+        self, name: str, content: bytes, progress: Callable[[str], Awaitable[None]]
+    ) -> tuple[str, int | None]:
+        """Returns the Markdown of a document, and the number of its pages if the format has any. Raises `Invalid` with
+        the reason.
+        """
+        ...

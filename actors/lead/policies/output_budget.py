@@ -13,6 +13,7 @@ from actors.lead.messages.content import messages_of, text_by_line, with_message
 from actors.lead.messages.excerpt import Ends, how_to_read, kind_of, shortened, size_of
 from core.config.settings import ToolOutput
 from core.errors import Internal, Invalid, Unavailable
+from core.excerpt import errors
 from core.ports.sandbox import result_path
 from core.thread.journal import CallRef
 
@@ -90,7 +91,10 @@ async def _write(attempt: Attempt, call: CallRef, path: str, text: str) -> None:
 
 
 def _about(text: str, ends: Ends, path: str) -> str:
-    return f"{_left(text, ends)}. The result is {kind_of(text)}: {size_of(text)}. It is in {path}. {how_to_read(text)}"
+    middle = text[ends.head : len(text) - ends.tail]
+    speak = errors(middle, text.count("\n", 0, ends.head) + 1)
+    kind = f"The result is {kind_of(text)}: {size_of(text)}"
+    return f"{_left(text, ends)}. {kind}. It is in {path}. {how_to_read(text)}{speak}"
 
 
 def _left(text: str, ends: Ends) -> str:

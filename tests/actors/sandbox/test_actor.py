@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.sandbox import Limits, Sandbox, cut_middle, cut_tail
+from actors.sandbox import Limits, Sandbox
 from adapters.sandboxes.host import Host
 from adapters.tools.bash import bash
 from adapters.tools.edit_files import edit_files
@@ -81,20 +82,46 @@ async def test_a_command_learns_who_in_a_chat_it_works_for(ask: Asking) -> None:
 
 
 async def test_bash_cuts_the_middle(ask: Asking) -> None:
-    result = await ask.use(bash, command="seq 1 100000")
-    assert len(result) <= 20_000
+    result = await ask.use(bash, command="seq 1 100000; echo an error happened; seq 1 9000")
+    assert len(result) <= 30_000
     assert result.startswith("1\n2\n")
-    assert result.endswith("\n100000")
-    path = result_path("bash", "c1")
-    assert f"characters skipped; the whole output is in {path}]" in result
-    assert await ask.use(read_file, path=path, start_line=50_000, end_line=50_001) == "50000\n50001"
+    assert result.endswith("\n9000")
+    whole = (
+        "".join(f"{n}\n" for n in range(1, 100_001)) + "an error happened\n" + "".join(f"{n}\n" for n in range(1, 9001))
+    )
+    path, size = result_path("bash", "c1"), len(whole) - 1
+    head, _, rest = result.partition("\n... [")
+    note, _, tail = rest.partition("] ...\n")
+    said = rf"(\d+) characters in (\d+) lines left out; the whole output, {size} characters in 109001 lines, is in "
+    left = re.match(said + path + r"\.", note)
+    assert left
+    assert len(head) + int(left[1]) + len(tail) == size
+    assert head.count("\n") + int(left[2]) + tail.count("\n") + 1 == 109_001
+    assert note.endswith("Lines in it that speak of errors:\n100001: an error happened")
+    read = await ask.use(read_file, path=path, start_line=50_000, end_line=50_001)
+    assert read == f"50000\n50001\n\n[lines 50000 to 50001 of 109001, {size} characters in all]"
 
 
 async def test_output_that_cannot_be_kept_is_cut_and_says_so(ask: Asking) -> None:
     await ask.use(write_file, path=f"{W}/.tool-results", content="in the way")
     result = await ask.use(bash, command="seq 1 100000")
-    assert len(result) <= 20_000
+    assert len(result) <= 30_000
     assert "; the whole output could not be kept: " in result
+
+
+@pytest.mark.parametrize(
+    ("timeout", "limits", "stopped"),
+    [(1, {}, 1), (None, {"bash_timeout": 1}, 1), (99, {"bash_timeout": 1, "max_timeout": 1}, 1)],
+)
+async def test_a_command_has_the_time_that_it_is_given(
+    tmp_path: Path, timeout: float | None, limits: dict[str, Any], stopped: int
+) -> None:
+    actor = Sandbox(Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)), Limits(**limits))
+    with pytest.raises(
+        Invalid,
+        match=rf"stopped after {stopped} seconds\. What it did until then stays done\. Give it a longer timeout",
+    ):
+        await Asking(actor).use(bash, command="echo begun; sleep 30", timeout=timeout)
 
 
 async def test_edits_say_where_they_were_made(ask: Asking) -> None:
@@ -116,7 +143,7 @@ async def test_edits_say_where_they_were_made(ask: Asking) -> None:
 
 async def test_a_timeout_is_an_error(ask: Asking, tmp_path: Path) -> None:
     ask.actor = Sandbox(Host(SandboxSetup(**settings(tmp_path), allow_host_bash=True)), Limits(bash_timeout=0.5))
-    with pytest.raises(Invalid, match=r"^the command was stopped after 0.5 seconds\.\na$"):
+    with pytest.raises(Invalid, match=r"^the command was stopped after 0\.5 seconds\. What .* background\.\na$"):
         await ask.use(bash, command="echo a; sleep 60")
 
 
@@ -138,18 +165,25 @@ async def test_files(ask: Asking) -> None:
     assert await ask.use(write_file, path=f"{W}/a.txt", content="4", append=True) == "OK"
     assert await ask.use(str_replace, path=f"{W}/a.txt", old_str="2", new_str="two") == "Replaced at line 2."
     assert await ask.use(read_file, path=f"{W}/a.txt") == "1\ntwo\n3\n4"
-    assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2, end_line=3) == "two\n3"
-    assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2) == "1\ntwo\n3\n4"
+    part = "[lines 2 to {} of 4, 9 characters in all]"
+    assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2, end_line=3) == f"two\n3\n\n{part.format(3)}"
+    assert await ask.use(read_file, path=f"{W}/a.txt", start_line=2) == f"two\n3\n4\n\n{part.format(4)}"
+    assert (
+        await ask.use(read_file, path=f"{W}/a.txt", start_line=4, line_numbers=True)
+        == "     4\t4\n\n[lines 4 to 4 of 4, 9 characters in all]"
+    )
+    with pytest.raises(Invalid, match="start_line: 5 is beyond the end; the file has 4 lines"):
+        await ask.use(read_file, path=f"{W}/a.txt", start_line=5)
     assert await ask.use(write_file, path=f"{W}/e", content="") == "OK"
     assert await ask.use(read_file, path=f"{W}/e") == "(empty)"
     assert await ask.use(ls, path=W) == f"2 entries in {W}:\na.txt\ne"
 
 
 async def test_reading_is_cut_with_a_hint(ask: Asking) -> None:
-    await ask.use(write_file, path="a", content="x" * 60_000)
+    await ask.use(write_file, path="a", content="x" * 999 + "\n" + "".join(f"{n:0999}\n" for n in range(99)))
     result = await ask.use(read_file, path="a")
-    assert len(result) == 50_000
-    assert "start_line" in result[-200:]
+    assert result.endswith("\n\n[lines 1 to 50 of 100, 100000 characters in all; read on with start_line=51]")
+    assert (await ask.use(read_file, path="a", start_line=51)).startswith(f"{49:0999}\n")
 
 
 async def test_searches(ask: Asking) -> None:
@@ -208,18 +242,6 @@ async def test_effects() -> None:
     assert {tool.effect for tool in (ls, read_file, glob, grep)} == {"pure"}
     assert {tool.effect for tool in (bash, write_file, str_replace)} == {"idempotent"}
     assert all(tool.description for tool in (bash, ls, read_file, write_file, str_replace, glob, grep))
-
-
-@pytest.mark.parametrize("limit", [1, 30, 31, 60, 100, 999, 1000])
-def test_cuts_never_exceed_their_limit(limit: int) -> None:
-    text = "".join(chr(97 + number % 26) for number in range(1000))
-    for cut in (cut_middle, cut_tail):
-        assert len(cut(text, limit)) <= limit
-        assert cut(text, 0) == text
-    if 60 <= limit < 1000:
-        head, _, tail = cut_middle(text, limit).partition("\n")
-        assert text.startswith(head)
-        assert text.endswith(tail.rpartition("\n")[2])
 
 
 async def test_versions_of_a_file(ask: Asking) -> None:

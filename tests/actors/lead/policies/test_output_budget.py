@@ -48,7 +48,9 @@ class Disk:
 
 
 def budget(**settings: Any) -> OutputBudget:
-    return OutputBudget(ToolOutput(**settings))
+    sizes = {"externalize_min_chars": 12_000, "preview_head_chars": 2000, "preview_tail_chars": 1000}
+    fallback = {"fallback_head_chars": 8000, "fallback_tail_chars": 3000}
+    return OutputBudget(ToolOutput(**{**sizes, **fallback, **settings}))
 
 
 def gave(content: Any, **more: Any) -> ToolMessage:
