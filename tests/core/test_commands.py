@@ -13,6 +13,7 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import (
     FileRemoved,
     FileUploaded,
+    FolderAttached,
     GoalSet,
     RunRequested,
     RunStarted,
@@ -69,6 +70,28 @@ async def test_writing_state(commands: Commands, intake: Intake, log: EventLog, 
 
 GOAL = GoalSet(objective="o", by=ADA, max_continuations=1, max_no_progress_continuations=1)
 
+FOLDER = FolderAttached(path="/home/ada/app", access="read-write", by=ADA)
+
+
+async def test_a_folder_is_attached_changed_and_detached(commands: Commands, log: EventLog, name: str) -> None:
+    assert (await commands.attach_folder(ADA, name, FOLDER)).folder == FOLDER
+    tip = await log.tip(thread(name))
+    await commands.attach_folder(ADA, name, FOLDER)
+    assert await log.tip(thread(name)) == tip, "the same folder again is no event"
+    other = FolderAttached(path="/home/ada/b", access="read-only", by=ADA, shown=(".env",))
+    assert (await commands.attach_folder(ADA, name, other)).folder == other
+    assert (await commands.copy(ADA, name, fresh().id)).folder is None
+    await commands.write_state(ADA, name, [{"a": 1}, {"a": 2}])
+    assert await commands.prune(ADA, name, "keep_latest")
+    assert (await commands.state(ADA, name)).folder == other
+    for _ in range(2):
+        await commands.detach_folder(ADA, name)
+    assert (await commands.state(ADA, name)).folder is None
+    new = fresh().id
+    assert (await commands.attach_folder(ADA, new, FOLDER)).folder == FOLDER
+    await commands.erase(ADA, new)
+    assert (await commands.state_or_empty(ADA, new)).folder is None
+
 
 async def test_a_copy_has_the_title_and_no_goal(commands: Commands, log: EventLog, name: str) -> None:
     await commands.set_goal(ADA, name, GOAL)
@@ -124,6 +147,8 @@ FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
     "branch": lambda commands, name: commands.branch(BOB, name, fresh().id, "h1"),
     "set_goal": lambda commands, name: commands.set_goal(BOB, name, GOAL),
     "clear_goal": lambda commands, name: commands.clear_goal(BOB, name),
+    "attach_folder": lambda commands, name: commands.attach_folder(BOB, name, FOLDER),
+    "detach_folder": lambda commands, name: commands.detach_folder(BOB, name),
     "rate": lambda commands, name: commands.rate(BOB, name, "r1", Rating(1)),
     "add_rating": lambda commands, name: commands.add_rating(BOB, name, "r1", Rating(1)),
     "withdraw_rating": lambda commands, name: commands.withdraw_rating(BOB, name, "r1"),

@@ -15,6 +15,7 @@ from channels.terminal.verify import compare, verify, verify_file
 from core.errors import Invalid, NotFound, Refused
 from core.events import (
     Aggregate,
+    FolderAttached,
     Record,
     RunRequested,
     RunStarted,
@@ -66,6 +67,18 @@ async def test_export_and_import_give_the_same_thread(log: EventLog, nats_log: E
     assert fold(here).values == fold(there).values
     assert (await verify(nats_log, "t1")).problems == []
     assert (await restore(nats_log, archive)).events == 0, "a second import does nothing"
+    archive.close()
+
+
+async def test_an_imported_thread_works_on_no_folder(log: EventLog, nats_log: EventLog, tmp_path: Path) -> None:
+    await fill(log)
+    folder = FolderAttached(path="/home/ada/app", access="read-write", by="ada")
+    await log.append(thread("t1"), [folder], expected=await log.tip(thread("t1")), actor="test")
+    assert fold(await records(log, thread("t1"))).folder == folder
+    archive = await exported(log, tmp_path / "t.jsonl")
+    await restore(nats_log, archive)
+    assert fold(await records(nats_log, thread("t1"))).folder is None
+    assert (await restore(nats_log, archive)).events == 0
     archive.close()
 
 
