@@ -55,7 +55,8 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The sandbox sees these packages read-only (adapters/sandboxes/toolkit.py), so they are compiled here.
-TOOLKIT = bs4, docx, markdown_it, matplotlib.pyplot, openpyxl, pandas, PIL.Image, pptx, pypdfium2, reportlab.platypus, yaml
+TOOLKIT = bs4, docx, duckdb, markdown_it, matplotlib.pyplot, openpyxl, pandas, pdfplumber, PIL.Image, pptx, pypdf, pypdfium2, \
+	reportlab.platypus, yaml
 
 # requirements.lock is what a server needs, requirements-dev.lock all of that and what tests, checks and builds need.
 # The stamp is older than the lock or the project file only when there is something to install. Everything comes by hash;

@@ -1,9 +1,9 @@
 """The Python of commands: the server's interpreter with chosen packages of the server's installation.
 
-Only the packages below and what they need are visible. The rest of the installation (plug-ins, records of where
-packages came from) is not. Each mount costs a third of a millisecond per command, so the packages are collected in one
-folder of hard links beside the installation, as Python keeps its compiled code there. Where the server may not write
-there or link, each package is mounted by itself.
+Only the packages below and what they need are visible, with the metadata by which they know their versions. The rest of
+the installation (plug-ins, entry points, records of where packages came from) is not. Each mount costs a third of a
+millisecond per command, so the packages are collected in one folder of hard links beside the installation, as Python
+keeps its compiled code there. Where the server may not write there or link, each package is mounted by itself.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ROOT = "/python"
 BASE = f"{ROOT}/base"
 """Link to the interpreter's prefix if that is not bound anyway."""
 PACKAGES = (
-    *("beautifulsoup4", "markdown-it-py", "matplotlib", "openpyxl", "pandas", "pillow", "pypdfium2", "python-docx"),
-    *("python-pptx", "pyyaml", "reportlab"),
+    *("beautifulsoup4", "duckdb", "manimgx-fonts", "manimgx-fonts-cjk", "markdown-it-py", "matplotlib", "openpyxl"),
+    *("pandas", "pdfplumber", "pillow", "pypdf", "pypdfium2", "python-docx", "python-pptx", "pyyaml", "reportlab"),
 )
 ENVIRONMENT = {"MPLCONFIGDIR": "/tmp/matplotlib", "XDG_CACHE_HOME": "/tmp/cache", "OPENBLAS_NUM_THREADS": "1"}
 """Keeps caches out of the workspace. Each thread of OpenBLAS would reserve a share of the limit of memory."""
@@ -46,6 +46,8 @@ def binds(config: Path) -> list[str]:
         return [*words, "--ro-bind", str(folder), _SITE]
     for path in _entries():
         words += ["--ro-bind-try", str(path), f"{_SITE}/{path.name}"]
+    for path in _metadata():
+        words += ["--ro-bind-try", str(path), f"{_SITE}/{path.parent.name}/{path.name}"]
     return words
 
 
@@ -104,7 +106,7 @@ def edition() -> str:
 @functools.cache
 def _key() -> str:
     """Returns what changes with the packages."""
-    stats = [(str(path), path.stat()) for path in _entries()]
+    stats = [(str(path), path.stat()) for path in (*_entries(), *_metadata())]
     return hashlib.sha256(repr([(name, info.st_ino, info.st_mtime_ns) for name, info in stats]).encode()).hexdigest()[
         :16
     ]
@@ -116,6 +118,9 @@ def _link(folder: Path) -> None:
             shutil.copytree(path, folder / path.name, symlinks=True, copy_function=os.link)
         else:
             os.link(path, folder / path.name)
+    for path in _metadata():
+        (folder / path.parent.name).mkdir()
+        os.link(path, folder / path.parent.name / path.name)
 
 
 @functools.cache
@@ -123,6 +128,14 @@ def _entries() -> tuple[Path, ...]:
     """Returns the files and directories that the packages consist of."""
     paths = {path for distribution in _closure().values() for path in _top(distribution)}
     return tuple(sorted(paths))
+
+
+@functools.cache
+def _metadata() -> tuple[Path, ...]:
+    """Returns the files by which the packages know their names and versions."""
+    files = [file for distribution in _closure().values() for file in distribution.files or ()]
+    named = (file.locate() for file in files if file.name == "METADATA" and file.parts[0].endswith(".dist-info"))
+    return tuple(sorted(Path(str(path)).resolve() for path in named))
 
 
 def _top(distribution: metadata.Distribution) -> set[Path]:

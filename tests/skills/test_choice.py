@@ -39,6 +39,8 @@ def _triggers() -> Any:
 
 
 triggers = _triggers()
+WEB = [{"name": name, "use": f"adapters.tools.{name}:{name}"} for name in ("web_search", "web_fetch")]
+"""Tools without which some of the skills are not offered."""
 
 
 def matcher(messages: Sequence[dict[str, Any]]) -> Turn:
@@ -62,7 +64,7 @@ async def loaded(home: Path, prompts: Sequence[str], descriptions: Mapping[str, 
         path.write_text(re.sub(r"(?m)^description: .*", f"description: {description}", path.read_text(), count=1))
     skills: list[str | None] = []
     async with ModelServer({"m": matcher}) as models, embedded.start(home) as server:
-        config = configure(home / "config.yaml", models)
+        config = configure(home / "config.yaml", models, tools=WEB)
         async with worker(Endpoint(server.url, token=server.token), home, config, skills=True) as running:
             client = Client(running)
             for number, prompt in enumerate(prompts):

@@ -27,7 +27,7 @@ there these this three to two up us use user users want wants was we what when w
 you your
 """
 THRESHOLD = 4.0
-"""Least weight of the words in common. A word of one description weighs more than one of all."""
+"""Least weight of the words in common: one word is never enough."""
 _STOP = frozenset(COMMON.split())
 _WORD = re.compile(r"[a-z][a-z0-9]+")
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "es", "ed", "er", "s", "y", "e")
@@ -46,9 +46,10 @@ def words(text: str) -> list[str]:
 
 
 def weights(descriptions: Mapping[str, str]) -> dict[str, float]:
-    """Returns what each word tells: much if few descriptions have it."""
+    """Returns what each word tells: much if few descriptions have it, from 2 to 3.75, however many there are."""
     counts = Counter(word for text in descriptions.values() for word in set(words(text)))
-    return {word: 2.0 + math.log(max(len(descriptions), 2) / count) for word, count in counts.items()}
+    most = max(len(descriptions), 2)
+    return {word: 2.0 + 1.75 * math.log(most / count) / math.log(most) for word, count in counts.items()}
 
 
 def scores(prompt: str, descriptions: Mapping[str, str]) -> dict[str, float]:
