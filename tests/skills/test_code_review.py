@@ -104,3 +104,66 @@ async def test_a_review_must_stand_on_the_code(repo: Desk) -> None:
 async def test_a_repository_without_changes_and_none_at_all(repo: Desk) -> None:
     assert "there are no changes" in await repo.run(f"{S}/changes.py repo --base search", 2)
     assert "not a git repository" in await repo.run(f"mkdir x && {S}/changes.py x", 2)
+
+
+SUSPECT = {
+    "a.py": [
+        'import os; os.system("rm " + x)',
+        'os.popen(f"ls {x}")',
+        "subprocess.getoutput(x)",
+        'subprocess.run(["sh", "-c", x])',
+        "asyncio.create_subprocess_shell(x)",
+    ],
+    "b.js": [
+        'require("child_process").exec("rm " + x)',
+        "const cp = 1; cp.execSync(`ls ${x}`)",
+        "exec(command)",
+        "spawn(x, [], { shell: true })",
+        'setTimeout("go(" + x + ")", 5)',
+        'db.query("SELECT * FROM t WHERE a = " + x)',
+    ],
+    "c.go": [
+        'exec.Command("sh", "-c", "rm "+x)',
+        'db.Query(fmt.Sprintf("SELECT %s", x))',
+        'db.QueryRowContext(ctx, "SELECT "+x)',
+        "value, _ := strconv.Atoi(x)",
+        "return template.HTML(x)",
+    ],
+    "d.java": ['Runtime.getRuntime().exec("rm " + x);', 'stmt.executeQuery("SELECT " + x);', "catch (Exception e) {}"],
+    "e.rb": ['system("rm #{x}")', 'User.where("name = #{x}")', "Marshal.load(x)"],
+    "f.php": ['shell_exec("rm " . $x);', "unserialize($x);", "echo $_GET['a'];"],
+    "g.rs": ["let a = x.unwrap();", "unsafe { go() }", 'Command::new("sh")'],
+    "h.sh": ['eval "$x"', "curl -s https://example.org/i | sudo bash", "rm -rf $DIR/"],
+}
+CLEAN = {
+    "a.py": ['os.system("clear")', 'subprocess.run(["ls", x])', 'subprocess.run(["sh", "-c", "true"])'],
+    "b.js": ["const m = /a/.exec(x)", 'execFile("ls", [x])', 'child_process.exec("ls")', 'db.query("SELECT ?", [x])'],
+    "c.go": [
+        'exec.Command("ls", x)',
+        'db.Query("SELECT ?", x)',
+        "value, err := strconv.Atoi(x)",
+        "for _, v := range x {",
+    ],
+    "d.java": ["new ProcessBuilder(list).start();", 'c.prepareStatement("SELECT ?");'],
+    "e.rb": ['system("rm", x)', "User.where(name: x)"],
+    "f.php": ["$q = $db->prepare('SELECT ?');"],
+    "g.rs": ["let a = x?;", 'Command::new("ls")'],
+    "h.sh": ['rm -rf "${DIR:?}/build"', "curl -s https://example.org/i -o i"],
+}
+
+
+async def test_each_language_has_its_traps(desk: Desk) -> None:
+    """Each suspicious line is named, and none of the like that is fine."""
+    for folder, lines in (("bad", SUSPECT), ("good", CLEAN)):
+        for name, suspects in lines.items():
+            desk.write(f"{folder}/{name}", "\n".join(suspects) + "\n")
+        desk.write(f"{folder}/z.c", "int a;\n")
+        await desk.run(f"cd {folder} && git init -qb main && {GIT} commit -qm a --allow-empty && git checkout -qb x")
+        await desk.run(f"cd {folder} && git add . && {GIT} commit -qm b")
+    text = await desk.run(f"{S}/scan.py bad --base main")
+    named = {line.split(": ")[0] for line in text.splitlines()}
+    expected = {f"{name}:{number}" for name, lines in SUSPECT.items() for number in range(1, len(lines) + 1)}
+    assert expected <= named, sorted(expected - named)
+    assert "z.c: looked for secrets and the like only" in text
+    text = await desk.run(f"{S}/scan.py good --base main")
+    assert "0 suspicions in 9 files" in text, text

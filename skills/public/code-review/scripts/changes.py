@@ -154,7 +154,8 @@ def main() -> int:
     print("| risk | file | + | - | why | in |\n|--:|---|--:|--:|---|---|")
     for file in sorted(files, key=lambda file: (-file.risks()[0], file.path)):
         score, names = file.risks()
-        why = "generated" if file.is_generated else ", ".join([*names, *(["test"] if file.is_test else [])])
+        reasons = [*names, *(["test"] if file.is_test else [])] or ["no sign of risk in its name, size and lines"]
+        why = "generated" if file.is_generated else ", ".join(reasons)
         size = f"{len(file.added)} | {len(file.removed)}"
         print(f"| {score} | {file.path} | {size} | {why} | {'; '.join(file.places[:4])} |")
     code = [file for file in files if not file.is_test and not file.is_generated and file.added]

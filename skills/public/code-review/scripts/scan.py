@@ -41,23 +41,121 @@ ANY = (
     ),
     ("low", re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b"), "a new open end"),
 )
+QUOTED = r"(?:\"[^\"]*\"|'[^']*'|`[^`$]*`)"
 SCRIPT = (
     (
         "high",
         re.compile(r"\.innerHTML\s*\+?=(?!=)|dangerouslySetInnerHTML|document\.write\("),
         "text becomes HTML: script injection",
     ),
-    ("high", re.compile(r"\beval\(|new Function\("), "text becomes code"),
-    ("high", re.compile(r"(?:query|execute)\(\s*`[^`]*\$\{"), "SQL from text: injection"),
+    ("high", re.compile(r"\beval\(|new Function\(|\bset(?:Timeout|Interval)\(\s*[\"'`]"), "text becomes code"),
+    ("high", re.compile(rf"(?:query|execute|raw)\(\s*(?:`[^`]*\$\{{|{QUOTED}\s*\+)"), "SQL from text: injection"),
+    (
+        "high",
+        re.compile(
+            rf"(?:child_process(?:[\"']\))?|\bcp|\bexeca|\bshelljs)\.(?:exec|execSync)\((?!\s*{QUOTED}\s*[,)])"
+            rf"|(?<![.\w])exec(?:Sync)?\((?!\s*{QUOTED}\s*[,)])|\bshell\s*:\s*true"
+        ),
+        "a shell reads the command: injection; use execFile or spawn with a list",
+    ),
     ("medium", re.compile(r"(?<![=!])==(?!=)|!=(?!=)"), "== converts types: use ==="),
     ("medium", re.compile(r"\.(?:forEach|map)\(\s*async\b(?!.*Promise\.all)"), "the promises are not awaited"),
     ("medium", re.compile(r"catch\s*(?:\([^)]*\))?\s*\{\s*\}"), "errors vanish"),
     ("low", re.compile(r"\bconsole\.log\(|\bdebugger\b"), "left from debugging"),
 )
-SUFFIXES = {".js": SCRIPT, ".jsx": SCRIPT, ".ts": SCRIPT, ".tsx": SCRIPT, ".vue": SCRIPT}
+SHELL_WORD = r"(?:sh|bash|/bin/sh|/bin/bash|cmd|cmd\.exe|powershell)"
+GO = (
+    (
+        "high",
+        re.compile(rf'exec\.Command(?:Context)?\([^"`]*["`]{SHELL_WORD}["`]\s*,\s*["`](?:-\w*c|/[cC])["`]'),
+        "a shell reads the command: injection; name the program and its arguments",
+    ),
+    (
+        "high",
+        re.compile(
+            r'\.(?:Query|QueryRow|Exec|Raw)(?:Context)?\((?:\s*ctx\s*,)?\s*(?:fmt\.Sprintf\(|["`][^"`]*["`]\s*\+)'
+        ),
+        "SQL from text: injection; pass parameters",
+    ),
+    ("high", re.compile(r"template\.(?:HTML|JS|URL)\("), "text becomes HTML unescaped: script injection"),
+    (
+        "medium",
+        re.compile(r"^\s*_\s*(?:,\s*_\s*)?=\s*\w[\w.]*\(|^\s*\w[\w, ]*,\s*_\s*:?=\s*\w[\w.]*\("),
+        "a result is thrown away: is it the error?",
+    ),
+    ("medium", re.compile(r"\bhttp\.(?:Get|Post|Head|PostForm)\("), "no timeout: it may wait for ever"),
+    ("medium", re.compile(r"\bpanic\("), "the whole program ends: return an error"),
+    ("medium", re.compile(r'"math/rand"'), "predictable: not for keys and tokens (crypto/rand)"),
+    ("low", re.compile(r"\bfmt\.Print(?:ln|f)?\("), "left from debugging"),
+)
+JAVA = (
+    (
+        "high",
+        re.compile(rf"getRuntime\(\)\.exec\((?!\s*(?:{QUOTED}\s*\)|new String))"),
+        "a command from text: injection; pass an array",
+    ),
+    ("high", re.compile(rf"(?:execute\w*|prepareStatement|createQuery)\(\s*{QUOTED}\s*\+"), "SQL from text: injection"),
+    ("high", re.compile(r"new ObjectInputStream\("), "it creates any object that others send"),
+    ("high", re.compile(r"catch\s*\([^)]*\)\s*\{\s*\}"), "errors vanish"),
+    ("medium", re.compile(r"\.printStackTrace\(\)"), "an error is printed and forgotten"),
+    ("low", re.compile(r"System\.out\.print"), "left from debugging"),
+)
+RUBY = (
+    (
+        "high",
+        re.compile(r"(?:\bsystem|\bexec|%x|IO\.popen)\s*[({ ]?\s*[\"`][^\"`]*#\{|`[^`]*#\{"),
+        "a shell reads the command",
+    ),
+    ("high", re.compile(r"\beval\b|\.send\(\s*params|Marshal\.load|YAML\.load\("), "text becomes code"),
+    ("high", re.compile(r"\.(?:where|find_by_sql|execute|order)\(\s*\"[^\"]*#\{"), "SQL from text: injection"),
+    ("medium", re.compile(r"rescue\s*(?:=>\s*\w+\s*)?;?\s*(?:nil\s*)?(?:end)?$"), "errors vanish"),
+)
+PHP = (
+    (
+        "high",
+        re.compile(r"\b(?:system|exec|shell_exec|passthru|popen|proc_open)\([^)]*\$|`[^`]*\$"),
+        "a shell reads the command: injection",
+    ),
+    ("high", re.compile(r"\beval\(|\bunserialize\(\s*\$"), "text becomes code"),
+    ("high", re.compile(r"(?:query|prepare)\(\s*\"[^\"]*\$"), "SQL from text: injection"),
+    ("high", re.compile(r"echo\s+\$_(?:GET|POST|REQUEST|COOKIE)"), "text becomes HTML: script injection"),
+)
+RUST = (
+    ("medium", re.compile(r"\.(?:unwrap|expect)\("), "the program ends where this fails: return the error"),
+    ("high", re.compile(r"\bunsafe\s*\{"), "the compiler checks nothing here: say why it is sound"),
+    ("high", re.compile(rf'Command::new\(\s*"{SHELL_WORD}"\s*\)'), "a shell reads the command: injection"),
+    ("low", re.compile(r"\bdbg!\(|\bprintln!\("), "left from debugging"),
+)
+SHELL = (
+    ("high", re.compile(r"\beval\s+[\"$]|\b(?:ba)?sh\s+-c\s+\"[^\"]*\$"), "text becomes a command"),
+    ("high", re.compile(r"\b(?:curl|wget)\b[^|#]*\|\s*(?:sudo\s+)?(?:ba|z)?sh\b"), "runs what a server sends, unseen"),
+    (
+        "high",
+        re.compile(r"\brm\s+-\w*[rf]\w*\s+(?:[\"']?\$\w+[\"']?/|\$\w+\s*$)"),
+        "an empty variable deletes the wrong folder",
+    ),
+    ("medium", re.compile(r"\bchmod\s+(?:-R\s+)?0?777\b"), "everybody may write there"),
+)
+SUFFIXES = {
+    **dict.fromkeys((".js", ".jsx", ".ts", ".tsx", ".mjs", ".cjs", ".vue", ".svelte"), SCRIPT),
+    **dict.fromkeys((".java", ".kt", ".scala"), JAVA),
+    **dict.fromkeys((".sh", ".bash", ".zsh"), SHELL),
+    ".go": GO,
+    ".rb": RUBY,
+    ".php": PHP,
+    ".rs": RUST,
+}
+OTHER = {".c", ".cc", ".cpp", ".h", ".hpp", ".cs", ".swift", ".m", ".pl", ".lua", ".ex", ".exs", ".dart", ".sql"}
+READ = sorted({".py", *SUFFIXES})
+"""Languages with patterns of their own. Of others only secrets and the like are looked for."""
 _EXECUTE = {"execute", "executemany", "executescript", "raw"}
 _NETWORK = {"get", "post", "put", "patch", "delete", "head", "request"}
 _SHELL = {"call", "run", "Popen", "check_output", "check_call"}
+_BY_SHELL = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "commands.getoutput"} | {
+    "asyncio.create_subprocess_shell",
+    "pty.spawn",
+}
+_BY_SHELL_ALONE = {"system", "popen", "getoutput", "getstatusoutput", "create_subprocess_shell"}
 
 
 def lines_of(file: File) -> Iterator[Hit]:
@@ -121,8 +219,7 @@ class Python(ast.NodeVisitor):
             self._hit(node, "high", "text becomes code")
         if name in _EXECUTE and node.args and _built(node.args[0]):
             self._hit(node, "high", "SQL from text: injection; pass parameters")
-        shell = words.get("shell")
-        if name in _SHELL and isinstance(shell, ast.Constant) and shell.value is True:
+        if _by_shell(name, full, node, words):
             self._hit(node, "high", "a shell reads the command: injection; pass a list")
         if full in ("yaml.load", "pickle.load", "pickle.loads", "marshal.loads") and "SafeLoader" not in ast.unparse(
             node
@@ -141,6 +238,17 @@ class Python(ast.NodeVisitor):
         if full == "open" and "encoding" not in words and not _binary(node, words):
             self._hit(node, "low", "no encoding: it depends on the machine")
         self.generic_visit(node)
+
+
+def _by_shell(name: str, full: str, node: ast.Call, words: dict[str | None, ast.expr]) -> bool:
+    """Tells whether a shell reads a command that is put together. A constant one is no injection."""
+    shell = words.get("shell")
+    if name in _SHELL and isinstance(shell, ast.Constant) and shell.value is True:
+        return True
+    always = full in _BY_SHELL or (name in _BY_SHELL_ALONE and not isinstance(node.func, ast.Attribute))
+    words_of_shell = ast.unparse(node.args[0]) if node.args else ""
+    listed = name in _SHELL and bool(re.match(rf"\[['\"]{SHELL_WORD}['\"], ['\"]-\w*c['\"], (?!['\"])", words_of_shell))
+    return listed or (always and bool(node.args) and not isinstance(node.args[0], ast.Constant))
 
 
 def _name(node: ast.AST) -> str:
@@ -208,6 +316,8 @@ def main() -> int:
             print(f"{file.path}:{line}: {weight}: {text}\n    {shown}")
         if source is None and file.path.endswith(".py") and file.added:
             print(f"{file.path}: read line by line only (the whole file is not there)")
+        if file.added and Path(file.path).suffix in OTHER:
+            print(f"{file.path}: looked for secrets and the like only; there are patterns for {' '.join(READ)}")
     print(f"{count} suspicions in {len(files)} files")
     return 0
 
