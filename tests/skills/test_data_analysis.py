@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from openpyxl import Workbook  # type: ignore[import-untyped]
 from PIL import Image
@@ -57,6 +59,108 @@ async def test_files_that_are_odd_as_a_whole(desk: Desk) -> None:
     assert "Traceback" not in text
     assert "too large" in (text := await desk.run(f"{S}/query.py 'SELECT 1' large.csv", 2))
     assert "Traceback" not in text
+
+
+NUMBERS = {
+    "3.2e-05 0.01 5E+3": [3.2e-05, 0.01, 5000],
+    "3,2e-05 1,5 2": [3.2e-05, 1.5, 2],
+    ".5 5. -0.25": [0.5, 5, -0.25],
+    "\u22123 +4 7": [-3, 4, 7],
+    "(12.50) 3.00": [-12.5, 3],
+    "$1,234.50 $2 -$3": [1234.5, 2, -3],
+    "1.234,50\u20ac 2,25\u20ac": [1234.5, 2.25],
+    "1\u202f234 2\u00a0345": [1234, 2345],
+    "1'234.5 2": [1234.5, 2],
+    "12,34,567 1,00,000": [1234567, 100000],
+    "12% 3.5%": [12, 3.5],
+}
+TEXTS = ["1e5 2e7", "0012 0340", "1-2 3-4", "1.2.3 4.5", "12kg 3kg", "0x1F 0x2"]
+
+
+async def test_every_form_of_a_number_is_that_number(desk: Desk) -> None:
+    """A number that is read as text is counted wrongly without a word."""
+    for number, form in enumerate(NUMBERS):
+        desk.write(f"n{number}.csv", "v\n" + "\n".join(f'"{value}"' for value in form.split(" ")) + "\n")
+    for number, form in enumerate(TEXTS):
+        desk.write(f"t{number}.csv", "v\n" + "\n".join(f'"{value}"' for value in form.split(" ")) + "\n")
+    desk.write("driver.py", TABLES)
+    lines = (await desk.run("python3 driver.py n*.csv t*.csv")).splitlines()
+    columns = dict(line.split(" ", 1) for line in lines)
+    for number, (form, expected) in enumerate(NUMBERS.items()):
+        assert json.loads(columns[f"n{number}.csv"]) == pytest.approx(expected), form
+    for number, form in enumerate(TEXTS):
+        assert json.loads(columns[f"t{number}.csv"]) == form.split(" ")
+
+
+TABLES = """\
+import json, sys
+from pathlib import Path
+sys.path.insert(0, "/mnt/skills/public/data-analysis/scripts")
+from tables import read
+for name in sys.argv[1:]:
+    print(name, json.dumps(read(Path(name))[0]["v"].tolist(), default=str))
+"""
+
+
+async def test_an_exponent_counts_in_a_comparison(desk: Desk) -> None:
+    desk.write("genes.csv", "gene,p,one\na,3.2e-05,0\nb,0.01,0\nc,0.5,0\n")
+    text = await desk.run(
+        f"{S}/profile.py genes.csv; {S}/query.py 'SELECT COUNT(*) n FROM genes WHERE p < 0.02' genes.csv"
+    )
+    assert "| p | number |" in text
+    assert "| n |\n|---|\n| 2 |" in text
+    assert "one: always 0\n" in text
+    assert "np." not in text
+
+
+TIMES = {
+    "2024-01-05T10:00:00Z 2024-02-05T10:00:00.5Z": "2024-01-05 10:00:00",
+    "2024-01-05T10:00:00+02:00 2024-02-05T10:00:00+02:00": "2024-01-05 10:00:00",
+    "2024/01/05 2024/02/05": "2024-01-05",
+    "5_Jan_2024 6_February_2024": "2024-01-05",
+    "Jan_5,_2024 Feb_6th,_2024": "2024-01-05",
+}
+
+
+async def test_times_are_times_in_each_form(desk: Desk) -> None:
+    for number, form in enumerate(TIMES):
+        values = [value.replace("_", " ") for value in form.split(" ")]
+        desk.write(f"d{number}.csv", "v\n" + "\n".join(f'"{value}"' for value in values) + "\n")
+    commands = (f"{S}/query.py 'SELECT MIN(v) v FROM d{number}' d{number}.csv" for number in range(len(TIMES)))
+    text = await desk.run("; ".join(commands))
+    assert text.split("| v |\n|---|\n")[1:] == [f"| {expected} |\n" for expected in TIMES.values()]
+
+
+async def test_json_of_any_shape_is_a_table(desk: Desk) -> None:
+    rows = [{"id": "0012", "at": "2024-01-05T10:00:00Z", "shop": {"city": "Bonn", "tags": ["a", "b"]}}, {"id": "0340"}]
+    shapes = {
+        "list.json": json.dumps(rows),
+        "below.json": json.dumps({"total": 2, "items": rows}),
+        "lines.jsonl": "\n".join(map(json.dumps, rows)),
+        "keys.json": json.dumps({"a": rows[0], "b": rows[1]}),
+    }
+    for name, text in shapes.items():
+        desk.write(name, text)
+        query = f'SELECT id, "shop.city" c, "shop.tags" t, at FROM {name.partition(".")[0]} ORDER BY id'
+        answer = await desk.run(f"{S}/query.py '{query}' {name}")
+        assert '| 0012 | Bonn | ["a", "b"] | 2024-01-05 10:00:00 |\n| 0340 |  |  |  |' in answer, name
+    desk.write("columns.json", json.dumps({"a": [1, 2], "b": ["x", "y"]}))
+    assert "| 2 | y |" in await desk.run(f"{S}/query.py 'SELECT * FROM columns' columns.json")
+    desk.write("two.json", '{"a": 1}\n{"a": 2}\n')
+    assert "name it .jsonl" in await desk.run(f"{S}/profile.py two.json", 2)
+
+
+async def test_parquet_is_read_with_its_types(desk: Desk) -> None:
+    select = "'0012' id, 1.5::decimal(10,2) d, {'a': 1} s, timestamptz '2024-01-01 10:00:00+02' t, 9007199254740993 big"
+    desk.write("make.py", f"import duckdb; duckdb.sql(\"copy (select {select}) to 'p.parquet'\")")
+    text = await desk.run(f"python3 make.py; {S}/query.py 'SELECT * FROM p' p.parquet")
+    assert "| 0012 | 1.5 | 1 | 2024-01-01 08:00:00 | 9007199254740993 |" in text
+
+
+@pytest.mark.parametrize("name", ["no.xlsx", "no.parquet", "no.json"])
+async def test_a_file_that_is_not_what_its_name_says(desk: Desk, name: str) -> None:
+    desk.write(name, "no")
+    assert name in await desk.run(f"{S}/profile.py {name}", 2)
 
 
 async def test_sql_joins_files_of_two_kinds(desk: Desk) -> None:
@@ -121,3 +225,35 @@ async def test_charts_that_would_mislead_are_refused(desk: Desk) -> None:
     for reason, line in zip(REFUSED.values(), text.splitlines()[::2], strict=True):
         assert reason in line
     assert "required" in await desk.run(f"{S}/chart.py sales.csv", 2)
+
+
+async def test_letters_of_any_script_are_letters(desk: Desk) -> None:
+    """The font of charts has none of them: without another one, all would be the same box."""
+    desk.write("cjk.csv", "m,r,v\n1,東京,3\n2,東京,5\n1,서울 🎉,4\n2,서울 🎉,6\n")
+    desk.write("hindi.csv", "m,v\nहिन्दी,3\n")
+    chart = f"{S}/chart.py cjk.csv --kind line --x m --y v --by r"
+    text = await desk.run(f"{chart} --title 売上は倍増 --out a.png; {chart} --title 利益は半減 --out b.png")
+    assert "findfont" not in text
+    assert "Glyph" not in text
+    pictures = [(desk.folder / name).read_bytes() for name in ("a.png", "b.png")]
+    assert pictures[0] != pictures[1]
+    refused = await desk.run(f"{S}/chart.py hindi.csv --kind bar --x m --y v --title T --out c.png", 2)
+    assert "must be joined" in refused
+    desk.write("without.py", WITHOUT)
+    assert "no font here has" in await desk.run("python3 without.py", 2)
+
+
+WITHOUT = """\
+import sys
+sys.path.insert(0, "/mnt/skills/public/data-analysis/scripts")
+import chart
+chart.fonts.PACKAGES = ()
+chart.fonts.font_manager.findSystemFonts = lambda: []
+sys.argv = ["chart.py", *"cjk.csv --kind line --x m --y v --by r --title T --out d.png".split()]
+sys.exit(chart.main())
+"""
+
+
+def test_both_skills_have_the_same_fonts() -> None:
+    copies = [(PUBLIC / name / "scripts/fonts.py").read_text() for name in ("data-analysis", "documents")]
+    assert copies[0] == copies[1]

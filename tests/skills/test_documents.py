@@ -138,7 +138,7 @@ async def test_a_template_is_filled_with_repeated_rows(desk: Desk) -> None:
     [
         ("a.md", "---\ntitel: x\n---\n", f"{TEXT} a.md --out a.pdf", "unknown titel"),
         ("a.md", "![x](no.png)\n", f"{TEXT} a.md --out a.docx", "image 'no.png': no such file"),
-        ("a.md", "# 你好\n", f"{TEXT} a.md --out a.pdf", "the font has no"),
+        ("a.md", "# \U0010fffd\n", f"{TEXT} a.md --out a.pdf", "no font here has"),
         ("a.md", "# x\n", f"{TEXT} a.md --out a.odt", ".odt is not .docx or .pdf"),
         (
             "d.yaml",
@@ -168,3 +168,40 @@ async def test_the_check_finds_what_is_wrong(desk: Desk) -> None:
     word.save(str(desk.folder / "bad.docx"))
     text = await desk.run(f"{CHECK} bad.docx", 1)
     assert all(part in text for part in ("'{{name}}'", "'TODO'", "skips a level", "no title"))
+
+
+EAST = """\
+---
+title: 四半期報告
+toc: true
+---
+# 売上は倍増した
+
+第一四半期の売上は**前年比で倍増**した。 Ødegård 🎉
+
+| 地域 | 売上 |
+|---|--:|
+| 東京 | 12 |
+
+- 한국어 문장 `代码 x`
+
+```
+print("こんにちは")
+```
+"""
+
+
+async def test_a_pdf_has_letters_of_any_script(desk: Desk) -> None:
+    """Chinese, Japanese and Korean: as text that can be found again, and drawn as letters, not as boxes."""
+    desk.write("east.md", EAST)
+    desk.write("boxes.md", EAST.replace("売上は倍増した", "利益は半減する"))
+    await desk.run(f"{TEXT} east.md --out east.pdf && {TEXT} boxes.md --out boxes.pdf")
+    assert "no problems" in await desk.run(f"{CHECK} east.pdf")
+    pages = [pypdfium2.PdfDocument(desk.folder / name)[1] for name in ("east.pdf", "boxes.pdf")]
+    text = pages[0].get_textpage().get_text_range()
+    for words in ("売上は倍増した", "前年比で倍増", "Ødegård", "東京", "한국어 문장", "代码", "こんにちは"):
+        assert words in text
+    drawn = [page.render(scale=1).to_pil().crop((0, 0, 595, 140)).tobytes() for page in pages]
+    assert drawn[0] != drawn[1]
+    desk.write("arabic.md", "مبيعات")
+    assert "write a docx instead" in await desk.run(f"{TEXT} arabic.md --out a.pdf", 2)

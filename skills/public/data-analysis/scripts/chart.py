@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 from tables import Problem, column, pd, read
@@ -16,7 +17,10 @@ try:
     import matplotlib
 
     matplotlib.use("Agg")
+    import fonts
     import matplotlib.pyplot as plt
+    from matplotlib import font_manager
+    from matplotlib.ft2font import FT2Font
     from matplotlib.ticker import FuncFormatter
 except ModuleNotFoundError as error:
     print(f"missing Python package {error.name}. Fix: pip install matplotlib", file=sys.stderr)
@@ -192,6 +196,34 @@ def _number(value: float, largest: float | None = None) -> str:
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:,.3g}"
 
 
+def more_fonts(table: pd.DataFrame, options: argparse.Namespace) -> list[str]:
+    """Returns families that have the letters which the chart's own font lacks. Boxes instead of letters are refused."""
+    names = [column(table, name) for name in (options.x, options.by) if name]
+    texts = [str(text) for name in names for text in table[name].dropna().unique()]
+    texts += [str(value) for value in vars(options).values() if isinstance(value, str)]
+    usual = FT2Font(font_manager.findfont("DejaVu Sans")).get_charmap()
+    lacking = {char for char in fonts.visible("".join(texts)) if ord(char) not in usual}
+    if shaped := fonts.shaped("".join(lacking)):
+        joined = " ".join(sorted(shaped)[:20])
+        raise Problem(f"the letters {joined} must be joined, which no chart here does: spell them in Latin")
+    families: dict[str, None] = {}
+    for path in _letters(lacking):
+        font_manager.fontManager.addfont(path)
+        families[font_manager.FontProperties(fname=str(path)).get_name()] = None
+    return list(families)
+
+
+def _letters(lacking: set[str]) -> list[Path]:
+    """Returns fonts with these letters, thin and bold."""
+    paths: list[Path] = []
+    for bold in (False, True) if lacking else ():
+        made, missing = fonts.made_for(lacking, Path(tempfile.mkdtemp(prefix="letters")), bold)
+        if missing:
+            raise Problem(f"no font here has {' '.join(sorted(missing)[:20])}: {fonts.FIX}")
+        paths += [path for path, _ in made]
+    return paths
+
+
 def finish(figure: plt.Figure, axes: plt.Axes, options: argparse.Namespace) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#9CA3AF")
@@ -233,7 +265,8 @@ def main() -> int:
         if options.out.suffix.lower() not in (".png", ".svg", ".pdf"):
             raise Problem(f"--out: {options.out.suffix or 'no ending'} is not .png, .svg or .pdf")
         table, _ = read(options.file, options.sheet)
-        plt.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "figure.constrained_layout.use": True})
+        families = ["DejaVu Sans", *more_fonts(table, options)]
+        plt.rcParams.update({"font.family": families, "font.size": 10, "figure.constrained_layout.use": True})
         figure, axes = plt.subplots(figsize=(9.6, 5.4))
         numbers = draw(table, options, axes)
     except (Problem, ValueError) as error:

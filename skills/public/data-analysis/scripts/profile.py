@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tables import NUMBER, Problem, pd, read
+from tables import CODE, NUMBER, Problem, pd, read
 
 MANY = 20
 MISSING_WORDS = {"n/a", "na", "null", "none", "-", "--", "?", "unknown", "nan", "#n/a", "missing"}
@@ -49,7 +49,7 @@ def _column_warnings(values: pd.Series, rows: int) -> list[str]:
     missing = rows - len(present)
     lines = [f"{missing} of {rows} values are missing ({missing / rows:.0%})"] if missing else []
     if len(present) > 1 and present.nunique() == 1:
-        lines.append(f"always {present.iloc[0]!r}")
+        lines.append(f"always {present.iloc[0]}")
     match kind(values):
         case "number":
             lines += _outliers(present)
@@ -72,11 +72,15 @@ def _outliers(present: pd.Series) -> list[str]:
 
 def _text_warnings(texts: pd.Series) -> list[str]:
     lines = []
-    numeric = texts.str.fullmatch(rf"\s*{NUMBER}\s*%?")
-    if texts.str.match(r"0\d+$").any():
+    numeric = texts.str.fullmatch(rf"\s*{NUMBER}\s*")
+    if texts.str.fullmatch(CODE).all():
+        lines.append(f"as {texts.iloc[0]}: identifiers, or numbers with exponents? kept as text")
+    elif texts.str.match(r"0\d+$").any():
         lines.append("leading zeros: an identifier, kept as text")
     elif 0.5 < numeric.mean() < 1:
         lines.append(f"mostly numbers, but also {texts[~numeric].iloc[0]!r} (row {texts[~numeric].index[0] + 2})")
+    elif texts.str.fullmatch(rf"\s*{NUMBER}\s*[^\d\W]+\s*").mean() > 0.5:
+        lines.append(f"numbers with units, as {texts.iloc[0]!r}: text, which no sum or comparison reads")
     if words := sorted({text for text in texts if text.strip().lower() in MISSING_WORDS}):
         lines.append(f"words for missing values: {', '.join(words)}")
     if (texts != texts.str.strip()).any():
@@ -84,6 +88,8 @@ def _text_warnings(texts: pd.Series) -> list[str]:
     folded = texts.str.strip().str.lower().nunique()
     if folded < texts.nunique():
         lines.append(f"{texts.nunique() - folded} spellings differ only in capitals or spaces")
+    if texts.str.match(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*[+-]\d\d:?\d\d$").all():
+        lines.append("times of several zones, kept as text: convert them to UTC")
     if texts.str.fullmatch(r"\d{1,2}[./]\d{1,2}[./]\d{4}").all():
         lines.append(f"dates as {texts.iloc[0]}: day and month cannot be told apart; ask")
     return lines

@@ -31,7 +31,11 @@ def run(query: str, files: list[Path]) -> tuple[pd.DataFrame, list[str]]:
             table[column] = table[column].dt.strftime("%Y-%m-%d %H:%M:%S").str.removesuffix(" 00:00:00")
         try:
             table.to_sql(name, connection, index=False)
-        except (sqlite3.Error, OverflowError) as error:  # as for names of columns that differ in capitals only
+        except (
+            sqlite3.Error,
+            OverflowError,
+            pd.errors.DatabaseError,
+        ) as error:  # as for names of columns that differ in capitals only
             raise Problem(f"{path}: cannot become a table of SQLite: {error}") from None
     try:
         return pd.read_sql_query(query, connection), names

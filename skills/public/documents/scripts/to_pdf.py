@@ -1,14 +1,18 @@
-"""PDF from blocks, with fonts that have Latin, Greek and Cyrillic letters."""
+"""PDF from blocks, with a font for Latin, Greek and Cyrillic letters, and others for what it lacks."""
 
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Iterator
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from blocks import Block, Document, Problem, Span
 
 try:
+    import fonts
     import matplotlib
     from reportlab.lib import colors, pagesizes
     from reportlab.lib.enums import TA_CENTER, TA_RIGHT
@@ -28,6 +32,7 @@ try:
         SimpleDocTemplate,
         Spacer,
         TableStyle,
+        XPreformatted,
     )
     from reportlab.platypus.tableofcontents import TableOfContents
 except ModuleNotFoundError as error:
@@ -39,6 +44,10 @@ MARGIN = 2.3 * cm
 PADDING = 6
 """Points that the library leaves free inside of the margins."""
 FONTS = {"Body": "", "Body-Bold": "-Bold", "Body-Italic": "-Oblique", "Body-BoldItalic": "-BoldOblique"}
+FACES: dict[str, str] = {}
+"""Characters that the font lacks, and the fonts that have them."""
+WIDE = ((0x1100, 0x11FF), (0x2E80, 0x9FFF), (0xAC00, 0xD7FF), (0xF900, 0xFAFF), (0xFF00, 0xFFEF), (0x20000, 0x3FFFF))
+"""Scripts without spaces: lines break between any two characters."""
 ALIGNS = {"left": 0, "center": TA_CENTER, "right": TA_RIGHT}
 
 
@@ -56,11 +65,13 @@ def write(document: Document, target: Path, template: Path | None) -> None:
 
     def footer(canvas, _) -> None:
         canvas.saveState()
-        canvas.setFont("Body", 8)
         canvas.setFillColor(colors.HexColor("#595959"))
-        canvas.drawString(
-            MARGIN + PADDING, 1.3 * cm, str(document.meta.get("footer", document.meta.get("title", "")))[:90]
-        )
+        line = canvas.beginText(MARGIN + PADDING, 1.3 * cm)
+        for face, text in _runs(str(document.meta.get("footer", document.meta.get("title", "")))[:90]):
+            line.setFont(face or "Body", 8)
+            line.textOut(text)
+        canvas.drawText(line)
+        canvas.setFont("Body", 8)
         canvas.drawRightString(PAGES[page][0] - MARGIN - PADDING, 1.3 * cm, str(canvas.getPageNumber()))
         canvas.restoreState()
 
@@ -79,7 +90,7 @@ class _Frame(SimpleDocTemplate):
             key = f"h{id(flowable)}"
             self.canv.bookmarkPage(key)
             self.canv.addOutlineEntry(flowable.getPlainText(), key, level, closed=level > 0)
-            self.notify("TOCEntry", (level, flowable.getPlainText(), self.page, key))
+            self.notify("TOCEntry", (level, _lettered(flowable.getPlainText()), self.page, key))
 
 
 def _fonts(document: Document) -> None:
@@ -90,8 +101,55 @@ def _fonts(document: Document) -> None:
     pdfmetrics.registerFontFamily("Body", *FONTS)
     glyphs = pdfmetrics.getFont("Body").face.charToGlyph
     texts = [_all_text(block) for block in document.blocks] + [str(value) for value in document.meta.values()]
-    if missing := sorted({char for text in texts for char in text if ord(char) not in glyphs and not char.isspace()}):
-        raise Problem(f"the font has no {' '.join(missing[:20])}: write a docx instead, Word finds a font for it")
+    lacking = {char for char in fonts.visible("".join(texts)) if ord(char) not in glyphs}
+    if shaped := fonts.shaped("".join(texts)):
+        joined = " ".join(sorted(shaped)[:20])
+        raise Problem(
+            f"the letters {joined} must be joined, which is not done here: write a docx instead, Word does it"
+        )
+    _more_fonts(lacking)
+
+
+def _more_fonts(lacking: set[str]) -> None:
+    """Registers fonts for what the usual one lacks. They have no italics."""
+    with tempfile.TemporaryDirectory() as folder:
+        made, missing = fonts.made_for(lacking, Path(folder))
+        if missing:
+            letters = " ".join(sorted(missing)[:20])
+            raise Problem(f"no font here has {letters}: {fonts.FIX}, or write a docx, Word finds a font")
+        bold = dict(zip((path for path, _ in made), fonts.made_for(lacking, Path(folder), bold=True)[0], strict=True))
+        for number, (path, characters) in enumerate(made):
+            name = f"Letters{number}"
+            pdfmetrics.registerFont(TTFont(name, str(path)))
+            pdfmetrics.registerFont(TTFont(f"{name}-Bold", str(bold[path][0])))
+            pdfmetrics.registerFontFamily(name, name, f"{name}-Bold", name, f"{name}-Bold")
+            FACES.update(dict.fromkeys(characters, name))
+
+
+def _runs(text: str) -> Iterator[tuple[str, str]]:
+    """Yields parts of a text with the font that they need, "" for the usual one."""
+    for face, characters in groupby(fonts.printable(text), lambda char: FACES.get(char, "")):
+        yield face, "".join(characters)
+
+
+def _lettered(text: str, bold: bool = False) -> str:
+    """Returns a text as markup. A font within bold text is not bold by itself."""
+    weight = "-Bold" if bold else ""
+    runs = _runs(text)
+    return "".join(
+        f'<font face="{face}{weight}">{escape(part)}</font>' if face else escape(part) for face, part in runs
+    )
+
+
+def _wrapped(style: ParagraphStyle, text: str) -> ParagraphStyle:
+    """Returns a style whose lines break where this text allows it."""
+    wide = any(low <= ord(char) <= high for char in text for low, high in WIDE)
+    return ParagraphStyle(f"{style.name}-wide", style, wordWrap="CJK") if wide else style
+
+
+def _paragraph(spans: list[Span], style: ParagraphStyle, **more: str | None) -> Paragraph:
+    bold = style.fontName.endswith("-Bold")
+    return Paragraph(_markup(spans, bold), _wrapped(style, "".join(span.text for span in spans)), **more)
 
 
 def _all_text(block: Block) -> str:
@@ -127,9 +185,9 @@ def _cover(document: Document, styles: dict[str, ParagraphStyle]) -> list:
     meta, story = document.meta, []
     for key in ("title", "subtitle"):
         if key in meta:
-            story.append(Paragraph(escape(str(meta[key])), styles[key]))
+            story.append(_paragraph([Span(str(meta[key]))], styles[key]))
     if line := " · ".join(str(meta[key]) for key in ("author", "date") if key in meta):
-        story.append(Paragraph(escape(line), styles["small"]))
+        story.append(_paragraph([Span(line)], styles["small"]))
     if meta.get("toc"):
         contents = TableOfContents(dotsMinLevel=0)
         contents.levelStyles = [
@@ -144,23 +202,21 @@ def _story(document: Document, styles: dict[str, ParagraphStyle], page: tuple[fl
     for block in document.blocks:
         match block.kind:
             case "heading":
-                heading = Paragraph(_markup(block.spans), styles[f"h{min(block.level, 4)}"])
+                heading = _paragraph(block.spans, styles[f"h{min(block.level, 4)}"])
                 if block.level <= 2:
                     heading.outline = block.level - 1
                 story.append(heading)
             case "paragraph" | "quote":
                 style = "quote" if block.kind == "quote" else "body"
-                story.append(Paragraph(_markup(block.spans), styles[style]))
+                story.append(_paragraph(block.spans, styles[style]))
             case "item":
                 indent = 16 * (block.level + 1)
                 style = ParagraphStyle(
                     "item", styles["body"], leftIndent=indent, bulletIndent=indent - 14, spaceAfter=3
                 )
-                story.append(Paragraph(_markup(block.spans), style, bulletText=block.marker or None))
+                story.append(_paragraph(block.spans, style, bulletText=block.marker or None))
             case "code":
-                story.append(
-                    Preformatted(block.text, styles["code"], maxLineLength=92, splitChars=" ,;(", newLineChars="  ")
-                )
+                story.append(_code(block.text, styles["code"]))
             case "table":
                 story += [_table(block, styles, page[0] - 2 * (MARGIN + PADDING)), Spacer(1, 10)]
             case "image":
@@ -177,7 +233,8 @@ def _table(block: Block, styles: dict[str, ParagraphStyle], width: float) -> Lon
         style = ParagraphStyle(
             "cell", styles["body"], fontSize=8.5, leading=11, spaceAfter=0, alignment=ALIGNS[block.aligns[column]]
         )
-        return Paragraph(f"<b>{_markup(spans)}</b>" if head else _markup(spans), style)
+        text = "".join(span.text for span in spans)
+        return Paragraph(f"<b>{_markup(spans, head)}</b>" if head else _markup(spans), _wrapped(style, text))
 
     rows = [[cell(spans, i, number == 0) for i, spans in enumerate(row)] for number, row in enumerate(block.rows)]
     lengths = [max(len("".join(s.text for s in row[i])) for row in block.rows) for i in range(len(block.rows[0]))]
@@ -205,13 +262,19 @@ def _image(
     points = 72 / 150  # of a pixel on paper
     scale = min(points, (page[0] - 2 * MARGIN) / width, (page[1] - 2 * MARGIN - 3 * cm) / height)
     picture = Image(str(path), width * scale, height * scale)
-    return KeepTogether([picture, Paragraph(escape(block.plain), styles["caption"])])
+    return KeepTogether([picture, _paragraph([Span(block.plain)], styles["caption"])])
 
 
-def _markup(spans: list[Span]) -> str:
+def _code(text: str, style: ParagraphStyle) -> Preformatted:
+    if FACES.keys() & set(text):
+        return XPreformatted(_lettered(text), style)
+    return Preformatted(text, style, maxLineLength=92, splitChars=" ,;(", newLineChars="  ")
+
+
+def _markup(spans: list[Span], bold: bool = False) -> str:
     parts = []
     for span in spans:
-        text = escape(span.text).replace("\n", "<br/>")
+        text = _lettered(span.text, bold or span.bold).replace("\n", "<br/>")
         for tag, on in (("b", span.bold), ("i", span.italic), ("strike", span.strike)):
             text = f"<{tag}>{text}</{tag}>" if on else text
         text = f'<font face="Code" size="8.5">{text}</font>' if span.code else text
