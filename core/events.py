@@ -791,7 +791,7 @@ class Record:
         if self._event is None:
             try:
                 self._event = decode(self.head, self.raw)
-            except Invalid as error:
+            except (Invalid, ValueError, RecursionError) as error:
                 self._event = Opaque(self.type, str(error))
         return self._event
 
@@ -823,12 +823,39 @@ class Record:
         return f"Record({self.seq}, {self.type}, {self.aggregate})"
 
 
+_TOKEN = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]{1,256}")
+"""What can be a part of a subject, and the name of a file."""
+_NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,256}")
+"""What can be the value of a header."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+UNREADABLE = "unreadable"
+
+
+def malformed(head: Envelope) -> str | None:
+    """Returns what is wrong with an envelope: a value that subjects, headers and files cannot hold. None if nothing."""
+    if not (_TOKEN.fullmatch(head.kind) and _TOKEN.fullmatch(head.aggregate_id)):
+        return f"aggregate: {head.kind[:80]!r}, {head.aggregate_id[:80]!r} cannot be parts of a subject"
+    for name, value in (("id", head.id), ("type", head.type), ("actor", head.actor), ("cause", head.cause)):
+        if value is not None and not _NAME.fullmatch(value):
+            return f"{name}: 1 to 256 characters without space are expected, got {value[:80]!r}"
+    if head.run is not None and not _TOKEN.fullmatch(head.run):
+        return f"run: {head.run[:80]!r} cannot be a part of a subject"
+    if head.blob is not None and not (_SHA256.fullmatch(head.blob.sha256) and head.blob.size >= 0):
+        return "blob: a SHA-256 and a size are expected"
+    return None
+
+
+def is_foreign(event_type: str) -> bool:
+    """Tells whether a type belongs to actors of other vendors: `x.<vendor>.<name>`."""
+    return event_type.startswith("x.")
+
+
 def unreadable(seq: int, raw: bytes, aggregate: Aggregate, problem: str) -> Record:
     """Returns a placeholder for a message in the log that is no event: it folds as nothing and stops no reader."""
     head = Envelope(
-        id=f"unreadable-{seq}", type="unreadable", kind=aggregate.kind, aggregate_id=aggregate.id, actor="?", at=""
+        id=f"unreadable-{seq}", type=UNREADABLE, kind=aggregate.kind, aggregate_id=aggregate.id, actor="?", at=""
     )
-    return Record(seq, raw, head, Opaque("unreadable", problem))
+    return Record(seq, raw, head, Opaque(UNREADABLE, problem))
 
 
 _head_decoder = msgspec.json.Decoder(Envelope)
@@ -842,7 +869,7 @@ _left_out: set[type[Event]] = set()
 def _peek(raw: bytes) -> Envelope:
     try:
         head = _head_decoder.decode(raw)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:  # msgspec's errors are among the first
         raise Invalid(f"not an event: {error}: {raw[:80]!r}") from error
     at = _with_zone(head.at)
     return head if at is head.at else msgspec.structs.replace(head, at=at)

@@ -45,7 +45,7 @@ from channels.http.routes import MOUNTED, MOUNTS, ROOT, Route, mount
 from core.config.settings import Config
 from core.errors import Invalid, Refused
 from core.plugins import PROTOCOLS, Plugin, examined
-from core.runtime.readiness import Missing
+from core.runtime.readiness import DEGRADING, Missing
 
 __all__ = ["Services", "build", "serve"]
 
@@ -160,7 +160,9 @@ async def _listen(runner: web.AppRunner, host: str, port: int, places: connectio
 
 
 class Ready(msgspec.Struct):
-    """`degraded`: runs are done, but as it was configured before the file broke."""
+    """`degraded`: runs are done, but as it was configured before the file broke, or some are left to newer versions, or
+    the log holds messages that are no events.
+    """
 
     status: Literal["ready", "degraded", "unavailable"]
     missing: Sequence[Missing]
@@ -181,7 +183,7 @@ async def ready(call: Call) -> Reply[Ready]:
     current, the configuration can be read.
     """
     missing = await call.services.missing()
-    if any(part.part != "configuration" for part in missing):
+    if any(part.part not in DEGRADING for part in missing):
         return Reply(Ready("unavailable", missing), 503)
     return Reply(Ready("degraded" if missing else "ready", missing))
 

@@ -49,8 +49,8 @@ async def redrive(bus: Bus, queue: WorkQueue, selected: Collection[int] = ()) ->
     """
     sent = []
     async for letter in letters(bus):
-        if selected and letter.seq not in selected:
-            continue
+        if (selected and letter.seq not in selected) or letter.aggregate.kind == "unreadable":
+            continue  # there is no actor for what cannot be read
         hint = msgspec.structs.replace(letter.body.hint, again=True)
         await queue.wake(letter.actor, letter.aggregate, hint, key=f"redrive-{uuid7()}")
         await streams.delete(bus, "dlq", letter.seq)

@@ -81,8 +81,10 @@ class Wakeup:
         self.seq = position.sequence.stream
         """Sequence in the work queue: the same over all deliveries. Names the lease."""
         self.delivery = position.num_delivered
+        self.sent = position.timestamp
         self.order = generation * 1000 + self.delivery
         """Orders the deliveries of a wake-up, also over consumers: a consumer that is created anew counts from 1."""
+        self.acked = False
         self._room, self._waits = room, 0
 
     @contextmanager
@@ -105,6 +107,7 @@ class Wakeup:
         await self._bus.publish(self._msg.reply, b"+WPI")
 
     async def done(self) -> None:
+        self.acked = True
         await self._bus.publish(self._msg.reply, b"+ACK")
 
     async def again(self, seconds: float = 0.0) -> None:
@@ -281,6 +284,16 @@ class WorkQueue:
         }
         stream = msg.metadata.stream
         await self._letter(self.bus.names.dlq(actor, Aggregate("unreadable", str(seq))), letter, f"{stream}-{seq}")
+
+    async def bury_refused(self, seq: int, problem: str, body: bytes) -> None:
+        """Stores a dead letter for a message of the log that is no event."""
+        letter = {
+            "actor": "log",
+            "aggregate": f"unreadable/{seq}",
+            "reason": problem,
+            "body": base64.b64encode(body[:UNREADABLE_BYTES]).decode(),
+        }
+        await self._letter(self.bus.names.dlq("log", Aggregate("unreadable", str(seq))), letter, f"log-{seq}")
 
     async def erase_letters(self, aggregate: Aggregate) -> None:
         """Erases the dead letters of an aggregate: their reasons may quote it. Raises `Unavailable`."""

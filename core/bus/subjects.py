@@ -92,6 +92,11 @@ class Subjects:
         kind, identity = subject.rsplit(".", 2)[-2:]
         return Aggregate(kind, identity)
 
+    def logged(self, subject: str) -> Aggregate | None:
+        """Returns the aggregate of a subject of the log; None if it has too many parts, or too few."""
+        parts = subject.removeprefix(self._log).split(".")
+        return Aggregate(*parts) if len(parts) == 2 and subject.startswith(self._log) else None
+
     def target(self, subject: str) -> tuple[str, Aggregate]:
         """Returns actor and aggregate of a `cmd`, `wake` or `dlq` subject. Raises `ValueError` for too few parts."""
         parts = subject.split(".", 4)

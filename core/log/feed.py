@@ -185,12 +185,18 @@ class Feed(Reader):
             self._handled += 1
 
     async def _receive(self, msg: Msg) -> None:
-        assert msg.headers
-        seq = int(msg.headers["Nats-Sequence"])
+        seq = _sequence(msg)
         await self._positioned.wait()
-        self._missing = max(self._missing, seq - 1)
+        if seq is None:
+            self.refused.note("a live message that the log has not sent")
+            return
         if seq > self.position + 1:
+            before, self._missing = self._missing, max(self._missing, seq - 1)
             try:
+                if seq > await self.last():
+                    self._missing = before
+                    self.refused.note("a live message that the log has not sent")
+                    return
                 await self._heal(seq - 1)
             except Unavailable as error:
                 log.warning("gap not healed yet", upto=seq - 1, error=str(error))
@@ -247,6 +253,13 @@ class Feed(Reader):
             listener.put(record)
         for listener in self._listeners.get(None, ()):
             listener.put(record)
+
+
+def _sequence(msg: Msg) -> int | None:
+    """Returns the sequence of a live event; None if the stream has not sent it."""
+    headers = msg.headers or {}
+    number = headers.get("Nats-Sequence", "")
+    return int(number) if number.isdecimal() and len(number) < 20 and "Nats-Subject" in headers else None
 
 
 class Listener:

@@ -13,19 +13,22 @@ streams).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import structlog
 
 from core.bus.connection import Bus
 from core.bus.streams import Stored, direct_get, find
 from core.errors import Invalid, Unavailable
-from core.events import Aggregate, Opaque, Record, unreadable
+from core.events import UNREADABLE, Aggregate, Opaque, Record, malformed, unreadable
 from core.lifecycle import TEMPORARY, USED_TOOLS, WEBHOOK
 from core.log.blobs import Blobs
 from core.log.chain import CHAIN
+from core.log.notices import Notices
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -52,6 +55,8 @@ class Reader:
         self.bus = bus
         self._stream = bus.names.stream("log")
         self._blobs = Blobs(bus)
+        self.refused = Notices(math.inf)
+        """The messages of the log that this process has met and that are no events."""
         self._last: OrderedDict[Aggregate, int] = OrderedDict()
         """Last sequences of the aggregates with the newest events, the newest last."""
         self._last_from = 0
@@ -159,12 +164,21 @@ class Reader:
         return self._stored(int(headers["Nats-Sequence"]), headers["Nats-Subject"], msg.data, headers.get)
 
     def _stored(self, seq: int, subject: str, data: bytes, header: Callable[[str], str | None]) -> Record:
-        """Returns the record of a message; a placeholder if it is no event, so that it stops no reader."""
+        """Returns the record of a message; a placeholder if it is no event, or not one of its subject's aggregate: it
+        folds as nothing, stops no reader, and is named among the `refused`.
+        """
+        aggregate = self.bus.names.logged(subject)
         try:
-            return Record(seq, data, labels=_labels(header), chain=header(CHAIN))
+            record = Record(seq, data, labels=_labels(header), chain=header(CHAIN))
+            problem = malformed(record.head)
+            if problem is None and record.aggregate == aggregate:
+                return record
+            problem = problem or f"the event is of {record.aggregate}, the subject of {aggregate}"
         except Invalid as error:
-            log.error("not an event", seq=seq, subject=subject, error=str(error))
-            return unreadable(seq, data, self.bus.names.aggregate(subject), str(error))
+            problem = str(error)
+        log.error("not an event", seq=seq, subject=subject, error=problem)
+        self.refused.note(f"message {seq} of the log is no event; `sika dlq list` says why")
+        return unreadable(seq, data, aggregate or Aggregate(UNREADABLE, str(seq)), problem)
 
     async def whole(self, record: Record) -> Record:
         """Returns a record with its body in place of the reference to it. If the body is lost or damaged, the event is
@@ -173,10 +187,18 @@ class Reader:
         if record.head.blob is None:
             return record
         try:
-            return Record(record.seq, await self.body(record), labels=record.labels, chain=record.chain)
+            return self._completed(record, await self.body(record))
         except Invalid as error:
             log.error("an event without its body", seq=record.seq, error=str(error))
+            self.refused.note(f"message {record.seq} of the log has lost its body")
             return Record(record.seq, record.raw, record.head, Opaque(record.type, str(error)), record.labels)
+
+    def _completed(self, record: Record, body: bytes) -> Record:
+        """Returns a record with its body. Raises `Invalid` if that is of another event."""
+        whole = Record(record.seq, body, labels=record.labels, chain=record.chain)
+        if msgspec.structs.replace(record.head, blob=None) != whole.head:
+            raise Invalid(f"event {record.id}: the body in the object store is of another event")
+        return whole
 
     async def body(self, record: Record) -> bytes:
         """Returns the body of a record that lies in the object store. Raises `Invalid` if it is lost or damaged."""

@@ -10,7 +10,8 @@ even sent, if the actor's own first event is already there (`Actor.proof`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,8 +23,8 @@ from core.bus.pull import Room, pull
 from core.bus.queue import Hint, WorkQueue
 from core.bus.streams import delete, find
 from core.bus.subjects import SECOND
-from core.errors import Unavailable
-from core.events import Event, Record, ThreadErased
+from core.errors import SikaError, Unavailable
+from core.events import UNREADABLE, Event, Opaque, Record, ThreadErased
 from core.lifecycle import IMPORTED
 from core.log.store import EventLog
 from core.runtime.ordering import queue_of
@@ -40,6 +41,8 @@ BATCH = 500
 KEEP_SECONDS = 5.0
 """Interval at which the position is stored."""
 RETRY_SECONDS = 1.0
+STANDING_SECONDS = 60.0
+"""Time for which one wake-up is sent again before the loop itself is begun again."""
 ACK_SECONDS = 5
 """A timer that a process was about to forward when it died, another one forwards after this."""
 
@@ -56,6 +59,8 @@ class Dispatcher:
         self._queue = queue
         self._subscribers = [_Subscriber(actor) for actor in actors]
         self._kept = 0.0
+        self.standing: str | None = None
+        """Set while a wake-up is not taken: no later one is sent."""
 
     @property
     def place(self) -> int:
@@ -104,6 +109,9 @@ class Dispatcher:
         """Wake-ups for a batch of events, in order. What could not be sent is sent later: nothing is passed over."""
         if not batch:
             return
+        for record in batch:
+            if isinstance(record.event, Opaque) and record.type == UNREADABLE:
+                await self._repeated(f"log/{record.seq}", partial(self._bury, record))
         for subscriber in self._subscribers:
             for record in subscriber.select(batch):
                 await self._wake(queue_of(subscriber.actor, record.aggregate), record)
@@ -116,13 +124,34 @@ class Dispatcher:
 
     async def _wake(self, queue: str, record: Record) -> None:
         hint = Hint(seq=record.seq, type=record.type, id=record.id)
+        wake = partial(self._queue.wake, queue, record.aggregate, hint, key=record.id)
+        await self._repeated(f"{queue} for {record.aggregate}", wake)
+
+    async def _bury(self, record: Record) -> None:
+        assert isinstance(record.event, Opaque)
+        await self._queue.bury_refused(record.seq, record.event.problem or "", record.raw)
+
+    async def _repeated(self, what: str, send: Callable[[], Awaitable[None]]) -> None:
+        """Sends until NATS takes it. What it will never take is left out, and named. Raises `Unavailable` after
+        `STANDING_SECONDS`: then the loop begins again where it stands.
+        """
+        clock = asyncio.get_running_loop().time
+        began = clock()
         while True:
             try:
-                await self._queue.wake(queue, record.aggregate, hint, key=record.id)
+                await send()
+                self.standing = None
                 return
             except Unavailable as error:
-                log.warning("not dispatched yet", queue=queue, aggregate=str(record.aggregate), error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
+                self.standing = "NATS does not take a wake-up, and later ones wait"
+                log.warning("not dispatched yet", what=what, error=str(error))
+                if clock() - began > STANDING_SECONDS:
+                    raise
+            except SikaError as error:
+                log.error("not dispatched", what=what, error=str(error))
+                self._log.refused.note("a wake-up that NATS will never take; the server's log says why")
+                return
+            await asyncio.sleep(RETRY_SECONDS)
 
     # ── places ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,11 +23,23 @@ BEHIND_SECONDS = 10.0
 """Limit of the time that the views lag behind the log."""
 
 
+DEGRADING = frozenset({"configuration", "versions", "events"})
+"""Parts without which the process still takes work."""
+
+
 class Missing(msgspec.Struct, frozen=True):
     """A part that does not do its work, and why. Shown to anybody: no secrets, no places."""
 
     part: str
     reason: str
+
+
+def _summary(notices: Sequence[str]) -> str | None:
+    """Returns the newest notice, and the number of the others."""
+    if not notices:
+        return None
+    others = len(notices) - 1
+    return f"{notices[-1]} (and {others} more)" if others else notices[-1]
 
 
 class Readiness:
@@ -65,6 +77,9 @@ class Readiness:
             "workers": None if self.working else "the actors are not at work yet",
             "views": self._views(),
             "configuration": self._config.problem,
+            "versions": _summary(self._system.left.shown()),
+            "events": _summary(self._system.log.refused.shown()),
+            "dispatch": self._system.dispatcher.standing if self._system.dispatcher else None,
         }
         return [Missing(part, reason) for part, reason in reasons.items() if reason]
 

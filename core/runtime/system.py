@@ -30,19 +30,21 @@ from core.chat.state import Chats
 from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
 from core.events import Aggregate, Opaque, ThreadErased, thread
 from core.identity.standing import Standing
+from core.log.notices import Notices
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.runtime import clock, own_state
 from core.runtime.answers import Answers
+from core.runtime.attempts import DEADLY, Attempts
 from core.runtime.context import HandlerContext
 from core.runtime.dispatch import Dispatcher, forward_timers
 from core.runtime.ordering import Cursor, queues
 from core.runtime.vitals import Vitals, Work
 from core.thread.follow import Followers
 from core.thread.intake import Intake
-from core.thread.owned import Worker
+from core.thread.owned import Suspended, Unread, Worker
 from core.thread.previews import Pump
-from core.thread.run import RunActor, Suspended, not_yet
+from core.thread.run import RunActor, not_yet
 from core.thread.threads import KIND, SUBAGENT, Threads
 from core.user import store
 from core.views.projections import Views
@@ -55,6 +57,8 @@ PATIENCE_SECONDS = 60.0
 """Time after its answerer's last sign of life for which a question is asked again: longer than a process is frozen
 while its machine is moved, or swaps.
 """
+UNKNOWN_LIMIT = timedelta(hours=24)
+"""Age at which a wake-up for an event of a newer version, which no process has handled, becomes a dead letter."""
 MAX_FAILURES = 10_000
 """Wake-ups whose failures are counted."""
 RECONCILE_SECONDS = 15.0
@@ -98,7 +102,11 @@ class System:
         }
         """Workers by the kind of the aggregates whose runs they work on."""
         self.slots = slots
+        self.left = Notices()
+        """Work that was left to processes of a newer version."""
         self.vitals = Vitals(self.name)
+        self.dispatcher: Dispatcher | None = None
+        self.attempts = Attempts(bus)
         self.states: dict[str, Repository[Any]] = {}
         """The states that actors declare, by actor."""
         self._failures: dict[tuple[str, int], int] = {}
@@ -142,7 +150,8 @@ class System:
         once.
         """
         readers = [actor for actor in actors if actor.subscription]
-        dispatcher = Dispatcher(self.log, self.queue, readers)
+        self.attempts.alone = alone
+        self.dispatcher = dispatcher = Dispatcher(self.log, self.queue, readers)
         self.answers.watch(actor.name for actor in readers if not isinstance(actor, RunActor))
 
         async def ensure() -> None:
@@ -201,40 +210,48 @@ class System:
 
     async def _work_on_run(self, actor: RunActor, wakeup: Wakeup, work: Work) -> None:
         try:
-            await actor.work(wakeup, self.workers[actor.kind or KIND])
+            tip = await self.workers[actor.kind or KIND].tip(wakeup) if self.attempts.redelivered(wakeup) else 0
+            async with self.attempts.begun(wakeup, tip) as deaths:
+                await actor.work(wakeup, self.workers[actor.kind or KIND], deadly=deaths >= DEADLY)
+                await wakeup.done()
         except OwnershipLost as error:
             log.info("run handed over", reason=str(error))
             return  # not acked here: the wake-up is the new owner's lease
         except Unavailable as error:
             log.warning("run waits", aggregate=str(wakeup.aggregate), reason=str(error))
+            if isinstance(error, Unread):
+                self.left.note(_left(error.type))
             await self._again(wakeup, error.seconds if isinstance(error, Suspended) else PAUSES[0])
             return
         except Exception as error:
             log.exception("wake-up failed", aggregate=str(wakeup.aggregate))
             work.fail(f"{type(error).__name__}: {error}")
             await self._retry(wakeup, "the worker failed; see the server's log")
-            return
-        await wakeup.done()
 
     async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup, work: Work) -> None:
+        deadline: asyncio.Timeout | None = None
         try:
-            async with asyncio.timeout(actor.deadline_seconds) as deadline:
-                with contained():
-                    await (self._handle_in_turn if actor.ordered else self._handle)(actor, wakeup)
+            async with self.attempts.begun(wakeup) as deaths:
+                if deaths >= DEADLY:
+                    await self.queue.bury(wakeup, f"{DEADLY + 1} processes ended while they handled it")
+                    return
+                async with asyncio.timeout(actor.deadline_seconds) as deadline:
+                    with contained():
+                        await (self._handle_in_turn if actor.ordered else self._handle)(actor, wakeup)
+                await wakeup.done()
         except Unavailable as error:
             log.warning("handler waits", actor=actor.name, aggregate=str(wakeup.aggregate), reason=str(error))
             work.fail(str(error), counts=False)
             await self._again(wakeup, PAUSES[1])
             return
         except Exception as error:
-            late = isinstance(error, TimeoutError) and deadline.expired()
+            late = isinstance(error, TimeoutError) and deadline is not None and deadline.expired()
             reason = f"not done within {actor.deadline_seconds:g} s" if late else f"{type(error).__name__}: {error}"
             log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
             work.fail(reason)
             await self._retry(wakeup, reason)
             return
         self._failures.pop((actor.name, wakeup.seq), None)
-        await wakeup.done()
 
     async def _handle_in_turn(self, actor: Actor[Any], wakeup: Wakeup) -> None:
         """Handles a wake-up unless a later one of its queue was handled before."""
@@ -257,7 +274,7 @@ class System:
             return
         event = record.event
         if isinstance(event, Opaque):
-            raise Invalid(event.problem or f"{event.type}: not known to this version")
+            raise self._unknown(event, wakeup)
         if record.run:
             bind_contextvars(run=record.run)
         if isinstance(event, ThreadErased) and actor.initial is not None:
@@ -265,6 +282,15 @@ class System:
             if ThreadErased not in actor.subscription:
                 return
         await actor.handle(event, HandlerContext(self, actor, wakeup.aggregate, record))
+
+    def _unknown(self, event: Opaque, wakeup: Wakeup) -> SikaError:
+        """Returns the error of an event that is not readable here; one of a newer version is left to its processes."""
+        if event.problem is not None:
+            return Invalid(event.problem)
+        if datetime.now(UTC) - wakeup.sent > UNKNOWN_LIMIT:
+            return Invalid(f"{event.type}: not known to any process for {UNKNOWN_LIMIT}")
+        self.left.note(reason := _left(event.type))
+        return Unavailable(reason)
 
     async def erase_state(self, actor: Actor[Any], aggregate: Aggregate) -> None:
         """Erases the state that an actor has for a thread. May be repeated."""
@@ -282,6 +308,7 @@ class System:
         if failures >= TRIES:
             try:
                 await self.queue.bury(wakeup, reason)
+                await self.attempts.forget(wakeup)
                 del self._failures[key]
                 return
             except (Unavailable, Invalid) as error:
@@ -364,6 +391,10 @@ class System:
                 self.vitals.restarted(what, error)
                 log.error("loop failed", loop=what, again_in=pause, error=str(error), exc_info=not quiet)
             await anyio.sleep(pause)
+
+
+def _left(event_type: str) -> str:
+    return f"{event_type} is not known to this version: left to another process"
 
 
 async def _measured(actor: Actor[Any], work: Work, request: Mapping[str, Any], progress: Progress) -> Any:

@@ -142,6 +142,9 @@ class Run(msgspec.Struct, kw_only=True):
     """The policy that made the last answer the final one."""
     stopped: str = ""
     """The limit that was met, and what to set: a sentence for the person."""
+    unread: str = ""
+    """Type of the first of its events that this version does not know, while it was open."""
+    unread_at: str = ""
     again: bool = False
     """The model is to be asked again although it was done."""
     removed: bool = False

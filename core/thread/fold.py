@@ -46,6 +46,7 @@ from core.events import (
     ThreadTitled,
     WebhookDelivered,
     WebhookFailed,
+    is_foreign,
 )
 from core.lifecycle import ENDS
 from core.thread import batches, goals
@@ -124,6 +125,7 @@ def _apply(state: ThreadState, record: Record) -> None:
         return
     if isinstance(event, Opaque):
         _report(state, record, event.problem)
+        _leave_unread(state, record, event)
     elif change := _OF_THREAD.get(type(event)):
         change(state, record, event)
     elif record.run is not None and type(event) in lifecycle.EVENTS:
@@ -144,6 +146,14 @@ def _apply_extension(state: ThreadState, record: Record, event: Event) -> None:
         _report(state, record, f"{record.type}: its patch changes messages")
     elif patch:
         commit(state, record, patch, "update", "__start__", state.head)
+
+
+def _leave_unread(state: ThreadState, record: Record, event: Opaque) -> None:
+    """Notes that an open run has a fact of a newer version. Types of other vendors concern no run of ours."""
+    run = state.runs.get(record.run or "")
+    if event.problem is None and run is not None and run.open and not run.unread and not is_foreign(record.type):
+        state.runs[run.id] = changed = copy.copy(run)
+        changed.unread, changed.unread_at = record.type, record.at or state.updated_at
 
 
 def _report(state: ThreadState, record: Record, problem: str | None) -> None:

@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from core import traces
-from core.bus.queue import WorkQueue
+from core.bus.queue import Wakeup, WorkQueue
 from core.bus.rpc import PROGRESS_CHARACTERS, sendable
 from core.config.redaction import redactor
 from core.errors import OwnershipLost, Unavailable
@@ -41,6 +41,24 @@ log = structlog.get_logger("sika.run")
 E = TypeVar("E", bound=Event)
 OUTCOME_SECONDS = 2.0
 """Timeout of an append after its run was cancelled."""
+UNREAD_SECONDS = 5.0
+"""Pause after which a run that a newer version has written to is offered to a process again."""
+
+
+class Suspended(Unavailable):
+    """The run was given back; somebody takes it up again after so many seconds."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
+class Unread(Suspended):
+    """The run has a fact of a newer version, of this type: only a process of that version goes on with it."""
+
+    def __init__(self, run: str, event_type: str) -> None:
+        super().__init__(f"run {run}: its {event_type} is not known to this version", UNREAD_SECONDS)
+        self.type = event_type
 
 
 class Worker:
@@ -53,6 +71,10 @@ class Worker:
         self.name = name
         self.owned: set[str] = set()
         """Ids of the runs that are being worked on here."""
+
+    async def tip(self, wakeup: Wakeup) -> int:
+        """Returns the last sequence of a wake-up's thread."""
+        return await self.threads.log.tip(wakeup.aggregate)
 
 
 class OwnedRun:
@@ -71,6 +93,8 @@ class OwnedRun:
         self.worker = process.name
         self.attempt = run.attempt + 1
         self.claimed = False
+        self.ending_unread = False
+        """The run is failed as no process can read all of it."""
         self.broken: OwnershipLost | Unavailable | None = None
         """Why nothing can be decided about the run here any more."""
         self.unstored = False
@@ -115,7 +139,7 @@ class OwnedRun:
 
     async def _append(self, event: Event, cause: str | None, unsteered: bool) -> bool:
         def decide(state: ThreadState) -> Sequence[Event]:
-            self._adopt(state)
+            self.adopt(state)
             return [] if unsteered and self.run.steers else [event]
 
         async with self._lock:
@@ -135,14 +159,18 @@ class OwnedRun:
                 raise
             return bool(records)
 
-    def _adopt(self, state: ThreadState) -> None:
-        """Continues from a newer state if the run is still ours in it. Raises `OwnershipLost`."""
+    def adopt(self, state: ThreadState) -> None:
+        """Continues from a newer state if the run is still ours in it. Raises `OwnershipLost`, and `Unread` if it has a
+        fact of a newer version.
+        """
         run = state.runs.get(self.id)
         if run is None or not run.open:
             raise OwnershipLost(f"run {self.id}: ended by somebody else")
         mine = (run.attempt, run.worker) == (self.attempt, self.worker) if self.claimed else run.attempt < self.attempt
         if not mine:
             raise OwnershipLost(f"run {self.id}: taken over by {run.worker}")
+        if run.unread and run.cancel is None and not self.ending_unread:
+            raise Unread(self.id, run.unread)
         if state.seq > self.state.seq:
             self.state = state
 
@@ -154,10 +182,10 @@ class OwnedRun:
                 newest = records[-1].seq if records else 0
                 if lost or newest > self.state.seq:
                     async with self._lock:
-                        self._adopt(await self._threads.load(self.thread_id, at_least=newest or None))
+                        self.adopt(await self._threads.load(self.thread_id, at_least=newest or None))
                 if self.stopping:
                     scope.cancel()
-            except OwnershipLost as error:
+            except (OwnershipLost, Unread) as error:
                 self.broken = error
                 scope.cancel()
                 return
@@ -169,7 +197,7 @@ class OwnedRun:
         lapses = self._queue.lapses
         if lapses != self._lapses:
             async with self._lock:
-                self._adopt(await self._threads.load(self.thread_id))
+                self.adopt(await self._threads.load(self.thread_id))
             self._lapses = lapses
 
     # ── journal ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,6 +24,9 @@ else is kept.
 without an outcome is treated by its effect: `pure` and `idempotent` run again (the sandbox keeps a record per call
 id, so a command that ran answers with what it did), `once` is answered to the model as unknown.
 
+*Versions.* A process that meets a fact of the run whose type it does not know gives the run back, uncounted: it would
+go on without what the fact says. A process that knows it goes on. If there is none for an hour, the run fails.
+
 *Fail.* What goes wrong in preparing or doing a run fails that run (`run.failed`). `Unavailable` does not: the run is
 given back (`run.suspended`) and taken up again after a pause, and such an attempt is not counted.
 
@@ -73,7 +76,7 @@ from core.events import (
 from core.ids import uuid7
 from core.log.feed import Listener
 from core.thread.journal import CallRef, Failed, Paused, tool_message
-from core.thread.owned import OwnedRun, Worker
+from core.thread.owned import OwnedRun, Suspended, Unread, Worker
 from core.thread.state import Run, ThreadState
 from core.thread.threads import KIND
 from core.thread.usage import APOLOGY
@@ -88,6 +91,8 @@ STALLED_ATTEMPTS = 6
 """A run that was started so often without getting anything done kills its workers: it is failed instead. One that
 waits for a subagent is not: the subagent has a limit of its own.
 """
+UNREAD_LIMIT = 3600.0
+"""Seconds for which a run with a fact of a newer version is left to processes of that version. Then it fails."""
 STALLED_SECONDS = (0.0, 0.0, 0.0, 2.0, 5.0, 15.0)
 """Pauses after the last start, by the number of such starts: runs that died with another one get away from it."""
 
@@ -96,14 +101,6 @@ class TooLong(SikaError):
     """The run did not come to an end in time."""
 
     code = "too_long"
-
-
-class Suspended(Unavailable):
-    """The run was given back; somebody takes it up again after so many seconds."""
-
-    def __init__(self, text: str, seconds: float) -> None:
-        super().__init__(text)
-        self.seconds = seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +142,11 @@ class RunActor(Actor[RunRequested]):
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
         """The run stops, at a person's wish or by an error, while these tool calls are open: end their effects."""
 
-    async def work(self, wakeup: Wakeup, worker: Worker) -> None:
-        """Do everything there is to do on the wake-up's thread. Returns when it is done, or is somebody else's."""
+    async def work(self, wakeup: Wakeup, worker: Worker, *, deadly: bool = False) -> None:
+        """Do everything there is to do on the wake-up's thread. Returns when it is done, or is somebody else's.
+
+        `deadly`: earlier attempts ended their processes before they began with a run: the next one is failed.
+        """
         thread_id = wakeup.aggregate.id
         fresh = wakeup.delivery > 1 or not wakeup.hint.seq
         state = await worker.threads.load(thread_id, at_least=None if fresh else wakeup.hint.seq)
@@ -155,6 +155,9 @@ class RunActor(Actor[RunRequested]):
                 run = await self._next(state, wakeup, worker)
                 if run is None:
                     return
+                if deadly and run.cancel is None:
+                    state, deadly = await self._stall(run, state, wakeup, worker), False
+                    continue
                 state = await self._one(run, state, wakeup, worker)
             except Conflict:
                 state = await worker.threads.load(thread_id)
@@ -176,6 +179,12 @@ class RunActor(Actor[RunRequested]):
             await worker.queue.wake_at(when, self.name, wakeup.aggregate, key=run.id)
         return None
 
+    async def _stall(self, run: Run, state: ThreadState, wakeup: Wakeup, worker: Worker) -> ThreadState:
+        """Fails a run that was never begun."""
+        owned = OwnedRun(self.name, worker, wakeup.aggregate.id, state, run)
+        await owned.append(RunFailed(error="Stalled", text="Preparing the run stopped its worker every time."))
+        return owned.state
+
     async def _one(self, run: Run, state: ThreadState, wakeup: Wakeup, worker: Worker) -> ThreadState:
         """Claim a run and bring it to its end. Raises `Conflict` if the claim failed, `OwnershipLost` if it was taken
         away.
@@ -192,7 +201,10 @@ class RunActor(Actor[RunRequested]):
 
     async def _own(self, owned: OwnedRun, listener: Listener, wakeup: Wakeup, worker: Worker) -> ThreadState:
         run, prepared = owned.run, None
+        if run.unread and _seconds_until(run.unread_at) < -UNREAD_LIMIT:
+            return await self._fail_unread(owned)
         if run.cancel is None:
+            owned.adopt(owned.state)
             if run.stalled >= STALLED_ATTEMPTS and all(part.ended for part in run.subagents.values()):
                 text = (
                     f"The run was started {run.stalled} times in a row and stopped its worker every time; "
@@ -206,7 +218,7 @@ class RunActor(Actor[RunRequested]):
             prepared = await self._begin(owned, begun)
         while True:
             outcome = None if prepared is None or owned.stopping else await self._attempt(owned, prepared, listener)
-            if isinstance(owned.broken, Unavailable) and not owned.unstored:
+            if isinstance(owned.broken, Unavailable) and not (owned.unstored or isinstance(owned.broken, Unread)):
                 raise await self._suspended(owned, owned.broken)
             if owned.broken:
                 raise owned.broken
@@ -217,6 +229,13 @@ class RunActor(Actor[RunRequested]):
             await self._before_end(owned)
             if await owned.append(end, unsteered=isinstance(end, RunCompleted)):
                 return owned.state
+
+    async def _fail_unread(self, owned: OwnedRun) -> ThreadState:
+        """Ends a run that no process of its version has taken up."""
+        owned.ending_unread = True
+        text = f"The run was begun by a newer version of the server ({owned.run.unread}), which is gone."
+        await owned.append(RunFailed(error="NewerVersion", text=text))
+        return owned.state
 
     async def _begin(self, owned: OwnedRun, begun: RunStarted) -> Prepared[Any] | RunFailed:
         """Prepares and claims the run. One that cannot be prepared is claimed all the same, and fails."""

@@ -1,0 +1,130 @@
+"""Attempts at wake-ups that may end their process, counted over restarts.
+
+Theory of operation
+-------------------
+Work that ends its process (memory, a defect of a native library) can count nothing afterwards. So before a second or
+later delivery is worked on, its beginning is stored beside the places of actors; what is still marked as begun at the
+next delivery has not come to an end, and counts as a death. Handlers that raise, and drains, close the mark. A first
+delivery, hence healthy work, writes nothing.
+
+*Who did it.* A process that is killed takes all its work with it, the innocent with the guilty. From the second death
+on, a process works on one such wake-up at a time, so only that one is charged. Innocent work is done in its turn, and
+its mark removed. It would have to be the one at work at each of five kills.
+
+*Runs.* A run counts its own attempts in the log (`Run.stalled`). What ends the process before `run.started` is
+recorded is counted here: a death after which the thread has got further is none.
+
+Non-guarantees. A process that is frozen for longer than its lease counts as dead. The count may be lost with NATS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from datetime import UTC, datetime
+
+import anyio
+import msgspec
+import structlog
+
+from core.bus.connection import Bus
+from core.bus.queue import Wakeup
+from core.bus.streams import find, purge
+from core.errors import Unavailable
+
+log = structlog.get_logger("sika.system")
+
+DEADLY = 4
+"""Deaths after which a wake-up is not tried again. Its first attempt was not counted, so it is the fifth."""
+SUSPECT = 2
+"""Deaths after which a wake-up is worked on alone."""
+TURN_SECONDS = 10.0
+"""Time that a wake-up waits for its turn among those before it is given back."""
+CLOSE_SECONDS = 1.0
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What is stored of a wake-up. `event` is the id of its event, `tip` the last sequence of its aggregate."""
+
+    event: str
+    deaths: int
+    begun: bool
+    tip: int = 0
+
+
+class Attempts:
+    """The attempts of one process."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._started = datetime.now(UTC)
+        self.alone = False
+        """The server counts deliveries anew at each start of this process: it is alone."""
+        self._suspect = asyncio.Lock()
+
+    @asynccontextmanager
+    async def begun(self, wakeup: Wakeup, tip: int = 0) -> AsyncIterator[int]:
+        """Yields the deaths so far, and marks the wake-up as begun meanwhile. Raises `Unavailable`, also if another
+        wake-up that has ended processes is worked on.
+        """
+        if not self.redelivered(wakeup):
+            yield 0
+            return
+        deaths = await self._deaths(wakeup, tip)
+        async with self._alone() if deaths >= SUSPECT else nullcontext():
+            await self._store(wakeup, Mark(wakeup.hint.id, deaths, begun=True, tip=tip))
+            try:
+                yield deaths
+            finally:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_SECONDS):
+                    await self._close(wakeup, Mark(wakeup.hint.id, deaths, begun=False, tip=tip))
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Waits for the other wake-ups that have ended processes. Raises `Unavailable` after `TURN_SECONDS`."""
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._suspect.acquire()
+        except TimeoutError as error:
+            raise Unavailable("waits for other work that has ended its process before") from error
+        try:
+            yield
+        finally:
+            self._suspect.release()
+
+    def redelivered(self, wakeup: Wakeup) -> bool:
+        """Tells whether somebody may have begun with the wake-up before."""
+        return wakeup.delivery > 1 or (self.alone and wakeup.sent < self._started)
+
+    async def forget(self, wakeup: Wakeup) -> None:
+        """Removes the mark of a wake-up that became a dead letter."""
+        if self.redelivered(wakeup):
+            await self._close(wakeup, Mark(wakeup.hint.id, 0, begun=False))
+
+    async def _deaths(self, wakeup: Wakeup, tip: int) -> int:
+        stored = await find(self._bus, "place", {"last_by_subj": self._subject(wakeup)})
+        try:
+            mark = msgspec.json.decode(stored.data, type=Mark) if stored else None
+        except msgspec.DecodeError as error:
+            log.error("the mark of a wake-up cannot be read", actor=wakeup.actor, error=str(error))
+            mark = None
+        if mark is None or mark.event != wakeup.hint.id or mark.tip != tip:
+            return 0
+        return mark.deaths + mark.begun
+
+    async def _close(self, wakeup: Wakeup, mark: Mark) -> None:
+        """Removes the mark of what is done, and stores that the other is not being worked on."""
+        try:
+            if wakeup.acked:
+                await purge(self._bus, "place", self._subject(wakeup))
+            else:
+                await self._store(wakeup, mark)
+        except Unavailable as error:
+            log.warning("the mark of a wake-up is not closed", actor=wakeup.actor, error=str(error))
+
+    async def _store(self, wakeup: Wakeup, mark: Mark) -> None:
+        await self._bus.store(self._subject(wakeup), msgspec.json.encode(mark))
+
+    def _subject(self, wakeup: Wakeup) -> str:
+        return self._bus.names.place(f"{wakeup.actor}@{wakeup.seq}")

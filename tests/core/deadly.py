@@ -1,0 +1,77 @@
+"""A process with actors that may end it: `python -m tests.core.deadly URL PREFIX VIEWS KIND`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from core.actor import Actor, Context
+from core.bus.endpoint import Endpoint
+from core.events import Event, ThreadAnnotated
+from core.observe import logs
+from core.runtime import system
+from core.thread.owned import OwnedRun
+from core.thread.run import Prepared, RunActor
+
+DIED = 13
+
+
+class MarkPlaced(Event, frozen=True):
+    """The answer of the actor."""
+
+
+class Deadly(Actor[ThreadAnnotated]):
+    """Answers annotations, and dies of those that say so; of others it takes a while, as they say."""
+
+    name = "deadly"
+
+    async def handle(self, event: ThreadAnnotated, ctx: Context) -> None:
+        if event.metadata.get("die"):
+            os._exit(DIED)
+        print("begun", flush=True)
+        await asyncio.sleep(event.metadata.get("seconds", 0))
+        await ctx.append(MarkPlaced())
+        print("done", flush=True)
+
+
+class InTurn(Deadly):
+    name = "inturn"
+    ordered = True
+
+
+class Preparing(RunActor):
+    """Dies before it begins with a run."""
+
+    name = "lead"
+
+    async def prepare(self, run: OwnedRun) -> Prepared[Any]:
+        if (run.request.input or {}).get("die"):
+            os._exit(DIED)
+        return Prepared(None)
+
+    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
+        return None
+
+
+KINDS: dict[str, type[Actor[Any]]] = {"deadly": Deadly, "inturn": InTurn, "lead": Preparing}
+
+
+async def main(url: str, prefix: str, views: str, kind: str) -> None:
+    endpoint = Endpoint(url, prefix=prefix)
+    async with (
+        system.start(endpoint, Path(views), lease_seconds=2, slots=8) as running,
+        anyio.create_task_group() as tasks,
+    ):
+        await tasks.start(partial(running.serve, [KINDS[kind]()], alone=True))
+        print("ready", flush=True)
+
+
+if __name__ == "__main__":
+    logs.configure("critical", sys.stderr)
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,150 @@
+"""Work that ends its process becomes a dead letter after five attempts; work that was merely there does not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from channels.terminal import dlq
+from core.bus.streams import counts
+from core.events import RunRequested, ThreadAnnotated, ThreadCreated, thread
+from core.runtime import system
+from core.runtime.system import System
+from tests.core import deadly
+from tests.support.nats import Nats, append, eventually, read
+
+pytestmark = pytest.mark.anyio
+HEALTHY = 4
+
+
+@asynccontextmanager
+async def watching(single: Nats, prefix: str, home: Path) -> AsyncIterator[System]:
+    async with system.start(single.endpoint(prefix), home / "views.db", lease_seconds=2, slots=1) as running:
+        yield running
+
+
+async def started(single: Nats, prefix: str, home: Path, kind: str) -> asyncio.subprocess.Process:
+    command = ["-m", "tests.core.deadly", single.url, prefix, str(home / "deadly.db"), kind]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout
+    assert await process.stdout.readline() in (b"ready\n", b"begun\n", b"")
+    return process
+
+
+async def deaths(
+    process: asyncio.subprocess.Process, single: Nats, prefix: str, home: Path, kind: str, done: asyncio.Task[None]
+) -> int:
+    """Starts the process again after each death, until `done`. Returns the number of deaths."""
+    number = 0
+    while True:
+        ended = asyncio.ensure_future(process.wait())
+        await asyncio.wait([ended, done], return_when=asyncio.FIRST_COMPLETED, timeout=60)
+        if not ended.done():
+            process.kill()
+            await ended
+            done.result()
+            return number
+        assert process.returncode == deadly.DIED
+        number += 1
+        process = await started(single, prefix, home, kind)
+
+
+async def answered(running: System, count: int) -> None:
+    async def all_of_them() -> bool:
+        names = [f"ok{number}" for number in range(count)]
+        logs = [await read(running.log, thread(name)) for name in names]
+        return all(any(isinstance(record.event, deadly.MarkPlaced) for record in records) for records in logs)
+
+    await eventually(all_of_them)
+
+
+async def letters(running: System) -> list[dlq.Letter]:
+    return [letter async for letter in dlq.letters(running.bus)]
+
+
+async def marks(running: System) -> list[str]:
+    """The attempts that are stored, of any actor."""
+    names = running.bus.names
+    return [subject for subject in await counts(running.bus, "place", names.place("*")) if "@" in subject]
+
+
+@pytest.mark.parametrize("kind", ["deadly", "inturn"])
+async def test_a_handler_that_ends_its_process(single: Nats, prefix: str, tmp_path: Path, kind: str) -> None:
+    async with watching(single, prefix, tmp_path) as running:
+        first = await started(single, prefix, tmp_path, kind)
+        await append(running.log, thread("t1"), ThreadAnnotated(metadata={"die": True}))
+        for number in range(HEALTHY):
+            await append(running.log, thread(f"ok{number}"), ThreadAnnotated(metadata={}))
+
+        async def over() -> None:
+            await eventually(lambda: letters(running), 180)
+            await answered(running, HEALTHY)
+
+        done = asyncio.ensure_future(over())
+        assert await deaths(first, single, prefix, tmp_path, kind, done) == system.TRIES
+        [letter] = await letters(running)
+        assert (letter.actor.partition("~")[0], letter.aggregate) == (kind, thread("t1"))
+        assert letter.body.reason == "5 processes ended while they handled it"
+        await eventually(lambda: _no(marks(running)))
+
+
+async def _no(listed: object) -> bool:
+    return not await listed  # type: ignore[misc]
+
+
+async def test_a_run_whose_preparation_ends_its_process(single: Nats, prefix: str, tmp_path: Path) -> None:
+    async with watching(single, prefix, tmp_path) as running:
+        first = await started(single, prefix, tmp_path, "lead")
+        for name, die in (("t1", True), ("t2", False)):
+            await append(running.log, thread(name), ThreadCreated(user="ada"))
+            await running.intake.request_run(name, f"run-{name}", RunRequested(input={"die": die}))
+
+        async def over() -> None:
+            async def ended() -> bool:
+                states = [await running.threads.load(name) for name in ("t1", "t2")]
+                return not any(run.open for state in states for run in state.runs.values())
+
+            await eventually(ended, 180)
+
+        done = asyncio.ensure_future(over())
+        assert await deaths(first, single, prefix, tmp_path, "lead", done) == system.TRIES
+        [died, well] = [await running.threads.load(name) for name in ("t1", "t2")]
+        assert (error := died.runs["run-t1"].error) is not None
+        assert error.error == "Stalled"
+        assert well.runs["run-t2"].status == "success"
+        assert await letters(running) == []
+
+
+async def test_healthy_work_outlives_a_storm_of_kills(single: Nats, prefix: str, tmp_path: Path) -> None:
+    """The process is killed more often than a wake-up may die, each time with work in its hands."""
+    dice = random.Random(26)
+    async with watching(single, prefix, tmp_path) as running:
+        process = await started(single, prefix, tmp_path, "deadly")
+        assert process.stdout
+        for number in range(4 * HEALTHY):
+            await append(running.log, thread(f"ok{number}"), ThreadAnnotated(metadata={"seconds": 0.05}))
+        for _ in range(system.TRIES + 2):
+            for _ in range(dice.randint(1, 3)):
+                async with asyncio.timeout(60):
+                    await process.stdout.readline()
+            process.kill()
+            await process.wait()
+            process = await started(single, prefix, tmp_path, "deadly")
+            assert process.stdout
+            if not await waiting(running):
+                break
+        await answered(running, 4 * HEALTHY)
+        assert await letters(running) == []
+        process.kill()
+        await process.wait()
+
+
+async def waiting(running: System) -> bool:
+    info = await running.bus.api(f"STREAM.INFO.{running.bus.names.stream('cmd')}")
+    return int(info["state"]["messages"]) > 0
