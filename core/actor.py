@@ -95,13 +95,17 @@ class Context(Protocol):
         """Appends the events that `decision` returns for the actor's own state; returns the state after them.
 
         Takes effect once for each event that is handled: a handler that is run again gets the present state, and
-        nothing is decided. In `Actor.wake` there is no such event. `decision` may be called several times.
+        nothing is decided. A second call in one handling raises `Invalid`. In `Actor.wake` there is no such event.
+        `decision` may be called several times.
         """
         ...
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
-        """Appends, caused by the event being handled: once per aggregate. A second call, or a call of a handler that
-        is run again, finds the events of the first and appends nothing. In `Actor.wake` there is no such cause."""
+        """Appends, caused by the event being handled: once per aggregate, all events in one call. A handler that is run
+        again finds the events of the first time, and appends nothing. A second call in one handling raises `Invalid`:
+        after a crash between the two, the first would count as the whole. In `Actor.wake` there is no such cause, and
+        each call appends.
+        """
         ...
 
     async def wake_at(self, when: datetime, key: str, aggregate: Aggregate | None = None) -> None:

@@ -37,6 +37,9 @@ was folded of a load that is cancelled or fails is kept, as old as it is: the ne
 guard refuses what is outdated. If it raises, or has nothing to append, that only counts on a current state: it is
 tried again. So a decision may be called several times, must not do anything but decide, and needs no other property.
 
+*Turns.* Decisions of one process on an aggregate are made one after the other (`core.log.turns`), so they only meet
+writers of other processes. Those are met by the guard, and by pauses that grow.
+
 *Snapshots.* An aggregate of which nothing is in memory is read from its snapshot on (`core.log.snapshots`), if there is
 one. What is kept is offered to be written as the next one.
 
@@ -49,6 +52,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -61,6 +65,8 @@ from core.log.store import EventLog
 
 S = TypeVar("S")
 DECIDE_TRIES = 50
+BACK_OFF_SECONDS = 0.05
+"""Longest pause after a conflict."""
 KEPT_BYTES = 16 << 20
 """Bytes of events whose aggregates are kept folded, for each kind."""
 ABSENT_BYTES, ABSENT_SHARE = 512, 16
@@ -240,8 +246,21 @@ class Repository(Generic[S]):
         Returns the state after the append, and what was appended. Raises what the decision raises, and what
         `EventLog.append` does but for `Conflict`.
         """
+        async with self.log.turns.turn(Aggregate(self.kind, identity)):
+            return await self._decide(identity, decision, actor=actor, run=run, cause=cause, known=known)
+
+    async def _decide(
+        self,
+        identity: str,
+        decision: Decision[S],
+        *,
+        actor: str,
+        run: str | None,
+        cause: str | None,
+        known: Folded[S] | None,
+    ) -> tuple[S, list[Record]]:
         folded, current = self._newest(identity, known), False
-        for _ in range(DECIDE_TRIES):
+        for attempt in range(DECIDE_TRIES):
             try:
                 events = decision(folded.state)
                 if events:
@@ -249,7 +268,7 @@ class Repository(Generic[S]):
                 if current:
                     return folded.state, []
             except Conflict:
-                pass
+                await back_off(attempt)
             except Unavailable:
                 raise
             except SikaError:
@@ -316,6 +335,14 @@ class Repository(Generic[S]):
         else:
             self._absent.put(identity, folded, ABSENT_BYTES)
         return folded
+
+
+async def back_off(attempt: int) -> None:
+    """Lets writers of other processes come first, after the second conflict with them: for a random time, so that they
+    do not meet again.
+    """
+    if attempt > 1:
+        await asyncio.sleep(random.uniform(0, min(BACK_OFF_SECONDS, 0.001 * 2**attempt)))
 
 
 async def _slices(records: AsyncIterator[Record]) -> AsyncIterator[list[Record]]:

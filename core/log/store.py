@@ -37,6 +37,7 @@ from core.log.chain import CHAIN, START, link
 from core.log.erasure import Eraser
 from core.log.feed import Feed
 from core.log.reader import LABELS
+from core.log.turns import Turns
 from core.nesting import FACT_LEVELS, too_deep
 from core.traces import TRACEPARENT
 
@@ -59,6 +60,7 @@ class EventLog(Feed):
         self._eraser = Eraser(bus, self._blobs)
         self.redact: Callable[[bytes], bytes] = redactor.event
         """Redacts secrets in an encoded event before it is stored."""
+        self.turns = Turns()
         self.refused_at: float | None = None
         """Time of the last append that was not stored, if none was stored since."""
 

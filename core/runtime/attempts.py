@@ -8,8 +8,9 @@ next delivery has not come to an end, and counts as a death. Handlers that raise
 delivery, hence healthy work, writes nothing.
 
 *Who did it.* A process that is killed takes all its work with it, the innocent with the guilty. From the second death
-on, a process works on one such wake-up at a time, so only that one is charged. Innocent work is done in its turn, and
-its mark removed. It would have to be the one at work at each of five kills.
+on, a process works on one such wake-up at a time, so only that one is charged, and begins with those that have the
+fewest deaths. Innocent work is done in its turn, and its mark removed. It would have to be the one at work at each of
+five kills, with nothing else to do.
 
 *Runs.* A run counts its own attempts in the log (`Run.stalled`). What ends the process before `run.started` is
 recorded is counted here: a death after which the thread has got further is none.
@@ -41,6 +42,8 @@ SUSPECT = 2
 """Deaths after which a wake-up is worked on alone."""
 TURN_SECONDS = 10.0
 """Time that a wake-up waits for its turn among those before it is given back."""
+YIELD_SECONDS = 0.5
+"""Time, for each death, for which a wake-up lets others come first."""
 CLOSE_SECONDS = 1.0
 
 
@@ -72,7 +75,7 @@ class Attempts:
             yield 0
             return
         deaths = await self._deaths(wakeup, tip)
-        async with self._alone() if deaths >= SUSPECT else nullcontext():
+        async with self._alone(deaths) if deaths >= SUSPECT else nullcontext():
             await self._store(wakeup, Mark(wakeup.hint.id, deaths, begun=True, tip=tip))
             try:
                 yield deaths
@@ -81,8 +84,11 @@ class Attempts:
                     await self._close(wakeup, Mark(wakeup.hint.id, deaths, begun=False, tip=tip))
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Waits for the other wake-ups that have ended processes. Raises `Unavailable` after `TURN_SECONDS`."""
+    async def _alone(self, deaths: int) -> AsyncIterator[None]:
+        """Waits for the other wake-ups that have ended processes, those with fewer deaths first. Raises `Unavailable`
+        after `TURN_SECONDS`.
+        """
+        await asyncio.sleep(YIELD_SECONDS * deaths)
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 await self._suspect.acquire()

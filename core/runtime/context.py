@@ -11,7 +11,7 @@ from core.actor import Actor
 from core.errors import Conflict, Invalid, Refused, Unavailable
 from core.events import Aggregate, Event, Record
 from core.ids import now, uuid7
-from core.log.repository import DECIDE_TRIES, Decision, Repository
+from core.log.repository import DECIDE_TRIES, Decision, Repository, back_off
 from core.runtime.ordering import queue_of
 from core.runtime.own_state import own_state
 from core.thread import threads
@@ -30,6 +30,8 @@ class HandlerContext:
         self._actor = actor.name
         self._own = aggregate
         self._record = record
+        self._answers: set[tuple[str, Aggregate]] = set()
+        """The aggregates in which the event was answered in this handling, and how."""
 
     @property
     def record(self) -> Record:
@@ -69,7 +71,22 @@ class HandlerContext:
 
     async def update(self, decision: Decision[Any]) -> Any:
         states, target = self._own_states(), own_state(self._actor, self._own)
-        for _ in range(DECIDE_TRIES):
+        self._once(target, "update")
+        async with self._system.log.turns.turn(target):
+            return await self._update(states, target, decision)
+
+    def _once(self, target: Aggregate, what: str) -> None:
+        """Raises `Invalid` for a second answer to an event in one aggregate: after a crash between them the first would
+        count as the whole.
+        """
+        if self._record is None:
+            return
+        if (what, target) in self._answers:
+            raise Invalid(f"actor {self._actor}: a second `{what}` for {target}; pass all events to one call")
+        self._answers.add((what, target))
+
+    async def _update(self, states: Repository[Any], target: Aggregate, decision: Decision[Any]) -> Any:
+        for attempt in range(DECIDE_TRIES):
             before = await states.folded(target.id)
             if await self._answered(target) or not (events := decision(before.state)):
                 return (await states.folded(target.id)).state
@@ -80,6 +97,7 @@ class HandlerContext:
             except Conflict:
                 if await self._erased():
                     states.forget(target.id)  # another process has erased all of it
+                await back_off(attempt)
                 continue
             if not await self._erased():
                 return state
@@ -113,7 +131,12 @@ class HandlerContext:
 
     async def append(self, *events: Event, aggregate: Aggregate | None = None) -> None:
         target = aggregate or self._own
-        for _ in range(DECIDE_TRIES):
+        self._once(target, "append")
+        async with self._system.log.turns.turn(target):
+            await self._append(target, events)
+
+    async def _append(self, target: Aggregate, events: Sequence[Event]) -> None:
+        for attempt in range(DECIDE_TRIES):
             expected = await self._unanswered(target)
             if expected is None:
                 return
@@ -129,7 +152,7 @@ class HandlerContext:
                 )
                 return
             except Conflict:
-                continue
+                await back_off(attempt)
         raise Unavailable(f"{target}: too many writers at once")
 
     async def _unanswered(self, target: Aggregate) -> int | None:

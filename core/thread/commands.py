@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import structlog
 
-from core.errors import Invalid, NotFound, Refused, Unavailable
+from core.errors import Conflict, Invalid, NotFound, Refused, Unavailable
 from core.events import (
     ArtifactReplaced,
     Event,
@@ -101,7 +101,11 @@ class Commands:
         """
         if (steps or expiry) and not (await self._threads.load(thread_id)).seq:
             first: list[Event] = [ThreadCreated(user=user, metadata=metadata), *([expiry] if expiry else [])]
-            return await write_steps(self._threads, thread_id, first, steps, actor=self._actor), True
+            try:
+                return await write_steps(self._threads, thread_id, first, steps, actor=self._actor), True
+            except Conflict as error:
+                if error.expected:
+                    raise  # in the midst of the steps
         return await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
 
     async def ensure(self, user: str, thread_id: str, metadata: Json) -> None:

@@ -33,6 +33,9 @@ given back (`run.suspended`) and taken up again after a pause, and such an attem
 *Count.* What other aggregates have to know of a run (what it used) is written before its last event (`before_end`): a
 worker that dies between the two leaves an open run, which somebody takes up, and does it again.
 
+*Interrupt.* A request with the strategy `interrupt` cancels all open runs. One of them that had not begun is claimed
+before it ends, as its claim writes its input: what people have said stays in the conversation.
+
 *End.* Cancelling first closes what is open: a cut-off answer is kept as far as it was said, open tool calls get an
 answer that says so.
 
@@ -214,8 +217,9 @@ class RunActor(Actor[RunRequested]):
                 return owned.state
             if (pause := _pause(run)) > 0:
                 raise Suspended(f"run {run.id}: {run.stalled} starts in a row got nothing done", pause)
-            begun = RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
-            prepared = await self._begin(owned, begun)
+            prepared = await self._begin(owned, _begun(owned, wakeup, worker))
+        elif run.cancel == "interrupt" and not run.attempt and run.request.input:
+            await owned.claim(_begun(owned, wakeup, worker))  # interrupted before it began: its input stays
         while True:
             outcome = None if prepared is None or owned.stopping else await self._attempt(owned, prepared, listener)
             if isinstance(owned.broken, Unavailable) and not (owned.unstored or isinstance(owned.broken, Unread)):
@@ -312,6 +316,10 @@ def not_yet(run: Run) -> datetime | None:
     if run.cancel is not None or not run.request.not_before or _seconds_until(run.request.not_before) <= 0:
         return None
     return datetime.fromisoformat(run.request.not_before)
+
+
+def _begun(owned: OwnedRun, wakeup: Wakeup, worker: Worker) -> RunStarted:
+    return RunStarted(attempt=owned.attempt, worker=worker.name, lease=wakeup.seq, delivery=wakeup.order)
 
 
 def _failed(owned: OwnedRun, error: Exception) -> RunFailed:

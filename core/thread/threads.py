@@ -63,8 +63,12 @@ class Threads(Repository[ThreadState]):
         """Puts a conversation's tombstone, and drops what was made of its events. Idempotent; an unknown one is no
         error. Nothing is folded, so that one with damaged events can be buried, too.
         """
+        async with self.log.turns.turn(self.aggregate(identity)):
+            await self._bury(identity, by, actor)
+
+    async def _bury(self, identity: str, by: str, actor: str) -> None:
         log, aggregate = self.log, self.aggregate(identity)
-        for _ in range(repository.DECIDE_TRIES):
+        for attempt in range(repository.DECIDE_TRIES):
             tip = await log.tip(aggregate)
             last = [record.event async for record in log.read(aggregate, after=tip - 1)] if tip else []
             if not last:
@@ -74,7 +78,7 @@ class Threads(Repository[ThreadState]):
                     await log.append(aggregate, [ThreadErased(by=by)], expected=tip, actor=actor)
                 return await self.drop(identity)
             except Conflict:
-                continue
+                await repository.back_off(attempt)
         raise Unavailable(f"{aggregate}: too many writers at once")
 
     async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:

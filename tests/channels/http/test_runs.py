@@ -324,3 +324,10 @@ async def test_wait_without_a_thread(api: Api, worker: Worker, services: Service
         await worker.perform(thread, run)
         values: Any = await response.json()
     assert [m["content"] for m in values["messages"]] == ["hi", "Hello"]
+
+
+async def test_three_hundred_requests_at_once_are_all_queued(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    runs = await asyncio.gather(*(api.run(thread, multitask_strategy="enqueue") for _ in range(300)))
+    assert len(set(runs)) == 300
+    assert len((await worker.system.threads.load(thread)).queued) == 300
