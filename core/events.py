@@ -67,6 +67,11 @@ def type_of(class_name: str) -> str:
     return ".".join([noun.lower(), "_".join(word.lower() for word in rest)]) if rest else noun.lower()
 
 
+_unknown: set[str] = set()
+"""Types that no class has claimed: they are not looked for again, until a class is declared."""
+MAX_UNKNOWN = 10_000
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag=type_of):
     """Base of every fact: the type's own fields. The envelope is added by `append`."""
 
@@ -84,6 +89,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
+        _unknown.clear()
         if taken := sorted(ENVELOPE.intersection(cls.__dict__["__slots__"])):
             raise Invalid(f"event {cls.__module__}.{cls.__qualname__}: {', '.join(taken)}: a name of the envelope")
 
@@ -936,7 +942,7 @@ def decode(head: Envelope, raw: bytes) -> Event | Opaque:
     """Returns the event of a stored body, upcast to the current version. Raises `Invalid` if a known type does not fit
     its schema.
     """
-    cls = _catalogue.get(head.type) or catalogue().get(head.type)
+    cls = _catalogue.get(head.type) or _looked_up(head.type)
     if cls is None or head.v > cls.version:
         return Opaque(head.type)
     try:
@@ -946,6 +952,18 @@ def decode(head: Envelope, raw: bytes) -> Event | Opaque:
         return decoder.decode(raw)
     except msgspec.DecodeError as error:
         raise Invalid(f"event {head.id} ({head.type}): {error}") from error
+
+
+def _looked_up(name: str) -> type[Event] | None:
+    """Returns the class of a type that was not decoded yet."""
+    if name in _unknown:
+        return None
+    cls = catalogue().get(name)
+    if cls is None:
+        if len(_unknown) >= MAX_UNKNOWN:
+            _unknown.clear()
+        _unknown.add(name)
+    return cls
 
 
 def _upcast(cls: type[Event], version: int, stored: Json) -> Event:

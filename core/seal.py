@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -50,8 +51,8 @@ class Seal:
         sealed = nonce + _cipher(key).encrypt(nonce, text.encode(), purpose.encode())
         return f"{VERSION}.{identity}.{base64.urlsafe_b64encode(sealed).decode()}"
 
-    def open(self, sealed: str, purpose: str = "") -> str:
-        """Returns the text, which is redacted from now on. Raises `Unsealable`."""
+    def open(self, sealed: str, purpose: str = "", *, seconds: float = math.inf) -> str:
+        """Returns the text, which is redacted from now on, for at least so many seconds. Raises `Unsealable`."""
         from cryptography.exceptions import InvalidTag
 
         version, _, rest = sealed.partition(".")
@@ -67,7 +68,7 @@ class Seal:
             text = _cipher(key).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], purpose.encode()).decode()
         except (InvalidTag, ValueError) as error:
             raise Unsealable("the sealed value is damaged, or was sealed for another purpose") from error
-        redactor.add(text)
+        redactor.add(text, seconds=seconds)
         return text
 
     def _keys(self) -> Mapping[str, bytes]:

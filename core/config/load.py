@@ -273,7 +273,7 @@ class ConfigSource:
             self._texts = text, variables, extended
             redactor.learn_environment()
             changed = parse(text, path.name if path else "config.yaml", extended=extended)
-            redactor.learn(changed)
+            redactor.learn(changed, owner=f"{path}{id(self) if path is None else ''}")
             self._check(changed)
             self._config, self._problem = changed, None
 

@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 `redactor` is the process's one `Redactor`. It learns the secrets in force: those of each configuration that is read,
-of the environment, and of the installation. It forgets none while the process lives: an old key may still be echoed.
-A secret is searched as it is, and as JSON, HTML, percent-encoding and base64 write it, by one automaton
-(Aho-Corasick). 4 kB of an event with 10 secrets cost about 2 µs.
+of the environment, and of the installation. One that is withdrawn (by another configuration, or as it was issued for a
+time) is forgotten a day later, as it may still be echoed. A secret is searched as it is, and as JSON, HTML,
+percent-encoding and base64 write it (`core.config.searching`). 4 kB of an event with 10 secrets cost about 2 µs.
 
 `EventLog.append` redacts what it stores: nothing enters the log otherwise. What a model answers and what a tool returns
 is redacted before anything is done with it (`Redactor.struct`), so that what is done agrees with what is recorded, also
@@ -21,25 +21,32 @@ numbers outside of text, identifiers of the envelope, files of people.
 from __future__ import annotations
 
 import base64
+import heapq
 import html
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from itertools import groupby
-from operator import itemgetter
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 import msgspec
-from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
+from core.config.searching import Texts
 from core.config.settings import Secret
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 HIDDEN = "***"
 MIN_LENGTH = 8
+GRACE_SECONDS = 24 * 3600.0
+"""Time for which a secret that was withdrawn is still replaced: it may be echoed."""
+FORGOTTEN = 4
+"""Most values that are forgotten at once, as that takes time."""
 WORD_LENGTH = 12
 """A plain word shorter than this is searched for nowhere."""
 ENVELOPE = frozenset({"id", "type", "kind", "aggregate", "actor", "run", "cause", "at", "v"})
@@ -88,28 +95,72 @@ _QUOTED = re.compile(r"""((?:b?\\?["'])?)(.*?)((?:\\?["'])?)""", re.DOTALL)
 class Redactor:
     """Replaces the secrets that it knows. Without one, it costs nothing."""
 
-    def __init__(self) -> None:
-        self._forms: set[str] = set()
-        self._search: BytesAhoCorasick | None = None
-        self._begins: dict[int, list[bytes]] = {}
-        self._longest = 0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changing = threading.RLock()
+        self._texts = Texts()
+        self._uses: Counter[bytes] = Counter()
+        """The number of the values that are written in a form."""
+        self._until: dict[str, float] = {}
+        """The values, and until when each is in force."""
+        self._owned: dict[str, frozenset[str]] = {}
+        """The values of configurations, by their place."""
+        self._ends: list[tuple[float, str]] = []
+        """Ends of values, the next one first; an end that was put off comes again."""
 
     # ── what is secret ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, *values: str) -> None:
-        """Replace these values from now on, in all their forms."""
-        forms = {form for value in values for line in _lines(value) for form in _forms(line)} - self._forms
-        if not forms:
-            return
-        self._forms |= forms
-        patterns = [form.encode("utf-8", "surrogatepass") for form in self._forms]
-        self._begins = {first: list(group) for first, group in groupby(sorted(patterns), itemgetter(0))}
-        self._longest = max(map(len, patterns))
-        self._search = BytesAhoCorasick(patterns, matchkind=MatchKind.LeftmostLongest)
+    def add(self, *values: str, seconds: float = math.inf) -> None:
+        """Replaces these values from now on, in all their forms; for at least so many seconds."""
+        until = self._clock() + seconds
+        with self._changing:
+            self._texts.add([form for value in values for form in self._taken(value, until)])
+            self._forget()
 
-    def learn(self, config: Any) -> None:
-        """Replace the secrets of a configuration: every `Secret`, and the credentials inside URLs."""
-        self.add(*_secrets(config))
+    def _taken(self, value: str, until: float) -> Sequence[bytes]:
+        """Takes a value in, or puts its end off. Returns the forms that it is the first to have."""
+        known = self._until.get(value)
+        if known is not None and known >= until:
+            return ()
+        self._until[value] = until
+        if until < math.inf:
+            heapq.heappush(self._ends, (until, value))
+        if known is not None:
+            return ()
+        self._uses.update(forms := _encoded(value))
+        return [form for form in forms if self._uses[form] == 1]
+
+    def learn(self, config: Any, owner: str = "") -> None:
+        """Replaces the secrets of a configuration: every `Secret`, and the credentials inside URLs. Those of the one
+        that the same `owner` had before are forgotten after `GRACE_SECONDS`.
+        """
+        values = frozenset(_secrets(config))
+        self.add(*values)
+        if owner:
+            with self._changing:
+                before, self._owned[owner] = self._owned.get(owner, frozenset()), values
+                self._withdraw(before.difference(*self._owned.values()))
+
+    def _withdraw(self, values: Iterable[str]) -> None:
+        until = self._clock() + GRACE_SECONDS
+        for value in values:
+            self._until[value] = until
+            heapq.heappush(self._ends, (until, value))
+
+    def _forget(self) -> None:
+        """Forgets values whose time is over, a few at a time."""
+        now, unused = self._clock(), list[bytes]()
+        for _ in range(FORGOTTEN):
+            if not self._ends or self._ends[0][0] > now:
+                break
+            _, value = heapq.heappop(self._ends)
+            if self._until.get(value, math.inf) <= now:
+                del self._until[value]
+                self._uses.subtract(forms := _encoded(value))
+                unused += (form for form in forms if not self._uses[form])
+        for form in unused:
+            del self._uses[form]
+        self._texts.remove(unused)
 
     def learn_environment(self, environ: Mapping[str, str] = os.environ) -> None:
         """Replace what variables with telling names hold, and the credentials inside URLs."""
@@ -119,7 +170,7 @@ class Redactor:
 
     def known(self, text: str) -> str:
         """A text without the secrets in force."""
-        if self._search is None:
+        if not self._texts:
             return text
         raw = text.encode("utf-8", "surrogatepass")
         clean = self.data(raw)
@@ -139,7 +190,7 @@ class Redactor:
         """A text in which `by` says what stands for each secret in force."""
         raw = text.encode("utf-8", "surrogatepass")
         parts, at = [], 0
-        for _, start, end in self._search.find_matches_as_indexes(raw) if self._search else ():
+        for start, end in self._texts.matches(raw):
             secret = raw[start:end].decode("utf-8", "surrogatepass")
             parts += [raw[at:start], by(secret).encode("utf-8", "surrogatepass")]
             at = end
@@ -149,7 +200,7 @@ class Redactor:
         """A JSON document without the secrets in force; the same object if it has none. What stands at the top under a
         key of `spare` stays.
         """
-        if self._search is None or not self._search.find_matches_as_indexes(body):
+        if not self._texts.matches(body):
             return body
         document = msgspec.json.decode(body)
         if spare and isinstance(document, dict):
@@ -162,7 +213,7 @@ class Redactor:
 
     def struct(self, value: S) -> S:
         """The same struct without the secrets in force."""
-        if self._search is None:
+        if not self._texts:
             return value
         body = msgspec.json.encode(value)
         clean = self.json(body)
@@ -179,11 +230,11 @@ class Redactor:
 
     def data(self, raw: bytes) -> bytes:
         """Text in UTF-8 without the secrets in force; the same object if it has none."""
-        matches = self._search.find_matches_as_indexes(raw) if self._search else ()
+        matches = self._texts.matches(raw)
         if not matches:
             return raw
         parts, at = [], 0
-        for _, start, end in matches:
+        for start, end in matches:
             parts += [raw[at:start], HIDDEN.encode()]
             at = end
         return b"".join([*parts, raw[at:]])
@@ -192,28 +243,19 @@ class Redactor:
         """A text that goes on, in two parts: the first without the secrets in force, the second as it is, as a secret
         may begin with it.
         """
-        if self._search is None:
+        if not self._texts:
             return text, ""
         raw = text.encode("utf-8", "surrogatepass")
-        cut, at, parts = self._open(raw, 0), 0, []
-        for _, start, end in self._search.find_matches_as_indexes(raw):
+        cut, at, parts = self._texts.open(raw, 0), 0, []
+        for start, end in self._texts.matches(raw):
             if start >= cut:
                 break
             parts += [raw[at:start], HIDDEN.encode()]
             at = end
             if end > cut:
-                cut = self._open(raw, end)
+                cut = self._texts.open(raw, end)
         parts.append(raw[at:cut])
         return b"".join(parts).decode("utf-8", "surrogatepass"), raw[cut:].decode("utf-8", "surrogatepass")
-
-    def _open(self, raw: bytes, after: int) -> int:
-        """Where the longest end of a text starts that a secret may begin with; its length if there is none."""
-        for start in range(max(after, len(raw) - self._longest + 1), len(raw)):
-            if forms := self._begins.get(raw[start]):
-                end = raw[start:]
-                if any(len(form) > len(end) and form.startswith(end) for form in forms):
-                    return start
-        return len(raw)
 
 
 class Stream:
@@ -285,6 +327,12 @@ def _value(match: re.Match[str], by: Callable[[str], str]) -> str:
 def _lines(value: str) -> set[str]:
     """A value, and each of its lines: a key of several lines is seldom printed as a whole."""
     return {text for text in (value, value.strip(), *value.splitlines()) if _is_searched(text)}
+
+
+def _encoded(value: str) -> list[bytes]:
+    """Returns the forms of a value that are searched, each once."""
+    forms = {form for line in _lines(value) for form in _forms(line)}
+    return [form.encode("utf-8", "surrogatepass") for form in forms]
 
 
 def _is_searched(value: str) -> bool:

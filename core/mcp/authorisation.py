@@ -24,6 +24,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -382,7 +383,9 @@ class Authorisation:
 
     async def opened(self, sealed: str | None) -> str | None:
         """Raises `Unsealable`."""
-        return None if sealed is None else await to_thread.run_sync(self._seal.open, sealed, "mcp")
+        if sealed is None:
+            return None
+        return await to_thread.run_sync(partial(self._seal.open, sealed, "mcp", seconds=oauth.REFRESH_SECONDS))
 
     async def _shown(self, server: Server, grant: Grant) -> Mapping[str, str]:
         token = grant.token

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast, get_args
@@ -16,7 +17,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import msgspec
 
 from core.config.mcp_oauth import OAuth
-from core.config.redaction import redactor
+from core.config.redaction import GRACE_SECONDS, redactor
 from core.egress import may_be_public
 from core.errors import Invalid, SikaError, Unavailable
 from core.mcp.challenge import challenge_of as challenge_of
@@ -267,6 +268,10 @@ def configured(settings: OAuth, refresh: str | None) -> Request:
     return Request("POST", settings.token_url or "", FORM, urlencode(form).encode())
 
 
+REFRESH_SECONDS = 7 * 24 * 3600.0
+"""Time for which a refresh token is redacted after it was last used."""
+
+
 def token_of(response: Response, settings: OAuth, what: str = "token") -> Token:
     """Returns the token of a response. Raises `Refusal`, `Unavailable`."""
     body = _answer(response, (200,), what)
@@ -283,7 +288,9 @@ def token_of(response: Response, settings: OAuth, what: str = "token") -> Token:
     token = Token(access, shown, _text(body, "refresh_token"), seconds, _text(body, "scope"))
     if not re.fullmatch(r"[!-~]+", token.access) or not re.fullmatch(r"[!-~]+", token.type):
         raise Refusal("no_token", "the token endpoint's token cannot be sent in a header")
-    redactor.add(*filter(None, (token.access, token.refresh)))
+    redactor.add(token.access, seconds=math.inf if seconds is None else seconds + GRACE_SECONDS)
+    if token.refresh is not None:  # added again whenever it is read from the log
+        redactor.add(token.refresh, seconds=REFRESH_SECONDS)
     return token
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from core import events
 from core.errors import Invalid
 from core.events import (
     Aggregate,
@@ -155,3 +156,29 @@ def test_a_field_with_a_name_of_the_envelope_is_refused(name: str) -> None:
     fields = {"__annotations__": {name: str}, "__module__": __name__}
     with pytest.raises(Invalid, match=rf"^event {__name__}.HaikuWritten: {name}: a name of the envelope$"):
         types.new_class("HaikuWritten", (Event,), exec_body=lambda body: body.update(fields))
+
+
+def test_an_unknown_type_is_looked_for_once_until_a_class_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the types that are remembered have a bound."""
+    looks = 0
+    walk = events._clashes
+
+    def counted() -> Any:
+        nonlocal looks
+        looks += 1
+        return walk()
+
+    monkeypatch.setattr(events, "_clashes", counted)
+    monkeypatch.setattr(events, "MAX_UNKNOWN", 3)
+    raw = b'{"id": "a", "type": "otter.seen", "kind": "thread", "aggregate": "t", "actor": "x", "at": ""}'
+    for _ in range(10):
+        assert isinstance(Record(1, raw).event, Opaque)
+    assert looks == 1
+
+    class OtterSeen(Event, frozen=True):
+        """A test's own event."""
+
+    assert isinstance(Record(1, raw).event, OtterSeen)
+    for number in range(10):
+        assert isinstance(Record(1, raw.replace(b"seen", b"x%d" % number)).event, Opaque)
+        assert len(events._unknown) <= 3

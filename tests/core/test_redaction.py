@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.config import searching
 from core.config.load import ConfigSource, parse
-from core.config.redaction import Redactor, Stream, redactor
+from core.config.redaction import GRACE_SECONDS, Redactor, Stream, redactor
+from core.config.settings import Secret
 from core.events import ThreadAnnotated, encode, written
 
 KEY = 'Kq7/vT"2+zW9 ä\\Y4m'
@@ -149,3 +151,100 @@ def test_a_key_that_was_replaced_stays_secret(tmp_path: Path) -> None:
     path.write_text("nats: {token: second-t0ken}")
     source.current()
     assert redactor.known("first-t0ken second-t0ken") == "*** ***"
+
+
+# ── secrets that come and go ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_was_issued_for_a_time_is_forgotten_after_it() -> None:
+    clock = Clock()
+    known = Redactor(clock)
+    known.add("always-here-1234")
+    for number in range(300):
+        known.add(f"token-number-{number:06}", seconds=60)
+        clock.now += 1
+    for number in range(300, 400):  # a few are forgotten with each that is added
+        known.add(f"token-number-{number:06}", seconds=60)
+        clock.now += 1
+    assert known.known("always-here-1234") == "***"
+    assert known.known("token-number-000399") == "***"
+    assert known.known("token-number-000200") == "token-number-000200"
+    assert len(known._until) < 70
+    assert len(known._texts._sorted) == len(known._uses) == len(known._texts._of)
+
+
+def test_a_value_that_is_used_again_stays() -> None:
+    clock = Clock()
+    known = Redactor(clock)
+    for _ in range(10):
+        known.add("token-in-use-1", seconds=60)
+        clock.now += 40
+        known.add("another-value", seconds=1)
+        assert known.known("token-in-use-1") == "***"
+    known.add("token-in-use-1")
+    clock.now += 1e6
+    known.add("another-value", seconds=1)
+    assert known.known("token-in-use-1") == "***"
+
+
+def test_what_a_configuration_withdraws_is_forgotten_after_a_day() -> None:
+    clock, old, new = Clock(), "key-of-yesterday", "key-of-today-12"
+    known = Redactor(clock)
+    for owner in ("a.yaml", "b.yaml"):
+        known.learn({"api_key": Secret(old)}, owner=owner)
+    known.learn({"api_key": Secret(new)}, owner="a.yaml")
+    clock.now += 2 * GRACE_SECONDS
+    known.add("something-else", seconds=1)
+    assert known.known(f"{old} {new}") == "*** ***"  # the other configuration has it still
+    known.learn({"api_key": Secret(new)}, owner="b.yaml")
+    clock.now += GRACE_SECONDS / 2
+    known.add("something-else", seconds=1)
+    assert known.known(old) == "***"
+    clock.now += GRACE_SECONDS
+    known.add("something-else", seconds=1)
+    assert known.known(f"{old} {new}") == f"{old} ***"
+
+
+def test_a_secret_costs_the_same_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No automaton is constructed of more than a segment's texts."""
+    sizes: list[int] = []
+    construct = searching._Segment.construct
+
+    def counted(segment: searching._Segment) -> None:
+        sizes.append(len(segment.texts))
+        construct(segment)
+
+    monkeypatch.setattr(searching._Segment, "construct", counted)
+    known = Redactor()
+    for number in range(2000):
+        known.add(f"{number:06}-secret-value")
+    assert max(sizes) <= searching.SEGMENT
+    assert len(sizes) < 2 * 2000
+    assert known.known("001999-secret-value 000000-secret-value") == "*** ***"
+
+
+@given(st.lists(st.text("ab", min_size=8, max_size=14), max_size=12), st.text("ab", max_size=60), st.integers(1, 5))
+def test_segments_hide_what_one_automaton_hides(secrets: list[str], text: str, size: int) -> None:
+    """And no secret is left, whichever segments they are in; nor by a stream."""
+    whole, parts = searching.Texts(), searching.Texts()
+    forms = [secret.encode() for secret in secrets]
+    whole.add(forms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "SEGMENT", size)
+        parts.add(forms)
+    hidden = {index for start, end in parts.matches(text.encode()) for index in range(start, end)}
+    assert hidden >= {index for start, end in whole.matches(text.encode()) for index in range(start, end)}
+    raw = text.encode()
+    opens = [n for n in range(len(raw)) if any(len(f) > len(raw) - n and f.startswith(raw[n:]) for f in forms)]
+    assert parts.open(raw, 0) == (opens[0] if opens else len(raw))
+    parts.remove(forms)
+    assert not parts
+    assert parts.matches(raw) == []
