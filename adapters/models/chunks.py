@@ -79,6 +79,9 @@ class _Event(ServerSentEvent):
     """An event whose data is a `Chunk`, if it has the usual shape."""
 
     def json(self) -> Any:
+        if self.event == "error":  # the SDK knows an error by its key
+            data = super().json()
+            return data if isinstance(data, dict) and data.get("error") else {"error": data}
         try:
             return _decode(self.data)
         except msgspec.DecodeError:

@@ -418,3 +418,9 @@ def test_calls_from_before_it_opened_change_little() -> None:
     assert breaker.state(60) == "closed"
     breaker.failed("probe", 61, retriable=True)
     assert (breaker.state(61), breaker.failures) == ("closed", 1)
+
+
+@pytest.mark.parametrize("body", ["plain boom", {"message": "plain boom", "code": "x"}])
+def test_an_error_within_a_stream_says_what_it_is(body: Any) -> None:
+    error = openai.APIError("An error occurred during streaming", REQUEST, body=body)
+    assert text_of_error(error).endswith(" - plain boom")

@@ -357,3 +357,11 @@ def test_wire_forms_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
         assert [len(wire["content"]) for wire in payload["extra_body"]["messages"]] == [5000] * 10
         assert 0 < MODEL._wires._size <= 20_000
         assert len(MODEL._wires._cache) == 3
+
+
+@pytest.mark.parametrize(
+    "data", [{"message": "boom", "code": "x"}, {"error": {"message": "boom"}}, {"error": "boom"}, "boom"], ids=range(4)
+)
+def test_an_event_named_error_is_one(data: Any) -> None:
+    event = _Event(event="error", data=json.dumps(data))
+    assert event.json() == {"error": data["error"] if isinstance(data, dict) and "error" in data else data}
