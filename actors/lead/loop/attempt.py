@@ -157,6 +157,8 @@ class Attempt:
     """Fields of the graph's state that end with the run."""
     questions: list[Interrupt] = field(default_factory=list)
     """Open questions to a person: they pause the run."""
+    shortens: bool = False
+    """A refusal for a request's length is followed by a shorter request to the same model, not by another model."""
     request: str = ""
     """The key of the model call being made (see `messages.ConversationHashes`)."""
     working: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -35,6 +35,8 @@ Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage]]
 Bind = Callable[[BaseChatModel], Ask]
 E = TypeVar("E", bound=BaseException)
 
+CONTEXT = "context"
+"""The class of a refusal for a request's length."""
 MOST_TEXT = 2000
 """Limit of an error's text, in characters."""
 _APOLOGIES = {
@@ -73,7 +75,7 @@ async def answered(
             visible = marked(visible, candidate.model)
             answer = await _with_retries(attempt, candidate, bind(candidate.model), visible, last=not rest)
         except ModelGaveUp as failure:
-            if not rest:
+            if not rest or (attempt.shortens and failure.reason == CONTEXT):
                 raise
             why = f"{candidate.name} → {rest[0].name}: {failure}"[:500]
             attempt.decide("failover", "switched", why)

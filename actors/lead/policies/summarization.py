@@ -11,7 +11,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import BaseMessage
 
 from actors.lead.loop.attempt import Attempt, ModelHandler
-from actors.lead.model.ask import ModelGaveUp
+from actors.lead.model.ask import CONTEXT, ModelGaveUp
 from actors.lead.model.refusals import window_named
 from actors.lead.policies.todos import todos_of
 from actors.lead.summary.cut import Cut, compacted, due, plan
@@ -27,8 +27,6 @@ from core.thread.windows import Windows
 
 log = structlog.get_logger("sika.lead")
 
-CONTEXT = "context"
-"""The class of a refusal for a request's length."""
 RESCUES = (1 / 4, 1 / 16)
 """Parts of what fits that the newest messages may take after a refusal, and after another one."""
 
@@ -62,11 +60,14 @@ class Summarization(AgentMiddleware[Any, Attempt, Any]):
         before = attempt.state.messages
         await self._before(attempt)
         for part in RESCUES:
+            attempt.shortens = True
             try:
                 return await handler(_current(attempt, before, request))
             except ModelGaveUp as failure:
                 if failure.reason != CONTEXT or not await self._rescued(attempt, failure, part):
                     raise
+            finally:
+                attempt.shortens = False
         return await handler(_current(attempt, before, request))
 
     async def _before(self, attempt: Attempt) -> None:
@@ -83,7 +84,7 @@ class Summarization(AgentMiddleware[Any, Attempt, Any]):
         size = max(in_context(attempt.state), estimate(attempt.state.messages), SMALLEST)
         named = window_named(str(failure))
         window = await self._window(attempt)
-        if named and named < window.tokens:
+        if named and (named < window.tokens or window.source == "assumed"):
             await self._learn(attempt, failure.model, named)
             window = window._replace(tokens=named, source="learned")
         elif not named:

@@ -206,3 +206,12 @@ async def test_a_subagent_goes_on_too(tmp_path: Path) -> None:
         state = await client.system.subagents.threads.load(started.subagent)
         assert state.messages[0]["name"] == "summary"
         assert "Read eight pages" in str(state.messages[0]["content"])
+
+
+async def test_the_runs_own_model_goes_on_before_a_fallback(tmp_path: Path) -> None:
+    scripts = {"m": windowed(researcher(8)), "s": honest, "other": researcher(8)}
+    roles = {"lead": ["m", "other"]}
+    sections: dict[str, Any] = {"summarization": {"model_name": "s"}, "model_roles": roles}
+    async with site(tmp_path, scripts, tools=[fetch], **sections) as (client, models):
+        assert (await client.said(await client.thread(), "Read eight pages"))[-1]["content"] == "Seen 8."
+        assert {record.model for record in models.requests} == {"m", "s"}
