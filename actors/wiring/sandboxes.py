@@ -119,13 +119,13 @@ async def environment_of(home: Path, provider: SandboxProvider) -> Environment:
 async def _probed(home: Path, provider: Probes) -> Probe | None:
     from adapters.sandboxes import toolkit
 
-    edition = await to_thread.run_sync(provider.edition)
-    key = hashlib.sha256(f"{type(provider).__name__} {edition} {SCRIPT}".encode()).hexdigest()[:16]
-    kept = (await to_thread.run_sync(toolkit.beside) or home / "sandbox") / f"environment-{key}.json"
-    with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(await to_thread.run_sync(kept.read_bytes), type=Probe)
     try:
         with anyio.fail_after(PROBE_SECONDS):
+            name = f"{type(provider).__name__} {await provider.edition()} {SCRIPT}"
+            key = hashlib.sha256(name.encode()).hexdigest()[:16]
+            kept = (await to_thread.run_sync(toolkit.beside) or home / "sandbox") / f"environment-{key}.json"
+            with suppress(OSError, msgspec.MsgspecError):
+                return msgspec.json.decode(await to_thread.run_sync(kept.read_bytes), type=Probe)
             probe = parsed(await provider.probe(SCRIPT))
     except (TimeoutError, Unavailable) as error:
         log.warning("agents are not told what programs there are", error=repr(error))

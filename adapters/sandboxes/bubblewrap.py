@@ -314,8 +314,8 @@ class Bubblewrap:
     async def probe(self, script: str) -> str:
         return await to_thread.run_sync(self._probed, script)
 
-    def edition(self) -> str:
-        return f"{toolkit.edition()} {binary()}"
+    async def edition(self) -> str:
+        return f"{await to_thread.run_sync(toolkit.edition)} {binary()}"
 
     def _probed(self, script: str) -> str:
         with tempfile.TemporaryDirectory(prefix="sika-sandbox-") as folder:

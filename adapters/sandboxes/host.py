@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import msgspec
+from anyio import to_thread
 
 from adapters.sandboxes import seccomp, toolkit
 from adapters.sandboxes.files import Files
@@ -123,8 +124,8 @@ class Host:
             raise Unavailable(f"this machine cannot be looked at: {error!r}") from None
         return process.stdout.decode(errors="replace")
 
-    def edition(self) -> str:
-        return f"{toolkit.edition()} {self._path()}"
+    async def edition(self) -> str:
+        return f"{await to_thread.run_sync(toolkit.edition)} {self._path()}"
 
     def _path(self) -> str:
         return f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"  # the Python of `toolkit`

@@ -190,8 +190,8 @@ class Probes(Protocol):
         """
         ...
 
-    def edition(self) -> str:
-        """Returns what changes when the machine does, so that what a script found can be kept. Blocks briefly."""
+    async def edition(self) -> str:
+        """Returns what changes when the machine does, so that what a script found can be kept. Raises `Unavailable`."""
         ...
 
 

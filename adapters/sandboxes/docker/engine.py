@@ -149,6 +149,22 @@ class Engine:
             await self.remove(name)
         return None
 
+    async def output(self, host: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+        """Returns what a container like this one says until its program ends."""
+        name = f"sika-check-{secrets.token_hex(8)}"
+        try:
+            await self.start(await self.create(name, host, **config))
+            while ((await self.inspect(name)) or {}).get("State", {}).get("Running"):  # noqa: ASYNC110  # only it knows
+                await anyio.sleep(REMOVAL_PAUSE)
+            return ((await self._call(lambda client: client.logs(name))) or b"").decode(errors="replace")
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.remove(name)
+
+    async def image(self, name: str) -> str:
+        """Returns the id of an image; empty if there is none."""
+        return await self._call(lambda client: str(client.inspect_image(name)["Id"])) or ""
+
     async def remove(self, container: str) -> None:
         """Ends a container, and returns when it is removed, also by somebody else. Of one that is gone, nothing
         happens.

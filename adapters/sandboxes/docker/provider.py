@@ -108,6 +108,13 @@ class Docker:
         host["init"] = False  # the engine says that a program is not there; its init only ends
         return await self._engine.cannot_run(host, {**config, "entrypoint": list(PYTHON)})
 
+    async def probe(self, script: str) -> str:
+        host, config = self._plan(os.geteuid() or UID)
+        return await self._engine.output(host, {**config, "entrypoint": ["/bin/sh", "-c", script]})
+
+    async def edition(self) -> str:
+        return f"{await self._engine.image(self._settings.image)} {self._settings.runtime} {self._settings.cpus}"
+
     async def acquire(self, user: str, thread: str) -> DockerSandbox:
         return await self.open(await self.start(user, thread), user, thread)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +11,36 @@ import msgspec
 import pytest
 
 from actors.lead.setup.environment import FILE, Environment, Known, remembered, section
+from actors.lead.setup.plan import Planner
 from actors.wiring import sandboxes
+from adapters.models.configured import Silent
 from adapters.sandboxes import toolkit
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.host import Host
+from adapters.tools.bash import bash
+from core.config.load import ConfigSource
 from core.config.sandbox import Egress, Sandbox
 from core.errors import Unavailable
+from core.events import RunRequested
 from core.ports.sandbox import SandboxSetup
+from core.runtime import system as core
+from core.runtime.system import System
 from core.sandbox.probe import PACKAGES, PROGRAMS, Probe
+from core.tools import Tool
+from core.user.agents import aggregates
 from tests.adapters.sandboxes.conftest import run, settings
+from tests.support.nats import Nats
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def system(nats: Nats, tmp_path: Path) -> AsyncIterator[System]:
+    endpoint = nats.endpoint(f"t{uuid.uuid4().hex[:10]}")
+    async with core.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as system:
+        yield system
+
+
 EVERYTHING = Probe(
     system="Debian GNU/Linux 12 (bookworm)",
     machine="x86_64",
@@ -97,6 +118,20 @@ async def test_a_machine_that_cannot_be_looked_at_stops_nothing(
     environment = await sandboxes.environment_of(tmp_path / "home", provider)
     assert environment.confined
     assert "look before you rely" in environment.section(Sandbox())
+
+
+@pytest.mark.parametrize("role", [None, "general-purpose"])
+@pytest.mark.parametrize("tools", [(), (bash,)])
+async def test_runs_with_commands_are_told_and_others_are_not(
+    system: System, tmp_path: Path, role: str | None, tools: Sequence[Tool]
+) -> None:
+    (tmp_path / "config.yaml").write_text("{}")
+    source = ConfigSource(tmp_path / "config.yaml")
+    environment = Environment(Known(provider="bubblewrap", probe=EVERYTHING))
+    planner = Planner(source, Silent(), lambda _: tools, aggregates(system.log), tmp_path, environment=environment)
+    plan = await planner.plan(RunRequested(), "ada", role=await planner.role("ada", role) if role else None)
+    assert plan.prompt.count(environment.section(source.current().sandbox)) == len(tools)
+    assert plan.prompt.count("<environment>") == len(tools)
 
 
 def test_a_data_directory_without_a_server(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from channels.terminal import skill
 from core.config.settings import Config
 from core.errors import Unavailable
 from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxSetup
+from core.sandbox.probe import SCRIPT, parsed
 from core.thread.folder import Folder
 from tests.adapters.sandboxes.conftest import SECRET, running, settings
 from tests.adapters.sandboxes.test_contract import run
@@ -76,6 +78,19 @@ async def test_a_machine_is_adopted_listed_and_ended(
     assert list(await provider.residents()) == []
     with pytest.raises(MachineLost):
         await provider.open(machine, "ada", "t1")
+
+
+async def test_an_image_is_looked_at_in_a_container_of_its_own(provider: Docker, docker_engine: TestEngine) -> None:
+    probe = parsed(await provider.probe(SCRIPT))
+    assert {"wget"} <= probe.programs.keys()
+    assert "python3" not in probe.programs
+    assert probe.system == "Linux"
+    assert await provider.edition() == await provider.edition() != ""
+    with docker_engine.client() as client:
+        assert [c for c in client.containers(all=True) if any("sika-check" in name for name in c["Names"])] == []
+    missing = msgspec.structs.asdict(provider._settings) | {"image": "nobody-has-it"}
+    with pytest.raises(Unavailable, match="nobody-has-it"):
+        await Docker(replace(provider._setup, settings=missing)).probe(SCRIPT)
 
 
 async def test_two_servers_start_one_machine(tmp_path: Path, docker_engine: TestEngine) -> None:
