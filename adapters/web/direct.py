@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
+from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 import anyio
+import msgspec
 from anyio import to_thread
 from yarl import URL
 
+from adapters.documents.local import LocalDocuments
 from adapters.egress import PublicResolver
 from adapters.web import address, page
 from adapters.web.api import read_at_most
@@ -18,10 +22,12 @@ from adapters.web.ports import Page
 from adapters.web.settings import Settings
 from core.errors import Invalid, Unavailable
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 4 << 20
 """Limit of bytes of a page; the rest is not read."""
+MAX_PDF = 32 << 20
+"""Limit of bytes of a PDF, which cannot be read in part."""
 MAX_REDIRECTS = 5
-CONVERT_SECONDS = 10.0
+CONVERT_SECONDS = 20.0
 AT_ONCE = 2
 """Limit of concurrent conversions: they keep a processor busy."""
 HEAD = 2048
@@ -31,6 +37,9 @@ _HEADERS = {
     "Accept": "text/html,application/xhtml+xml,text/markdown,text/plain;q=0.9,application/json;q=0.8,*/*;q=0.1",
     "Accept-Language": "en,*;q=0.5",
 }
+_PDF = "application/pdf"
+_UNKNOWN = ("application/octet-stream", "binary/octet-stream", "application/x-pdf")
+"""Types by which servers send PDFs, too."""
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXT = re.compile(r"text/[\w.+-]+|application/(?:[\w.+-]+\+)?(?:json|xml|yaml|javascript)|application/x-ndjson")
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w-]{1,40})", re.IGNORECASE)
@@ -48,28 +57,43 @@ class Direct:
         self._seconds = settings.timeout
         self._private = settings.allow_private_addresses
         self._limiter = anyio.CapacityLimiter(AT_ONCE)
+        self._documents = LocalDocuments(Path())
 
     async def fetch(self, url: str) -> Page:
         target = address.parse(url, private=self._private)
         try:
             async with asyncio.timeout(self._seconds):
-                target, kind, text = await self._get(target)
+                target, kind, content = await self._get(target)
         except TimeoutError:
             raise Unavailable(f"{target.host} did not send the page within {self._seconds:g} s. {_ELSE}") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             reason = _reason(error)
             raise Unavailable(f"{target.host} cannot be reached: {reason}. {_ELSE}") from None
-        return await self._read(text, str(target)) if kind in _HTML else Page("", text)
+        if kind == _PDF:
+            return await self._pdf(content)
+        return await self._page(content, kind, str(target))
 
-    async def _get(self, target: URL) -> tuple[URL, str, str]:
-        """Returns the final URL of the page, its type, and its text."""
+    async def _pdf(self, content: Content) -> Page:
+        """Returns the text of a PDF, which a confined process converts."""
+        if len(content.raw) >= MAX_PDF:
+            raise Invalid(f"This is a PDF of more than {MAX_PDF >> 20} MB. {_ELSE}")
+        text, pages = await self._documents.text("page.pdf", content.raw, _silent)
+        return Page(f"PDF of {pages} pages", text)
+
+    async def _page(self, content: Content, kind: str, url: str) -> Page:
+        text, whole = _decoded(content.raw, content.charset, html=kind in _HTML), len(content.raw) < MAX_BYTES
+        page = await self._read(text, url) if kind in _HTML else Page("", text)
+        return msgspec.structs.replace(page, whole=page.whole and whole)
+
+    async def _get(self, target: URL) -> tuple[URL, str, Content]:
+        """Returns the final URL of the page, its type, and its content."""
         connector = aiohttp.TCPConnector(resolver=None if self._private else PublicResolver())
         async with aiohttp.ClientSession(connector=connector, headers=_HEADERS) as session:
             for _ in range(MAX_REDIRECTS + 1):
                 async with session.get(target, allow_redirects=False) as response:
                     location = response.headers.get("Location")
                     if response.status not in _REDIRECTS or location is None:
-                        return target, *await _text(response)
+                        return target, *await _content(response)
                 target = address.parse(_redirected(target, location), private=self._private)
         raise Unavailable(f"The page is behind more than {MAX_REDIRECTS} redirects. {_ELSE}")
 
@@ -91,20 +115,34 @@ def _redirected(target: URL, location: str) -> str:
         raise Unavailable(f"{target.host} redirects to something that is not a URL. {_ELSE}") from None
 
 
-async def _text(response: aiohttp.ClientResponse) -> tuple[str, str]:
-    """Returns the type and the text of a page."""
+class Content(NamedTuple):
+    """The content of a page, and the charset that its response names."""
+
+    raw: bytes
+    charset: str | None
+
+
+async def _silent(_: str) -> None: ...
+
+
+async def _content(response: aiohttp.ClientResponse) -> tuple[str, Content]:
+    """Returns the type and the content of a page."""
     host = response.url.host
     if not 200 <= response.status < 300:
         raise Unavailable(f"{host} answers HTTP {response.status} for this page. Check the URL. {_ELSE}")
     kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if kind and kind not in _HTML and not _TEXT.fullmatch(kind):
+    if kind and kind not in (*_HTML, _PDF, *_UNKNOWN) and not _TEXT.fullmatch(kind):
         raise Invalid(f"This is not a page of text but {kind[:80]}. {_ELSE}")
-    raw = await read_at_most(response, MAX_BYTES)
+    raw = await read_at_most(response, MAX_PDF if kind in (_PDF, *_UNKNOWN) else MAX_BYTES)
+    if raw.startswith(b"%PDF-"):
+        return _PDF, Content(raw, None)
+    if kind in (_PDF, *_UNKNOWN):
+        raise Invalid(f"This is not a page of text but {kind[:80]}. {_ELSE}")
     if not kind:
         kind = "text/html" if raw.lstrip()[:1] == b"<" else "text/plain"
     if b"\0" in raw[:HEAD] and not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise Invalid(f"This is not a page of text, though its type is {kind[:80]}. {_ELSE}")
-    return kind, _decoded(raw, response.charset, html=kind in _HTML)
+    return kind, Content(raw, response.charset)
 
 
 def _decoded(raw: bytes, charset: str | None, *, html: bool) -> str:

@@ -12,9 +12,9 @@ from urllib.parse import urljoin
 
 from adapters.web.ports import Page
 
-MAX_TEXT = 40_000
-"""Limit of characters that are converted; the tool shows far fewer."""
-MAX_ELEMENTS = 5000
+MAX_TEXT = 200_000
+"""Limit of characters that are converted."""
+MAX_ELEMENTS = 15_000
 MAX_DEPTH = 100
 """Limit of the depth, beyond real pages. Deeper pages become plain text."""
 MAX_INDENT = 6
@@ -50,11 +50,11 @@ def read(html: str, url: str) -> Page:
         if element.getparent() is not None:
             element.drop_tree()
     part = _main(root)
-    _cut(part)
+    whole = _cut(part)
     if not _shallow(part):
-        return Page(title, "\n".join(text.strip() for text in part.itertext() if text.strip())[:MAX_TEXT])
+        return Page(title, "\n".join(text.strip() for text in part.itertext() if text.strip())[:MAX_TEXT], whole)
     _simplify(part, url)
-    return Page(title, _markdown(etree.tostring(part, encoding="unicode", method="html", with_tail=False)))
+    return Page(title, _markdown(etree.tostring(part, encoding="unicode", method="html", with_tail=False)), whole)
 
 
 def _is_noise(element: Element) -> bool:
@@ -79,20 +79,21 @@ def _main(root: Element) -> Element:
     return body
 
 
-def _cut(part: Element) -> None:
-    """Removes all elements after the first `MAX_TEXT` characters or `MAX_ELEMENTS` elements."""
+def _cut(part: Element) -> bool:
+    """Removes all elements after the first `MAX_TEXT` characters or `MAX_ELEMENTS` elements. Tells if none was."""
     text = 0
     for number, element in enumerate(part.iter()):
         text += len(element.text or "") + len(element.tail or "")
         if text > MAX_TEXT or number > MAX_ELEMENTS:
             break
     else:
-        return
+        return True
     element.text, element.tail = (element.text or "")[:MAX_TEXT], (element.tail or "")[:MAX_TEXT]
     while element is not part:
         for behind in list(element.itersiblings()):
             behind.getparent().remove(behind)
         element = element.getparent()
+    return False
 
 
 def _shallow(part: Element) -> bool:

@@ -21,6 +21,8 @@ class Page(msgspec.Struct, frozen=True):
 
     title: str
     text: str
+    whole: bool = True
+    """False if there is more that was not read, because it is too long."""
 
 
 class Picture(msgspec.Struct, frozen=True):
