@@ -1,4 +1,4 @@
-"""The commands `sika eval run|list|show`: recorded threads as a suite with checks."""
+"""The commands `sika eval run|list|show`: recorded threads as a suite with checks, and the tasks of `work`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 INCOMPLETE = 3
 """Exit code of an evaluation in which samples are missing, and nothing else is wrong."""
 LAST = "@last"
+WORK = "work"
+_PROMPT = "a file with a whole system prompt, compared with the present one (repeatable)"
 
 
 def eval_commands(add: Add) -> None:
@@ -24,8 +26,16 @@ def eval_commands(add: Add) -> None:
     commands = group.add_subparsers(required=True, metavar="WHAT")
     run = add("run", _run, "run a suite: exits with 1 if its gate fails, with 3 if samples are missing", commands)
     run.set_defaults(writes=True)
-    run.add_argument("suite", type=Path, help="a YAML file")
+    run.add_argument("suite", type=Path, help="a YAML file; or `work`: tasks that are shipped, with checkers")
     run.add_argument("--again", action="store_true", help="take recorded samples of the same conditions first")
+    tasks = run.add_argument_group("of the tasks of `work`")
+    tasks.add_argument("--model", action="append", default=[], metavar="NAME", help="a configured model (repeatable)")
+    tasks.add_argument("--prompt", action="append", default=[], type=Path, metavar="FILE", help=_PROMPT)
+    tasks.add_argument("--task", action="append", default=[], metavar="NAME", help="a task, a pattern, or a kind")
+    tasks.add_argument("--samples", type=count, default=1, metavar="N", help="how often each is done; default: 1")
+    tasks.add_argument("--seconds", type=float, default=1800.0, metavar="N", help="time for each; default: 1800")
+    tasks.add_argument("--at-once", type=count, default=2, metavar="N", help="tasks at the same time; default: 2")
+    tasks.add_argument("--fail-if", default="", metavar="CONDITION", help="as `pass_rate.upper < 0.8`")
     run.add_argument("--json", action="store_true")
     listed = add("list", _list, "the latest evaluations", commands)
     listed.add_argument("--limit", type=count, default=20, metavar="N", help="default: 20")
@@ -43,10 +53,32 @@ async def _run(arguments: argparse.Namespace) -> int:
     from channels.terminal.evaluation import sample_line
     from core.replay.evaluation.suite import read
 
+    if str(arguments.suite) == WORK:
+        return await _work(arguments)
     options, suite = options_of(arguments), await anyio.to_thread.run_sync(read, arguments.suite)
     async with compose.attach(options) as system:
         evaluations = Evaluations(options, system.log, again=arguments.again)
         evaluation = await evaluations.run(suite, lambda sample: print(sample_line(sample), file=sys.stderr))
+    return _ended(evaluation, arguments)
+
+
+async def _work(arguments: argparse.Namespace) -> int:
+    from actors.debugging.work.runner import Choice, Work
+    from actors.wiring import compose
+    from channels.terminal.evaluation import sample_line
+
+    names = ("samples", "seconds", "at_once", "fail_if")
+    chosen = {name: getattr(arguments, name) for name in names}
+    choice = Choice(arguments.model, arguments.prompt, arguments.task, **chosen)
+    options = options_of(arguments)
+    async with compose.attach(options) as system:
+        work = Work(options, system.log, choice)
+        evaluation = await work.run(lambda sample: print(sample_line(sample), file=sys.stderr))
+    return _ended(evaluation, arguments)
+
+
+def _ended(evaluation: Evaluation, arguments: argparse.Namespace) -> int:
+    """Prints an evaluation that has ended, and returns the exit code."""
     _print(evaluation, arguments.json)
     assert evaluation.completed is not None
     return {"passed": OK, "failed": FAILED, "incomplete": INCOMPLETE}[evaluation.completed.outcome]

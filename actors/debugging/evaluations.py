@@ -102,7 +102,7 @@ class Evaluations:
         self._check_models(suite)
         checks = await anyio.to_thread.run_sync(Checks, suite, self._config)
         async with self._items(suite) as items:
-            journal = _Journal(self._log, suite)
+            journal = EvaluationJournal(self._log, suite)
             await journal.begin()
             left_out = await self._samples(suite, items, checks, journal, progress)
             samples = journal.samples
@@ -117,7 +117,7 @@ class Evaluations:
         suite: Suite,
         items: Sequence[_Item],
         checks: Checks,
-        journal: _Journal,
+        journal: EvaluationJournal,
         progress: Callable[[EvaluationSampled], None],
     ) -> int:
         """Takes all samples, the first of every cell before the second of any. Returns how many the budget left out."""
@@ -234,7 +234,7 @@ class Evaluations:
             key=taken.key,
             recorded=taken.recorded,
         )
-        if problem := _infrastructure(records):
+        if problem := infrastructure(records):
             return msgspec.structs.replace(event, error=problem[:ANSWER_CHARACTERS]), None
         files = [change.path for change in future.files]
         return event, subject(fold([*point.prefix, *records]), records, future.end, files)
@@ -246,7 +246,7 @@ class Evaluations:
             return _Taken(future, aggregate.id, True)
         result = await whatif.run(point)
         future = result.samples[0].future
-        if _infrastructure([Record(point.at + 1, msgspec.json.encode(body)) for body in future.events]):
+        if infrastructure([Record(point.at + 1, msgspec.json.encode(body)) for body in future.events]):
             return _Taken(future, aggregate.id, False)  # an error is no sample to take again
         with suppress(Conflict):  # taken before: the first one stays
             fact = redactor.struct(SampleRecorded(future=msgspec.to_builtins(future)))
@@ -268,7 +268,7 @@ class Evaluations:
         return hashlib.sha256(msgspec.json.encode(conditions)).hexdigest()
 
 
-class _Journal:
+class EvaluationJournal:
     """The log of one evaluation."""
 
     def __init__(self, log: EventLog, suite: Suite) -> None:
@@ -309,7 +309,7 @@ def _start(records: Sequence[Record]) -> int:
     raise Invalid("there is no run")
 
 
-def _infrastructure(records: Sequence[Record]) -> str:
+def infrastructure(records: Sequence[Record]) -> str:
     """Returns the error of the infrastructure by which a run ended; empty if there is none."""
     last = next((r.event for r in reversed(records) if isinstance(r.event, ModelCompleted | ModelFailed)), None)
     if isinstance(last, ModelFailed):

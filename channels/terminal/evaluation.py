@@ -12,6 +12,7 @@ MOST = 160
 MOST_FAILURES = 20
 """Limit of the samples that are shown with their reasons; `--json` has all."""
 _COLUMNS = ("cell", "pass rate (95 %)", "p50", "p95", "cost", "errors", "against the baseline")
+_TASK_COLUMNS = ("task", "cell", "outcome", "tokens", "cost", "time", "model calls", "refusals")
 
 
 def sample_line(sample: EvaluationSampled) -> str:
@@ -38,7 +39,9 @@ def lines(evaluation: Evaluation, style: Style) -> list[str]:
     started = evaluation.started
     cases = f"{len(started.cases)} cases × {started.samples} samples"
     result = [style.bold(f"evaluation {evaluation.id}  {one_line(started.suite, MOST)}  {cases}")]
-    result += _table(evaluation.rows)
+    result += _table([_COLUMNS, *(_cells(row) for row in evaluation.rows)])
+    if any(sample.steps for sample in evaluation.samples):
+        result += _table([_TASK_COLUMNS, *(_task_cells(sample) for sample in evaluation.samples)])
     result += _failures(evaluation.samples, style)
     if recorded := sum(sample.recorded for sample in evaluation.samples):
         result.append(f"{recorded} samples are recorded ones of earlier evaluations, with their times")
@@ -50,9 +53,8 @@ def lines(evaluation: Evaluation, style: Style) -> list[str]:
     return [*result, style.bold(completed.outcome)]
 
 
-def _table(rows: Sequence[Row]) -> list[str]:
-    cells = [_COLUMNS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+def _table(cells: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
@@ -62,6 +64,12 @@ def _cells(row: Row) -> tuple[str, ...]:
     cost = "-" if row.cost is None else f"{row.cost:.6g} {row.currency or ''}".rstrip()
     compared = f"{row.comparison} ({row.threads} threads)" if row.comparison else "-"
     return one_line(row.cell, 60), rate, *times, cost, str(row.errors), compared
+
+
+def _task_cells(sample: EvaluationSampled) -> tuple[str, ...]:
+    cost = "-" if sample.cost is None else f"{sample.cost:.6g} {sample.currency or ''}".rstrip()
+    numbers = str(sample.tokens), cost, seconds(sample.milliseconds), str(sample.steps), str(sample.refusals)
+    return one_line(sample.case, 60), one_line(f"{sample.model}/{sample.prompt}", 60), sample.outcome, *numbers
 
 
 def _failures(samples: Sequence[EvaluationSampled], style: Style) -> Iterator[str]:

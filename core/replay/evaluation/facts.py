@@ -54,6 +54,7 @@ class EvaluationSampled(Event, frozen=True):
 
     case: str
     thread: str
+    """The thread of the pin; of a task its name."""
     model: str
     prompt: str
     sample: int
@@ -77,6 +78,10 @@ class EvaluationSampled(Event, frozen=True):
     """Identifies the sample's log (`sample/<key>`). Empty for a replay."""
     recorded: bool = False
     """The sample is one of an earlier evaluation: only the checks are new."""
+    steps: int = 0
+    """Model calls of a task."""
+    refusals: int = 0
+    """Tool calls of a task that ended with an error, as those do that are refused."""
 
 
 class EvaluationCompleted(Event, frozen=True):
