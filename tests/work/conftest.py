@@ -38,11 +38,17 @@ async def working(home: Path, **sections: Any) -> AsyncIterator[Work]:
     async def answer(body: dict[str, Any]) -> Any:
         return await office[0].answer(body)
 
-    async with ModelServer(live={"work": answer, "small": answer}, record=False) as models, browser() as client:
+    async with (
+        ModelServer(live=dict.fromkeys(("work", "small", "medium"), answer), record=False) as models,
+        browser() as client,
+    ):
         entry = {"model": "work", "base_url": models.url, "api_key": "none"}
         small = {"name": "small", "model": "small", "context_window": 24_000}
+        medium = {"name": "medium", "model": "medium", "context_window": 64_000}
         config = home / "config.yaml"
-        config.write_text(json.dumps({"models": [{"name": "work", **entry}, {**entry, **small}], **sections}))
+        config.write_text(
+            json.dumps({"models": [{"name": "work", **entry}, {**entry, **small}, {**entry, **medium}], **sections})
+        )
         async with serving(home / "home", config) as server:
             office.append(Work(home, models, server, client))
             yield office[0]

@@ -42,6 +42,8 @@ UPLOADS = "/mnt/user-data/uploads"
 OUTPUTS = "/mnt/user-data/outputs"
 STEP_SECONDS = 120.0
 """Deadline of one step of a session."""
+OPENING = 200
+"""Characters by which a question of a person is known: what is longer may be thinned."""
 CHARACTERS = 4
 """Characters of a token."""
 TAIL = 8
@@ -68,7 +70,7 @@ class Work:
         self.memory: Callable[[str], list[str]] = lambda conversation: []
         """Returns the facts that the memory's model finds in a request."""
         self.summaries: list[str] = []
-        self.windows: dict[str, int] = {"small": 24_000}
+        self.windows: dict[str, int] = {"small": 24_000, "medium": 64_000}
         """Tokens of a request above which the provider of a model refuses it, as one that is too long."""
         self.refused = 0
         self.kills = 0
@@ -86,7 +88,7 @@ class Work:
     def subagent(self, caller: Session, prompt: str) -> Session:
         """Returns the session of a subagent that will be given this prompt."""
         session = Session(self, f"s{next(self._numbers)}", caller.thread, caller.model, {}, caller)
-        session.questions.append((prompt, 0))
+        session.questions.append((prompt[:OPENING], 0))
         self.sessions[session.name] = session
         return session
 
@@ -164,7 +166,7 @@ class Session:
 
     async def asks(self, text: str, *, name: str | None = None, **more: Any) -> None:
         """A person writes, and the model is asked."""
-        self.questions.append((text, self._number))
+        self.questions.append((text[:OPENING], self._number))
         body = request(text, self.model, **more)
         body["context"] |= self.context
         if name is not None:

@@ -62,7 +62,7 @@ async def test_a_migration_over_two_hundred_files(work: Work) -> None:
             for old, new in [("import old_call", "import new_call"), (f"old_call({n})", f"new_call({n}, strict=True)")]
         ]
         results = await session.calls(*edits)
-        assert all("OK" in result for result in results), results
+        assert not any("Error" in result for result in results), results
     left = await session.grep("old_call", "app")
     assert "no matches" in left.lower()
     code = "import importlib; print(sum(importlib.import_module(f'app.m{n:03}').VALUE for n in range(200)))"
@@ -150,11 +150,11 @@ async def test_a_text_that_stands_in_many_places_is_not_replaced(work: Work) -> 
     session.puts("workspace/clients.py", f"# first\n{block}# second\n{block}# third\n{block}")
     await session.read("clients.py")
     text = await session.edit("clients.py", "timeout=5", "timeout=9")
-    assert "OK" not in text
+    assert "Error" in text
     assert session.file("workspace/clients.py").read_text().count("timeout=5") == 3, "nothing is changed"
     assert all(line in text for line in ("3", "7", "11")), "it says in which lines the text stands"
     old = "# second\nclient = Client(\n    timeout=5"
-    assert "OK" in await session.edit("clients.py", old, old.replace("5", "9"))
+    await session.edit("clients.py", old, old.replace("5", "9"))
     text = session.file("workspace/clients.py").read_text()
     assert [int(line[-2]) for line in text.splitlines() if "timeout" in line] == [5, 9, 5]
     await session.answers("Changed.")

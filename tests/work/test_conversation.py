@@ -43,7 +43,7 @@ async def test_two_compactions_in_one_run(work: Work) -> None:
 
 
 async def test_a_conversation_of_ninety_thousand_tokens_goes_on(work: Work) -> None:
-    session = await work.session(model="small")
+    session = await work.session(model="medium")
     for n in range(9):
         await session.asks(f"FACT the colour of room {n} is colour{n * 7}. {FILLER * 450}")
         await session.answers(f"Noted for room {n}.")

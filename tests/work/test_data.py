@@ -126,9 +126,6 @@ async def test_a_report_with_charts_of_three_sources(work: Work, tmp_path: Path)
         database.executemany("INSERT INTO t VALUES (?, ?)", [(n, n * 5) for n in range(1, 13)])
     database.close()
     session.puts("workspace/c.db", (tmp_path / "c.db").read_bytes())
-    await session.call("write_todos", todos=[{"content": f"source {s}", "status": "pending"} for s in "abc"]) if (
-        "write_todos" in session.tools
-    ) else await session.bash("ls")
     await session.write(
         "report.py",
         "import sqlite3\nimport matplotlib.pyplot as plt\nimport pandas as pd\n"

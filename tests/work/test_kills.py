@@ -26,8 +26,7 @@ async def test_killed_at_random_steps(work: Work, seed: int) -> None:
     await session.asks(f"Write a ledger, number {seed}.")
     for n in range(STEPS):
         if n % 3 == 2:
-            text = await session.write(f"note{n}.txt", f"note {n}\n")
-            assert "OK" in text or "unknown" in text
+            await session.write(f"note{n}.txt", f"note {n}\n")
         else:
             text = await session.bash(f"echo line {n} >> ledger; tail -1 ledger")
             assert f"line {n}" in text

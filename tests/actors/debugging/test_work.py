@@ -52,11 +52,11 @@ def to_roman(n):
     for value, name in P:
         text, n = text + name * (n // value), n % value
     return text
+NUMBERS = {to_roman(n): n for n in range(1, 4000)}
 def from_roman(text):
-    for n in range(1, 4000):
-        if to_roman(n) == text:
-            return n
-    raise ValueError(text)
+    if text not in NUMBERS:
+        raise ValueError(text)
+    return NUMBERS[text]
 """
 STATS = """import sys, json, re
 pairs = [m for line in sys.stdin if (m := re.fullmatch(r"(\\w+)=(-?\\d+)", line.strip()))]
