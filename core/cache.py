@@ -11,46 +11,66 @@ V = TypeVar("V")
 
 GIANT = 4
 """A value of more than a GIANT-th of the limit is a giant: it is stored apart, and evicts no entry."""
+GIANTS = 2
+"""Limit of the giants together, in limits of the cache. The last one stays, whatever its size."""
 
 
 class ByteCache(Generic[K, V]):
-    """Keeps the values used last, up to `limit` bytes, and besides the last giant."""
+    """Keeps the values used last, up to `limit` bytes, and besides the giants used last."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.size = 0
-        """Bytes of the entries, without the giant."""
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._giant: tuple[K, V] | None = None
+        self._entries: _Newest[K, V] = _Newest(limit)
+        self._giants: _Newest[K, V] = _Newest(GIANTS * limit, least=1)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the entries, without the giants."""
+        return self._entries.size
 
     def get(self, key: K) -> V | None:
         """Returns the cached value, or None; it counts as used."""
-        if self._giant is not None and self._giant[0] == key:
-            return self._giant[1]
-        if key not in self._entries:
-            return None
-        self._entries.move_to_end(key)
-        return self._entries[key][0]
+        found = self._giants.get(key) or self._entries.get(key)
+        return None if found is None else found[0]
 
     def put(self, key: K, value: V, size: int) -> None:
         self.drop(key)
-        if size * GIANT > self.limit:
-            self._giant = (key, value)
-            return
-        self._entries[key] = (value, size)
+        (self._giants if size * GIANT > self.limit else self._entries).put(key, value, size)
+
+    def drop(self, key: K) -> None:
+        self._giants.drop(key)
+        self._entries.drop(key)
+
+    def __iter__(self) -> Iterator[K]:
+        """Iterates over the keys, least recently used first, those of the giants last."""
+        yield from self._entries.values
+        yield from self._giants.values
+
+
+class _Newest(Generic[K, V]):
+    """The values used last, up to a number of bytes, but at least so many."""
+
+    def __init__(self, limit: int, least: int = 0) -> None:
+        self.values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self.size = 0
+        self._limit, self._least = limit, least
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def get(self, key: K) -> tuple[V, int] | None:
+        entry = self.values.get(key)
+        if entry is not None:
+            self.values.move_to_end(key)
+        return entry
+
+    def put(self, key: K, value: V, size: int) -> None:
+        self.values[key] = (value, size)
         self.size += size
-        while self.size > self.limit:
-            _, (_, freed) = self._entries.popitem(last=False)
+        while self.size > self._limit and len(self.values) > self._least:
+            _, (_, freed) = self.values.popitem(last=False)
             self.size -= freed
 
     def drop(self, key: K) -> None:
-        if self._giant is not None and self._giant[0] == key:
-            self._giant = None
-        _, size = self._entries.pop(key, (None, 0))
+        _, size = self.values.pop(key, (None, 0))
         self.size -= size
-
-    def __iter__(self) -> Iterator[K]:
-        """Iterates over the keys, least recently used first, the giant's last."""
-        yield from self._entries
-        if self._giant is not None:
-            yield self._giant[0]

@@ -104,7 +104,7 @@ async def _answers(arrived: asyncio.Queue[Msg | None], mine: str, batch: int) ->
             if msg.subject == mine and status != "100":
                 if status != "408":  # 408: nothing came in time
                     log.debug("pull ended", status=status, text=(msg.headers or {}).get("Description"))
-                    await asyncio.sleep(RETRY_SECONDS if status in ("503", "409", "404") else 0)
+                    await asyncio.sleep(RETRY_SECONDS)
                 if status in ("503", "404"):
                     raise _NobodyAnswers
                 return

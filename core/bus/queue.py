@@ -29,7 +29,7 @@ from core.bus.rpc import sendable
 from core.bus.streams import erase_all, find, messages
 from core.bus.subjects import SECOND
 from core.config.redaction import redactor
-from core.errors import Invalid, Unavailable
+from core.errors import Invalid, SikaError, Unavailable
 from core.events import Aggregate
 from core.ids import now, stamp
 
@@ -171,7 +171,7 @@ class WorkQueue:
         """
         async for timer in messages(self.bus, "timer", self.bus.names.all_timers):
             if (timer.header(SET_AT) or "") > stamp(moment):
-                with suppress(ValueError):  # of somebody else, and not readable
+                with suppress(ValueError, Invalid):  # of somebody else, and not readable
                     actor, aggregate = self.bus.names.target(timer.header("Nats-Schedule-Target") or "")
                     await self.wake(actor, aggregate, Hint(), key=f"timer-{timer.seq}")
 
@@ -224,17 +224,17 @@ class WorkQueue:
                     generation = await self._generation(actor)
                     async for msg in pull(self.bus, self._stream, actor, room):
                         tasks.start_soon(guarded, msg, generation)
-                except Unavailable as error:
+                except (Unavailable, Invalid) as error:
                     log.warning("work queue out of reach", actor=actor, error=str(error))
                     await self._restore(actor, error)
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _restore(self, actor: str, error: Unavailable) -> None:
+    async def _restore(self, actor: str, error: SikaError) -> None:
         """Creates the actor's consumer anew if the error says that there is none."""
         if isinstance(error, ApiError) and error.err_code == CONSUMER_NOT_FOUND:
             try:
                 await self.ensure(actor, in_turn=actor in self._in_turn)
-            except Unavailable as failure:
+            except (Unavailable, Invalid) as failure:
                 log.warning("consumer not created", actor=actor, error=str(failure))
 
     async def _work_on(

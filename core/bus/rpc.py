@@ -81,18 +81,17 @@ async def call(
 ) -> Any:
     """Sends a request to an actor and returns its answer. `on_sign` is called at each sign of life.
 
+    It may take `ANSWER_SECONDS`, as long as signs of life come.
+
     Raises the actor's error, with its code: `Invalid`, `NotFound`, `Refused`, `Declined` (it cannot help now),
     `Internal` (a defect of the actor). Raises `Silent` if no frame arrives in time, `Unavailable` if no such actor
     runs.
     """
     subject = bus.names.call(actor)
     async with bus.ask_many(subject, msgspec.json.encode(request)) as replies:
+        until = asyncio.get_running_loop().time() + ANSWER_SECONDS + SILENCE_SECONDS
         while True:
-            try:
-                async with asyncio.timeout(SILENCE_SECONDS):
-                    msg = await replies.get()
-            except TimeoutError as error:
-                raise Silent(f"{actor}: no sign of life for {SILENCE_SECONDS:g} s") from error
+            msg = await _frame_of(actor, replies, until)
             if msg.headers and msg.headers.get("Status") == "503":
                 raise Unavailable(f"no {actor} actor is running")
             try:
@@ -108,6 +107,17 @@ async def call(
                 return msgspec.json.decode(frame.answer)
             if frame.progress and on_progress is not None:
                 await on_progress(frame.progress)
+
+
+async def _frame_of(actor: str, replies: asyncio.Queue[Msg], until: float) -> Msg:
+    """Returns the next frame. Raises `Silent` if none arrives in time, or a time of the loop's clock has come."""
+    if asyncio.get_running_loop().time() > until:
+        raise Silent(f"{actor}: no answer within {ANSWER_SECONDS:g} s")
+    try:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            return await replies.get()
+    except TimeoutError as error:
+        raise Silent(f"{actor}: no sign of life for {SILENCE_SECONDS:g} s") from error
 
 
 def _raised(code: str, text: str, family: str | None) -> SikaError:
@@ -168,13 +178,11 @@ async def _answer(bus: Bus, actor: str, answer: Answer, msg: Msg) -> None:
     progress = _Progress()
 
     async def alive() -> None:
-        quiet = 0.0
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
-            quiet += PROGRESS_SECONDS
-            if progress or quiet >= HEARTBEAT_SECONDS:
-                quiet = 0.0
-                await _send(bus, actor, msg, _Frame(progress=progress.take() or None))
+        while True:  # until there is a frame
+            with anyio.move_on_after(HEARTBEAT_SECONDS):
+                await progress.some.wait()
+                await asyncio.sleep(PROGRESS_SECONDS)
+            await _send(bus, actor, msg, _Frame(progress=progress.take() or None))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(alive)
@@ -196,6 +204,8 @@ class _Progress:
     """Progress of an interval: the newest characters, and the number of those left out."""
 
     def __init__(self) -> None:
+        self.some = asyncio.Event()
+        """Set while there is any."""
         self._texts: list[str] = []
         self._characters = 0
         self._left_out = 0
@@ -204,6 +214,7 @@ class _Progress:
         return bool(self._texts)
 
     async def add(self, text: str) -> None:
+        self.some.set()
         self._texts.append(sendable(text))
         self._characters += len(text)
         if self._characters > 2 * PROGRESS_CHARACTERS:
@@ -214,6 +225,7 @@ class _Progress:
         note = f"\n... [{self._left_out} characters not shown] ...\n" if self._left_out else ""
         text = note + "".join(self._texts)
         self._texts, self._characters, self._left_out = [], 0, 0
+        self.some.clear()
         return text
 
     def _cut(self) -> None:

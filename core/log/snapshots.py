@@ -127,13 +127,24 @@ class Parts(Generic[S, P]):
         return self._join(map(self._decoder.decode, head))
 
 
-def version_of(modules: Iterable[str]) -> str:
-    """Returns a hash of the code that makes and reads states."""
+def version_of(modules: Iterable[str], packages: Iterable[str] = ()) -> str:
+    """Returns a hash of the code that makes and reads states: of modules, and of all modules of installed packages."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {msgspec.__version__}".encode())
     for name in modules:
         if file := getattr(import_module(name), "__file__", None):
             digest.update(Path(file).read_bytes())
+    for name in packages:
+        for file in _files(name):
+            digest.update(file.read_bytes())
     return digest.hexdigest()[:32]
+
+
+def _files(package: str) -> list[Path]:
+    """Returns the source files of an installed package, or of a single module."""
+    module = import_module(package)
+    folders = [Path(folder) for folder in getattr(module, "__path__", ())]
+    alone = [Path(module.__file__)] if module.__file__ and not folders else []
+    return alone + sorted(file for folder in folders for file in folder.rglob("*.py"))
 
 
 class Snapshot(NamedTuple, Generic[S]):

@@ -23,8 +23,8 @@ from core.bus.pull import Room, pull
 from core.bus.queue import Hint, WorkQueue
 from core.bus.streams import delete, find
 from core.bus.subjects import SECOND
-from core.errors import SikaError, Unavailable
-from core.events import UNREADABLE, Event, Opaque, Record, ThreadErased
+from core.errors import Invalid, SikaError, Unavailable
+from core.events import UNREADABLE, Aggregate, Event, Opaque, Record, ThreadErased
 from core.lifecycle import IMPORTED
 from core.log.store import EventLog
 from core.runtime.ordering import queue_of
@@ -252,11 +252,19 @@ async def _forward(bus: Bus, queue: WorkQueue, msg: Msg) -> None:
         except ValueError as error:
             await queue.bury_unreadable("timers", msg, f"{msg.subject}: not a timer: {error}")
         else:
-            await queue.wake(actor, aggregate, Hint(), key=f"timer-{seq}")
+            await _forwarded(queue, msg, actor, aggregate)
         await bus.publish(msg.reply, b"+ACK")
         await delete(bus, "timer", seq)
     except Unavailable as error:
         log.warning("timer not forwarded yet, or not cleaned up", error=str(error))
+
+
+async def _forwarded(queue: WorkQueue, msg: Msg, actor: str, aggregate: Aggregate) -> None:
+    """Sends a timer's wake-up. One that NATS will never take becomes a dead letter."""
+    try:
+        await queue.wake(actor, aggregate, Hint(), key=f"timer-{msg.metadata.sequence.stream}")
+    except Invalid as error:
+        await queue.bury_unreadable("timers", msg, str(error))
 
 
 def _name(event: type[Event]) -> str:

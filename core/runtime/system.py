@@ -160,7 +160,7 @@ class System:
                 for queue in queues(actor):
                     await self.queue.ensure(queue, anew=alone, in_turn=actor.ordered)
 
-        await self._supervise("actors", ensure)
+        await self._until_done("actors", ensure)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise, "vitals", self.vitals.serve, self.bus)
             for actor in actors:
@@ -324,9 +324,18 @@ class System:
             before = datetime.now(UTC) - timedelta(seconds=RECONCILE_SECONDS)
             try:
                 for thread_id in await self.views.open_threads(before):
-                    await self._reconcile_thread(actor, thread_id)
+                    await self._reconcile_checked(actor, thread_id)
             except Unavailable as error:
                 log.info("open runs are looked at later", reason=str(error))
+
+    async def _reconcile_checked(self, actor: RunActor, thread_id: str) -> None:
+        """Passes over a thread that cannot be looked at: the others come all the same."""
+        try:
+            await self._reconcile_thread(actor, thread_id)
+        except Unavailable:
+            raise
+        except SikaError as error:
+            log.error("an open run is not looked at", thread=thread_id, error=str(error))
 
     async def _reconcile_thread(self, actor: RunActor, thread_id: str) -> None:
         state = await self.threads.load(thread_id)
@@ -373,6 +382,20 @@ class System:
                 except Unavailable as error:
                     log.warning("no previews yet", error=str(error))
                     await anyio.sleep(PAUSES[0])
+
+    async def _until_done(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+        """Does a step of the start, again while NATS is not there. Raises `Invalid`, as it would come again."""
+        refusal: list[Invalid] = []
+
+        async def tried() -> None:
+            try:
+                await step()
+            except Invalid as error:
+                refusal.append(error)
+
+        await self._supervise(what, tried)
+        if refusal:
+            raise refusal[0]
 
     async def _supervise(self, what: str, loop: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Start a loop again when it fails, with growing pauses; a loop that ran for a minute starts over with the

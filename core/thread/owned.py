@@ -176,13 +176,16 @@ class OwnedRun:
 
     async def watch(self, listener: Listener, scope: anyio.CancelScope) -> None:
         """Follows the thread; cancels the scope when the run is asked to stop or taken over."""
+        outdated = False
         while True:
             try:
-                records, lost = await listener.take()
+                records, lost = await (listener.drain() if outdated else listener.take())
                 newest = records[-1].seq if records else 0
-                if lost or newest > self.state.seq:
+                outdated = outdated or lost or newest > self.state.seq
+                if outdated:
                     async with self._lock:
                         self.adopt(await self._threads.load(self.thread_id, at_least=newest or None))
+                    outdated = False
                 if self.stopping:
                     scope.cancel()
             except (OwnershipLost, Unread) as error:

@@ -78,6 +78,7 @@ from core.events import (
 )
 from core.ids import uuid7
 from core.log.feed import Listener
+from core.log.repository import DECIDE_TRIES, back_off
 from core.thread.journal import CallRef, Failed, Paused, tool_message
 from core.thread.owned import OwnedRun, Suspended, Unread, Worker
 from core.thread.state import Run, ThreadState
@@ -152,8 +153,8 @@ class RunActor(Actor[RunRequested]):
         """
         thread_id = wakeup.aggregate.id
         fresh = wakeup.delivery > 1 or not wakeup.hint.seq
-        state = await worker.threads.load(thread_id, at_least=None if fresh else wakeup.hint.seq)
-        while True:
+        state, conflicts = await worker.threads.load(thread_id, at_least=None if fresh else wakeup.hint.seq), 0
+        while conflicts < DECIDE_TRIES:
             try:
                 run = await self._next(state, wakeup, worker)
                 if run is None:
@@ -161,9 +162,11 @@ class RunActor(Actor[RunRequested]):
                 if deadly and run.cancel is None:
                     state, deadly = await self._stall(run, state, wakeup, worker), False
                     continue
-                state = await self._one(run, state, wakeup, worker)
+                state, conflicts = await self._one(run, state, wakeup, worker), 0
             except Conflict:
-                state = await worker.threads.load(thread_id)
+                await back_off(conflicts)
+                state, conflicts = await worker.threads.load(thread_id), conflicts + 1
+        raise Unavailable(f"thread/{thread_id}: too many writers at once")
 
     async def _next(self, state: ThreadState, wakeup: Wakeup, worker: Worker) -> Run | None:
         """The run to work on now, if it is this wake-up's to work on."""

@@ -37,6 +37,7 @@ _CODE = (
     __name__,
 )
 """Modules that a snapshot depends on, besides those of extensions. A change of any of them makes another version."""
+_OURS = frozenset({"core", "actors", "adapters", "channels", "tests"})
 _APART = ("commits", "runs", "places")
 """Fields of the state that are written otherwise, or follow from the others."""
 
@@ -63,8 +64,10 @@ class ThreadForm:
 
     @cached_property
     def version(self) -> str:
-        """A hash of the code that makes and reads states, that of extensions included."""
-        return version_of((*_CODE, *sorted({event.__module__ for event in patching()})))
+        """A hash of the code that makes and reads states, that of extensions included: with the helpers of theirs."""
+        modules = {event.__module__ for event in patching()}
+        packages = {name.partition(".")[0] for name in modules} - _OURS
+        return version_of((*_CODE, *sorted(modules)), sorted(packages))
 
     def counts(self, state: ThreadState) -> list[int]:
         return [len(pages) for pages in _pages(state)]

@@ -285,3 +285,49 @@ async def test_an_answer_that_never_comes_has_a_deadline(bus: Bus, monkeypatch: 
     async with answering(bus, stuck):
         with pytest.raises(Internal, match="internal error"):
             await calls.call(bus, "oracle", {})
+
+
+async def test_an_actor_that_only_gives_signs_of_life_is_not_heard_for_ever(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in another language, say, that has hung: each sign comes in time, and no answer ever does."""
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(calls, "SILENCE_SECONDS", 0.2)
+
+    async def alive(msg: Msg) -> None:
+        while not bus.nc.is_closed:
+            await bus.publish(msg.reply, b"{}")
+            await asyncio.sleep(0.01)
+
+    subscription = await bus.subscribe(bus.names.call("hung"), alive)
+    with pytest.raises(calls.Silent, match=r"no answer within 0\.2 s"):
+        await calls.call(bus, "hung", {})
+    await subscription.unsubscribe()
+
+
+async def test_an_idle_request_costs_no_turns_of_the_loop(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heartbeat sleeps until there is progress."""
+    sleeps: list[float] = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float, *more: Any) -> Any:
+        sleeps.append(seconds)
+        return await sleep(seconds, *more)
+
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Mapping[str, Any], progress: Callable[[str], Awaitable[None]]) -> Any:
+        begun.set()
+        await done.wait()
+        await progress("a")
+        return 1
+
+    async with answering(bus, slow), asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(calls.call(bus, "oracle", {}))
+        await begun.wait()
+        monkeypatch.setattr(asyncio, "sleep", counted)
+        for _ in range(20):
+            await bus.echo()
+        assert calls.PROGRESS_SECONDS not in sleeps
+        done.set()
+        assert await call == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,26 @@ async def test_a_wake_up_that_is_never_taken_does_not_hold_up_the_others(
     await append(stage.system.log, thread, ThreadAnnotated(metadata={}))
     await goes_on(stage)
     assert any("never take" in text for text in stage.system.log.refused.shown())
+
+
+async def test_a_timer_that_nats_will_never_take_becomes_a_dead_letter(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, wake, thread = stage.system.queue, stage.system.queue.wake, fresh()
+
+    async def refusing(actor: str, aggregate: Aggregate, *more: Any, **keys: Any) -> None:
+        if aggregate == thread:
+            raise Invalid("never")
+        await wake(actor, aggregate, *more, **keys)
+
+    monkeypatch.setattr(queue, "wake", refusing)
+    await queue.wake_at(datetime.now(UTC), "marks", thread, key="x")
+
+    async def buried() -> list[dlq.Letter]:
+        return [letter async for letter in dlq.letters(stage.system.bus)]
+
+    [letter] = await eventually(buried)
+    assert (letter.actor, letter.body.reason) == ("timers", "never")
 
 
 async def test_a_dispatcher_that_stands_says_so_and_begins_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from core.bus.queue import WorkQueue
 from core.errors import Unavailable
 from core.events import Event, Json, Record, StatePatched, ThreadCreated, thread
 from core.log import snapshots as core_snapshots
-from core.log.snapshots import Snapshot, Snapshots
+from core.log.snapshots import Snapshot, Snapshots, version_of
 from core.log.store import EventLog
 from core.runtime.system import start
 from core.thread import past, snapshots
@@ -476,3 +476,24 @@ async def test_an_id_that_is_no_name_has_no_snapshot(log: EventLog, tmp_path: Pa
     snapshots = Snapshots(log, tmp_path, "thread", ThreadForm())
     assert await snapshots.read("../x") is None
     await snapshots.remove("../x")
+
+
+def test_the_helpers_of_an_extension_are_part_of_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only the module that declares the event: what its patch calls changes states, too."""
+    package = tmp_path / "acme_ext"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "facts.py").write_text("from acme_ext.helpers import f\n")
+    helpers = package / "helpers.py"
+    helpers.write_text("f = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def version() -> str:
+        return version_of(["acme_ext.facts"], ["acme_ext"])
+
+    before = version()
+    assert version() == before
+    helpers.write_text("f = 2\n")
+    assert version() != before
+    (tmp_path / "acme_single.py").write_text("f = 1\n")
+    assert version_of([], ["acme_single"]) != version_of([])
