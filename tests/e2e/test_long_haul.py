@@ -215,7 +215,7 @@ async def test_a_long_haul(tmp_path: Path) -> None:
             second = (await client.post(server, path, {"decision": "approve"}))["run_id"]
             assert await until_ended(server, client, thread_id, second) == "success"
 
-            configure(tmp_path / "config.yaml", models, **SETTINGS, budgets={"run": {"tokens": 100}})
+            configure(tmp_path / "config.yaml", models, **SETTINGS, budgets={"run": {"tokens": 1}})
 
             async def in_force() -> bool:
                 return "configuration read again" in server.said()
@@ -231,7 +231,7 @@ async def test_a_long_haul(tmp_path: Path) -> None:
             code, story = await told(server, config, "log", "show", "--brief", thread_id)
 
     apology = state[-1]["content"]
-    assert re.fullmatch(r"Stopped: this run used \d+ of 100 tokens \(budgets\.run\.tokens\)\.", apology)
+    assert re.fullmatch(r"Stopped: this run used \d+ of 1 tokens \(budgets\.run\.tokens\)\.", apology)
     assert messages[-1]["content"] == apology
     last = max(record.turn for record in models.requests if record.model == "main")
     assert failed["llm_call_count"] == last - LAST > 0
