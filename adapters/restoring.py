@@ -11,24 +11,33 @@ from contextlib import suppress
 from pathlib import Path
 
 from core.errors import Invalid, NotFound, Refused
-from core.paths import ROOTS
+from core.events import FolderAttached
+from core.paths import PROJECT, ROOTS
 from core.replay.files import undone
 from core.thread.folder import Folder
 from core.thread.workspace import MAX_DIFF_BYTES, FileChange
 
 
 def restored(
-    source: Folder, copy: Folder, changes: Sequence[FileChange], uploads: Sequence[str], *, incomplete: bool
+    source: Folder,
+    copy: Folder,
+    changes: Sequence[FileChange],
+    uploads: Sequence[str],
+    *,
+    incomplete: bool,
+    folder: FolderAttached | None = None,
 ) -> list[str]:
     """Copies the files, and undoes the `changes` (newest first) and later `uploads` in the copy. Blocks.
 
-    Returns what could not be restored, each with its reason.
+    Returns what could not be restored, each with its reason. The person's `folder`, on which the thread works, is none
+    of the copy.
     """
     copy.make()
     missing = list(_copied(source, copy))
+    missing += [f"{folder.path}: the copy of a thread does not work on its folder"] if folder else []
     lost: dict[str, str] = {}
     for change in changes:
-        if change.path not in lost and (reason := _undo(copy, change)):
+        if not change.path.startswith(f"{PROJECT}/") and change.path not in lost and (reason := _undo(copy, change)):
             lost[change.path] = reason
     for path in uploads:
         _remove(copy, path)

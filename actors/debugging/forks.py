@@ -37,7 +37,7 @@ async def fork_thread(threads: Threads, source: Source, home: Path, aggregate: A
         changes, incomplete = later_changes(await source.read(Aggregate(SCANS, aggregate.id)), begun)
         origin, copy = Folder(home, state.user, aggregate.id), Folder(home, state.user, new)
         uploads = later_uploads(records, state.seq)
-        work = partial(restored, origin, copy, changes, uploads, incomplete=incomplete)
+        work = partial(restored, origin, copy, changes, uploads, incomplete=incomplete, folder=state.folder)
         missing = await anyio.to_thread.run_sync(work)
         if any(isinstance(record.event, ToolRequested) for record in records if begun < record.seq <= state.seq):
             missing.append(INSIDE)

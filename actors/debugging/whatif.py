@@ -244,7 +244,7 @@ class WhatIf:
             started = next((r.seq for r in point.before), point.at)  # a scan follows a run: files are those before it
             changes, incomplete = later_changes(scans, started)
             uploads = later_uploads(await self._source.read(thread(thread_id)), point.at)
-            work = partial(restored, origin, target, changes, uploads, incomplete=incomplete)
+            work = partial(restored, origin, target, changes, uploads, incomplete=incomplete, folder=state.folder)
             missing = await anyio.to_thread.run_sync(_own_skills, origin, target)
             missing += await anyio.to_thread.run_sync(work)
             provider = await provider_for(home, config.current(), config.project)

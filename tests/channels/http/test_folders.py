@@ -14,13 +14,15 @@ import pytest
 
 from actors.sandbox.actor import Sandbox
 from actors.sandbox.requests import Limits
+from adapters.sandboxes.aio.provider import Aio
 from adapters.sandboxes.host import Host
+from adapters.sandboxes.provisioner import Provisioner
 from channels.http.app import serve
 from channels.http.live import Services
 from core.config.load import Config, ConfigSource
 from core.config.settings import Auth
 from core.config.settings import Sandbox as Settings
-from core.ports.sandbox import SandboxSetup
+from core.ports.sandbox import MakeProvider, SandboxSetup
 from core.runtime.system import System
 from tests.channels.http.people import ADA, AUTH, Browser, Place
 
@@ -52,8 +54,8 @@ class Source(ConfigSource):
 
 
 @asynccontextmanager
-async def server(system: System, setting: Setting, home: Path) -> AsyncIterator[Place]:
-    provider = Host(SandboxSetup(home=home))
+async def server(system: System, setting: Setting, home: Path, make: MakeProvider = Host) -> AsyncIterator[Place]:
+    provider = make(SandboxSetup(home=home, settings={"url": "http://127.0.0.1:9"}))
     source = Source(setting, home)
     actor = Sandbox(provider, Limits(), source, None, system.log, system.threads, None, home)
     services = replace(Services.of(system, setting, home), call=system.call)
@@ -110,6 +112,16 @@ async def test_a_run_in_flight_keeps_its_folder(system: System, folder: Path, tm
         await person.ask("POST", "/api/threads/t/runs", {"input": {"messages": [{"role": "user", "content": "x"}]}})
         assert (await put(person, folder, access="read-only"))[0] == 409
         assert (await person.ask("DELETE", "/api/threads/t/folder")).status == 409
+
+
+@pytest.mark.parametrize("make", [Aio, Provisioner])
+async def test_a_sandbox_elsewhere_refuses_a_folder(
+    system: System, folder: Path, tmp_path: Path, make: MakeProvider
+) -> None:
+    async with server(system, Setting(accounts=False), tmp_path / "home", make) as here:
+        status, body = await put(here.browser(), folder)
+        assert (status, "shows no folders of this machine" in body["detail"]) == (409, True)
+        assert (await here.browser().ask("GET", "/api/threads/t/folder")).body == {"folder": None}
 
 
 async def test_an_internal_request_may_not_choose(system: System, folder: Path, tmp_path: Path) -> None:

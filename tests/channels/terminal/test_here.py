@@ -17,6 +17,7 @@ from channels.client.here import Consents, Here
 from core.errors import Invalid
 from tests.channels.client.stage import Stage, serving, written
 from tests.channels.terminal.terminals import Terminal, on_terminal
+from tests.support import warm
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 
 pytestmark = pytest.mark.anyio
@@ -198,3 +199,40 @@ def test_a_consent_covers_what_was_agreed_to(tmp_path: Path) -> None:
     (tmp_path / "home/folders.json").write_text("{")
     with pytest.raises(Invalid, match="remove it to be asked again"):
         consents.covers(Here("/a"))
+
+
+def sika(*arguments: str, cwd: Path, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    names = {name: value for name, value in os.environ.items() if not name.startswith(("SIKA_", "DEER_FLOW_"))}
+    environment = {**names, "PYTHONPATH": str(Path(__file__).parents[3]), "HOME": str(home), **variables}
+    return warm.run("actors", *arguments, cwd=cwd, env=environment, stdin="", timeout=200)
+
+
+def test_the_folders_are_listed_and_forgotten(tmp_path: Path) -> None:
+    person, app = tmp_path / "ada", tmp_path / "ada/app"
+    app.mkdir(parents=True)
+    assert sika("folders", "--allow", ".", "--read-only", cwd=app, home=person).returncode == 0
+    stored = person / ".sika/.sika/folders.json"  # of the installation in the home directory, not in the folder
+    assert list(json.loads(stored.read_text())) == [str(app)]
+    assert list(app.iterdir()) == []
+    listed = sika("folders", cwd=tmp_path, home=person)
+    assert listed.stdout.split()[::2] == ["read-only", str(app)]
+    assert sika("folders", "--forget", str(app), cwd=tmp_path, home=person).stdout == ""
+    assert sika("folders", "--forget", str(app), cwd=tmp_path, home=person).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--here",), "nobody has agreed to"),
+        (("--here", "--url", "http://sika.example:8000"), "another machine"),
+        (("--read-only",), "belong to --here"),
+        (("--show", ".env"), "belong to --here"),
+    ],
+)
+def test_what_is_refused_before_anything_begins(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+    app = tmp_path / "ada/app"
+    app.mkdir(parents=True)
+    refused = sika("chat", "hi", *arguments, cwd=app, home=tmp_path / "ada")
+    assert refused.returncode != 0
+    assert reason in refused.stderr
+    assert list(app.iterdir()) == []
