@@ -66,8 +66,8 @@ def window_of(config: Config, name: str | None, learned: int | None = None) -> W
     entry = next((model for model in config.models if model.name == name), None)
     if entry is None:
         return Window(learned, 0, "learned") if learned else Window()
-    tokens, answer = known(entry.model) or (ASSUMED, 0)
-    source = "table" if known(entry.model) else "assumed"
+    tokens, answer = window_in_table(entry.model) or (ASSUMED, 0)
+    source = "table" if window_in_table(entry.model) else "assumed"
     if entry.context_window:
         tokens, source = entry.context_window, "configured"
     if learned and (source != "configured" or learned < tokens):
@@ -83,13 +83,13 @@ def _answer(entry: Model, most: int) -> int:
 
 
 @lru_cache(1024)
-def known(model: str) -> tuple[int, int] | None:
+def window_in_table(model: str) -> tuple[int, int] | None:
     """Returns window and longest answer of a model by its provider's name, also a dated one, or one of a router.
 
     A model that is newer than the table has those of the entry with the longest name that its own begins with, or its
     family's window.
     """
-    table, name = _table(), plain(model)
+    table, name = _table(), plain_name(model)
     if name in table:
         return table[name]
     begins = [key for key in table if name.startswith(key) and name[len(key)] in _BOUNDARY and _NUMBERED.search(key)]
@@ -99,7 +99,7 @@ def known(model: str) -> tuple[int, int] | None:
     return (FAMILIES[family], 0) if family else None
 
 
-def plain(model: str) -> str:
+def plain_name(model: str) -> str:
     """Returns a model's name without provider, date and version: `openai/GPT-5.4-2026-03-05` is `gpt-5-4`."""
     name = model.lower().rsplit("/", 1)[-1].removeprefix("@")
     name = _VENDOR.sub("", name)
@@ -124,10 +124,10 @@ def _entries(table: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int]]:
     for name, about in table.items():
         size = about.get("max_input_tokens")
         if about.get("mode") in CHAT and isinstance(size, int) and size > 0 and not name.startswith("ft:"):
-            yield name, plain(name), size, about.get("max_output_tokens") or 0
+            yield name, plain_name(name), size, about.get("max_output_tokens") or 0
 
 
-def made(table: Mapping[str, Any]) -> dict[str, list[int]]:
+def table_of(table: Mapping[str, Any]) -> dict[str, list[int]]:
     """Returns window and longest answer by plain name: those of the model's own provider, else what most offer."""
     own: dict[str, list[int]] = {}
     others: dict[str, Counter[tuple[int, int]]] = {}
@@ -148,7 +148,7 @@ def _agreement(counts: Counter[tuple[int, int]], pair: tuple[int, int]) -> tuple
 
 def main(path: str, date: str) -> None:
     """Writes `windows.json`: one model a line, so that a renewal can be read as a diff."""
-    models = made(json.loads(Path(path).read_text()))
+    models = table_of(json.loads(Path(path).read_text()))
     about = {"source": "LiteLLM, model_prices_and_context_window.json", "licence": "MIT, © 2023 Berri AI", "date": date}
     lines = ",\n".join(
         f"{json.dumps(name)}:{json.dumps(sizes, separators=(',', ':'))}" for name, sizes in models.items()

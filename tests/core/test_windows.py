@@ -9,7 +9,7 @@ import pytest
 
 from core.config import load as configuration
 from core.config.settings import Config
-from core.config.windows import MOST, Window, known, made, plain, window_of
+from core.config.windows import MOST, Window, plain_name, table_of, window_in_table, window_of
 from core.events import Record
 from core.thread.windows import KEPT, Learned, WindowLearned, address_of, fold
 from tests.support.records import record
@@ -33,7 +33,7 @@ def config(**entry: Any) -> Config:
     ],
 )
 def test_a_name_without_provider_date_and_version(name: str, plainly: str) -> None:
-    assert plain(name) == plainly
+    assert plain_name(name) == plainly
 
 
 @pytest.mark.parametrize(
@@ -50,15 +50,15 @@ def test_a_name_without_provider_date_and_version(name: str, plainly: str) -> No
     ],
 )
 def test_known_models(model: str, least: int) -> None:
-    window = known(model)
+    window = window_in_table(model)
     assert window is not None
     assert window[0] >= least
 
 
 def test_a_short_name_is_no_family() -> None:
-    assert known("my-own-model") is None
-    assert known("claudette") is None
-    assert known("gpt-4")[0] == 8192, "a longer entry does not count"  # type: ignore[index]
+    assert window_in_table("my-own-model") is None
+    assert window_in_table("claudette") is None
+    assert window_in_table("gpt-4")[0] == 8192, "a longer entry does not count"  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_table_prefers_the_models_own_provider() -> None:
         "c/open-1": {"mode": "chat", "max_input_tokens": 4},
         "embed": {"mode": "embedding", "max_input_tokens": 4},
     }
-    assert made(table) == {"gpt-9": [9, 2], "large": [7, 0], "open-1": [4, 0]}
+    assert table_of(table) == {"gpt-9": [9, 2], "large": [7, 0], "open-1": [4, 0]}
 
 
 # ── what is learnt ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from langgraph.errors import GraphBubbleUp
 from actors.lead.loop.attempt import Attempt, Candidate, VisibleFailure
 from actors.lead.messages.content import without_images
 from actors.lead.model.answer import completed, merge, redacted
-from actors.lead.model.caching import marked
+from actors.lead.model.caching import with_cache_marks
 from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of
 from actors.lead.model.refusals import text_of_error
 from core.bus.rpc import encoded
@@ -72,7 +72,7 @@ async def answered(
         rest = candidates[place + 1 :]
         try:
             visible = [without_images(message) for message in messages] if candidate.blind else messages
-            visible = marked(visible, candidate.model)
+            visible = with_cache_marks(visible, candidate.model)
             answer = await _with_retries(attempt, candidate, bind(candidate.model), visible, last=not rest)
         except ModelGaveUp as failure:
             if not rest or (attempt.shortens and failure.reason == CONTEXT):

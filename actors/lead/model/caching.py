@@ -19,7 +19,7 @@ ROUTER = "openrouter.ai"
 """A router that takes the marks in OpenAI's form of a request."""
 
 
-def marked(messages: Sequence[BaseMessage], model: BaseChatModel) -> Sequence[BaseMessage]:
+def with_cache_marks(messages: Sequence[BaseMessage], model: BaseChatModel) -> Sequence[BaseMessage]:
     """Returns the messages with marks, if the model's provider takes them; else the same object."""
     if not takes_marks(model):
         return messages

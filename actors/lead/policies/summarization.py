@@ -15,7 +15,7 @@ from actors.lead.model.ask import CONTEXT, ModelGaveUp
 from actors.lead.model.refusals import window_named
 from actors.lead.policies.todos import todos_of
 from actors.lead.summary.cut import Cut, compacted, due, plan
-from actors.lead.summary.save import saved
+from actors.lead.summary.save import save_messages
 from actors.lead.summary.write import Facts, Models, NoSummary, summarise, without_model
 from core.config.settings import Summarization as Settings
 from core.config.windows import Window, window_of
@@ -95,7 +95,7 @@ class Summarization(AgentMiddleware[Any, Attempt, Any]):
         cut = planned(attempt.state.messages)
         if cut is None:
             return False
-        if files := await saved(attempt, cut.long):
+        if files := await save_messages(attempt, cut.long):
             cut = planned(attempt.state.messages, files=files) or cut
         return await self._compacted(attempt, cut, window, f"the model refused it: {failure}"[:500], rescue=True)
 

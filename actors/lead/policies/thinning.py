@@ -20,7 +20,7 @@ from actors.lead.loop.attempt import Attempt, ModelHandler
 from actors.lead.messages.content import text_by_line, with_text
 from actors.lead.messages.excerpt import size_of
 from actors.lead.policies.input_sanitising import Remembered
-from actors.lead.summary.record import PATHS, called
+from actors.lead.summary.record import PATHS, line_of_call
 from core.config.windows import Window, window_of
 from core.events import Json
 from core.ports.sandbox import RESULTS
@@ -53,7 +53,7 @@ class Thinning(AgentMiddleware[Any, Attempt, Any]):
         attempt = request.runtime.context
         messages = request.messages
         sizes = [self._sizes.of(message, partial(_size, message)) for message in messages]
-        thinned = self._thinned(messages, old(messages, sizes, await self._window(attempt)), attempt)
+        thinned = self._thinned(messages, end_of_old(messages, sizes, await self._window(attempt)), attempt)
         return await handler(request.override(messages=cast(Any, thinned)) if thinned is not messages else request)
 
     async def _window(self, attempt: Attempt) -> Window:
@@ -66,19 +66,18 @@ class Thinning(AgentMiddleware[Any, Attempt, Any]):
         """Returns the messages with the long results before `end` as one line each; the same list if there are none."""
         skills = posixpath.normpath(attempt.config.skills.container_path) + "/"
         calls: dict[str, Json] = {}
-        result = messages
+        lines: dict[int, BaseMessage] = {}
         for place, message in enumerate(messages[:end]):
             if isinstance(message, AIMessage):
                 calls.update((str(call["id"]), cast(Json, call)) for call in message.tool_calls)
             elif isinstance(message, ToolMessage) and len(text_by_line(message.content)) >= LEAST_CHARACTERS:
                 call = calls.get(message.tool_call_id)
                 if call is not None and not _reads(call, skills):
-                    line = self._lines.of(message, partial(_line, message, call))
-                    result = [*result[:place], cast(AnyMessage, line), *result[place + 1 :]]
-        return result
+                    lines[place] = self._lines.of(message, partial(_line, message, call))
+        return [lines.get(place, message) for place, message in enumerate(messages)] if lines else messages
 
 
-def old(messages: Sequence[BaseMessage], sizes: Sequence[int], window: Window) -> int:
+def end_of_old(messages: Sequence[BaseMessage], sizes: Sequence[int], window: Window) -> int:
     """Returns the place up to which results are old. It moves on when the conversation has grown by a step."""
     step = window.limit * STEP
     steps = int(sum(sizes) // step) - 1
@@ -106,5 +105,7 @@ def _line(message: ToolMessage, call: Json) -> BaseMessage:
     path = _FILE.search(text)
     again = f"All of it is in {path[0]}." if path else "Make the call again if you need it."
     end = " ".join(text[-END_CHARACTERS:].split())
-    line = f"[The result of {called(call)} is left out, as it is old: {size_of(text)}. {again} It ended with: {end}]"
+    line = (
+        f"[The result of {line_of_call(call)} is left out, as it is old: {size_of(text)}. {again} It ended with: {end}]"
+    )
     return message.model_copy(update={"content": with_text(message.content, line)})

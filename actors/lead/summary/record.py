@@ -63,7 +63,7 @@ def record_of(messages: Sequence[Message], skills: str) -> Json:
     return {name: _newest(entries, SECTIONS[name][1], first=name == "requests") for name, entries in record.items()}
 
 
-def listed(record: Mapping[str, Sequence[str]], todos: Sequence[Json], goal: str, tokens: int) -> str:
+def text_of_record(record: Mapping[str, Sequence[str]], todos: Sequence[Json], goal: str, tokens: int) -> str:
     """Returns the record as text within so many tokens: what the person wrote first, then the other sections."""
     parts, room = [f"Goal: {goal}"] if goal else [], tokens
     if todos:
@@ -106,10 +106,10 @@ def _of_result(message: Message, call: Json | None, skills: str) -> Iterator[tup
         about = next((str(call["args"][key]) for key in ("description", "prompt") if call["args"].get(key)), name)
         yield "subagents", f"{_line(about)}: {_clip(text, RESULT_CHARACTERS)}"
     if message.get("status") == "error":
-        yield "failed", f"{called(call)}: {_line(text)}"
+        yield "failed", f"{line_of_call(call)}: {_line(text)}"
         return
     if path := _RESULT.search(text):
-        yield "results", f"{called(call)}: {path[0]}"
+        yield "results", f"{line_of_call(call)}: {path[0]}"
     for path_ in _paths(call["args"]):
         if path_.startswith(f"{skills}/"):
             yield "skills", path_
@@ -121,7 +121,7 @@ def _of_result(message: Message, call: Json | None, skills: str) -> Iterator[tup
             yield "read", path_
 
 
-def called(call: Json) -> str:
+def line_of_call(call: Json) -> str:
     """Returns a call as one short line."""
     args = ", ".join(f"{name}={' '.join(str(value).split())[:80]}" for name, value in call["args"].items())
     return f"{call['name']}({args[:LINE_CHARACTERS]})"

@@ -18,7 +18,7 @@ PIECE = 100_000
 """Characters in one write: they fit a message of the bus even if all are escaped."""
 
 
-async def saved(attempt: Attempt, messages: Sequence[Message]) -> dict[str, str]:
+async def save_messages(attempt: Attempt, messages: Sequence[Message]) -> dict[str, str]:
     """Writes the messages of people to files. Returns the paths by id; a message that cannot be written has none.
 
     A result of a tool lies in a file already, or its call can be made again.

@@ -22,7 +22,7 @@ from actors.lead.messages.content import without_thoughts
 from actors.lead.model.failures import classify
 from actors.lead.model.refusals import text_of_error
 from actors.lead.summary.cut import Cut, Summary
-from actors.lead.summary.record import RECORD, listed, record_of
+from actors.lead.summary.record import RECORD, record_of, text_of_record
 from actors.lead.summary.sizes import clipped, fitted, parts_of, tokens_of
 from core.config.load import Config
 from core.config.settings import Summarization
@@ -159,7 +159,7 @@ def summary_of(
 ) -> Summary:
     """Returns the summary with a text, followed by the record of what it replaces."""
     record = record_of(cut.summarised, facts.skills)
-    lists = listed(record, facts.todos, facts.goal, int(room_of(window) * RECORD_SHARE))
+    lists = text_of_record(record, facts.todos, facts.goal, int(room_of(window) * RECORD_SHARE))
     carried = {RECORD: {name: entries for name, entries in record.items() if entries}, **_carried(cut)}
     content = "\n\n".join(filter(None, (text, lists)))
     return Summary(_message(content, {name: part for name, part in carried.items() if part}, model, used), model)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from actors.lead.model.caching import MARK, marked, takes_marks
+from actors.lead.model.caching import MARK, takes_marks, with_cache_marks
 from adapters.models import factory
 from core.tools import ToolContext, tool
 from tests.actors.lead.fakes import Instant
@@ -55,7 +55,7 @@ def router(model: str, url: str = "https://openrouter.ai/api/v1") -> Any:
 )
 def test_who_takes_marks(model: Any, expected: bool) -> None:
     assert takes_marks(model) is expected
-    assert (marked(TALK, model) is TALK) is not expected
+    assert (with_cache_marks(TALK, model) is TALK) is not expected
 
 
 def places(messages: Sequence[BaseMessage]) -> list[int]:
@@ -64,14 +64,14 @@ def places(messages: Sequence[BaseMessage]) -> list[int]:
 
 def test_where_the_marks_are() -> None:
     model = ChatAnthropic()
-    assert places(marked(TALK, model)) == [0, 1, 3]
-    assert places(marked(TALK[:2], model)) == [0, 1]
+    assert places(with_cache_marks(TALK, model)) == [0, 1, 3]
+    assert places(with_cache_marks(TALK[:2], model)) == [0, 1]
     more = [*TALK, AIMessage("", tool_calls=[CALL, CALL]), ToolMessage("a", tool_call_id="c1"), TALK[3]]
-    assert places(marked(more, model)) == [0, 3, 6], "the end of the request before, and the end"
+    assert places(with_cache_marks(more, model)) == [0, 3, 6], "the end of the request before, and the end"
     empty = [*TALK[:3], ToolMessage("", tool_call_id="c1")]
-    assert places(marked(empty, model)) == [0, 1], "no provider takes a mark on an empty text"
+    assert places(with_cache_marks(empty, model)) == [0, 1], "no provider takes a mark on an empty text"
     blocks = HumanMessage([{"type": "text", "text": "a"}, {"type": "image", "url": "x"}])
-    content: Any = marked([blocks], model)[0].content
+    content: Any = with_cache_marks([blocks], model)[0].content
     [block, image] = content
     assert block == {"type": "text", "text": "a", **MARK}
     assert image == {"type": "image", "url": "x"}
@@ -80,7 +80,7 @@ def test_where_the_marks_are() -> None:
 
 def test_marks_reach_the_router() -> None:
     model = router("anthropic/claude-opus-4.6")
-    sent = model._get_request_payload(list(marked(TALK, model)))["extra_body"]["messages"]
+    sent = model._get_request_payload(list(with_cache_marks(TALK, model)))["extra_body"]["messages"]
     assert [message["content"] for message in sent] == [
         [{"type": "text", "text": "prompt", **MARK}],
         [{"type": "text", "text": "question", **MARK}],

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from actors.lead.policies.thinning import LEAST_STEPS, STEP, Thinning, old
+from actors.lead.policies.thinning import LEAST_STEPS, STEP, Thinning, end_of_old
 from core.config.windows import Window
 from core.events import Json, Message
 from core.thread.usage import estimate
@@ -99,7 +99,7 @@ def test_it_moves_on_in_steps(lengths: list[int]) -> None:
         messages.append(AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": f"c{n}"}]))
         messages.append(ToolMessage("x" * length, tool_call_id=f"c{n}"))
         counted = sizes(messages)
-        end = old(messages, counted, window)
+        end = end_of_old(messages, counted, window)
         assert end <= max(0, len(messages) - 2 * LEAST_STEPS)
         assert end >= ends[-1]
         if end != ends[-1]:
