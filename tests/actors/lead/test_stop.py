@@ -13,6 +13,7 @@ from actors.lead.actor import Lead
 from actors.lead.loop import attempt as attempts
 from core.events import ModelFailed, ToolRequested
 from core.thread.values import unanswered
+from core.tools import ToolContext, tool
 from tests.actors.lead.test_model import heard
 from tests.actors.lead.test_tools import assert_well_formed, bash, tool_texts
 from tests.support.model_server import Failure, Script, ToolCall, Turn
@@ -187,6 +188,24 @@ async def test_a_model_call_that_takes_too_long_leaves_time_for_the_last_one(
     assert (run.status, run.stopped_by, run.stopped) == ("success", "time_limit", text)
     assert answer["content"] == f"Nothing is done.\n\n{text}"
     assert [request.outcome for request in models.requests] == ["abandoned", "answered"]
+
+
+async def test_a_tool_call_leaves_time_for_the_last_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lead, "run_seconds", 60.0)
+    monkeypatch.setattr(attempts, "LAST_SHARE", 0.95)
+
+    @tool(effect="pure")
+    async def hang(ctx: ToolContext) -> str:
+        """Never answers."""
+        await asyncio.Event().wait()
+        return ""
+
+    turns = Script((Turn(tool_calls=(ToolCall("hang"),)), Turn(text="It hangs.")), count="total")
+    async with site(tmp_path, {"m": turns}, tools=[hang]) as (client, _):
+        run = await client.ended("t1", await client.ask(await client.thread(), "Go"))
+        *_, result, answer = (await client.state("t1")).messages
+    assert (run.status, run.stopped_by, answer["content"]) == ("success", "time_limit", f"It hangs.\n\n{run.stopped}")
+    assert "Tool 'hang' had not finished" in result["content"]
 
 
 async def test_a_thread_goes_on_after_a_run_that_was_stopped(tmp_path: Path) -> None:

@@ -326,3 +326,21 @@ async def test_subagents_of_subagents_stop_with_the_run(
     assert (ended(outer), ended(inner), completed.status) == (["interrupted"], ["interrupted"], "cancelled")
     assert result["content"] == "Task cancelled by user."
     assert results(outer.messages)[0]["content"] == "Task cancelled by user."
+
+
+@pytest.mark.parametrize(
+    ("mode", "thinking", "effort"),
+    [({}, None, None), ({"mode": "flash"}, False, None), ({"mode": "ultra", "reasoning_effort": "low"}, None, "low")],
+    ids=str,
+)
+async def test_a_subagent_thinks_as_its_caller_does(
+    tmp_path: Path, mode: Mapping[str, Any], thinking: bool | None, effort: str | None
+) -> None:
+    async with site(tmp_path, {"lead": LEAD, "sub": [Turn(text="One.")]}, subagents=OWN) as (client, _):
+        thread = await client.thread()
+        await client.said(thread, "Go on.", context={**ON, **mode})
+        [started] = await events(client, SubagentStarted)
+        subagent = await client.system.subagents.threads.load(started.subagent)
+    context = subagent.runs[started.subagent].request.context
+    assert (context.get("thinking_enabled"), context.get("reasoning_effort")) == (thinking, effort)
+    assert context["unattended"] is True
