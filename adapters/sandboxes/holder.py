@@ -42,9 +42,8 @@ def hold(life: int, orders: int, ready: int) -> None:
     os.write(ready, b".")
     os.close(ready)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    early = None
     while os.path.exists("pid"):
-        early = signal.sigtimedwait([signal.SIGTERM], LOOK)
+        early = signal.sigtimedwait([signal.SIGTERM], min(LOOK, linger))
         if (early or _unused_for(linger)) and _ended(life):
             return
 

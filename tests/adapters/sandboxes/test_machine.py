@@ -180,7 +180,7 @@ async def test_a_thread_at_work_is_not_idle(tmp_path: Path) -> None:
 
 
 async def test_a_network_that_nobody_uses_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "LINGER", 0.0)
+    monkeypatch.setattr(machine, "LINGER", 0.1)
     sandbox = await provider_of(tmp_path).acquire("ada", "t1")
     await run(sandbox, "echo mine > /tmp/note", "c1")
     wait_for(lambda: not is_alive(sandbox))
