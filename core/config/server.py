@@ -190,7 +190,8 @@ class Uploads(Section, frozen=True, kw_only=True):
     max_total_size: Positive = 100 * 1024 * 1024
     """Bytes in one request."""
     auto_convert_documents: bool = False
-    """True if PDF and office files get a Markdown copy beside them."""
+    """True if PDF and office files get a Markdown copy beside them when they are uploaded. The agent can read them
+    without it: `read_file` converts a document that it opens."""
     convert_unconfined: bool = False
     """True if files are converted also where bubblewrap does not work: with the rights of the server."""
 

@@ -18,6 +18,7 @@ from adapters.sandboxes.files import Files
 from core.config.settings import ToolOutput
 from core.errors import Divergence, Invalid, SikaError, Unavailable
 from core.events import Json
+from core.excerpt import cut
 from core.paths import Mount, Tree
 from core.ports.sandbox import RESULTS, result_path
 from tests.actors.lead.turns import nobody, tool_call, turn
@@ -288,3 +289,20 @@ async def test_an_output_that_is_kept_already_is_shortened_and_not_written(tmp_p
     assert f"All of it is in {path}." in str(result.content)
     again, _ = await tool_call(budget(), turn(call=disk), "bash", result=result)
     assert again == result
+
+
+async def test_an_output_that_was_cut_where_it_arose_is_not_cut_again() -> None:
+    """Both limits are the defaults, and the note names the call's own file."""
+    path, disk = result_path("bash", "0-c1"), Disk()
+    text = cut(LONG * 9, Limits().bash_output_max_chars, f"; the whole output is in {path}")
+    result, _ = await tool_call(OutputBudget(ToolOutput()), turn(call=disk), "bash", result=gave(text))
+    assert isinstance(result, ToolMessage)
+    assert (result.content, disk.asked) == (text, [])
+
+
+async def test_lines_that_speak_of_errors_are_named() -> None:
+    text = LONG[:13_000] + "\nValueError: no\n" + LONG[:13_000]
+    result, _ = await tool_call(budget(), turn(call=Disk()), "web", result=gave(text))
+    assert isinstance(result, ToolMessage)
+    number = text[: text.index("ValueError")].count("\n") + 1
+    assert f"Lines in it that speak of errors:\n{number}: ValueError: no]" in str(result.content)
