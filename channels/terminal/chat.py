@@ -101,9 +101,7 @@ class Chat:
             for number, question in enumerate(self._waiting, 1):
                 self._show(question, number)
             if self._waiting:
-                self._screen.notice(
-                    f"the agent waits for you: sika chat --thread {self.thread} asks what is to be done"
-                )
+                self._screen.notice(f"the agent waits for you: {self._command_line} asks what is to be done")
             return code
         except Stopped:
             self._screen.notice("stopped")
@@ -470,7 +468,12 @@ class Chat:
 
     def _show_hint(self) -> None:
         if self.thread is not None:
-            self._screen.notice(f"thread {self.thread} (go on with: sika chat --thread {self.thread})")
+            self._screen.notice(f"thread {self.thread} (go on with: {self._command_line})")
+
+    @property
+    def _command_line(self) -> str:
+        """The command that goes on with the thread; with --here it looks in the same installation."""
+        return f"sika chat {'--here ' if self._here else ''}--thread {self.thread}"
 
 
 def explained(error: Exception) -> str:

@@ -236,3 +236,16 @@ def test_what_is_refused_before_anything_begins(tmp_path: Path, arguments: tuple
     assert refused.returncode != 0
     assert reason in refused.stderr
     assert list(app.iterdir()) == []
+
+
+def test_a_talk_that_starts_its_own_server_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
+    person, app = tmp_path / "ada", tmp_path / "ada/app"
+    app.mkdir(parents=True)
+    (app / ".env").write_text("canary-77")
+    assert sika("folders", "--allow", ".", cwd=app, home=person).returncode == 0
+    talk = sika("chat", "--here", "run: pwd; cat .env; echo new > made.txt", cwd=app, home=person)
+    assert talk.returncode == 0, talk.stderr
+    assert "/mnt/project" in talk.stdout
+    assert "canary-77" not in talk.stdout
+    assert "sika chat --here --thread " in talk.stderr
+    assert sorted(path.name for path in app.iterdir()) == [".env", "made.txt"]
