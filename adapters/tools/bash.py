@@ -15,6 +15,8 @@ async def bash(ctx: ToolContext, command: str, timeout: float | None = None, bac
 
     - The command and everything it started is ended when it returns, or when its time is over. With `background` it
       runs on, and you get an id at once: for servers and long work. See bash_output and bash_kill.
+    - Commands share /tmp and localhost: a later one reaches the ports of one in the background. `cd` and variables last
+      for one command.
     - A long output is cut in the middle, and is whole in a file that is named.
     - Finished results for the person belong into /mnt/user-data/outputs.
 
