@@ -12,6 +12,7 @@ from tests.work.conftest import working
 from tests.work.session import Work
 
 FILLER = "The quick brown fox jumps over the lazy dog while seven wizards brew a potion of thyme. "
+LINE = f"{FILLER}\n"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ async def test_two_compactions_in_one_run(work: Work) -> None:
     text = "FACT the port is 8471. You must never touch legacy.py. Read the forty parts and add up their numbers."
     session = await work.session(model="small")
     for n in range(40):
-        session.puts(f"workspace/part{n}.txt", f"{FILLER * 90}\nnumber of part {n}: {n * 11}\n")
+        session.puts(f"workspace/part{n}.txt", f"{LINE * 90}number of part {n}: {n * 11}\n")
     await session.asks(text)
     total = 0
     for n in range(40):
@@ -58,7 +59,7 @@ async def test_the_provider_refuses_a_request_for_its_length(work: Work) -> None
     work.windows["work"], work.refused = 30_000, 0
     try:
         for n in range(10):
-            session.puts(f"workspace/p{n}.txt", f"{FILLER * 250}\nend of part {n} is {n * 13}\n")
+            session.puts(f"workspace/p{n}.txt", f"{LINE * 250}end of part {n} is {n * 13}\n")
             assert f"end of part {n} is {n * 13}" in await session.read(f"p{n}.txt")
         assert work.refused >= 1
         assert session.sees("the badge is 5512")
