@@ -50,7 +50,10 @@ TAIL = 8
 """Steps of the transcript that a failure shows."""
 SHOWN = 1500
 _ID = re.compile(r"call-(.+)-(\d+)-(\d+)")
-_STOPPING = re.compile(r"do not repeat them|come to an end with it|and was stopped|Too many steps", re.IGNORECASE)
+_STOPPING = re.compile(
+    r"will not tell you anything new|in a row failed with the same error|come to an end with it|\bStopped: the agent",
+    re.IGNORECASE,
+)
 _SUMMARY = re.compile(r"[^.\n]*(?:\bmust\b|\bnever\b|\bdecided\b|FACT)[^.\n]*", re.IGNORECASE)
 
 
