@@ -14,6 +14,7 @@ One of an installed package that changes the state of its thread says how itself
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -835,6 +836,8 @@ _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,256}")
 """What can be the value of a header."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 UNREADABLE = "unreadable"
+UNREADABLE_BYTES = 4096
+"""Limit of the part of a message that its placeholder keeps."""
 
 
 def malformed(head: Envelope) -> str | None:
@@ -857,11 +860,15 @@ def is_foreign(event_type: str) -> bool:
 
 
 def unreadable(seq: int, raw: bytes, aggregate: Aggregate, problem: str) -> Record:
-    """Returns a placeholder for a message in the log that is no event: it folds as nothing and stops no reader."""
+    """Returns a placeholder for a message in the log that is no event: it folds as nothing, stops no reader, and can be
+    shown: its body is JSON with the problem and the beginning of the message.
+    """
     head = Envelope(
         id=f"unreadable-{seq}", type=UNREADABLE, kind=aggregate.kind, aggregate_id=aggregate.id, actor="?", at=""
     )
-    return Record(seq, raw, head, Opaque(UNREADABLE, problem))
+    body = {"problem": problem, "body": base64.b64encode(raw[:UNREADABLE_BYTES]).decode()}
+    shown = _encoder.encode({**msgspec.to_builtins(head), **body})
+    return Record(seq, shown, head, Opaque(UNREADABLE, problem))
 
 
 _head_decoder = msgspec.json.Decoder(Envelope)

@@ -16,7 +16,7 @@ from channels.http import guard
 from core.chat.account import Accounts
 from core.config.load import Config
 from core.errors import SikaError, Unavailable
-from core.events import Aggregate, Json
+from core.events import Aggregate, Json, Record, thread
 from core.identity.principal import Principal
 from core.log.store import EventLog
 from core.mcp.servers import Directory
@@ -160,6 +160,13 @@ class Live:
     def stopping(self) -> bool:
         """True once the process goes down: a connection that ends now is our doing, not the client's."""
         return self.followers.stopping
+
+    async def missed(self, thread_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        """Returns the facts of a thread that a client has missed. Few clients at a time are read for. Raises
+        `Unavailable`.
+        """
+        async with self.catching_up:
+            return [record async for record in self.services.log.read(thread(thread_id), after=after, upto=upto)]
 
     def follow(self, thread_id: str) -> AbstractAsyncContextManager[Follower]:
         """Follow a thread from now on."""

@@ -32,9 +32,7 @@ async def get_log(
 ) -> Annotated[web.StreamResponse, list[Json], SSE]:
     """A thread's raw events: a JSON array (each with its `seq`), or SSE with that as id; `follow=1`: without end."""
     if not follow and SSE not in call.request.headers.get("Accept", ""):
-        records = call.services.log.read(thread(owned.id), after=after)
-        body = b",".join([b'{"seq":%d,' % record.seq + record.raw[1:] async for record in records])
-        return web.Response(body=b"[%b]" % body, content_type="application/json")
+        return await _array(call, owned.id, after)
     known = last.isascii() and last.isdigit() and len(last) < 19
     return await _stream(call, owned.id, int(last) if known else after, follow)
 
@@ -44,6 +42,23 @@ async def rebuild(call: Call) -> Accepted[Json]:
     """Have the search index built again from the log."""
     await call.services.views.rebuild()
     return {"status": "rebuilding"}
+
+
+async def _array(call: Call, thread_id: str, after: int) -> web.StreamResponse:
+    """Sends the array in pieces: a thread may hold more than is good to have in memory."""
+    outlet = Outlet(call.request, "application/json", {})
+    records = call.services.log.read(thread(thread_id), after=after)
+    first = await anext(records, None)  # what fails before it is an error of the request
+    async with sse.sending(outlet, "log", thread=thread_id):
+        await outlet.write(b"[" + (_item(first) if first else b""))
+        async for piece in sse.gathered(b"," + _item(record) async for record in records):
+            await outlet.write(piece)
+        await outlet.write(b"]")
+    return outlet.response
+
+
+def _item(record: Record) -> bytes:
+    return b'{"seq":%d,' % record.seq + record.raw[1:]
 
 
 async def _stream(call: Call, thread_id: str, after: int, follow: bool) -> web.StreamResponse:

@@ -285,13 +285,13 @@ class WorkQueue:
         stream = msg.metadata.stream
         await self._letter(self.bus.names.dlq(actor, Aggregate("unreadable", str(seq))), letter, f"{stream}-{seq}")
 
-    async def bury_refused(self, seq: int, problem: str, body: bytes) -> None:
-        """Stores a dead letter for a message of the log that is no event."""
+    async def bury_refused(self, seq: int, problem: str, shown: str) -> None:
+        """Stores a dead letter for a message of the log that is no event, with what is shown of it."""
         letter = {
             "actor": "log",
             "aggregate": f"unreadable/{seq}",
             "reason": problem,
-            "body": base64.b64encode(body[:UNREADABLE_BYTES]).decode(),
+            "shown": shown,
         }
         await self._letter(self.bus.names.dlq("log", Aggregate("unreadable", str(seq))), letter, f"log-{seq}")
 

@@ -110,7 +110,7 @@ class Dispatcher:
         if not batch:
             return
         for record in batch:
-            if isinstance(record.event, Opaque) and record.type == UNREADABLE:
+            if record.type == UNREADABLE and isinstance(record.event, Opaque):  # nothing is decoded here
                 await self._repeated(f"log/{record.seq}", partial(self._bury, record))
         for subscriber in self._subscribers:
             for record in subscriber.select(batch):
@@ -129,7 +129,7 @@ class Dispatcher:
 
     async def _bury(self, record: Record) -> None:
         assert isinstance(record.event, Opaque)
-        await self._queue.bury_refused(record.seq, record.event.problem or "", record.raw)
+        await self._queue.bury_refused(record.seq, record.event.problem or "", record.raw.decode())
 
     async def _repeated(self, what: str, send: Callable[[], Awaitable[None]]) -> None:
         """Sends until NATS takes it. What it will never take is left out, and named. Raises `Unavailable` after

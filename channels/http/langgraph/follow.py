@@ -34,7 +34,6 @@ from core.events import (
     StatePatched,
     ThreadErased,
     ThreadTitled,
-    thread,
 )
 from core.thread.fold import Folding, fold
 from core.thread.follow import Item, Speaker
@@ -208,7 +207,7 @@ async def _begin(
         return found
     if last_event_id is None:
         return ThreadFrames(state, thread_id, modes), []
-    records = [record async for record in live.services.log.read(thread(thread_id))]
+    records = await live.missed(thread_id)
     frames, start = await asyncio.to_thread(resumed, records, thread_id, modes, last_event_id)
     return frames, records[start:]
 
@@ -221,7 +220,7 @@ async def _from_run(
     if run is None or run.started_seq is None:
         return None
     log, first = live.services.log, run.started_seq - 1
-    records = [record async for record in log.read(thread(thread_id), after=first)]
+    records = await live.missed(thread_id, after=first)
     if all(record.seq != cursor.seq for record in records if cursor):
         return None
     before = await state_before(log, thread_id, state, run, first)

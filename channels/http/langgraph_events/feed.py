@@ -32,7 +32,7 @@ from channels.http.langgraph_events.tape import Tape, milliseconds
 from channels.http.langgraph_events.wire import Namespace, Slot, WireEvent, place
 from channels.http.live import Live
 from channels.http.sse import PAUSE_EVERY
-from core.events import Record, thread
+from core.events import Record
 from core.thread.fold import fold
 from core.thread.follow import Batch, Beat, Follower
 from core.thread.follow import Speaker as Voice
@@ -84,7 +84,7 @@ class Feed:
 
         Raises `NotFound` (also `tell` does) if the thread is somebody else's.
         """
-        records = [record async for record in self._live.services.log.read(thread(self._thread))]
+        records = await self._live.missed(self._thread)
         if self._filters:
             for record in records:
                 if record.seq > self._tape.seq:
