@@ -27,6 +27,8 @@ from core.events import (
     FileRejected,
     FileRemoved,
     FileUploaded,
+    FolderAttached,
+    FolderDetached,
     GoalCleared,
     GoalContinued,
     GoalEvaluated,
@@ -71,6 +73,7 @@ from core.events import (
     WebhookFailed,
 )
 from core.identity import accounts as people
+from core.identity import activity
 from core.identity.limits import RunAdmitted, RunRefused
 from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
 from core.mcp import grants
@@ -80,7 +83,8 @@ from core.replay.evaluation import facts as evaluations
 from core.sandbox import facts as sandboxes
 from core.skills import facts as skills
 from core.thread.ledger import TokensSpent
-from core.thread.workspace import WorkspaceForgotten, WorkspaceScanned
+from core.thread.windows import WindowLearned
+from core.thread.workspace import WorkspaceForgotten, WorkspaceScanned, WorkspaceUndone
 from core.user.agents import AgentDefined, AgentRemoved, ProfileWritten
 from core.user.assistants import AssistantCreated, AssistantRemoved, AssistantReverted, AssistantRevised
 from core.user.schedules import (
@@ -198,6 +202,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     FileConverted: lambda e: f"{e.name} → {e.markdown}" + (f", {e.pages} pages" if e.pages else ""),
     FileRejected: lambda e: f"{e.name}: {e.reason}",
     FileRemoved: lambda e: e.name,
+    FolderAttached: lambda e: f"{e.path}, {e.access}, by {e.by}",
+    FolderDetached: lambda e: f"by {e.by}",
+    WorkspaceUndone: lambda e: f"{', '.join(e.paths[:5])}, by {e.by}",
     ArtifactReplaced: lambda e: f"{e.path}, {e.size} bytes",
     AgentDefined: lambda e: f"{e.name}: {phrases.short(e.description)}",
     AgentRemoved: lambda e: e.name,
@@ -271,6 +278,11 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunAdmitted: lambda e: f"{len(e.open)} at a time",
     RunRefused: lambda e: f"its place is free again; {len(e.open)} at a time",
     TokensSpent: lambda e: f"{e.day}: {len(e.used)} brought up to date",
+    WindowLearned: lambda e: f"{e.model}: {e.tokens} tokens",
+    activity.SessionOpened: lambda e: f"by {e.method} from {e.ip}",
+    activity.SessionRefused: lambda e: f"{e.reason} from {e.ip}",
+    activity.KeyUsed: lambda e: f"{e.key} from {e.ip}",
+    activity.AccessRefused: lambda e: f"{e.operation}: {e.code} from {e.ip}",
     SigninFailed: lambda e: "",
     SigninLocked: lambda e: f"until {e.until}",
     SigninSucceeded: lambda e: "",

@@ -61,7 +61,7 @@ class CustomSubagent(Section, frozen=True, kw_only=True):
     model: str = INHERIT
     """The name of its model; `inherit` is the model of the run that calls it."""
     max_turns: Positive = WORK_CALLS
-    """The most model calls. (DeerFlow means steps by this name, of which a call and its tools are two.)"""
+    """The most model calls. DeerFlow means steps by this name, of which a call and its tools are two."""
     timeout_seconds: WorkSeconds = WORK_SECONDS
     """Seconds of work, with its last answer, which begins two minutes before the end."""
 
@@ -94,8 +94,8 @@ class Subagents(Section, frozen=True, kw_only=True):
     """Seconds of work of a subagent of a built-in type, with its last answer, which begins two minutes before the end.
     """
     max_turns: Positive = WORK_CALLS
-    """The most model calls of the built-in types. (DeerFlow means steps by this name, of which a call and its tools are
-    two.)"""
+    """The most model calls of the built-in types. DeerFlow means steps by this name, of which a call and its tools are
+    two."""
     max_total_per_run: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
     """The most subagents of one run, unless the run says `max_total_subagents`."""
     max_depth: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
