@@ -8,6 +8,7 @@ asks all of them. 4 kB take 2 µs for each segment, and 10 secrets fill none.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
@@ -33,6 +34,8 @@ class Texts:
         self._segments: list[_Segment] = []
         self._of: dict[bytes, _Segment] = {}
         self._sorted: list[bytes] = []
+        self._first: Counter[int] = Counter()
+        """The numbers of texts that begin with a byte: most places in a text are told by it."""
         self._longest = 0
 
     def __bool__(self) -> bool:
@@ -46,6 +49,7 @@ class Texts:
                 segment.texts.add(text)
                 changed.add(segment)
                 insort(self._sorted, text)
+                self._first[text[0]] += 1
                 self._longest = max(self._longest, len(text))
         for segment in changed:
             segment.construct()
@@ -57,6 +61,9 @@ class Texts:
                 segment.texts.discard(text)
                 changed.add(segment)
                 del self._sorted[bisect_left(self._sorted, text)]
+                self._first[text[0]] -= 1
+                if not self._first[text[0]]:
+                    del self._first[text[0]]
         for segment in changed:
             segment.construct()
         self._segments = [segment for segment in self._segments if segment.texts]
@@ -70,9 +77,12 @@ class Texts:
 
     def matches(self, raw: bytes) -> list[tuple[int, int]]:
         """Returns where the texts are: start and end of each place, in order. Places that overlap are one."""
+        if len(self._segments) == 1 and (automaton := self._segments[0].automaton) is not None:
+            matches = automaton.find_matches_as_indexes(raw)
+            return [(start, end) for _, start, end in matches] if matches else []
         automata = [segment.automaton for segment in self._segments if segment.automaton is not None]
         places = [(start, end) for each in automata for _, start, end in each.find_matches_as_indexes(raw)]
-        if len(automata) == 1 or not places:
+        if not places:
             return places
         places.sort()
         joined: list[tuple[int, int]] = []
@@ -86,6 +96,8 @@ class Texts:
     def open(self, raw: bytes, after: int) -> int:
         """Returns where the longest end of `raw` starts that a text may begin with; its length if there is none."""
         for start in range(max(after, len(raw) - self._longest + 1), len(raw)):
+            if raw[start] not in self._first:
+                continue
             end = raw[start:]
             place = bisect_left(self._sorted, end)
             if place < len(self._sorted) and self._sorted[place] == end:

@@ -212,7 +212,8 @@ async def test_a_thousand_malformed_messages(stage: Stage) -> None:
     placeholders = 0
     for name in sorted(set(threads)):
         records = await read(system.log, Aggregate("thread", name))
-        assert [record.seq for record in records] == [s for s, t in zip(seqs, threads, strict=True) if t == name]
+        stored = [record.seq for record in records if record.seq <= seqs[-1]]  # the actor's answers follow
+        assert stored == [s for s, t in zip(seqs, threads, strict=True) if t == name]
         for record in records:
             assert record.aggregate == Aggregate("thread", name)
             if record.type == UNREADABLE:
