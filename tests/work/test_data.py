@@ -32,6 +32,8 @@ async def test_a_data_set_of_three_hundred_megabytes(work: Work) -> None:
     text = await session.bash("head -3 events.csv; tail -1 events.csv")
     assert f"{rows - 1:012d},group{(rows - 1) % 7:03d},{(rows - 1) % 1000:07d}" in text
     text = await session.read("events.csv", start_line=1, end_line=3)
+    if "larger than" in text:  # it says so, and how to go on
+        text = await session.bash("sed -n 1,3p events.csv")
     assert "000000000001,group001,0000001" in text
     text = await session.bash(
         "awk -F, 'NR > 1 { s[$2] += $3 } END { for (g in s) printf \"%s %d\\n\", g, s[g] }' events.csv | sort"
