@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 MALFORMED = 1000
 
 
-class MarkPlaced(Event, frozen=True):
+class MarkSet(Event, frozen=True):
     """The answer of the actor."""
 
 
@@ -43,7 +43,7 @@ class Marks(Actor[ThreadAnnotated]):
     name = "marks"
 
     async def handle(self, event: ThreadAnnotated, ctx: Context) -> None:
-        await ctx.append(MarkPlaced())
+        await ctx.append(MarkSet())
 
 
 def envelope(thread: str = "t1", **fields: Any) -> dict[str, Any]:
@@ -107,7 +107,7 @@ async def goes_on(stage: Stage) -> None:
     await append(log, thread, ThreadAnnotated(metadata={}))
 
     async def answered() -> bool:
-        return any(isinstance(record.event, MarkPlaced) for record in await read(log, thread))
+        return any(isinstance(record.event, MarkSet) for record in await read(log, thread))
 
     await eventually(answered)
 
