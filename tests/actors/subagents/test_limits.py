@@ -10,6 +10,7 @@ import pytest
 
 from actors.lead.actor import Lead
 from core.config import load as configuration
+from core.config.agent import ToolOutput
 from core.errors import Invalid
 from core.events import Message, SubagentCompleted, SubagentStarted
 from core.thread.prune import prune
@@ -207,12 +208,12 @@ async def test_a_subagent_of_a_subagent(tmp_path: Path) -> None:
 
 
 async def test_a_long_result_goes_to_a_file(tmp_path: Path) -> None:
-    long = "word " * 4000
+    long = "word " * 8000
     async with site(tmp_path, {"lead": LEAD, "sub": [Turn(text=long)]}, subagents=OWN) as (client, _):
         [result] = results(await client.said(await client.thread(), "Go on.", context=ON))
         [completed] = await events(client, SubagentCompleted)
     [file] = (tmp_path / "users/ada/threads/t1/user-data/workspace/.tool-results").iterdir()
-    assert len(str(result["content"])) < 5000
+    assert len(str(result["content"])) <= ToolOutput().externalize_min_chars < len(long)
     assert f"/mnt/user-data/workspace/.tool-results/{file.name}" in str(result["content"])
     assert file.read_text() == f"Task Succeeded. Result: {long}"
     assert completed.result == long

@@ -604,7 +604,8 @@ async def test_grep_filters_and_named_files(sandbox: Sandbox) -> None:
     await sandbox.write("b.py", "two\n")
     await sandbox.write("c.ts", "two\n")
     await run(
-        sandbox, "printf 'two\\0' > binary; yes two | head -n 300000 > large; mkdir node_modules; cp b.py node_modules"
+        sandbox,
+        "printf 'two\\0' > binary; yes two | head -n 300000 > large; mkdir node_modules; cat b.py > node_modules/b.py",
     )
 
     async def files(path: str = W, **options: Any) -> list[str]:

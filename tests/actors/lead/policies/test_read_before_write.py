@@ -142,12 +142,19 @@ async def test_a_file_that_was_not_read_is_not_changed(agent: Agent, file: Path,
 
 
 @EVERY_CHANGE
-@pytest.mark.parametrize("lines", [{}, {"start_line": 1, "end_line": 1}, {"start_line": 7, "end_line": 9}], ids=str)
+@pytest.mark.parametrize("lines", [{}, {"start_line": 1, "end_line": 1}], ids=str)
 async def test_a_file_that_was_read_is_changed(agent: Agent, file: Path, change: str, lines: dict[str, int]) -> None:
     await agent.use(read_file, path=F, **lines)
     assert await agent.change(change) in DONE
     assert "new" in file.read_text()
     assert agent.outcome.decisions == []
+
+
+@EVERY_CHANGE
+async def test_lines_beyond_the_end_are_not_read(agent: Agent, file: Path, change: str) -> None:
+    assert "start_line: 7 is beyond the end" in await agent.use(read_file, path=F, start_line=7, end_line=9)
+    assert await agent.change(change) == f"Error: {unread()}, then change it."
+    assert file.read_text() == "old"
 
 
 @EVERY_CHANGE
