@@ -42,9 +42,8 @@ class ByteCache(Generic[K, V]):
         self._entries.drop(key)
 
     def __iter__(self) -> Iterator[K]:
-        """Iterates over the keys, least recently used first, those of the giants last."""
-        yield from self._entries.values
-        yield from self._giants.values
+        """Iterates over the keys that are there now, least recently used first, those of the giants last."""
+        return iter([*self._entries.values, *self._giants.values])
 
 
 class _Newest(Generic[K, V]):

@@ -109,21 +109,21 @@ async def test_what_is_too_much_to_keep_is_read_again(
         assert len((await few.load(name)).messages) == 6
 
 
-async def test_a_giant_evicts_nobody_and_is_evicted_by_nobody_but_another_giant(
+async def test_giants_evict_nobody_and_are_evicted_by_giants_only(
     threads: Threads, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small, giant, other = [fresh().id for _ in range(3)], fresh().id, fresh().id
+    small, giants = [fresh().id for _ in range(3)], [fresh().id for _ in range(3)]
     for name in small:
         await append(log, thread(name), ThreadAnnotated(metadata={}))
-    for name in (giant, other):
-        await append(log, thread(name), ThreadAnnotated(metadata={"a": "x" * 5_000}))
+    for name in giants:
+        await append(log, thread(name), ThreadAnnotated(metadata={"a": "x" * 7_000}))
     monkeypatch.setattr(core_threads, "KEPT_BYTES", 8_000)
     few = Threads(log)
-    for name in (*small, giant, *small):
+    for name in (*small, *giants[:2], *small):
         await few.load(name)
-    assert set(few._kept) == {*small, giant}
-    await few.load(other)
-    assert set(few._kept) == {*small, other}
+    assert set(few._kept) == {*small, *giants[:2]}
+    await few.load(giants[2])
+    assert set(few._kept) == {*small, *giants[1:]}
 
 
 # ── what cannot be read ─────────────────────────────────────────────────────────────────────────────────────────────
