@@ -42,7 +42,7 @@ from core.thread.fold import Folding, fold
 from core.thread.messages import timed
 from core.thread.state import ThreadState
 from core.thread.values import REMOVE_ALL, entitle, next_nodes, unanswered
-from tests.support.records import call, log_of, opaque, record
+from tests.support.records import AT, call, log_of, opaque, record
 
 RUNS = st.sampled_from(["r1", "r2", "r3"])
 IDS = st.sampled_from(["m1", "m2", "m3", "m4", "m5"])
@@ -298,10 +298,14 @@ def test_an_ended_run_stays_as_it_ended(log: list[Record]) -> None:
 
 
 @given(logs())
-def test_unknown_events_change_nothing(log: list[Record]) -> None:
+def test_unknown_events_change_nothing_but_what_an_open_run_has_unread(log: list[Record]) -> None:
     state = fold(log)
-    after = fold([opaque(state.seq + 10, "rocket.launched", "r1")], state)
-    assert (after.values, after.commits, after.runs) == (state.values, state.commits, state.runs)
+    for kind in ("rocket.launched", "x.acme.launched"):
+        after, runs = fold([opaque(state.seq + 10, kind, "r1")], state), dict(state.runs)
+        if kind == "rocket.launched" and "r1" in runs and runs["r1"].open and not state.erased:
+            runs["r1"] = copy.copy(runs["r1"])
+            runs["r1"].unread, runs["r1"].unread_at = kind, AT
+        assert (after.values, after.commits, dict(after.runs)) == (state.values, state.commits, runs)
 
 
 ODD: list[Callable[[Any], Event]] = [
