@@ -118,7 +118,7 @@ def test_a_file_is_executed_again_pinned_and_written(work: Path) -> None:
     results, loaded = alone(work, *commands, typed="show messages[0].content\ncontinue\n")
     outs = [out for _, out, _ in results]
     assert [code for code, _, _ in results] == [0] * len(commands), results
-    assert outs[0].startswith("same decisions under another configuration: 16 steps in 3 runs")
+    assert outs[0].startswith("same decisions under another prompt and configuration: 16 steps in 3 runs")
     assert outs[1].startswith("same so far")
     assert "Count the lines." in outs[2]
     assert "what-if of thread story" in outs[3]

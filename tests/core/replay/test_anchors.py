@@ -193,7 +193,8 @@ async def test_deterministic_re_execution_on_recorded_outcomes(file: Path, tmp_p
         report = await rehearsal.replay(source, NAME, None, options(tmp_path))
     assert (report.verdict, report.divergence, report.unfinished) == ("same decisions", None, 0)
     assert (report.runs, report.steps) == (3, 16), "both runs and that of the subagent"
-    assert [text.partition(":")[0] for text in report.changed] == ["configuration"], "other addresses of the models"
+    changed = {text.partition(":")[0] for text in report.changed}
+    assert changed == {"prompt", "configuration"}, "the prompt of today, and other addresses of the models"
 
 
 def test_re_execution_is_a_check_of_continuous_integration(file: Path, tmp_path: Path) -> None:
@@ -344,9 +345,10 @@ def test_breakpoints(
     out = capsys.readouterr().out
     assert out.index("tool.completed") < out.index("Count the lines."), "the stop, then the folded state"
     assert '"command": "sleep 4; echo out"' in out, "the next decision with its inputs"
-    assert out.splitlines()[-2].startswith("same decisions under another configuration: 16 steps")
+    [verdict] = [line for line in out.splitlines() if line.startswith("same")]
+    assert verdict.startswith("same decisions under another prompt and configuration: 16 steps")
     assert run("replay", file, "--until", "5", "--config", config) == 0
-    assert capsys.readouterr().out.startswith("same so far under another configuration")
+    assert capsys.readouterr().out.startswith("same so far under another prompt and configuration")
 
 
 def test_every_row_of_the_page_names_a_test_that_is_there() -> None:
