@@ -113,7 +113,7 @@ EXPECTED: list[Message] = [
     {"type": "tool", "tool_call_id": "call_0_0", "name": "sign", "content": "signed first"},
     {"type": "tool", "tool_call_id": "call_0_1", "name": "bash", "content": "it ran"},
     {"type": "ai", "content": ""},
-    {"type": "tool", "tool_call_id": "call_1_0", "name": "read_file", "content": "run\n"},
+    {"type": "tool", "tool_call_id": "call_1_0", "name": "read_file", "content": "run"},
     {"type": "ai", "content": "All is done."},
 ]
 
