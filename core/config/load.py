@@ -29,6 +29,7 @@ from core.config import deerflow, extensions
 from core.config.channels import AccountSettings, ChannelSettings
 from core.config.redaction import is_secret, redactor
 from core.config.settings import Config, Model, Secret, Section, ToolEntry
+from core.config.weak import weak_secrets
 from core.errors import Invalid
 
 log = structlog.get_logger("sika.config")
@@ -97,7 +98,7 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
         notes += [lines.placed(_as_written(note, renamed)) for note in unknown] + list(map(lines.placed, repeated))
         shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str) + extended), "warnings": notes}
         config = msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
-        return msgspec.structs.replace(config, warnings=(*config.warnings, *_disabled(config)))
+        return msgspec.structs.replace(config, warnings=(*config.warnings, *_disabled(config), *weak_secrets(config)))
     except msgspec.ValidationError as error:
         problem = _as_written(lines.misspelt(_problem(error, Config, shaped)), renamed)
         raise Invalid(f"{name}: {lines.placed(problem)}") from None

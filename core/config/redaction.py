@@ -290,6 +290,11 @@ def is_secret(key: str) -> bool:
     return bool(_SECRET_NAME.search(key))
 
 
+def is_word(value: str) -> bool:
+    """Tells whether a value is a plain word, as `not-needed`, which is searched for nowhere."""
+    return len(value) < WORD_LENGTH and bool(_WORD.fullmatch(value))
+
+
 def telling(name: str) -> bool:
     """Like `is_secret`, and names of headers and of parameters of URLs."""
     return name not in _NAMES and (is_secret(name) or bool(_ALSO.search(name)))
@@ -336,7 +341,7 @@ def _encoded(value: str) -> list[bytes]:
 
 
 def _is_searched(value: str) -> bool:
-    return len(value) >= MIN_LENGTH and not (len(value) < WORD_LENGTH and _WORD.fullmatch(value))
+    return len(value) >= MIN_LENGTH and not is_word(value)
 
 
 def _forms(value: str) -> Iterator[str]:

@@ -25,6 +25,7 @@ from core.errors import Invalid
 from core.events import Aggregate, Json, Record
 from core.ids import safe_id
 from core.log.chain import START, link
+from core.nesting import FACT_LEVELS, too_deep
 from core.replay.prompts import OF_THREAD, SETUP
 from core.thread.kinds import KIND, SUBAGENT
 
@@ -155,6 +156,8 @@ class Checker:
         self._number = 0
         self._sum = START
         self._chains: dict[Aggregate, tuple[int, str]] = {}
+        self._files: dict[str, int] = {}
+        """Lengths of the files so far, by path."""
         self._ended = False
 
     def line(self, raw: bytes) -> Line:
@@ -166,6 +169,8 @@ class Checker:
         self._sum = _sum_of(self._sum, body)
         if raw[-_TAIL:] != _SUM + self._sum.encode() + b'"}\n':
             raise self._invalid("does not fit its sum: it was changed, or lines before it are missing")
+        if too_deep(body, FACT_LEVELS):
+            raise self._invalid(f"nested too deeply, more than {FACT_LEVELS} levels")
         try:
             line = _decoder.decode(body + b"}")
         except msgspec.DecodeError as error:
@@ -179,6 +184,8 @@ class Checker:
                 self._event(line)
             case BlobLine(sha256=sha256, body=blob) if hashlib.sha256(bytes(blob)).hexdigest() != sha256:
                 raise self._invalid("the body does not match its hash")
+            case FileLine() if line.data:
+                self._file(line)
             case End():
                 self._end(line)
         return line
@@ -204,6 +211,13 @@ class Checker:
         if count and line.chain != link(before, record.raw):
             raise self._invalid(f"event {line.seq}: does not fit the chain of {aggregate}")
         self._chains[aggregate] = count + 1, line.chain
+
+    def _file(self, line: FileLine) -> None:
+        """Refuses a hole: a few bytes would make a file of any length."""
+        length = self._files.get(line.path, 0)
+        if line.offset != length:
+            raise self._invalid(f"file {line.path[:80]!r}: a piece is at {line.offset}, and the file ends at {length}")
+        self._files[line.path] = length + len(line.data)
 
     def _end(self, end: End) -> None:
         self._ended = True

@@ -20,6 +20,7 @@ import os
 import uuid
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -228,12 +229,11 @@ def _replaced(value: Any, names: Mapping[str, str]) -> Any:
     """Returns a JSON value with other ids, outside of texts."""
     if isinstance(value, str):
         return names.get(value, value)
-    if isinstance(value, dict):
-        return {
-            names.get(key, key): item if key in _TEXTS and isinstance(item, str) else _replaced(item, names)
-            for key, item in value.items()
-        }
-    return [_replaced(item, names) for item in value] if isinstance(value, list) else value
+    if isinstance(value, dict):  # by `map`: a comprehension is a second call for each level before Python 3.12
+        replaced = dict(zip(value, map(_replaced, value.values(), repeat(names)), strict=True))
+        replaced |= {key: value[key] for key in _TEXTS & value.keys() if isinstance(value[key], str)}
+        return {names.get(key, key): item for key, item in replaced.items()}
+    return list(map(_replaced, value, repeat(names))) if isinstance(value, list) else value
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
