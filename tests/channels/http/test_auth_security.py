@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -382,6 +383,39 @@ async def test_what_is_revoked_elsewhere_ends_here(
         await until(browser, 401)
     for browser in others:
         assert (await browser.me()).status == 200
+
+
+async def test_a_disabled_person_is_let_in_nowhere(here: Place) -> None:
+    """Iterates the table of routes: by the cookie, as a bearer, and with a key."""
+    ada = await here.person(ADA)
+    program = here.browser(**{"X-Api-Key": await here.key(ADA)})
+    bearer = here.browser(Authorization=f"Bearer {ada.cookies['access_token']}")
+    await disabled(here, "")
+    for browser in (ada, bearer, program):
+        await until(browser, 401)
+        for route in protected():
+            answer = await browser.ask(route.method, route.mounts[0] + filled(route), sample(route, broken=True))
+            assert answer.status == 401, (named(route), answer)
+
+
+async def test_who_is_no_administrator_any_more_does_what_users_do(here: Place) -> None:
+    await here.admin()
+    ada = await here.person(ADA)
+    await here.directory.appoint(ADA, "admin", actor="test")
+    key = here.browser(**{"X-Api-Key": await here.key(ADA)})
+
+    async def role(wanted: str) -> bool:
+        return bool((await ada.me()).body["system_role"] == wanted)
+
+    await eventually(partial(role, "admin"))
+    assert (await ada.ask("POST", "/api/projections/rebuild")).status == 202
+    await here.directory.appoint(ADA, "user", actor="test")
+    await eventually(partial(role, "user"))
+    for route in protected():
+        for browser in (ada, key):
+            answer = await browser.ask(route.method, route.mounts[0] + filled(route), sample(route, broken=True))
+            refused = "needs an administrator" in str(answer.body)
+            assert refused == (route.role == "admin"), (named(route), answer)
 
 
 async def test_whatever_ends_the_watch_revocation_goes_on(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
