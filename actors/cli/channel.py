@@ -29,6 +29,7 @@ def channel_commands(add: Add) -> None:
     channels.add_argument("--json", action="store_true")
     trial = channels.add_subparsers(metavar="WHAT")
     subparser = add("test", _channels_test, "ask a platform about an account's credentials and permissions", trial)
+    subparser.set_defaults(writes=True)  # before the first server, too: accounts are looked up in the log
     subparser.add_argument("platform", help="slack, telegram, feishu or dingtalk")
     subparser.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
     subparser.add_argument("--json", action="store_true")

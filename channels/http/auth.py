@@ -258,7 +258,7 @@ async def me(call: Call) -> Annotated[web.Response, User]:
     return response
 
 
-@ROUTES("GET", f"{_A}/activity", errors=(403, 404))
+@ROUTES("GET", f"{_A}/activity", errors=(404,), answers={409: Unauthorized})
 async def get_activity(
     call: Call, gate: Gate, *, user: Annotated[str, "An administrator may name another"] = ""
 ) -> Entries:

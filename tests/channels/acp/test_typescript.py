@@ -27,9 +27,11 @@ async def test_a_session(models: Models, config: Path, tmp_path: Path) -> None:
         output, _ = await process.communicate()
     told = json.loads(output)
     assert (told["version"], told["done"]["stopReason"]) == (1, "end_turn")
-    assert told["asked"] == [["allow_once", "reject_once"]]
-    kinds = [update["sessionUpdate"] for update in told["live"]]
-    assert kinds[0] == "tool_call"
+    folder_first = ["allow_always", "allow_always", "reject_once"]
+    assert told["asked"] == [folder_first, ["allow_once", "reject_once"]]
+    first, *kinds = [update["sessionUpdate"] for update in told["live"]]
+    assert (first, kinds[0]) == ("agent_thought_chunk", "tool_call"), told["live"][0]
+    assert "I do not work in your directory" in told["live"][0]["content"]["text"]
     assert {*kinds} == {"tool_call", "tool_call_update", "agent_message_chunk"}
     assert (
         "".join(update["content"]["text"] for update in told["live"] if update["sessionUpdate"] == kinds[-1]) == "Ok."

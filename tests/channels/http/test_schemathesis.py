@@ -21,12 +21,16 @@ import yarl
 from actors.compaction import Compaction
 from actors.documents import Documents
 from actors.mcp_login import McpLogin
+from actors.sandbox import Limits, Sandbox
 from actors.skills.actor import Skills
 from actors.suggestions import Suggestions
 from actors.wiring.parts import mcp_access
+from actors.workspace import Workspace
 from adapters.documents.local import LocalDocuments
 from adapters.models import factory
 from adapters.models.configured import Configured
+from adapters.sandboxes.host import Host
+from adapters.workspace import LocalWorkspace
 from channels.http.app import Services, all_routes
 from channels.http.routes import SSE, Form, Route
 from channels.http.shapes import Error, Unauthorized
@@ -35,6 +39,7 @@ from core.config.settings import Model, Off
 from core.events import Json, RunRequested
 from core.mcp.login import Logins
 from core.mcp.servers import Directory
+from core.ports.sandbox import SandboxSetup
 from core.runtime.system import System
 from core.seal import Seal
 from core.skills.folders import folders_in
@@ -122,6 +127,7 @@ BODIES = {
 """What no schema can say: bodies that are accepted."""
 ONLY_REFUSING = {
     # There are no accounts; see the test where there are.
+    "GET /api/v1/auth/activity",
     "GET /api/v1/auth/callback/{provider}",
     "GET /api/v1/auth/oauth/{provider}",
     "POST /api/v1/auth/change-password",
@@ -130,6 +136,11 @@ ONLY_REFUSING = {
     "POST /api/v1/auth/register",
     # The assistant that comes along stays, and others are for the other operations.
     "DELETE /api/assistants/{assistant_id}",
+    # No thread works on a folder of the person's, and no run has changed files.
+    "GET /api/threads/{thread_id}/folder",
+    "PUT /api/threads/{thread_id}/folder",
+    "DELETE /api/threads/{thread_id}/folder",
+    "POST /api/threads/{thread_id}/runs/{run_id}/undo",
     # No run is going on for long enough.
     "POST /api/threads/{thread_id}/runs/{run_id}/steer",
     # Nothing is remembered, and the operations that forget everything come at any time.
@@ -212,7 +223,10 @@ async def known(system: System, services: Services, tmp_path: Path) -> AsyncIter
             *(source, chats, lambda _: (), system.log, services.home, system.threads, system.subagents),
             services.skills,
         )
-        answering = [suggestions, compaction, skills, McpLogin(logins, servers, system.call)]
+        machine = Host(SandboxSetup(home=services.home))
+        folders = Sandbox(machine, Limits(), source, log=system.log, threads=system.threads, home=services.home)
+        workspace = Workspace(system.log, LocalWorkspace(services.home), system.threads, source, services.home)
+        answering = [suggestions, compaction, skills, McpLogin(logins, servers, system.call), folders, workspace]
         serving = asyncio.create_task(system.serve([Quick(), documents, *answering], alone=True))
         threads = await _seeded(system, "thread")
 
