@@ -34,6 +34,7 @@ from adapters.workspace import LocalWorkspace
 from channels.http.app import Services, all_routes
 from channels.http.routes import SSE, Form, Route
 from channels.http.shapes import Error, Unauthorized
+from core.actor import Actor
 from core.config.load import Config, ConfigSource
 from core.config.settings import Model, Off
 from core.events import Json, RunRequested
@@ -226,7 +227,8 @@ async def known(system: System, services: Services, tmp_path: Path) -> AsyncIter
         machine = Host(SandboxSetup(home=services.home))
         folders = Sandbox(machine, Limits(), source, log=system.log, threads=system.threads, home=services.home)
         workspace = Workspace(system.log, LocalWorkspace(services.home), system.threads, source, services.home)
-        answering = [suggestions, compaction, skills, McpLogin(logins, servers, system.call), folders, workspace]
+        login = McpLogin(logins, servers, system.call)
+        answering: list[Actor[Any]] = [suggestions, compaction, skills, login, folders, workspace]
         serving = asyncio.create_task(system.serve([Quick(), documents, *answering], alone=True))
         threads = await _seeded(system, "thread")
 
