@@ -26,8 +26,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def hold(life: int, orders: int, ready: int) -> None:
-    """Makes the namespaces, says so by the pipe `ready`, and ends when no command has used them for some time, or on
-    SIGTERM if none uses them. `life` is the lock that this process has while it lives, `orders` a pipe.
+    """Makes the namespaces, says so by the pipe `ready`, and ends when no command has used them for some time. After
+    SIGTERM it ends as soon as none uses them: the supervisor of a command ends a little after its outcome is known.
+    `life` is the lock that this process has while it lives, `orders` a pipe.
     """
     _libc.prctl(PR_SET_NAME, NAME, 0, 0, 0)
     with open(orders, "rb") as pipe:
@@ -42,8 +43,9 @@ def hold(life: int, orders: int, ready: int) -> None:
     os.write(ready, b".")
     os.close(ready)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    early = False
     while os.path.exists("pid"):
-        early = signal.sigtimedwait([signal.SIGTERM], min(LOOK, linger))
+        early = signal.sigtimedwait([signal.SIGTERM], min(LOOK, linger)) is not None or early
         if (early or _unused_for(linger)) and _ended(life):
             return
 

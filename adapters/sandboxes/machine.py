@@ -180,7 +180,7 @@ def sweep(home: Path, idle_seconds: float) -> None:
 
 
 def end_unused(home: Path) -> None:
-    """Ends the networks that no command uses, as the server stops."""
+    """Ends the networks as the server stops. One that a command uses ends after it."""
     for entry in _listed(home):
         with contextlib.suppress(OSError, ValueError, Unavailable):
             folder = Path(entry.read_text())

@@ -63,6 +63,12 @@ def is_locked(path: Path) -> bool:
     return fd is None
 
 
+def has_looked(pid: int) -> bool:
+    """Tells whether a holder took its signals, and waits again."""
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["ShdPnd"], 16) == 0 and status["State"].startswith("S")
+
+
 def make_idle(sandbox: BubblewrapSandbox, *, at_work: bool = False) -> None:
     """Makes the last use an old one. A supervisor notes the time as it ends, after the outcome of its command."""
     use = machine_of(sandbox).folder / "use"
@@ -201,6 +207,16 @@ async def test_networks_end_with_their_server_or_their_thread(tmp_path: Path) ->
     pid = int((tmp_path / "erased/pid").read_text())
     (tmp_path / "erased/pid").unlink()
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
+
+
+async def test_a_network_that_should_end_ends_after_its_last_command(jail: BubblewrapSandbox) -> None:
+    await run(jail, "true")
+    with machine_of(jail).used():
+        pid = holder_of(jail)
+        os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: has_looked(pid))
+        assert is_alive(jail)
+    wait_for(lambda: not is_alive(jail))
 
 
 async def test_where_namespaces_cannot_be_joined_only_tmp_is_shared(
