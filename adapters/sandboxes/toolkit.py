@@ -125,9 +125,9 @@ def _link(folder: Path) -> None:
 
 @functools.cache
 def _entries() -> tuple[Path, ...]:
-    """Returns the files and directories that the packages consist of."""
+    """Returns the files and directories that the packages consist of. What their records name may not be there."""
     paths = {path for distribution in _closure().values() for path in _top(distribution)}
-    return tuple(sorted(paths))
+    return tuple(sorted(filter(Path.exists, paths)))
 
 
 @functools.cache
@@ -135,7 +135,7 @@ def _metadata() -> tuple[Path, ...]:
     """Returns the files by which the packages know their names and versions."""
     files = [file for distribution in _closure().values() for file in distribution.files or ()]
     named = (file.locate() for file in files if file.name == "METADATA" and file.parts[0].endswith(".dist-info"))
-    return tuple(sorted(Path(str(path)).resolve() for path in named))
+    return tuple(sorted(filter(Path.exists, (Path(str(path)).resolve() for path in named))))
 
 
 def _top(distribution: metadata.Distribution) -> set[Path]:

@@ -76,7 +76,9 @@ class Stack:
         files += ["--file", str(self._override)] if self._override.exists() else []
         command = [self._program, *files, "--progress", "plain", *words]
         result = await asyncio.to_thread(self._run, command)
-        assert result.returncode == 0, f"{words}: {(result.stdout + result.stderr)[-4000:]}"
+        if result.returncode:
+            logs = await asyncio.to_thread(self._run, [self._program, *files, "logs", "--no-color", "--tail", "60"])
+            pytest.fail(f"{words}: {(result.stdout + result.stderr)[-4000:]}\n{logs.stdout[-4000:]}")
         return str(result.stdout)
 
     async def up(self) -> None:

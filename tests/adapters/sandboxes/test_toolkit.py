@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +48,20 @@ def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyP
     names = {path.name for path in toolkit._entries.__wrapped__()}
     assert {"matplotlib", "docx", "numpy"} <= names
     assert "pandas" not in names
+
+
+def test_files_that_are_not_there_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image may leave out what a server does not import, and a package may be half removed."""
+    record = tmp_path / "half-1.dist-info"
+    record.mkdir()
+    (record / "RECORD").write_text("half.py,,\nother.py,,\nhalf-1.dist-info/METADATA,,\nhalf-1.dist-info/RECORD,,\n")
+    (tmp_path / "half.py").touch()
+    monkeypatch.setattr(metadata, "distribution", lambda _: metadata.PathDistribution(record))
+    monkeypatch.setattr(toolkit, "PACKAGES", ("half",))
+    (record / "METADATA").write_text("Name: half\nVersion: 1\n")
+    assert (toolkit._entries.__wrapped__(), len(toolkit._metadata.__wrapped__())) == ((tmp_path / "half.py",), 1)
+    (record / "METADATA").unlink()
+    for cached in ("_entries", "_metadata", "_key"):
+        monkeypatch.setattr(toolkit, cached, getattr(toolkit, cached).__wrapped__)
+    assert toolkit._metadata() == ()
+    assert toolkit.edition()
