@@ -105,7 +105,7 @@ def test_the_container_gets_no_tools_and_has_a_shell_for_the_agent() -> None:
 
 def test_the_containers_profile_refuses_what_the_sandbox_does_but_for_bubblewraps_own_calls() -> None:
     profile = json.loads((ROOT / "adapters/sandboxes/docker/seccomp.json").read_text())
-    needed = {"mount", "umount2", "pivot_root", "sethostname", "clone3"}
+    needed = {"mount", "umount2", "pivot_root", "sethostname", "setns", "clone3"}
     refused = {entry["errnoRet"]: set(entry["names"]) for entry in profile["syscalls"]}
     x86 = {"modify_ldt", "iopl", "ioperm", "uselib"}
     assert profile["defaultAction"] == "SCMP_ACT_ALLOW"

@@ -78,7 +78,13 @@ LOST = (
 )
 _CODE = str(Path(holder.__file__).parents[2])
 _TRY = """import sys; sys.path.append(sys.argv[1])
-import os; from adapters.sandboxes.holder import isolate; isolate(); os.execv(sys.argv[2], sys.argv[2:])"""
+import os; from adapters.sandboxes.holder import NAMESPACES, isolate, join
+ready, is_ready = os.pipe()
+if child := os.fork():
+    isolate(); os.write(is_ready, b"."); sys.exit(os.waitpid(child, 0)[1] != 0)
+os.close(is_ready)
+if os.read(ready, 1): join(os.getppid(), list(NAMESPACES)); os.execv(sys.argv[2], sys.argv[2:])"""
+"""A process isolates itself, and its child joins it there and makes a sandbox."""
 _TRY_SECONDS = 15.0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
@@ -36,6 +38,25 @@ with socket.socket(socket.AF_UNIX) as server:
 KNOCK = """python3 -c '
 import socket
 socket.socket(socket.AF_UNIX).connect("\\0of-this-thread")'"""
+
+
+WITHOUT_SETNS = """
+import ctypes, os
+from adapters.sandboxes import machine, seccomp
+setns = seccomp.REFUSED["setns"][seccomp.ARCHITECTURES[os.uname().machine][1]]
+rules = [
+    seccomp._instruction(seccomp._LOAD, seccomp._NUMBER),
+    seccomp._instruction(seccomp._EQUAL, setns, 0, 1),
+    seccomp._instruction(seccomp._RETURN, seccomp._ERRNO | 1),
+    seccomp._instruction(seccomp._RETURN, seccomp._ALLOW),
+]
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_char_p)]
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+assert libc.prctl(22, 2, ctypes.byref(Program(len(rules), b"".join(rules)))) == 0  # PR_SET_SECCOMP
+print(machine.is_joinable())
+"""
 
 
 def provider_of(tmp_path: Path, **more: Any) -> Bubblewrap:
@@ -217,6 +238,16 @@ async def test_a_network_that_should_end_ends_after_its_last_command(jail: Bubbl
         wait_for(lambda: has_looked(pid))
         assert is_alive(jail)
     wait_for(lambda: not is_alive(jail))
+
+
+def test_namespaces_can_be_joined() -> None:
+    assert machine.is_joinable()
+
+
+def test_where_a_filter_forbids_to_join_namespaces_they_cannot_be_joined() -> None:
+    """An engine's profile may allow to make namespaces, but not to join them."""
+    result = subprocess.run([sys.executable, "-c", WITHOUT_SETNS], capture_output=True, text=True, check=False)
+    assert (result.stdout, result.stderr) == ("False\n", "")
 
 
 async def test_where_namespaces_cannot_be_joined_only_tmp_is_shared(
