@@ -45,4 +45,4 @@ def bits(value: str) -> float:
     """Returns the bits of a text of random characters of the same classes: more than a person's choice has."""
     alphabet = sum(size for of_class, size in _CLASSES if any(map(of_class, value)))
     alphabet += _OTHERS if any(not character.isalnum() for character in value) else 0
-    return len(set(value)) and len(value) * math.log2(max(alphabet, 2))
+    return len(value) * math.log2(max(alphabet, 2))
