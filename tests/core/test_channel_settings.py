@@ -34,7 +34,7 @@ def test_people_are_named_by_text_or_number(text: str, ids: set[str]) -> None:
     assert set(account.chats) == ids
 
 
-@pytest.mark.parametrize("token", ["xoxb-1", "12"])
+@pytest.mark.parametrize("token", ["xoxb-0123456789abcdef", "12"])
 def test_credentials_of_a_disabled_account_are_a_warning(token: str) -> None:
     [warning] = parse(f"channels: {{slack: {{bot_token: {token}}}}}").warnings
     assert warning == "channels: the account slack has credentials, but not `enabled: true`"
