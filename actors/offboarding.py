@@ -11,10 +11,9 @@ from contextlib import suppress
 from core.actor import Actor, Context
 from core.errors import NotFound, Refused
 from core.identity.accounts import AccountDisabled
+from core.lifecycle import OPEN
 from core.thread.intake import Intake
 from core.views.projections import Views
-
-OPEN = ("pending", "running")
 
 
 class Offboarding(Actor[AccountDisabled]):
@@ -26,6 +25,6 @@ class Offboarding(Actor[AccountDisabled]):
 
     async def handle(self, event: AccountDisabled, ctx: Context) -> None:
         await self._views.current()
-        for thread, run in await self._views.open_runs(event.user, OPEN):
+        for thread, run in await self._views.open_runs(event.user, sorted(OPEN)):
             with suppress(NotFound, Refused):  # it ended meanwhile
                 await self._intake.cancel(thread, run, user=event.user, actor=self.name)

@@ -135,7 +135,7 @@ class Gate:
         principal = entry.principal
         if changes(request):
             self.check_csrf(request, entry)
-        if route.role == "admin" and not (principal.role == "admin" and principal.may("admin")):
+        if route.role == "admin" and not principal.is_admin:
             raise Forbidden("This needs an administrator")
         for scope in route.scope.split():
             demand(principal, scope)

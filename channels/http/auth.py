@@ -265,11 +265,11 @@ async def get_activity(
     """The latest sign-ins, uses of keys and refusals of one's account, newest first. `unknown` lists attempts for
     addresses without an account.
     """
-    if user and user != call.user and not (call.principal.role == "admin" and call.principal.may("admin")):
+    if user and user != call.user and not call.principal.is_admin:
         raise Forbidden("Only an administrator may look at the activity of others")
     name = user or call.user
     known = name if name == activity.UNKNOWN else (await gate.directory.accounts()).find(name).id
-    return Entries([_listed(each) for each in await gate.directory.activities.of(known)])
+    return Entries([_entry_of(each) for each in await gate.directory.activities.of(known)])
 
 
 @ROUTES("GET", f"{_A}/setup-status", public=True)
@@ -366,7 +366,7 @@ async def _created(call: Call, account: Account, remember: bool | None) -> web.R
     return response
 
 
-def _listed(listed: activity.Listed) -> ActivityEntry:
+def _entry_of(listed: activity.Listed) -> ActivityEntry:
     fields = {name: str(getattr(listed.entry, name)) for name in listed.entry.__struct_fields__}
     return ActivityEntry(listed.at, type_of(type(listed.entry).__name__), fields)
 

@@ -275,7 +275,7 @@ async def post_whatif(call: Call, owned: OwnedThread, body: WhatIfBody) -> web.S
     `result` or `error` is the last one. It ends when the client leaves.
     """
     principal = call.principal
-    if (body.settings or body.allow_effects) and not (principal.role == "admin" and principal.may("admin")):
+    if (body.settings or body.allow_effects) and not principal.is_admin:
         raise Forbidden("settings and allow_effects need an administrator")
     if call.services.what_if is None:
         raise Refused("this process executes no what-ifs")

@@ -85,7 +85,7 @@ def _may_choose(call: Call) -> bool:
     principal = call.principal
     if principal is LOCAL:
         return is_loopback(call.request[SEEN].ip)
-    return principal.role == "admin" and principal.may("admin")
+    return principal.is_admin
 
 
 def _answer(state: ThreadState) -> FolderAnswer:

@@ -18,6 +18,11 @@ class Principal(msgspec.Struct, frozen=True):
     key: str | None = None
     """Id of the API key that was used."""
 
+    @property
+    def is_admin(self) -> bool:
+        """True for an administrator, but by a key only if it was granted `admin`."""
+        return self.role == "admin" and self.may("admin")
+
     def may(self, scope: str) -> bool:
         """True if the scope is granted. `threads:read` is granted by itself, by `threads`, and by `threads:write`: the
         answers to writing have what is read.

@@ -126,7 +126,7 @@ async def usage(
 
 async def _asked(call: Call, all_users: bool) -> tuple[Views, str | None, Prices]:
     """The views with everything in them that this process wrote, the user that is asked about (None: all), prices."""
-    if all_users and not (call.principal.role == "admin" and call.principal.may("admin")):
+    if all_users and not call.principal.is_admin:
         raise Forbidden("all_users: only an administrator may see everybody's runs")
     await call.services.views.current()
     prices = {model.name: model.pricing for model in call.config.models if model.pricing}

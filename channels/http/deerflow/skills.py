@@ -188,7 +188,7 @@ async def switch(call: Call, name: str, body: SwitchBody) -> Skill:
     """Turn a skill on or off: yours for you; others, which an administrator may, for everybody."""
     library = call.services.skills
     skill = await library.get(call.user, name)
-    if not skill.own and not (call.principal.role == "admin" and call.principal.may("admin")):
+    if not skill.own and not call.principal.is_admin:
         raise Forbidden("Only an administrator may turn the skills of everybody on or off")
     return _shown(await library.switch(call.user, skill, body.enabled, actor=ACTOR))
 
