@@ -16,7 +16,7 @@ from core.sandbox.folders import Installation
 def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home directory of a person."""
     person = tmp_path / "people/ada"
-    (person / "work/app/src").mkdir(parents=True)
+    (person / "projects/app/src").mkdir(parents=True)
     for name in (".config/x", ".ssh", "keys/.aws", "sika/.sika/users", "Library/x"):
         (person / name).mkdir(parents=True)
     monkeypatch.setenv("HOME", str(person))
@@ -45,8 +45,8 @@ REFUSED = {
     "~/sika/.sika/users": "data directory",
     "~/sika": "started in it",
     "~/link-to-etc": "of the system",
-    "~/work/link-home": "your home directory",
-    "~/work/link-data": "data directory",
+    "~/projects/link-home": "your home directory",
+    "~/projects/link-data": "data directory",
 }
 WRONG = {"work": "absolute", "": "absolute", "~/none": "No such file", "~/file": "not a directory", "/x\0y": "absolute"}
 
@@ -54,8 +54,8 @@ WRONG = {"work": "absolute", "": "absolute", "~/none": "No such file", "~/file":
 @pytest.mark.parametrize(("path", "reason"), REFUSED.items())
 def test_a_folder_is_refused(person: Path, path: str, reason: str) -> None:
     (person / "link-to-etc").symlink_to("/etc")
-    (person / "work/link-home").symlink_to(person)
-    (person / "work/link-data").symlink_to(person / "sika/.sika")
+    (person / "projects/link-home").symlink_to(person)
+    (person / "projects/link-data").symlink_to(person / "sika/.sika")
     with pytest.raises(Refused, match=reason):
         installation(person).folder(path.replace("~", str(person)), writable=True, anywhere=True)
 
@@ -68,9 +68,9 @@ def test_a_wrong_path_is_named(person: Path, path: str, reason: str) -> None:
 
 
 def test_a_folder_of_ones_own_is_taken_without_its_links(person: Path) -> None:
-    (person / "link").symlink_to("work/app")
-    for path in ("work/app", "link", "work/app/src/.."):
-        assert installation(person).folder(f"{person}/{path}", writable=True, anywhere=True) == person / "work/app"
+    (person / "link").symlink_to("projects/app")
+    for path in ("projects/app", "link", "projects/app/src/.."):
+        assert installation(person).folder(f"{person}/{path}", writable=True, anywhere=True) == person / "projects/app"
     assert installation(person).folder(f"{person}/sika", writable=False, anywhere=True) == person / "sika"
 
 
@@ -86,11 +86,11 @@ def test_a_folder_of_somebody_else_must_be_configured(person: Path, tmp_path: Pa
 
 
 def test_who_may_not_choose_gets_only_what_is_open(person: Path) -> None:
-    rooted = installation(person, roots=["~/work", "/"])
-    assert rooted.folder(f"{person}/work/app", writable=True, anywhere=False) == person / "work/app"
-    only = installation(person, roots=["~/work"])
-    (person / "work/out").symlink_to(person / "keys")
-    for path in ("keys", "work/out", "work/../keys"):
+    rooted = installation(person, roots=["~/projects", "/"])
+    assert rooted.folder(f"{person}/projects/app", writable=True, anywhere=False) == person / "projects/app"
+    only = installation(person, roots=["~/projects"])
+    (person / "projects/out").symlink_to(person / "keys")
+    for path in ("keys", "projects/out", "projects/../keys"):
         with pytest.raises(Refused, match="open to you"):
             only.folder(f"{person}/{path}", writable=True, anywhere=False)
     for path in ("/", f"{person}/sika/.sika", f"{person}/sika"):
@@ -99,12 +99,12 @@ def test_who_may_not_choose_gets_only_what_is_open(person: Path) -> None:
 
 
 def test_a_folder_that_is_another_one_later_is_not_opened(person: Path) -> None:
-    folder = FolderAttached(path=str(person / "work/app"), access="read-write", by="ada")
+    folder = FolderAttached(path=str(person / "projects/app"), access="read-write", by="ada")
     assert installation(person).mount(folder).writable
-    (person / "work/app").rename(person / "work/old")
+    (person / "projects/app").rename(person / "projects/old")
     with pytest.raises(Invalid, match="not there any more"):
         installation(person).mount(folder)
-    (person / "work/app").symlink_to("/etc")
+    (person / "projects/app").symlink_to("/etc")
     with pytest.raises(Invalid, match="not there any more"):
         installation(person).mount(folder)
 

@@ -132,7 +132,7 @@ def lines(n: int) -> str:
     return "\n".join(text)
 
 
-WORKED = [*each(9, lambda n: read(f"/work/m{n}.py", f"x = {n}"), lambda n: edit(f"/work/m{n}.py", "x", f"y{n}"))]
+WORKED = [*each(9, lambda n: read(f"/repo/m{n}.py", f"x = {n}"), lambda n: edit(f"/repo/m{n}.py", "x", f"y{n}"))]
 
 # ── loops ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,14 +149,14 @@ LOOPS: dict[str, Loop] = {
     "searches the web": always(search("sika nats", "1. Sika\n2. NATS")),
     "fetches a missing page": always(fetch("https://example.org/x", "Error: HTTP 404 Not Found", True)),
     "fetches a page": always(fetch("https://example.org", "Example Domain. " * 90)),
-    "reads the same lines": always(read("/work/a.py", SOURCE, 1, 200)),
-    "reads a whole file": always(read("/work/a.py", SOURCE)),
-    "reads two files at once": always(beside(read("/work/a.py", SOURCE), read("/work/b.py", "b = 1"))),
+    "reads the same lines": always(read("/repo/a.py", SOURCE, 1, 200)),
+    "reads a whole file": always(read("/repo/a.py", SOURCE)),
+    "reads two files at once": always(beside(read("/repo/a.py", SOURCE), read("/repo/b.py", "b = 1"))),
     "reads them in either order": of(
-        lambda n: beside(*[read("/work/a.py", SOURCE), read("/work/b.py", "b = 1")][:: 1 if n % 2 else -1])
+        lambda n: beside(*[read("/repo/a.py", SOURCE), read("/repo/b.py", "b = 1")][:: 1 if n % 2 else -1])
     ),
-    "writes the same file": always(write("/work/a.py", "print(1)\n")),
-    "replaces what is not there": always(no_edit("/work/a.py", "old")),
+    "writes the same file": always(write("/repo/a.py", "print(1)\n")),
+    "replaces what is not there": always(no_edit("/repo/a.py", "old")),
     "calls a missing program": always(sh("rg x", "bash: rg: command not found", 127)),
     "prints addresses": of(lambda n: sh("python run.py", f"<Thing object at 0x7f{n:010x}>", 1)),
     "answers with new ids": of(lambda n: use("create_ticket", f"queue full, request {uuid(n)}", title="Bug")),
@@ -186,7 +186,7 @@ LOOPS: dict[str, Loop] = {
     "reads the output of what has ended": always(look("bg-1", 30, "bg-1 has ended: exit code 1.\n(no new output)")),
     "reloads the same page": always(use("browser_snapshot", "- heading 'Login'\n- textbox 'Name'\n" * 9)),
     "clicks what does not react": always(use("browser_click", "- heading 'Login'\n- textbox 'Name'\n" * 9, ref="e7")),
-    "looks at a picture": always(use("view_image", "A chart with a title and three bars.", image_path="/work/c.png")),
+    "looks at a picture": always(use("view_image", "A chart with a title and three bars.", image_path="/repo/c.png")),
     "recalls": always(use("recall", "Nothing is known.", query="name")),
     "looks for a tool": always(use("tool_search", "No tools match.", query="excel")),
     "counts lines": always(sh("wc -l data.csv", "1000 data.csv")),
@@ -194,13 +194,13 @@ LOOPS: dict[str, Loop] = {
     "after waiting": Loop(lambda n: [sh("pytest -q", FAIL, 1)], [sh("sleep 30")] * 9),
     "after another loop": Loop(lambda n: [sh("pwd", "/work")], [sh("ls", "a.py")] * 6),
     # cycles
-    "reads two files in turn": always(read("/work/a.py", SOURCE), read("/work/b.py", "b = 1")),
+    "reads two files in turn": always(read("/repo/a.py", SOURCE), read("/repo/b.py", "b = 1")),
     "lists and prints": always(sh("ls", "a.py"), sh("cat a.py", "a = 1")),
     "tests and compares": always(sh("pytest -q", FAIL, 1), sh("git diff", "-a\n+b")),
-    "tests and reads": always(sh("pytest -q", FAIL, 1), read("/work/a.py", SOURCE)),
+    "tests and reads": always(sh("pytest -q", FAIL, 1), read("/repo/a.py", SOURCE)),
     "three in turn": always(sh("ls", "a"), sh("pwd", "/work"), sh("env", "A=1")),
     "four in turn": always(*(sh(f"cat {name}", f"{name} = 1") for name in "abcd")),
-    "five in turn": always(*(read(f"/work/{name}.py", f"{name} = 1") for name in "abcde")),
+    "five in turn": always(*(read(f"/repo/{name}.py", f"{name} = 1") for name in "abcde")),
     "six in turn": always(*(grep(f"def {name}", f"a.py:1: def {name}") for name in "abcdef")),
     "eight in turn": always(*(fetch(f"https://e.org/{n}", f"Page {n}") for n in range(8))),
     "does and undoes": always(
@@ -211,17 +211,17 @@ LOOPS: dict[str, Loop] = {
     "any of two": Loop(lambda n: any_of(n, sh("ls", "a"), sh("pwd", "/work"))),
     "any of three": Loop(lambda n: any_of(n, sh("ls", "a"), sh("pwd", "/work"), sh("id", "uid=0"))),
     "any of four": Loop(lambda n: any_of(n, *(sh(f"cat {name}", name) for name in "abcd"))),
-    "five files at once": always(beside(*(read(f"/work/{name}.py", f"{name} = 1") for name in "abcde"))),
+    "five files at once": always(beside(*(read(f"/repo/{name}.py", f"{name} = 1") for name in "abcde"))),
     "searches and fetches": always(search("x", "1. https://e.org"), fetch("https://e.org", "Nothing here.")),
     "two and one": always(sh("ls", "a"), sh("ls", "a"), sh("pwd", "/work")),
     "installs and runs": always(sh("pip install x", "ERROR: no matching distribution", 1), sh("python a.py", TRACE, 1)),
     "tests and fails to edit": always(sh("pytest -q", FAIL, 1), no_edit("/a.py", "old")),
     "makes what is there": always(sh("mkdir out", "mkdir: cannot create directory 'out': File exists", 1), sh("ls")),
     "starts and kills": always(sh("./start", "already running", 1), sh("./stop", "not running", 1)),
-    "plans and reads": always(use("write_todos", "Updated", todos=[]), read("/work/a.py", SOURCE)),
+    "plans and reads": always(use("write_todos", "Updated", todos=[]), read("/repo/a.py", SOURCE)),
     "in turn after work": Loop(lambda n: [sh("ls", "a"), sh("cat a", "1")], WORKED),
     # errors alike
-    "replaces other texts that are not there": of(lambda n: no_edit("/work/a.py", f"def f{n}(x): return {'y' * n}")),
+    "replaces other texts that are not there": of(lambda n: no_edit("/repo/a.py", f"def f{n}(x): return {'y' * n}")),
     "other scripts without the module": of(lambda n: sh(f"python -c 'import pandas; f({n})'", NO_MODULE, 1)),
     "broken arguments": of(lambda n: use("edit", "Error: the arguments are not a JSON object", True, text="a" * n)),
     "writes before reading": of(lambda n: use("write_file", UNREAD, True, path="/a.py", content="x" * n)),
@@ -256,7 +256,7 @@ LOOPS: dict[str, Loop] = {
         lambda n: sh(f"ls {'-l ' * n}", "a.py"), missed="the calls differ, and none failed"
     ),
     "reads one line more each time": of(
-        lambda n: read("/work/a.py", SOURCE, 1, 500 + n), missed="the calls differ, and none failed"
+        lambda n: read("/repo/a.py", SOURCE, 1, 500 + n), missed="the calls differ, and none failed"
     ),
 }
 
