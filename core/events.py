@@ -831,9 +831,9 @@ class Record:
 
 
 _TOKEN = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f]{1,256}")
-"""What can be a part of a subject, and the name of a file."""
+"""A text that can be a part of a subject, and the name of a file."""
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,256}")
-"""What can be the value of a header."""
+"""A text that can be the value of a header."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 UNREADABLE = "unreadable"
 UNREADABLE_BYTES = 4096

@@ -157,7 +157,7 @@ class Tool:
     schema: Mapping[str, Any] | None = field(default=None, hash=False)
     """The arguments as JSON schema, where the function does not say them: it takes `**arguments`."""
     arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """What the arguments mean, by their names."""
+    """Descriptions of the arguments, by their names."""
 
     def __post_init__(self) -> None:
         if problem := self._problem():

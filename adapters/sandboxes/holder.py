@@ -20,7 +20,7 @@ CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # linux/sched.h
 NAMESPACES = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}
 """The namespaces that commands share, in the order in which they are joined."""
 PR_SET_NAME, NAME = 15, b"sika-network"
-"""What lists of processes show."""
+"""The name in lists of processes."""
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 _libc = ctypes.CDLL(None, use_errno=True)
 

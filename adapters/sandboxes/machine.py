@@ -67,7 +67,7 @@ LINGER = 120.0
 SWEEP_SECONDS = 60.0
 """Pause between two sweeps."""
 CACHES = frozenset(("cache", "matplotlib"))
-"""What programs put into /tmp by themselves: nobody misses it."""
+"""Names that programs put into /tmp by themselves: nobody misses them."""
 EMPTIED = "no command ran for a while, so /tmp was emptied."
 DOOR_SECONDS, HOLDER_SECONDS = 30.0, 30.0
 """Timeouts of the door, and of making a holder."""

@@ -310,7 +310,7 @@ class Calls:
         self.spares: Spares | None = None
         """Sandboxes that wait for a call, if the provider makes any."""
         self.machine: Machine | None = None
-        """What the commands of the thread share, if the provider has it."""
+        """The machine that the commands of the thread share, if the provider has one."""
 
     def record(self, call_id: str) -> Record:
         plain = _PLAIN.match(call_id)

@@ -32,7 +32,7 @@ class Here(NamedTuple):
 
 
 class Consent(msgspec.Struct, frozen=True):
-    """What a person agreed to for a folder, and when."""
+    """A person's consent for a folder, with its time."""
 
     access: Access
     at: str

@@ -1,4 +1,4 @@
-"""What a run changed of files, as lines: one for each file, and its difference."""
+"""Changes of a run to files, as lines: one for each file, and its difference."""
 
 from __future__ import annotations
 

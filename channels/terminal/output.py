@@ -19,7 +19,7 @@ SEQUENCE = re.compile(
 )
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile(r"\x1b\[(?:0|1|2|3[1-6])?(?:;(?:0|1|2|3[1-6]))*m")
-"""What `Style` and the log's lines use. Black and white are left out: they hide text."""
+"""The colours of `Style` and of the log's lines. Black and white are left out: they hide text."""
 _ANY = re.compile(f"{_COLOUR.pattern}|{SEQUENCE.pattern}|{CONTROL.pattern}")
 
 

@@ -38,7 +38,7 @@ _TRIES = 5
 
 
 class Upkeep(Enum):
-    """What a process does to streams and consumers."""
+    """The changes that a process makes to streams and consumers."""
 
     NONE = "none"
     MISSING = "missing"

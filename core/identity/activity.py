@@ -1,4 +1,4 @@
-"""What an account's sign-ins, keys and refusals were: facts beside the accounts, for people and operators to look up.
+"""Activity of accounts: sign-ins, uses of keys and refusals, as facts that people and operators can look up.
 
 Each account has a list of its own; attempts for addresses without an account share one. A list is bounded: older events
 are purged. What repeats within an hour, as refusals of a program in a loop, is recorded once by each process.
@@ -26,7 +26,7 @@ UNKNOWN = "unknown"
 LISTED = 200
 """Entries that a list keeps; twice as many events lie in the log at most."""
 MOST_SEEN = 10_000
-"""What repeats is known of so many kinds of entries in a process."""
+"""Limit of the entries of which a process remembers when they were last recorded."""
 
 
 class SessionOpened(Event, frozen=True):

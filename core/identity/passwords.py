@@ -24,7 +24,7 @@ AT_A_TIME = 4
 WAIT_SECONDS = 10.0
 
 LEAST_SCORE = 3
-"""Of 4 (zxcvbn): below it, 100 million guesses find the password."""
+"""Least score of zxcvbn, which has 0 to 4: below it, 100 million guesses find the password."""
 EXAMINED = 72
 """Characters at the beginning that are examined; what follows makes a password only stronger."""
 ABOUT_US = ("sika", "deerflow", "admin", "administrator")

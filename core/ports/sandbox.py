@@ -36,11 +36,11 @@ class ExecResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended: str = "exited"
     """`exited`, `timeout` (the whole tree was killed) or `interrupted` (the machine or sandbox died under it)."""
     note: str = ""
-    """What the sandbox had lost before the command, for the model."""
+    """A note for the model: the things that the sandbox had lost before the command."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for in files: lines that match a regular expression."""
+    """A search in files for lines that match a regular expression."""
 
     pattern: str
     glob: str | None = None

@@ -1,4 +1,4 @@
-"""What a newcomer would find out about the machine of commands: its system, programs and Python packages."""
+"""Facts about the machine of commands that a newcomer would find out: its system, programs and Python packages."""
 
 from __future__ import annotations
 

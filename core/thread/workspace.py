@@ -96,7 +96,7 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 class Scanned(NamedTuple):
-    """What a run changed in a folder of the person's."""
+    """The changes of a run in a folder of the person's."""
 
     changes: Sequence[FileChange] = ()
     skipped: Sequence[str] = ()

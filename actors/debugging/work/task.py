@@ -31,7 +31,7 @@ class Shown(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a checker looks at. Its text is the model's: nothing in it is trusted."""
+    """The input of a checker. Its text is the model's: nothing in it is trusted."""
 
     answers: Sequence[str]
     """The last answer to each turn."""

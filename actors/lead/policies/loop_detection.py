@@ -134,12 +134,12 @@ class Round:
 
     @cached_property
     def key(self) -> Hashable:
-        """What makes two rounds the same."""
+        """The identity of a round: rounds with equal keys are the same."""
         return self.request, tuple(sorted(hash(_stable(text)) for _, text, _ in self.texts()))
 
     @cached_property
     def error(self) -> Hashable:
-        """What makes two failures alike; None if a call succeeded, or none was made."""
+        """The identity of a failure, equal for alike ones; None if a call succeeded, or none was made."""
         if not self.calls or not all(failed for *_, failed in self.texts()):
             return None
         return tuple(sorted(f"{call['name']}:{_alike(text)}" for call, text, _ in self.texts()))

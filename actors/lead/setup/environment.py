@@ -13,7 +13,7 @@ from core.sandbox.probe import Probe
 HOST = "host"
 """The provider that does not confine commands."""
 FILE = "environment.json"
-"""What a server knows of the machine, in its data directory: replays and plans read it."""
+"""The server's record of the machine, in its data directory: replays and plans read it."""
 UNKNOWN_PROGRAMS = "- Programs and packages: look before you rely on one."
 MOST_HOSTS = 8
 """Hosts that are named."""

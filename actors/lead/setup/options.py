@@ -31,9 +31,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     thinking: bool | None = None
     effort: str | None = None
     plan_mode: bool | None = None
-    """Whether it can keep a list of steps. None: yes, but for subagents."""
+    """True if it can keep a list of steps. None: yes, but for subagents."""
     subagents: bool | None = None
-    """Whether it can call subagents. None: yes."""
+    """True if it can call subagents. None: yes."""
     agent: str | None = None
     skills: tuple[str, ...] | None = None
     """Names of the only skills that it may use."""

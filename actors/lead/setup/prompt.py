@@ -327,7 +327,7 @@ def mounted(config: Config) -> tuple[Mounted, ...]:
 
 
 def _agent(parts: Parts) -> list[str]:
-    """What is the same for everybody comes first: providers cache a prompt up to its first difference."""
+    """Returns the sections, first those that are the same for everybody: providers cache up to a difference."""
     return [
         ROLE.format(name=parts.agent or PRODUCT),
         _soul(parts.soul),

@@ -111,7 +111,7 @@ class NoSummary(Unavailable):
 
 
 class Facts(NamedTuple):
-    """What a summary takes from the state of its thread."""
+    """The part of a summary that comes from the state of its thread."""
 
     skills: str
     """The directory of the skills in the sandbox."""
