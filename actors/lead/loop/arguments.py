@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,23 +99,12 @@ def _read(argument: Argument, sent: Mapping[str, Any], values: dict[str, Any]) -
         return f"`{argument.name}` is missing{text}" if argument.required else None
     value = sent[argument.name]
     try:
-        values[argument.name] = _converted(argument, value)
+        values[argument.name] = argument.adapter.validate_python(value)
     except ValidationError as error:
         if not argument.required and value in (None, ""):
             return None  # means the default
         return f"`{argument.name}`: {_reason(error)}, got {_short(value)}"
     return None
-
-
-def _converted(argument: Argument, value: Any) -> Any:
-    """Returns the value in its type. A text may be the JSON of it. Raises pydantic's `ValidationError`."""
-    try:
-        return argument.adapter.validate_python(value)
-    except ValidationError:
-        if isinstance(value, str):
-            with suppress(ValidationError):
-                return argument.adapter.validate_json(value)
-        raise
 
 
 def _reason(error: ValidationError) -> str:

@@ -20,6 +20,7 @@ from langgraph.types import Command
 from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler, ToolResult
 from actors.lead.loop.effects import Settled
 from actors.lead.loop.graph import EXIT_CODE
+from actors.lead.loop.json_arguments import decoded_request
 from actors.lead.messages.convert import dump, load
 from actors.lead.model.answer import redacted
 from core.bus.rpc import sendable_value
@@ -120,6 +121,7 @@ def _compacted_since(attempt: Attempt, begun: int) -> bool:
 
 async def _called(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolCompleted:
     """Makes a call, and records its outcome."""
+    request = decoded_request(request)
     call, name, started = attempt.call_ref(str(request.tool_call["id"])), request.tool_call["name"], time.monotonic()
     try:
         message, update = sendable_value(await _result(attempt, await _as_begun(attempt, request), handler))

@@ -85,7 +85,6 @@ NEEDED = {"path": "/a", "lines": ["x"]}
 @pytest.mark.parametrize(
     ("sent", "values"),
     [
-        ({"lines": '["x", "y"]'}, {"lines": ["x", "y"]}),
         ({"first": "3"}, {"first": 3}),
         ({"first": 3.0}, {"first": 3}),
         ({"first": ""}, {}),
