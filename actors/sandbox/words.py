@@ -39,8 +39,11 @@ def clamp(requested: int, limit: int) -> int:
 def edits_made(edits: Sequence[Edit], lines: Sequence[Sequence[int]]) -> str:
     """Returns where the edits changed their files."""
     if len(edits) == 1:
-        return f"Replaced{_at(lines[0])}." if lines[0] else "OK"
-    parts = [f"{edit.path}: replaced{_at(own)}" for edit, own in zip(edits, lines, strict=True)]
+        return (f"Replaced{_at(lines[0])}." if edits[0].old else "Created.") if lines[0] else "OK"
+    parts = [
+        f"{edit.path}: replaced{_at(own)}" if edit.old else f"{edit.path}: created"
+        for edit, own in zip(edits, lines, strict=True)
+    ]
     return "\n".join([f"Made {len(edits)} edits:", *parts])
 
 

@@ -24,6 +24,10 @@ def edited(path: str, file: Decoded, edits: Sequence[Edit]) -> tuple[bytes, list
     """Returns the content after all edits, and the lines at which each changed it. Raises `Invalid`."""
     text, lines = file.text, list[list[int]]()
     for edit in edits:
+        if not edit.old and not text:  # a new file, or an empty one
+            text = edit.new
+            lines.append([1])
+            continue
         old, new = _with_endings(text, edit)
         places = list(_places(text, old)) if old else []
         if not places:
@@ -87,7 +91,7 @@ def _ambiguous(text: str, places: Sequence[int]) -> str:
 def _missing(text: str, edit: Edit) -> str:
     """Returns the refusal of a text that is not there, with what comes nearest."""
     if not edit.old:
-        return "old_str is empty. To write a whole file, use write_file."
+        return "old_str is empty, which makes a new file, but this one is there. To write a whole file, use write_file."
     start = "the text to replace was not found. Nothing was changed."
     if edit.new and edit.new in text and len(edit.new) > len(edit.old):
         return f"{start} The new text is there already, at line {_line(text, text.index(edit.new))}."

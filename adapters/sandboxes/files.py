@@ -15,17 +15,17 @@ import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import structlog
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from adapters.sandboxes import folders, quota, search
+from adapters.sandboxes import creation, folders, quota, search
 from adapters.sandboxes.changes import append_once, applied, once
 from adapters.sandboxes.edits import edited
 from adapters.sandboxes.record import Calls
@@ -155,20 +155,36 @@ class Files:
 
     def _edit(self, edits: Sequence[Edit], call_id: str | None) -> Sequence[Sequence[int]]:
         """Computes all files before it writes the first. If one cannot be written, those before it are put back."""
-        changes: list[tuple[str, str | None, bytes, bytes]] = []
+        changes: list[_Change] = []
         lines: list[Sequence[int]] = [()] * len(edits)
         with self._exclusive():
-            for number, path in enumerate(dict.fromkeys(edit.path for edit in edits)):
-                key, old = _key(call_id, number), self._read(path)
-                if key is not None and applied(self.calls.record(key), path, old):
+            for number, own in enumerate(self._by_file(edits)):
+                path = edits[own[0]].path
+                key, old = _key(call_id, number), self._before(path, edits[own[0]])
+                if key is not None and applied(self.calls.record(key), path, old or b""):
                     continue
-                own = [place for place, edit in enumerate(edits) if edit.path == path]
-                new, places = self._edited(path, old, [edits[place] for place in own])
+                new, places = self._edited(path, old or b"", [edits[place] for place in own])
                 for place, part in zip(own, places, strict=True):
                     lines[place] = part
-                changes.append((path, key, old, new))
+                changes.append(_Change(path, key, old, new))
             self._write_all(changes)
         return lines
+
+    def _by_file(self, edits: Sequence[Edit]) -> Sequence[Sequence[int]]:
+        """Returns the numbers of the edits of each file, however their paths are written."""
+        numbers: dict[str, list[int]] = {}
+        for number, edit in enumerate(edits):
+            numbers.setdefault(creation.location(self.tree, edit.path), []).append(number)
+        return [*numbers.values()]
+
+    def _before(self, path: str, edit: Edit) -> bytes | None:
+        """Returns the content of the file of an edit; None if the edit makes the file."""
+        try:
+            return self._read(path)
+        except Missing:
+            if edit.old:
+                raise
+            return None
 
     def _edited(self, path: str, content: bytes, edits: Sequence[Edit]) -> tuple[bytes, Lines]:
         text = decoded(self._decoded(path, content))
@@ -177,22 +193,34 @@ class Files:
         new, lines = edited(path, text, edits)
         return self._encoded(path, new.decode("utf-8", "surrogateescape")), lines
 
-    def _write_all(self, changes: Sequence[tuple[str, str | None, bytes, bytes]]) -> None:
-        written: list[tuple[str, bytes]] = []
+    def _write_all(self, changes: Sequence[_Change]) -> None:
+        written: list[_Change] = []
+        made: list[tuple[str, Sequence[str]]] = []
         try:
-            for path, key, old, new in changes:
-                self._change(path, key, old, new)
-                written.append((path, old))
+            for change in changes:
+                if change.old is None:
+                    made.append((change.path, creation.missing_directories(self.tree, change.path)))
+                self._change(change)
+                written.append(change)
         except BaseException:
-            for path, old in reversed(written):
-                self._store(path, old)
+            self._restore(written, made)
             raise
 
-    def _change(self, path: str, key: str | None, old: bytes, new: bytes) -> None:
-        if key is None:
-            self._store(path, new)
-        else:
-            once(self.calls.record(key), path, old, lambda _: new, lambda content: self._store(path, content))
+    def _restore(self, written: Sequence[_Change], made: Sequence[tuple[str, Sequence[str]]]) -> None:
+        for path, directories in reversed(made):
+            creation.take_back(self.tree, path, directories)
+        if made and any(self._quota.values()):
+            quota.record(str(self.root), quota.count(str(self.root)))
+        for change in reversed(written):
+            if change.old is not None:
+                self._store(change.path, change.old)
+
+    def _change(self, change: _Change) -> None:
+        if change.key is None:
+            self._store(change.path, change.new)
+            return
+        record, store = self.calls.record(change.key), partial(self._store, change.path)
+        once(record, change.path, change.old or b"", lambda _: change.new, store)
 
     def _append(self, path: str, data: bytes, call_id: str | None) -> None:
         with self._exclusive(), self._destination(path) as (place, fd):
@@ -337,6 +365,15 @@ class Files:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             return os.open(place.name, flags, dir_fd=place.fd), ".", place.virtual
         return os.dup(place.fd), place.name, place.virtual
+
+
+class _Change(NamedTuple):
+    """A file that is written as a whole. `key` names the record of the call, `old` is None for a new file."""
+
+    path: str
+    key: str | None
+    old: bytes | None
+    new: bytes
 
 
 class Missing(Invalid):

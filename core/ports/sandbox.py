@@ -80,7 +80,9 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """A text of a file that is replaced: at its only place, or everywhere if `every` is true."""
+    """A text of a file that is replaced: at its only place, or everywhere if `every` is true. An empty `old` makes a
+    new file with the text `new`; there must be none, or an empty one.
+    """
 
     path: str
     old: str

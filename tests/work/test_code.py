@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.work.session import Work
+from tests.work.session import WORKSPACE, Work
 
 CHECK = """import calc, importlib
 bad = [name for name in dir(calc) if name.startswith("f") and getattr(calc, name)() != int(name[1:])]
@@ -236,3 +238,34 @@ async def test_a_module_is_written_tested_and_measured(work: Work) -> None:
     assert "Ran 2 tests" in text
     assert "OK" in text
     await session.answers("Written and tested.")
+
+
+async def test_a_package_is_split_by_edits_of_several_files(work: Work) -> None:
+    """`edit_files`: new files, edits in several files, a refusal that changes nothing, and all of it as JSON text."""
+    session = await work.session("Split shapes.py into a package, one module per shape. The tests must pass.")
+    names = [f"shape{n}" for n in range(12)]
+    session.puts("workspace/shapes.py", "".join(f"def {name}():\n    return {name!r}\n\n\n" for name in names))
+    imports = "from shapes import " + ", ".join(names)
+    session.puts("workspace/main.py", f"{imports}\n\nfor call in ({', '.join(names)}):\n    print(call())\n")
+    before = await session.bash("python3 -B main.py")
+    await session.read("main.py")
+    edits = [
+        {"path": f"{WORKSPACE}/package/{name}.py", "old_str": "", "new_str": f"def {name}():\n    return {name!r}\n"}
+        for name in names
+    ]
+    edits.append({"path": f"{WORKSPACE}/package/__init__.py", "old_str": "", "new_str": ""})
+    wrong = {"path": f"{WORKSPACE}/main.py", "old_str": "from forms import", "new_str": ""}
+    refusal = await session.call("edit_files", edits=[*edits, wrong])
+    assert "main.py: the text to replace was not found" in refusal
+    assert not session.file("/mnt/user-data/workspace/package").exists()
+    new = "\n".join(f"from package.{name} import {name}" for name in names)
+    right = {"path": f"{WORKSPACE}/main.py", "old_str": imports, "new_str": new}
+    answer = await session.call("edit_files", edits=json.dumps([*edits, right]))
+    assert answer.startswith("Made 14 edits:\n")
+    assert answer.count(": created") == 13
+    assert await session.bash("rm shapes.py && python3 -B main.py") == before
+    unread = json.dumps([{"path": f"{WORKSPACE}/notes", "old_str": "a", "new_str": "b"}])
+    session.puts("workspace/notes", "a")
+    assert "was not read in this conversation" in await session.call("edit_files", edits=unread)
+    assert session.file("/mnt/user-data/workspace/notes").read_text() == "a"
+    await session.answers("shapes.py is a package now.")

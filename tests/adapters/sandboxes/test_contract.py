@@ -434,6 +434,56 @@ async def test_edits_are_made_all_or_none(sandbox: Sandbox) -> None:
     assert (await sandbox.read("a"), await sandbox.read("b")) == (b"x\nz", b"2")
 
 
+def new(path: str, text: str) -> Edit:
+    return Edit(path=path, old="", new=text)
+
+
+async def test_edits_make_new_files(sandbox: Sandbox) -> None:
+    await sandbox.write("a", "text")
+    await sandbox.write("empty", "")
+    edits = [new("d/e/f", "1\n"), Edit(path="a", old="text", new="x"), Edit(path="d/e/f", old="1", new="2")]
+    edits += [new("empty", "full"), new("nothing", "")]
+    for _ in range(2):
+        assert len(await sandbox.edit(edits, call_id="c1")) == 5
+    assert await sandbox.read("d/e/f") == b"2\n"
+    assert (await sandbox.read("a"), await sandbox.read("empty"), await sandbox.read("nothing")) == (b"x", b"full", b"")
+    with pytest.raises(Invalid, match="d/e/f: old_str is empty, which makes a new file, but this one is there"):
+        await sandbox.edit([new("d/e/g", "1"), new("d/e/f", "1")])
+    assert await sandbox.version("d/e/g") is None
+
+
+@pytest.mark.parametrize(
+    ("edits", "reason"),
+    [
+        ([new("d/e/f", "1"), Edit(path="a", old="other", new="x")], "a: the text to replace was not found"),
+        ([new("d/e/f", "1"), Edit(path="b", old="other", new="x")], "b: not found"),
+        ([new("d/e/f", "1"), new("a/b", "1")], "a/b: not a directory"),
+        ([new("d/e/f", "1"), new("d/e", "1")], "d/e: is a directory"),
+        ([new("d/e/f", "1"), Edit(path="a", old="text", new="x"), new("d/e/f/g", "1")], "d/e/f/g: not a directory"),
+        ([new("d/e/f", "1"), Edit(path="a", old="text", new="x"), new("d/g", "x" * (9 << 20))], "larger than"),
+        ([new("d/e/f", "1"), new("/mnt/skills/public/x", "1")], "/mnt/skills/public/x: "),
+    ],
+)
+async def test_a_refused_edit_leaves_no_new_file(sandbox: Sandbox, edits: list[Edit], reason: str) -> None:
+    await sandbox.write("a", "text")
+    with pytest.raises(Invalid, match=reason):
+        await sandbox.edit(edits)
+    assert await sandbox.read("a") == b"text"
+    assert (await sandbox.list(W)).found == [f"{W}/a"]
+
+
+async def test_edits_of_a_file_are_those_of_all_its_names(sandbox: Sandbox) -> None:
+    await sandbox.write("d/a", "one two three")
+    await run(sandbox, "ln -s a d/b; ln -s d e")
+    names = ("d/a", f"{W}/d/./a", "d/b", "e/b")
+    words = ("one", "two", "three", "four")
+    edits = [Edit(path=name, old=old, new=f"{old}!") for name, old in zip(names[:3], words, strict=False)]
+    await sandbox.edit(
+        [*edits, Edit(path="e/b", old="!", new=".", every=True), new("x/y", "1"), Edit(path="x//y", old="1", new="2")]
+    )
+    assert (await sandbox.read("d/a"), await sandbox.read("x/y")) == (b"one. two. three.", b"2")
+
+
 async def test_changes_happen_once_per_call(sandbox: Sandbox) -> None:
     await sandbox.write("a", "x")
     for _ in range(2):
