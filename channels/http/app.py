@@ -20,6 +20,7 @@ from channels.http import (
     agui,
     asyncapi,
     auth,
+    compression,
     connections,
     debugging,
     deerflow,
@@ -63,6 +64,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     rules = guard.Rules(lambda: services.config().http, trusted=trusted, accounts=lambda: gate.accounts)
     app = web.Application(
         middlewares=[
+            compression.middleware(),
             errors.middleware(rules, http.max_body_bytes),
             connections.middleware(lambda: services.config().http),
             access.middleware(),

@@ -133,7 +133,7 @@ def _contract(handler: Handler) -> Handler:
     return handle
 
 
-ROUTES = Routes(mounts=API, through=_contract)
+ROUTES = Routes(mounts=API, through=_contract, secret=True)
 _A = "/v1/auth"
 _FAILURES: Any = {400: Unauthorized, 409: Unauthorized}
 _ELSEWHERE: Any = {"public": True, "answers": {302: None, 401: Unauthorized, 404: Unauthorized, **_FAILURES}}

@@ -93,6 +93,10 @@ class Route:
     """Path of the description of its authorisation (RFC 9728), which a 401 names."""
     opened: Callable[[Config], bool] | None = None
     """True if the configuration makes it public."""
+    secret: bool = False
+    """True if answers may hold a secret (a token, a code, an address that opens something): nobody may store them, and
+    they are not compressed.
+    """
 
 
 ROUTE: web.RequestKey[Route] = web.RequestKey("route", Route)

@@ -104,7 +104,7 @@ async def listed(call: Call) -> ConnectionsShown:
     return ConnectionsShown([_shown(connection) for connection in state.of_user(call.user)])
 
 
-@ROUTES("POST", "/channels/{provider}/connect", "connections:write", errors=(404, 409))
+@ROUTES("POST", "/channels/{provider}/connect", "connections:write", errors=(404, 409), secret=True)
 async def connect(call: Call, provider: str) -> Begun:
     """Get a code, and send it to the bot, which names your account and asks: from then on it knows you, and whoever has
     a key with this scope can become you to the bot. A code works once, within ten minutes. 429 if you

@@ -76,7 +76,7 @@ async def get(call: Call) -> Accesses:
     return Accesses(msgspec.convert(await call.services.call(ACTOR, {"op": "states", "user": call.user}), list[Access]))
 
 
-@ROUTES("POST", "/mcp/oauth/{server}/login", "assistants:write", errors=(404, 409))
+@ROUTES("POST", "/mcp/oauth/{server}/login", "assistants:write", errors=(404, 409), secret=True)
 async def login(call: Call, server: str, body: LoginBody) -> Begun:
     """Begin a login with an account of yours at an MCP server."""
     origin = call.config.http.public_url or call.request[SEEN].origin
@@ -98,7 +98,7 @@ async def logout(call: Call, server: str) -> Ended:
     return Ended(not reason, reason)
 
 
-@ROUTES("GET", CALLBACK, "assistants:write", answers={400: "text/html"})
+@ROUTES("GET", CALLBACK, "assistants:write", answers={400: "text/html"}, secret=True)
 async def callback(call: Call) -> Annotated[web.Response, "text/html"]:
     """Where people return from a login. Only the person who began it can finish it."""
     query = {name: value for name, value in call.request.query.items() if len(value) <= MOST_CHARACTERS}

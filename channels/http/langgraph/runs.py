@@ -101,7 +101,7 @@ async def get(of: OwnedRun) -> Shown:
     return run_object(of.thread_id, of.run, of.state)
 
 
-@ROUTES("GET", f"{_ONE}/join", _READ, headers=LOCATIONS)
+@ROUTES("GET", f"{_ONE}/join", _READ, headers=LOCATIONS, answers={204: None})
 async def join(
     call: Call, of: OwnedRun, *, cancel_on_disconnect: CancelOnDisconnect = False
 ) -> Annotated[web.StreamResponse, Json, SSE]:
@@ -127,11 +127,16 @@ async def join_stream(
     action: Action | None = None,
     wait: Wait = False,
 ) -> Stream:
-    """Follow a run as server-sent events, from a frame on. With `action` the run is cancelled first."""
+    """Follow a run as server-sent events, from a frame on. With `action` the run is cancelled first.
+
+    204 after the last frame of an ended run: there is nothing to come back for.
+    """
     if action is not None or cancel_on_disconnect:
         access.demand(call.principal, _CANCEL)
     thread_id, run = of.thread_id, of.run
     chosen = modes(list(stream_mode) or list(run.request.stream_modes))
+    if action is None and (answer := stream.seen_all(run, last_event_id)) is not None:
+        return answer
     async with call.live.follow(thread_id) as follower:
         if action is not None and run.open:
             await call.services.intake.cancel(thread_id, run.id, action)

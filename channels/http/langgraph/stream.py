@@ -13,7 +13,9 @@ from channels.http import sse
 from channels.http.behind import informed
 from channels.http.call import Call
 from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
+from channels.http.langgraph.modes import Slot
 from channels.http.live import Live, Outlet
+from channels.http.routes import SSE
 from channels.http.sse import Frame
 from core.events import Record, thread
 from core.thread.follow import Follower
@@ -39,11 +41,22 @@ async def play(
 
     async with sse.sending(outlet, "stream", gone, run=frames.run_id):
         if frames.ended:
-            await outlet.write(Frame("end", b"null").encoded())
+            run = frames.state.runs[frames.run_id]
+            await outlet.write(Frame("end", b"null", f"{run.ended_seq}-0-{Slot.END:d}").encoded())
         seq = missed[-1].seq if missed else frames.seq
         batches = follower.since(seq, frames.audible, heard=True)
         await sse.play(outlet, frames, batches, missed, informed(call.live, frames))
     return outlet.response
+
+
+def seen_all(run: Run, last_event_id: str | None) -> web.Response | None:
+    """Returns the answer to a client that has a run's last frame: 204, at which an `EventSource` does not come again.
+    None if something is left to be sent. The media type is for clients that check it whatever the status.
+    """
+    cursor = Cursor.parse(last_event_id or "")
+    if cursor is None or run.ended_seq is None or (cursor.seq, cursor.slot) < (run.ended_seq, Slot.END):
+        return None
+    return web.Response(status=204, headers={"Content-Type": SSE}) if cursor.seq == run.ended_seq else None
 
 
 def locations(thread_id: str, run_id: str, what: str = "stream") -> dict[str, str]:

@@ -63,7 +63,34 @@ async def test_live(api: Api, system: System, worker: Worker) -> None:
         live_part += await stream.until("values")
         assert text_of(live_part) == "Hello world"
         await worker.write(thread_id, run, RunCompleted())
-        assert [e for e, _, _ in await stream.rest()] == ["end"]
+        [(event, _, identity)] = await stream.rest()
+        assert event == "end"
+    for path in ("stream", "join"):
+        last = {"Last-Event-ID": identity, "Accept": "text/event-stream"}
+        async with api.stream("GET", f"/threads/{thread_id}/runs/{run}/{path}", **last) as stream:
+            assert stream.response.status == 204, "an EventSource would come back for ever"
+            assert stream.response.headers["Content-Type"] == "text/event-stream", "for clients that look at it"
+
+
+@pytest.mark.parametrize("slot", [0, 15, 16, 9999])
+async def test_204_only_after_the_last_frame(api: Api, system: System, worker: Worker, slot: int) -> None:
+    thread_id, run, seen = await record(api, system, worker)
+    ended = int(seen[-1][2].split("-")[0])
+    async with api.stream(
+        "GET", f"/threads/{thread_id}/runs/{run}/stream", **{"Last-Event-ID": f"{ended}-0-{slot}"}
+    ) as stream:
+        assert stream.response.status == (204 if slot >= 16 else 200)
+
+
+async def test_no_204_for_a_place_in_another_run(api: Api, system: System, worker: Worker) -> None:
+    thread_id, _, seen = await record(api, system, worker)
+    second = await api.run(thread_id, stream_mode=MODES)
+    await worker.perform(thread_id, second)
+    async with api.stream(
+        "GET", f"/threads/{thread_id}/runs/{second}/stream", **{"Last-Event-ID": seen[-1][2]}
+    ) as stream:
+        assert stream.response.status == 200
+        assert (await stream.rest())[-1][0] == "end"
 
 
 async def test_both_mounts_and_an_unknown_thread_that_is_to_be_made(api: Api, worker: Worker) -> None:
@@ -122,6 +149,7 @@ async def test_resume_at_every_frame(api: Api, system: System, worker: Worker) -
         async with api.stream(
             "GET", f"/threads/{thread_id}/runs/{run}/stream", **{"Last-Event-ID": identity}
         ) as stream:
+            assert stream.response.status == (204 if seen[place][0] == "end" else 200)
             rest = await stream.rest()
         left = [one for one in seen[place + 1 :] if one in facts]
         assert [one for one in rest if one[2].split("-")[1] == "0"] == left, identity
