@@ -9,7 +9,8 @@ from core.tools import ToolContext, tool
 
 @tool(effect="idempotent", group="bash")
 async def bash_kill(ctx: ToolContext, id: str) -> Any:
-    """End a command that runs in the background, with everything it started. Returns its last output.
+    """End a command that runs in the background, with everything it started: a server that is not needed any more, or
+    work that hangs. Returns its last output. One that has ended by itself stays so.
 
     Args:
         id: The id that bash gave for the command.

@@ -9,9 +9,11 @@ from core.tools import ToolContext, tool
 
 @tool(effect="idempotent", group="bash")
 async def bash_output(ctx: ToolContext, id: str, wait_seconds: int = 0) -> Any:
-    """Read the new output of a command that runs in the background, and whether it still runs.
+    """Read what a command in the background has printed since you last looked, whether it still runs, its exit code,
+    and the ports on which it listens.
 
     - It answers at once, so look again after other work; or let it wait for the command's end.
+    - A long output is cut in the middle: let the command write to a file, and search in that.
 
     Args:
         id: The id that bash gave for the command.

@@ -16,7 +16,8 @@ async def glob(
     everything: bool = False,
     max_results: int = 200,
 ) -> Any:
-    """Find files by their paths.
+    """Find files by their paths, when you know a part of the name. Returns absolute paths, and how many more there are.
+    For what is in files, use grep.
 
     Args:
         pattern: Relative to path. `*.py` fits at any depth, `src/*.py` in src only, `src/**/*.{js,ts}` also below it.

@@ -24,7 +24,8 @@ async def grep(
     everything: bool = False,
     max_results: int = 100,
 ) -> Any:
-    """Find lines in files by ripgrep. It says how many there are, and what was not searched.
+    """Find lines in files by ripgrep. Returns `path:line: text`, how many there are, and what was not searched. A file
+    that is named is always searched.
 
     Args:
         pattern: A regular expression.

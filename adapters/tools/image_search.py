@@ -50,7 +50,8 @@ def image_search(settings: Mapping[str, Any]) -> Tool:
         type_image: Kind | None = None,
         layout: Layout | None = None,
     ) -> str:
-        """Search the web for pictures, such as references for a picture that is to be made.
+        """Search the web for pictures, such as references for a picture that is to be made. Gives a JSON object with
+        their titles and addresses, and of small copies. To see one, save it and use view_image.
 
         Args:
             query: What the pictures show, in a few precise words.

@@ -7,7 +7,8 @@ from core.tools import Result, ToolContext, tool
 
 @tool(effect="idempotent")
 async def invoke_acp_agent(ctx: ToolContext, agent: str, prompt: str) -> Result:
-    """Give a task to another agent, which works on its own and reports back to you.
+    """Give a task to another agent, if the person names it or it can do what you cannot. It works on its own, for
+    minutes or longer, and you get its report.
 
     - It knows only the prompt: put all that matters into it.
     - It works in a directory of its own. You can read its files under /mnt/acp-workspace, and copy what is to be

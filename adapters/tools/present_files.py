@@ -12,7 +12,8 @@ MOST = 50
 
 @tool(effect="pure")
 async def present_files(ctx: ToolContext, filepaths: list[str]) -> Result:
-    """Show finished files to the person, who can then open and download them. Call it when they are as they shall be.
+    """Show up to 50 finished files to the person, who can then open and download them. Call it once, when they are as
+    they shall be.
 
     - Only files in /mnt/user-data/outputs: copy others there first.
     - If one of them cannot be shown, none is.

@@ -7,7 +7,8 @@ from core.tools import ToolContext, tool
 
 @tool(effect="pure")
 async def recall(ctx: ToolContext, query: str) -> str:
-    """Search what is remembered of the person from earlier conversations.
+    """Search what is remembered of the person from earlier conversations, when an answer depends on it. Gives the facts
+    that fit, each with its id, the best first.
 
     Args:
         query: Words that the fact may contain, with synonyms and the wider topic.

@@ -7,7 +7,8 @@ from core.tools import ToolContext, tool
 
 @tool(effect="idempotent")
 async def remember(ctx: ToolContext, content: str, category: str = "context", keywords: list[str] | None = None) -> str:
-    """Remember a fact about the person in later conversations, because the person wants it.
+    """Remember a fact about the person in later conversations, because the person wants it. Gives the fact's id. Not
+    for secrets, nor for what matters in this conversation only.
 
     Args:
         content: One short sentence, in the person's language.

@@ -7,7 +7,8 @@ from core.tools import Result, ToolContext, tool
 
 @tool(effect="idempotent")
 async def setup_agent(ctx: ToolContext, soul: str, description: str, skills: list[str] | None = None) -> Result:
-    """Make the agent that you and the person have agreed on.
+    """Make the agent that you and the person have agreed on, once. The person can talk to it from then on. You get its
+    name.
 
     Args:
         soul: Who the agent is, how it works and what it must not do: Markdown that speaks to the agent.

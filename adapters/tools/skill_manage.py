@@ -18,7 +18,8 @@ async def skill_manage(
     replace: str | None = None,
     expected_count: int = 1,
 ) -> str:
-    """Create or change a custom skill of the person. Content is checked before it is used.
+    """Create or change a custom skill of the person (instructions for special work), because the person wants it.
+    Content is checked before it is used: a refusal says what is wrong.
 
     Args:
         action: create and edit write the SKILL.md; patch replaces a text in a file; write_file and remove_file are for

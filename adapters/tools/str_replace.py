@@ -9,7 +9,8 @@ from core.tools import ToolContext, tool
 
 @tool(effect="idempotent", group="file:write")
 async def str_replace(ctx: ToolContext, path: str, old_str: str, new_str: str, replace_all: bool = False) -> Any:
-    """Replace text in a file. It must be there exactly once, unless replace_all is set.
+    """Replace text in a file that you have read. It must be there exactly once, unless replace_all is set: a refusal
+    names the lines, or what comes nearest. For several places or files, use edit_files.
 
     Args:
         path: Absolute path of the file.

@@ -9,7 +9,7 @@ from core.tools import Result, ToolContext, tool
 async def view_image(ctx: ToolContext, image_path: str) -> Result:
     """Look at an image: you see it right after the result. JPEG, PNG and WebP, up to 20 MB.
 
-    - You see it once. To compare images, look at them in one response.
+    - You see it once. To compare images, look at them in one response. Others (GIF, SVG) must be converted first.
 
     Args:
         image_path: The absolute path of the image, in /mnt/user-data/workspace, uploads or outputs.

@@ -9,7 +9,8 @@ from core.tools import ToolContext, tool
 
 @tool(effect="idempotent", group="file:write")
 async def write_file(ctx: ToolContext, path: str, content: str, append: bool = False) -> Any:
-    """Write text to a file. Missing directories are made.
+    """Write text to a file, for a new one or all of it. Missing directories are made. One that exists must have been
+    read before; to change a part of it, use str_replace.
 
     Args:
         path: The absolute path of the file.

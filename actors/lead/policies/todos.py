@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse, TodoListMiddleware
 from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, hidden, message_of
 from actors.lead.messages.convert import dump
@@ -34,6 +36,19 @@ is done and checked, and change the list when the work shows something else.
 _PARALLEL = "write_todos replaces the whole list: call it once per response. Nothing was written."
 
 
+class Step(TypedDict):
+    """A step of the work."""
+
+    content: Annotated[str, Field(description="The result of the step, in a few words.")]
+    status: Annotated[Literal["pending", "in_progress", "completed"], Field(description="How it stands.")]
+
+
+class Steps(BaseModel):
+    """The arguments of the tool: LangChain's, with descriptions."""
+
+    todos: Annotated[list[Step], Field(description="The whole list, in the order of the work.")]
+
+
 class Todos(TodoListMiddleware[Any, Attempt]):
     """Adds LangChain's tool. Works in wrappers of calls instead of hooks, so that it costs no step."""
 
@@ -43,6 +58,7 @@ class Todos(TodoListMiddleware[Any, Attempt]):
 
     def __init__(self) -> None:
         super().__init__(system_prompt="", tool_description=DESCRIPTION)
+        self.tools[0].args_schema = Steps
 
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         attempt = request.runtime.context

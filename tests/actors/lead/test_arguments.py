@@ -5,14 +5,20 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_function
 
 import adapters.tools
 from actors.lead.loop.arguments import Arguments
+from actors.lead.loop.graph import as_langchain
+from actors.lead.policies.deferred_tools import DeferredTools
+from actors.lead.policies.todos import Todos
 from core.errors import Invalid
 from core.tools import Tool, ToolContext, described, tool
 
@@ -71,6 +77,44 @@ def test_every_argument_is_described_where_models_look(each: Tool) -> None:
     assert {name for name, part in schema["properties"].items() if not part.get("description")} == set()
     assert set(each.arguments) == set(schema["properties"])
     assert "Args:" not in each.description
+
+
+EVERY = [*map(as_langchain, BUILT_IN), *Todos().tools, *DeferredTools([as_langchain(copy)]).tools]
+"""The tools of `adapters/tools`, and those of policies."""
+ALL_CHARACTERS, ONE_CHARACTERS = 22_000, 1_600
+"""Bounds of the schemas, each as JSON. All together are some 5 000 tokens, of which a run has the half."""
+LEAST_WORDS = 12
+
+
+def _wire(each: BaseTool) -> dict[str, Any]:
+    """Returns what a provider is sent of a tool."""
+    return convert_to_openai_function(each)
+
+
+@pytest.mark.parametrize("each", EVERY, ids=lambda each: each.name)
+def test_every_tool_says_what_it_does_and_what_its_arguments_are(each: BaseTool) -> None:
+    wire = _wire(each)
+    assert len(each.description.split()) >= LEAST_WORDS
+    assert list(_undescribed(wire["parameters"], wire["parameters"].get("$defs", {}))) == []
+    assert len(json.dumps(wire)) <= ONE_CHARACTERS
+
+
+def _undescribed(schema: dict[str, Any], definitions: dict[str, Any], at: str = "") -> Iterator[str]:
+    """Yields the places of properties without a description, also in the items of lists."""
+    for name, part in schema.get("properties", {}).items():
+        if not part.get("description"):
+            yield f"{at}{name}"
+        items = part.get("items", {})
+        yield from _undescribed(
+            definitions.get(items.get("$ref", "").rpartition("/")[2], items), definitions, f"{name}."
+        )
+
+
+def test_the_schemas_of_all_tools_have_a_bound() -> None:
+    """A model reads them with each step."""
+    sizes = {each.name: len(json.dumps(_wire(each))) for each in EVERY}
+    assert len(sizes) == len(EVERY) >= 28
+    assert sum(sizes.values()) <= ALL_CHARACTERS, sizes
 
 
 @pytest.mark.parametrize("each", BUILT_IN, ids=lambda each: each.name)
