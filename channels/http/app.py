@@ -32,6 +32,7 @@ from channels.http import (
     mcp_server,
     metrics,
     native,
+    news,
     openapi,
     pages,
     traces,
@@ -42,6 +43,7 @@ from channels.http.deerflow import pending
 from channels.http.endpoint import Reply, Routes
 from channels.http.langgraph import erasure
 from channels.http.live import LIVE, Live, Services
+from channels.http.news.hub import HUB, Hub
 from channels.http.routes import MOUNTED, MOUNTS, ROOT, Route, mount
 from core.config.settings import Config
 from core.errors import Invalid, Refused
@@ -52,7 +54,7 @@ __all__ = ["Services", "build", "serve"]
 
 STOP_SECONDS = 5.0
 
-PACKAGES = (deerflow, langgraph, langgraph_events)
+PACKAGES = (deerflow, langgraph, langgraph_events, news)
 MODULES = (actors, agui, asyncapi, auth, debugging, folders, mcp_server, metrics, native, openapi, pages)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
@@ -72,10 +74,13 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
         client_max_size=http.max_body_bytes,
     )
     live = app[LIVE] = Live(services)
+    app[HUB] = Hub(live)
     app[debugging.LIMITS] = debugging.Limits()
     app[access.GATE], oidc = gate, Oidc()
     app[auth.OIDC], app[mcp_server.ENDPOINT] = oidc, mcp_server.Endpoint()
-    app.cleanup_ctx.extend((live.running, erasure.running, gate.running, oidc.running, metrics.running))
+    app.cleanup_ctx.extend(
+        (live.running, app[HUB].running, erasure.running, gate.running, oidc.running, metrics.running)
+    )
     app.on_response_prepare.extend((guard.protect, traces.answer))
     app[MOUNTED] = mount(app.router, (*all_routes(), *pending.UNBUILT))
     return app

@@ -149,6 +149,8 @@ class Live:
         self.followers = Followers(services.log)
         self.catching_up = asyncio.Semaphore(CATCHING_UP)
         """Held while missed facts are read: others get their turn when all clients return at once."""
+        self.on_stop: list[Callable[[], None]] = [self.followers.stop]
+        """Called when the process goes down: each ends streams."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -220,7 +222,8 @@ class Live:
 
     def stop(self) -> None:
         """End all streams; their clients resume elsewhere."""
-        self.followers.stop()
+        for end in self.on_stop:
+            end()
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
         """For `Application.cleanup_ctx`."""

@@ -129,6 +129,12 @@ class Reader:
                 raise Unavailable(f"a replica is behind its leader: at {after} of {upto}")
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
+    async def first(self, aggregate: Aggregate) -> Record | None:
+        """Returns the aggregate's first event that is not erased, without its body if that is in the object store. None
+        if it has no events. Raises `Unavailable`.
+        """
+        return await self._first_after(aggregate, 0)
+
     async def last(self) -> int:
         """Returns the stream's last sequence."""
         return int((await self._info())["state"]["last_seq"])

@@ -129,6 +129,8 @@ class Stream:
                 elif text:
                     name, _, value = text.partition(": ")
                     fields[name] = value
+                elif fields.keys() == {"id"}:  # a place, and nothing to tell
+                    fields = {}
                 elif fields:
                     return fields["event"], msgspec.json.decode(fields["data"]), fields.get("id", "")
         return None
@@ -138,7 +140,7 @@ class Stream:
         with anyio.fail_after(60):
             while self.beats < beats:
                 line = await self.response.content.readline()
-                assert line[:1] in (b":", b"\n"), line
+                assert line[:1] in (b":", b"\n") or line.startswith(b"id: "), line
                 self.beats += line.startswith(b":")
 
     async def until(self, event: str) -> list[tuple[str, Any, str]]:
