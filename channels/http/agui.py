@@ -139,7 +139,8 @@ async def run(call: Call, body: RunAgentInput) -> Annotated[web.StreamResponse, 
 
         outlet = Outlet(call.request, sse.CONTENT_TYPE, {})
         async with sse.sending(outlet, "AG-UI stream", gone, run=run_id):
-            await sse.play(outlet, events, follower.since(record.seq, events.audible, heard=True), [record])
+            batches = follower.since(record.seq, events.audible, heard=True)
+            await sse.play(outlet, events, batches, sse.single(record))
     return outlet.response
 
 

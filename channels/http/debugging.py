@@ -33,7 +33,7 @@ from core.replay.money import Prices
 from core.replay.prompts import release
 from core.replay.queries import Cause, Comparison, EventPage, Side
 from core.replay.redact import Redaction
-from core.replay.source import LogSource, records_of
+from core.replay.source import Source, records_of
 from core.replay.tree import Span
 from core.replay.whatif import Changes, Experiment, Point, Result
 from core.thread.kinds import SUBAGENT
@@ -41,9 +41,6 @@ from core.user.schedules import KIND as SCHEDULES
 
 log = structlog.get_logger("sika.http")
 
-READING = 2
-"""Requests that hold a whole log in memory at the same time."""
-WAIT_SECONDS = 30.0
 EXPERIMENTS = 2
 """What-ifs that a process executes at the same time."""
 MOST_SAMPLES = 20
@@ -58,31 +55,13 @@ PlaceText = "An event: its number, `seq:` with its sequence, the beginning of it
 
 
 class Limits:
-    """Bounds of the process: `reading` of whole logs, `experiments` at work."""
+    """Bounds of the process: `experiments` at work."""
 
     def __init__(self) -> None:
-        self.reading = asyncio.Semaphore(READING)
         self.experiments = asyncio.Semaphore(EXPERIMENTS)
 
 
 LIMITS: web.AppKey[Limits] = web.AppKey("debugging", Limits)
-
-
-class _Reading:
-    """A turn of reading a whole log. Raises `Unavailable` if none comes in time."""
-
-    def __init__(self, call: Call) -> None:
-        self._turns = call.request.app[LIMITS].reading
-
-    async def __aenter__(self) -> None:
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._turns.acquire()
-        except TimeoutError:
-            raise Unavailable("other logs are being read; try again") from None
-
-    async def __aexit__(self, *error: object) -> None:
-        self._turns.release()
 
 
 # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,7 +97,8 @@ async def get_events(
         seconds=seconds,
     )
     begin = 0 if model else after  # the start of a run tells its model
-    return await queries.events(call.services.log.read(thread(owned.id), after=begin), query, after=after, limit=limit)
+    records = call.live.reading.read(thread(owned.id), after=begin)
+    return await queries.events(records, query, after=after, limit=limit)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/state", "threads:read")
@@ -132,8 +112,8 @@ async def get_state(
     """Return the state after an event (`Moment`), or a part of its values."""
     if path and not _PATH.fullmatch(path):
         raise Invalid(f"path {path[:80]!r}: names, indexes and [*] are expected")
-    async with _Reading(call):
-        state = await queries.state_at(LogSource(call.services.log), thread(owned.id), at or None)
+    async with call.live.reading.whole() as source:
+        state = await queries.state_at(source, thread(owned.id), at or None)
         if not path:
             return state
         return await anyio.to_thread.run_sync(lambda: moment.part(msgspec.to_builtins(state.values), path))
@@ -153,35 +133,34 @@ async def get_diff(
     sides = Side.of(owned.id + left), Side.of(owned.id + right if right[:1] in ("#", "@") else right)
     if sides[1].thread != owned.id:
         await call.services.commands.state(call.user, sides[1].thread)
-    async with _Reading(call):
-        compared = await queries.compare(LogSource(call.services.log), *sides, _prices(call))
+    async with call.live.reading.whole() as source:
+        compared = await queries.compare(source, *sides, _prices(call))
         return await anyio.to_thread.run_sync(queries.comparison, compared)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/why", "threads:read")
 async def get_why(call: Call, owned: OwnedThread, *, event: Annotated[Place, PlaceText]) -> list[Cause]:
     """Return the chain of causes of an event, the first cause first, over runs, subagents and the user's schedules."""
-    async with _Reading(call):
-        return await queries.why(_readable(call), thread(owned.id), event)
+    async with call.live.reading.whole() as source:
+        return await queries.why(_readable(call, source), thread(owned.id), event)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/tree", "threads:read")
 async def get_tree(call: Call, owned: OwnedThread) -> list[Span]:
     """Return the runs as trees of what took time: answers, calls, retries, waits, and the runs of subagents."""
-    async with _Reading(call):
-        return await queries.spans(_readable(call), thread(owned.id), _prices(call))
+    async with call.live.reading.whole() as source:
+        return await queries.spans(_readable(call, source), thread(owned.id), _prices(call))
 
 
 def _prices(call: Call) -> Prices:
     return {model.name: model.pricing for model in call.config.models if model.pricing is not None}
 
 
-def _readable(call: Call) -> causes.Read:
+def _readable(call: Call, source: Source) -> causes.Read:
     """Returns a reader of the logs that the user may see: of others' logs there is nothing.
 
     Subagents are named by the logs that called them only, so they are the user's if those are.
     """
-    source = LogSource(call.services.log)
 
     async def read(aggregate: Aggregate) -> Sequence[Record]:
         match aggregate.kind:
@@ -224,7 +203,7 @@ async def get_export(
     name = {"Content-Disposition": f'attachment; filename="{owned.id}.jsonl"'}
     outlet = Outlet(call.request, "application/x-ndjson", name)
     async with sse.sending(outlet, "export", thread=owned.id):
-        async for data in sse.gathered(lines(LogReader(call.services.log), header, scope)):
+        async for data in sse.gathered(lines(LogReader(call.services.log, call.live.reading.read), header, scope)):
             await outlet.write(data)
     return outlet.response
 
@@ -241,9 +220,9 @@ async def post_fork(call: Call, owned: OwnedThread, body: ForkBody) -> Created[F
     """Make a thread of its own of the thread as it was after an event, with its files as far as they are recorded."""
     if call.services.fork is None:
         raise Refused("this process makes no forks")
-    async with _Reading(call):
-        aggregate = thread(owned.id)
-        at = causes.find(await LogSource(call.services.log).read(aggregate), body.at, aggregate).seq
+    aggregate = thread(owned.id)
+    async with call.live.reading.whole() as source:
+        at = causes.find(await source.read(aggregate), body.at, aggregate).seq
         return await call.live.to_its_end(call.services.fork(aggregate, at, body.thread_id or uuid7()))
 
 
@@ -287,8 +266,8 @@ async def post_whatif(call: Call, owned: OwnedThread, body: WhatIfBody) -> web.S
             model=body.model, prompt=body.prompt, settings=body.settings, results=body.results, message=body.message
         )
         experiment = await call.services.what_if(changes, body.allow_effects)
-        async with _Reading(call):
-            records = await records_of(LogSource(call.services.log), thread(owned.id))
+        async with call.live.reading.whole() as source:
+            records = await records_of(source, thread(owned.id))
             at = causes.find(records, body.at, thread(owned.id)).seq
             point = await experiment.point(owned.id, at)
         await call.request.app[access.GATE].limits.admit_run(principal, owned.id, uuid7())

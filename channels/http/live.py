@@ -13,10 +13,11 @@ import structlog
 from aiohttp import web
 
 from channels.http import guard
+from channels.http.reading import Reading
 from core.chat.account import Accounts
 from core.config.load import Config
 from core.errors import SikaError, Unavailable
-from core.events import Aggregate, Json, Record, thread
+from core.events import Aggregate, Json
 from core.identity.principal import Principal
 from core.log.store import EventLog
 from core.mcp.servers import Directory
@@ -47,8 +48,6 @@ STALLED_SECONDS = 60.0
 """Time after which a client that does not read is disconnected. It can resume."""
 PIECE_BYTES = 256 * 1024
 """The most that is written under one such deadline: a big frame on a slow line is not a client that does not read."""
-CATCHING_UP = 4
-"""Clients for which missed facts are read at the same time."""
 AGAIN_SECONDS = 1.0
 """After how long work that is never done is begun again when it failed."""
 ACTOR = "http"
@@ -146,9 +145,8 @@ class Live:
 
     def __init__(self, services: Services) -> None:
         self.services = services
-        self.followers = Followers(services.log)
-        self.catching_up = asyncio.Semaphore(CATCHING_UP)
-        """Held while missed facts are read: others get their turn when all clients return at once."""
+        self.reading = Reading(services.log)
+        self.followers = Followers(services.log, self.reading.read)
         self.on_stop: list[Callable[[], None]] = [self.followers.stop]
         """Called when the process goes down: each ends streams."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -162,13 +160,6 @@ class Live:
     def stopping(self) -> bool:
         """True once the process goes down: a connection that ends now is our doing, not the client's."""
         return self.followers.stopping
-
-    async def missed(self, thread_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        """Returns the facts of a thread that a client has missed. Few clients at a time are read for. Raises
-        `Unavailable`.
-        """
-        async with self.catching_up:
-            return [record async for record in self.services.log.read(thread(thread_id), after=after, upto=upto)]
 
     def follow(self, thread_id: str) -> AbstractAsyncContextManager[Follower]:
         """Follow a thread from now on."""

@@ -47,7 +47,7 @@ async def rebuild(call: Call) -> Accepted[Json]:
 async def _array(call: Call, thread_id: str, after: int) -> web.StreamResponse:
     """Sends the array in pieces: a thread may hold more than is good to have in memory."""
     outlet = Outlet(call.request, "application/json", {})
-    records = call.services.log.read(thread(thread_id), after=after)
+    records = call.live.reading.read(thread(thread_id), after=after)
     first = await anext(records, None)  # what fails before it is an error of the request
     async with sse.sending(outlet, "log", thread=thread_id):
         await outlet.write(b"[" + (_item(first) if first else b""))

@@ -71,21 +71,30 @@ async def play(
     outlet: Outlet,
     translator: Translator,
     batches: AsyncGenerator[Batch],
-    missed: Sequence[Record] = (),
+    missed: AsyncGenerator[Batch] | None = None,
     before: Before | None = None,
 ) -> None:
     """Write what a translator makes of the facts that were missed, then of the batches, until it has ended. `before`:
     tells it what it has to know before an item.
     """
-    ended = await _write(outlet, missed, translator, before)
+    if missed is not None:
+        await _play(outlet, translator, missed, before)
     if not outlet.response.prepared:
         await outlet.write(HEARTBEAT)
-    if ended:
-        return
+    if not translator.ended:
+        await _play(outlet, translator, batches, before)
+
+
+async def _play(outlet: Outlet, translator: Translator, batches: AsyncGenerator[Batch], before: Before | None) -> None:
     async with aclosing(batches):
         async for batch in batches:
             if await _write(outlet, batch, translator, before):
                 return
+
+
+async def single(item: Item) -> AsyncGenerator[Batch]:
+    """Yields one item."""
+    yield [item]
 
 
 async def _write(outlet: Outlet, items: Iterable[Item], translator: Translator, before: Before | None) -> bool:
@@ -144,6 +153,8 @@ async def sending(
     except Stopping:
         outlet.break_off()
     except SikaError as error:
+        if not outlet.response.prepared:
+            raise
         log.warning(f"{what} broken off", error=str(error), **about)
         outlet.abort()
     except (asyncio.CancelledError, ConnectionError) as error:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import structlog
@@ -48,6 +48,14 @@ HEARD = 20_000
 """Aggregates whose last event is remembered."""
 
 
+class Read(Protocol):
+    """Reads an aggregate, as `Reader.read` does."""
+
+    def __call__(
+        self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
+    ) -> AsyncGenerator[Record]: ...
+
+
 class Reader:
     """Reads the log, and remembers the last events that it has met."""
 
@@ -71,7 +79,7 @@ class Reader:
 
     async def read(
         self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncGenerator[Record]:
         """Yields the aggregate's events after a sequence (up to `upto`), oldest first, complete as of the call. Without
         `bodies`, big ones are not fetched. Raises `Unavailable` if some cannot be read.
         """
@@ -95,6 +103,8 @@ class Reader:
                     return
                 yield record
                 after = record.seq
+            if page:  # its reader may have taken its time
+                deadline = asyncio.get_running_loop().time() + READ_SECONDS
             if after == upto:
                 return
             if more and page:
@@ -105,7 +115,7 @@ class Reader:
                 raise Unavailable(f"{aggregate}: a replica is behind its leader: at {after} of {tip}")
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
-    async def between(self, after: int, upto: int, *, bodies: bool = True) -> AsyncIterator[Record]:
+    async def between(self, after: int, upto: int, *, bodies: bool = True) -> AsyncGenerator[Record]:
         """Yields all aggregates' events after a stream sequence, up to `upto`, oldest first. Without `bodies`, those in
         the object store are not fetched. Raises `Unavailable` if some events cannot be read.
         """

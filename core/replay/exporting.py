@@ -24,6 +24,7 @@ from core.replay.shared import Shared
 from core.thread.kinds import KIND, SUBAGENT
 
 if TYPE_CHECKING:
+    from core.log.reader import Read
     from core.log.store import EventLog
 
 PIECE_BYTES = 512 * 1024
@@ -50,11 +51,12 @@ class Reader(Protocol):
 class LogReader:
     """The log of a server."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, read: Read | None = None) -> None:
         self._log = log
+        self._read = read or log.read
 
     def stored(self, aggregate: Aggregate) -> AsyncIterator[Record]:
-        return self._log.read(aggregate, bodies=False)
+        return self._read(aggregate, bodies=False)
 
     async def body_of(self, record: Record) -> bytes:
         return await self._log.body(record)

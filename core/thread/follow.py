@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from core.errors import Unavailable
 from core.events import Record, thread
+from core.log.reader import Read
 from core.log.store import EventLog
 from core.thread.previews import RunPreview, decoded, stored
 
@@ -119,7 +120,7 @@ class Follower:
         """Everything after a fact up to now, as the log has it. Raises `Unavailable`."""
         self._seq = seq
         batch: Batch = []
-        async for record in self._log.read(self._thread, after=seq):
+        async for record in self._followers.read(self._thread, after=seq):
             self._seq = record.seq
             batch.append(record)
             if len(batch) == READ_BATCH:
@@ -128,13 +129,13 @@ class Follower:
         if batch:
             yield batch
 
-    async def since(self, seq: int, audible: Audible = tuple, *, heard: bool = False) -> AsyncGenerator[Batch]:
-        """Everything after a fact, for ever. `heard`: the follower was there before the fact was read or appended, so
-        the log need not be read.
+    async def since(self, seq: int | None, audible: Audible = tuple, *, heard: bool = False) -> AsyncGenerator[Batch]:
+        """Everything after a fact (None: after what was yielded last), for ever. `heard`: the follower was there before
+        the fact was read or appended, so the log need not be read.
 
         Raises `Stopping`; `Unavailable` if the log is out of reach.
         """
-        self._seq, behind = seq, not heard
+        self._seq, behind = self._seq if seq is None else seq, not heard
         while True:
             if behind:
                 async for batch in self.past(self._seq):
@@ -186,8 +187,10 @@ class Follower:
 class Followers:
     """All followers of a process: their heartbeat, and their end."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, read: Read | None = None) -> None:
         self.log = log
+        self.read = read or log.read
+        """Reads what followers have missed."""
         self.stopping = False
         self._all: set[Follower] = set()
 

@@ -6,17 +6,19 @@ import asyncio
 import copy
 from itertools import islice
 
-from core.events import thread
-from core.log.store import EventLog
+from core.events import Record, thread
+from core.log.reader import Read
 from core.thread.fold import fold
 from core.thread.state import Run, ThreadState
 from core.thread.values import places_of
 
 _TRIES = 8
 """Runs from whose beginnings it is tried to come to a fact."""
+_FOLDED_AT_ONCE = 256
+"""Facts that are folded in one go: each time the state is copied."""
 
 
-async def state_before(log: EventLog, thread_id: str, state: ThreadState, run: Run, seq: int) -> ThreadState:
+async def state_before(read: Read, thread_id: str, state: ThreadState, run: Run, seq: int) -> ThreadState:
     """The state after the fact `seq`, at which `run` had not begun to work. `state`: any later one that knows the run.
 
     Made from `state`; as far as that is not possible, from the log.
@@ -24,9 +26,27 @@ async def state_before(log: EventLog, thread_id: str, state: ThreadState, run: R
     before = await asyncio.to_thread(rewound, state, run, seq)
     if before is None:
         earlier = await asyncio.to_thread(before_others, state, seq)
-        records = [record async for record in log.read(thread(thread_id), after=earlier.seq, upto=seq)]
-        before = await asyncio.to_thread(fold, records, earlier)
+        before = await state_upto(read, thread_id, seq, earlier)
     return before
+
+
+def newest_begun(state: ThreadState, seq: int) -> Run | None:
+    """The newest run that had begun at a fact. Whatever is told of a thread from its start on is the same as if it were
+    told from the thread's beginning.
+    """
+    begun = (run for run in state.runs.newest_first(seq) if run.started_seq is not None and run.started_seq <= seq)
+    return next(begun, None)
+
+
+async def state_upto(read: Read, thread_id: str, seq: int, earlier: ThreadState | None = None) -> ThreadState:
+    """The state after the fact `seq`, folded from the log on top of an earlier state; few facts are in memory."""
+    state, facts = earlier or ThreadState(), list[Record]()
+    async for record in read(thread(thread_id), after=state.seq, upto=seq):
+        facts.append(record)
+        if len(facts) == _FOLDED_AT_ONCE:
+            state = await asyncio.to_thread(fold, facts, state)
+            facts.clear()
+    return await asyncio.to_thread(fold, facts, state)
 
 
 def before_others(state: ThreadState, seq: int) -> ThreadState:

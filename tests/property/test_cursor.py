@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from channels.http.langgraph.follow import resumed
 from channels.http.langgraph.frames import Cursor, Frames
 from channels.http.sse import Frame
 from core.events import (
@@ -47,6 +46,7 @@ from tests.channels.http.story import (
     data,
     human,
     requested,
+    resumed,
     started,
     streamed,
     tell,

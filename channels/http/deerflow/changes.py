@@ -12,7 +12,7 @@ from channels.http.endpoint import Routes
 from channels.http.routes import API
 from core.errors import NotFound
 from core.events import Aggregate
-from core.log.store import EventLog
+from core.log.reader import Read
 from core.thread.state import Run, ThreadState
 from core.thread.workspace import (
     KIND,
@@ -95,7 +95,7 @@ async def get(
     run = thread.state.runs.get(run_id)
     if run is None or run.removed:
         raise NotFound(f"Run {run_id} not found")
-    scan, undone = await _scan(call.services.log, thread.id, run.ended_seq)
+    scan, undone = await _scan(call.live.reading.read, thread.id, run.ended_seq)
     changes = _shown(scan, undone, thread.state.values.get("artifacts", ()))
     changes.pending = scan is None and thread.state.folder is not None and _looked_at(thread.state, run)
     if not include_files:
@@ -130,11 +130,11 @@ def _looked_at(state: ThreadState, run: Run) -> bool:
     return run.ended_seq is not None and state.used_tools(run)
 
 
-async def _scan(log: EventLog, thread_id: str, upto: int | None) -> tuple[WorkspaceScanned | None, bool]:
+async def _scan(read: Read, thread_id: str, upto: int | None) -> tuple[WorkspaceScanned | None, bool]:
     """Returns the record of a run's changes, and whether they were taken back."""
     scan, undone = None, False
     if upto is not None:
-        async for record in log.read(Aggregate(KIND, thread_id), after=upto):
+        async for record in read(Aggregate(KIND, thread_id), after=upto):
             match record.event:
                 case WorkspaceScanned(upto=at) if at == upto:
                     scan = record.event

@@ -40,7 +40,7 @@ from core.events import (
     ToolCompleted,
     thread,
 )
-from core.log.store import EventLog
+from core.log.reader import Read
 from core.thread import usage
 from core.thread.messages import timed
 from core.thread.state import Commit, Run, ThreadState
@@ -104,7 +104,7 @@ def of_branch(state: ThreadState) -> Steps:
 
 
 async def page(
-    log: EventLog, aggregate: Aggregate, state: ThreadState, steps: Steps, cursor: Cursor
+    read: Read, aggregate: Aggregate, state: ThreadState, steps: Steps, cursor: Cursor
 ) -> tuple[list[Row], bool]:
     """Message rows of the steps, ascending, and whether there are more in the cursor's direction. Only the part
     of the log where they are is read.
@@ -115,17 +115,17 @@ async def page(
     low, high = -1 if cursor.after is None else cursor.after, LAST if cursor.before is None else cursor.before
     shown: list[Row] = []
     kept = set(seqs)
-    async for record in log.read(aggregate, after=seqs[0] - 1, upto=seqs[-1]):
+    async for record in read(aggregate, after=seqs[0] - 1, upto=seqs[-1]):
         if record.seq in kept:
             shown += [row for row in rows(record, state) if row.category == "message" and low < row.seq < high]
     more = len(shown) > cursor.limit
     return (shown[: cursor.limit] if cursor.after is not None else shown[-cursor.limit :]), more
 
 
-async def events(log: EventLog, thread_id: str, state: ThreadState, run: Run, kinds: set[str], limit: int) -> list[Row]:
+async def events(read: Read, thread_id: str, state: ThreadState, run: Run, kinds: set[str], limit: int) -> list[Row]:
     """The first rows of a run, of some types (none: of all), from the moment it was asked for until it ended."""
     shown: list[Row] = []
-    async for record in log.read(thread(thread_id), after=run.requested_seq - 1, upto=run.ended_seq):
+    async for record in read(thread(thread_id), after=run.requested_seq - 1, upto=run.ended_seq):
         if record.run == run.id:
             shown += [row for row in rows(record, state) if not kinds or row.event_type in kinds]
         if len(shown) >= limit:

@@ -56,7 +56,7 @@ async def of_run(
     """Messages of a run, ascending. With `after_seq` the first after that row, else the last (before `before_seq`)."""
     cursor = Cursor(limit, before_seq, after_seq)
     data, more = await journal.page(
-        call.services.log, events_of(of.thread_id), of.state, journal.of_run(of.state, of.run), cursor
+        call.live.reading.read, events_of(of.thread_id), of.state, journal.of_run(of.state, of.run), cursor
     )
     return Page(data, more)
 
@@ -71,7 +71,7 @@ async def events(
 ) -> list[Row]:
     """Everything that happened in a run, ascending: its messages, and what led to them."""
     kinds = {kind for name in event_types for kind in name.split(",") if kind}
-    return await journal.events(call.services.log, of.thread_id, of.state, of.run, kinds, limit)
+    return await journal.events(call.live.reading.read, of.thread_id, of.state, of.run, kinds, limit)
 
 
 @ROUTES("GET", f"{_T}/messages", "threads:read")
@@ -80,7 +80,7 @@ async def of_thread(
 ) -> list[RatedRow]:
     """Messages of all runs of a thread, on all its branches, ascending; what was rolled back is gone."""
     state, cursor = thread.state, Cursor(limit, before_seq, after_seq)
-    data, _ = await journal.page(call.services.log, events_of(thread.id), state, journal.of_all(state), cursor)
+    data, _ = await journal.page(call.live.reading.read, events_of(thread.id), state, journal.of_all(state), cursor)
     return _rated(data, state, call.user)
 
 
@@ -90,7 +90,9 @@ async def page(call: Call, thread: ReadableThread, *, limit: Limit = 50, before_
     thread that is not there has none.
     """
     state, cursor = thread.state, Cursor(limit, before_seq, None)
-    data, more = await journal.page(call.services.log, events_of(thread.id), state, journal.of_branch(state), cursor)
+    data, more = await journal.page(
+        call.live.reading.read, events_of(thread.id), state, journal.of_branch(state), cursor
+    )
     rated = _rated(data, state, call.user)
     return ThreadPage(rated, more, rated[0].seq if more else None)
 

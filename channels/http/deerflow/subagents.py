@@ -133,7 +133,7 @@ async def messages(
         return Page([], False)
     cursor = Cursor(limit, before_seq, after_seq)
     steps = journal.of_run(state, run)
-    data, more = await journal.page(threads.log, threads.aggregate(subagent.id), state, steps, cursor)
+    data, more = await journal.page(call.live.reading.read, threads.aggregate(subagent.id), state, steps, cursor)
     return Page(data, more)
 
 

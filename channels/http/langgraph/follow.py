@@ -7,7 +7,6 @@ have. In place of a run's `end` comes `metadata` with `run_done`: here `end` wou
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -34,12 +33,13 @@ from core.events import (
     StatePatched,
     ThreadErased,
     ThreadTitled,
+    thread,
 )
-from core.thread.fold import Folding, fold
+from core.thread.fold import Folding
 from core.thread.follow import Item, Speaker
 from core.thread.previews import Preview, Progress, RunPreview
-from core.thread.rewind import state_before
-from core.thread.state import Run, ThreadState
+from core.thread.rewind import newest_begun, state_before, state_upto
+from core.thread.state import ThreadState
 
 MODES = ("run_modes", "lifecycle", "state_update")
 STATE_UPDATE = 100
@@ -146,21 +146,6 @@ class ThreadFrames:
         return frame._replace(id=self._run.place(cursor.seq, cursor.slot))
 
 
-def resumed(
-    records: Sequence[Record], thread_id: str, modes: Collection[str], last_event_id: str
-) -> tuple[ThreadFrames, int]:
-    """A translator that goes on after a frame, and the index of the first record it has to be fed."""
-    cursor = Cursor.parse(last_event_id)
-    place = next((i for i, record in enumerate(records) if cursor and record.seq == cursor.seq), None)
-    if cursor is None or place is None:  # not an id of this thread: from the beginning
-        return ThreadFrames(ThreadState(), thread_id, modes), 0
-    then = fold(records[: place + 1])
-    begun = [run.started_seq for run in then.runs.values() if run.open or run.ended_seq == cursor.seq]
-    first = min([seq for seq in begun if seq is not None], default=cursor.seq)
-    start = next(i for i, record in enumerate(records) if record.seq >= min(first, cursor.seq))
-    return ThreadFrames(fold(records[:start]), thread_id, modes, after=cursor), start
-
-
 # ── live ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -187,47 +172,33 @@ async def follow(
     query = urlencode([("stream_mode", mode) for mode in modes])
     outlet = Outlet(call.request, sse.CONTENT_TYPE, {"Location": f"/threads/{thread_id}/stream?{query}"})
     async with sse.sending(outlet, "thread stream", thread=thread_id), live.follow(thread_id) as follower:
-        frames, missed = await _begin(live, thread_id, modes, last_event_id)
-        seq = missed[-1].seq if missed else frames.state.seq
-        batches = follower.since(seq, frames.audible, heard=True)
+        frames, behind = await _begin(live, thread_id, modes, last_event_id)
+        seq = frames.state.seq
+        missed = follower.past(seq) if behind else None
+        batches = follower.since(None if behind else seq, frames.audible, heard=True)
         await sse.play(outlet, frames, batches, missed, informed(live, frames))
     return outlet.response
 
 
 async def _begin(
     live: Live, thread_id: str, modes: Sequence[str], last_event_id: str | None
-) -> tuple[ThreadFrames, Sequence[Record]]:
-    """A translator, and the facts the client has missed."""
+) -> tuple[ThreadFrames, bool]:
+    """A translator, and whether the client has missed facts after its state."""
     state = await live.services.threads.load(thread_id)
-    if last_event_id is None and not (state.active and delegates(state.active)):
-        return ThreadFrames(state, thread_id, modes), []
-    now = Cursor(state.seq, slot=LAST_SLOT)
-    cursor = now if last_event_id is None else Cursor.parse(last_event_id)
-    if found := await _from_run(live, thread_id, state, modes, cursor):
-        return found
     if last_event_id is None:
-        return ThreadFrames(state, thread_id, modes), []
-    records = await live.missed(thread_id)
-    frames, start = await asyncio.to_thread(resumed, records, thread_id, modes, last_event_id)
-    return frames, records[start:]
+        if not (state.active and delegates(state.active)):
+            return ThreadFrames(state, thread_id, modes), False
+        cursor: Cursor | None = Cursor(state.seq, slot=LAST_SLOT)
+    else:
+        cursor = Cursor.parse(last_event_id)
+    if cursor is None or not 0 < cursor.seq <= state.seq or not await live.reading.holds(thread(thread_id), cursor.seq):
+        return ThreadFrames(ThreadState(), thread_id, modes), True  # not an id of this thread: from the beginning
+    return ThreadFrames(await _before(live, thread_id, state, cursor.seq), thread_id, modes, after=cursor), True
 
 
-async def _from_run(
-    live: Live, thread_id: str, state: ThreadState, modes: Sequence[str], cursor: Cursor | None
-) -> tuple[ThreadFrames, Sequence[Record]] | None:
-    """The same from the start of the newest run that had begun at the cursor, if one had."""
-    run = newest_begun(state, cursor.seq) if cursor else None
+async def _before(live: Live, thread_id: str, state: ThreadState, seq: int) -> ThreadState:
+    """A state before a fact, from which on the same is told as from the thread's beginning."""
+    run = newest_begun(state, seq)
     if run is None or run.started_seq is None:
-        return None
-    log, first = live.services.log, run.started_seq - 1
-    records = await live.missed(thread_id, after=first)
-    if all(record.seq != cursor.seq for record in records if cursor):
-        return None
-    before = await state_before(log, thread_id, state, run, first)
-    return ThreadFrames(before, thread_id, modes, after=cursor), records
-
-
-def newest_begun(state: ThreadState, seq: int) -> Run | None:
-    """The newest run that had begun at a fact. From its start on the frames after the fact are as from the thread's."""
-    begun = (run for run in state.runs.newest_first(seq) if run.started_seq is not None and run.started_seq <= seq)
-    return next(begun, None)
+        return await state_upto(live.reading.read, thread_id, seq - 1)
+    return await state_before(live.reading.read, thread_id, state, run, run.started_seq - 1)

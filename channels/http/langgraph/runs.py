@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from channels.http import access, inputs, shapes
+from channels.http import access, inputs, shapes, sse
 from channels.http.call import Call, OwnedRun, OwnedThread
 from channels.http.endpoint import Accepted, Changes, LastEventId, Limit, Offset, Reply, Routes
 from channels.http.errors import BadRequest
@@ -143,8 +143,10 @@ async def join_stream(
             if wait:
                 await waiting.ended(call.live, follower, thread_id, run.id)
                 return web.Response(status=204)
-        frames, missed = await stream.late(call.live, thread_id, of.state, run, chosen, last_event_id)
-        return await stream.play(call, follower, thread_id, frames, missed, cancel=cancel_on_disconnect)
+        frames, behind = await stream.late(call.live, thread_id, of.state, run, chosen, last_event_id)
+        missed = follower.past(frames.seq) if behind else None
+        batches = follower.since(None if behind else frames.seq, frames.audible, heard=True)
+        return await stream.play(call, thread_id, frames, batches, missed, cancel=cancel_on_disconnect)
 
 
 @ROUTES("POST", f"{_ONE}/cancel", _CANCEL, errors=(404, 409), answers={204: None})
@@ -256,7 +258,8 @@ async def _create_stream(call: Call, thread_id: str, spec: RunSpec) -> web.Strea
             await follower.hear(run_id)
         state, record = await admit(call, thread_id, run_id, spec)
         frames = Frames(state, thread_id, run_id, spec.modes)
-        return await stream.play(call, follower, thread_id, frames, [record], cancel=spec.cancel)
+        batches = follower.since(record.seq, frames.audible, heard=True)
+        return await stream.play(call, thread_id, frames, batches, sse.single(record), cancel=spec.cancel)
 
 
 async def _create_wait(call: Call, thread_id: str, spec: RunSpec) -> web.StreamResponse:

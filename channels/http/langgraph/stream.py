@@ -5,7 +5,7 @@ If the client is too slow, previews are lost; what they would have shown comes w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from aiohttp import web
 
@@ -17,18 +17,18 @@ from channels.http.langgraph.modes import Slot
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
-from core.events import Record, thread
-from core.thread.follow import Follower
+from core.events import thread
+from core.thread.follow import Batch
 from core.thread.rewind import state_before
 from core.thread.state import Run, ThreadState
 
 
 async def play(
     call: Call,
-    follower: Follower,
     thread_id: str,
     frames: Frames,
-    missed: Sequence[Record],
+    batches: AsyncGenerator[Batch],
+    missed: AsyncGenerator[Batch] | None = None,
     *,
     cancel: bool,
 ) -> web.StreamResponse:
@@ -43,8 +43,6 @@ async def play(
         if frames.ended:
             run = frames.state.runs[frames.run_id]
             await outlet.write(Frame("end", b"null", f"{run.ended_seq}-0-{Slot.END:d}").encoded())
-        seq = missed[-1].seq if missed else frames.seq
-        batches = follower.since(seq, frames.audible, heard=True)
         await sse.play(outlet, frames, batches, missed, informed(call.live, frames))
     return outlet.response
 
@@ -67,26 +65,31 @@ def locations(thread_id: str, run_id: str, what: str = "stream") -> dict[str, st
 
 async def late(
     live: Live, thread_id: str, state: ThreadState, run: Run, modes: Sequence[str], last_event_id: str | None
-) -> tuple[Frames, Sequence[Record]]:
-    """A translator for a run of a thread that is there, and the facts the client has missed. Call it while following.
+) -> tuple[Frames, bool]:
+    """A translator for a run of a thread that is there, and whether the client has missed facts after its state. Call
+    it while following.
 
     A client that resumes is told from the run's request on, and not from the thread's beginning. So is one that comes
     while subagents are at work: what they did is not in the thread's state. It is shown what comes from now on.
     """
-    log, first = live.services.log, run.requested_seq - 1
+    read, first = live.reading.read, run.requested_seq - 1
     cursor = None if last_event_id is None else Cursor.parse(last_event_id)
     if last_event_id is None:
         state = await live.services.threads.load(thread_id)
         run = state.runs.get(run.id, run)
         if not delegates(run):
-            return Frames(state, thread_id, run.id, modes), []
+            return Frames(state, thread_id, run.id, modes), False
         cursor = Cursor(state.seq, slot=LAST_SLOT)
-    async with live.catching_up:
-        records = [record async for record in log.read(thread(thread_id), after=first, upto=run.ended_seq)]
-        if cursor is not None and all(record.seq != cursor.seq for record in records):
-            cursor = None  # not an id of this run: from the beginning
-        before = await state_before(log, thread_id, state, run, first)
-        return Frames(before, thread_id, run.id, modes, after=cursor), records
+    if cursor is not None and not await _is_of(live, thread_id, run, cursor.seq):
+        cursor = None  # not an id of this run: from the beginning
+    before = await state_before(read, thread_id, state, run, first)
+    return Frames(before, thread_id, run.id, modes, after=cursor), True
+
+
+async def _is_of(live: Live, thread_id: str, run: Run, seq: int) -> bool:
+    """Tells whether a fact was written from a run's request to its end."""
+    newest = run.ended_seq or (await live.services.threads.load(thread_id)).seq
+    return run.requested_seq <= seq <= newest and await live.reading.holds(thread(thread_id), seq)
 
 
 def delegates(run: Run) -> bool:

@@ -7,6 +7,9 @@ by a tape of its own, from `since` (or the thread's beginning) to where the live
 message that is being made; from there on the live tape tells it what comes. All of a connection's subscriptions share
 the live tape, and an event that several want is sent once.
 
+The past is read in batches, from the start of the newest run that had begun where it is told from (`rewind`): neither
+all of a log nor its beginning is held for a subscription.
+
 Two things of the past are not told. Runs that were rolled back never happened. Of a long past only the last
 `SNAPSHOTS` values and checkpoints are sent to a client without `since`: each contains all messages, and every one of
 them is superseded.
@@ -21,7 +24,7 @@ more often the client is just about to start one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from itertools import islice
 
@@ -29,20 +32,21 @@ from channels.http.behind import informed
 from channels.http.langgraph_events.filters import Filter
 from channels.http.langgraph_events.inner import Speaker, working
 from channels.http.langgraph_events.tape import Tape, milliseconds
-from channels.http.langgraph_events.wire import Namespace, Slot, WireEvent, place
+from channels.http.langgraph_events.wire import Namespace, Slot, WireEvent, place, whole_upto
 from channels.http.live import Live
-from channels.http.sse import PAUSE_EVERY
-from core.events import Record
-from core.thread.fold import fold
+from core.events import Record, thread
 from core.thread.follow import Batch, Beat, Follower
 from core.thread.follow import Speaker as Voice
 from core.thread.ownership import owned_or_absent
 from core.thread.previews import Progress, RunPreview
+from core.thread.rewind import newest_begun, state_before, state_upto
 from core.thread.state import Run, ThreadState
 
 SNAPSHOTS = 100
 """Values and checkpoints of the past that a client without `since` gets."""
 RECALL_SECONDS = 1.0
+CLOCKED = 8
+"""Runs whose times are looked at: a clock that was ahead in one of them must not seem to go back."""
 
 Item = WireEvent | Beat
 
@@ -59,8 +63,8 @@ class Feed:
         self._tape = Tape(ThreadState(), self._wants)
         self._fetched = ""
         """The message whose stored previews were fetched last."""
-        self._recalled: dict[str, Sequence[Record]] = {}
-        """By subscription: the facts up to the last run's end, if it is still open whether they are told."""
+        self._recalled: dict[str, int] = {}
+        """By subscription: the fact up to which the last run is told, if it is still open whether it is."""
         self._recall_due = False
 
     @staticmethod
@@ -84,25 +88,23 @@ class Feed:
 
         Raises `NotFound` (also `tell` does) if the thread is somebody else's.
         """
-        records = await self._live.missed(self._thread)
         if self._filters:
-            for record in records:
-                if record.seq > self._tape.seq:
-                    await self._inform(self._tape, record)
-                    for told in self._fact(record):
-                        yield told
+            async for record in self._read(after=self._tape.seq):
+                await self._inform(self._tape, record)
+                for told in self._fact(record):
+                    yield told
         else:
-            state, clock = await asyncio.to_thread(_folded, records)
-            self._tape = Tape(state, self._wants, clock=clock)
+            state = await self._live.services.threads.load(self._thread)
+            self._tape = Tape(state, self._wants, clock=milliseconds(state.updated_at, _clock(state)))
             self._check()
         self._filters[name] = wanted
-        async for told in self._past(records, wanted):
+        async for told in self._past(wanted):
             yield told
         for told in self._tape.unfinished():
             if wanted.wants(told.channel, told.namespace):
                 yield told
         if wanted.present and not _waiting(self._tape.state) and self._tape.state.runs:
-            self._recalled[name] = records
+            self._recalled[name] = self._tape.seq
             asyncio.get_running_loop().call_later(RECALL_SECONDS, self._call_due)
         self._follower.wake()
 
@@ -143,7 +145,10 @@ class Feed:
 
     # ── the past ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _past(self, records: Sequence[Record], wanted: Filter) -> AsyncIterator[WireEvent]:
+    def _read(self, *, after: int, upto: int | None = None) -> AsyncGenerator[Record]:
+        return self._live.reading.read(thread(self._thread), after=after, upto=upto)
+
+    async def _past(self, wanted: Filter) -> AsyncIterator[WireEvent]:
         now = self._tape.state
         after, snapshots_from = -1, 0
         if wanted.present:
@@ -152,16 +157,16 @@ class Feed:
             after = wanted.since
         elif len(now.commits) > SNAPSHOTS:
             snapshots_from = now.commits[-SNAPSHOTS].seq
-        async for told in self._replayed(records, wanted, after, snapshots_from):
+        async for told in self._replayed(wanted, after, self._tape.seq, snapshots_from):
             yield told
 
     async def _recall(self) -> AsyncIterator[WireEvent]:
         """Tell of the last run after all, unless another one was asked for."""
         recalled, self._recalled, self._recall_due = self._recalled, {}, False
-        for name, records in recalled.items():
+        for name, upto in recalled.items():
             last = next(reversed(self._tape.state.runs.values()), None)
-            if last is not None and last.requested_seq <= records[-1].seq:
-                async for told in self._replayed(records, self._filters[name], place(last.requested_seq)):
+            if last is not None and last.requested_seq <= upto:
+                async for told in self._replayed(self._filters[name], place(last.requested_seq), upto):
                     yield told
 
     def _call_due(self) -> None:
@@ -169,25 +174,33 @@ class Feed:
         self._follower.wake()
 
     async def _replayed(
-        self, records: Sequence[Record], wanted: Filter, after: int, snapshots_from: int = 0
+        self, wanted: Filter, after: int, upto: int, snapshots_from: int = 0
     ) -> AsyncIterator[WireEvent]:
-        """Returns the events of the facts after a number."""
-        first = next((i for i, record in enumerate(records) if place(record.seq, Slot.ENDED) > after), len(records))
-        state, clock = await asyncio.to_thread(_folded, records[:first])
+        """Returns the events after a number, of the facts up to one."""
+        state = await self._begun_by(whole_upto(after))
         tape = Tape(
             state,
             wanted.wants,
             after=after,
-            clock=clock,
+            clock=_clock(state),
             gone=self._tape.state.undone,
             snapshots_from=snapshots_from,
         )
-        for count, record in enumerate(records[first:], 1):
+        async for record in self._read(after=state.seq, upto=upto):
             await self._inform(tape, record)
             for told in tape.fact(record):
                 yield told
-            if count % PAUSE_EVERY == 0:
-                await asyncio.sleep(0)
+        self._tape.clock = max(self._tape.clock, tape.clock)
+
+    async def _begun_by(self, seq: int) -> ThreadState:
+        """The state after a fact, or an earlier one from which the same is told as from the thread's beginning."""
+        if seq <= 0:
+            return ThreadState()
+        now, read = await self._live.services.threads.load(self._thread), self._live.reading.read
+        run = newest_begun(now, seq)
+        if run is None or run.started_seq is None:
+            return await state_upto(read, self._thread, seq)
+        return await state_before(read, self._thread, now, run, run.started_seq - 1)
 
     # ── previews ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,12 +238,10 @@ def _since(state: ThreadState) -> int:
     return min((run.requested_seq for run in runs), default=state.seq + 1)
 
 
-def _folded(records: Sequence[Record]) -> tuple[ThreadState, int]:
-    """The state after these records and the time then. For a thread of its own: a long log takes a while."""
-    clock = 0
-    for record in records:
-        clock = milliseconds(record, clock)
-    return fold(records), clock
+def _clock(state: ThreadState) -> int:
+    """The newest time in a state, as far as its last runs know it."""
+    times = [state.created_at, *(run.updated_at for run in islice(state.runs.newest_first(), CLOCKED))]
+    return max(milliseconds(at) for at in times)
 
 
 def _first_open(state: ThreadState) -> Run | None:

@@ -79,7 +79,8 @@ class Tape:
         """A message of which previews were missed, if any: its run's stored ones may help."""
         self._wants = wants
         self._after = after
-        self._clock = clock
+        self.clock = clock
+        """Milliseconds; see `milliseconds`."""
         self._gone = gone
         self._snapshots_from = snapshots_from
         self._body: Body | None = None
@@ -99,7 +100,7 @@ class Tape:
 
     def fact(self, record: Record) -> list[WireEvent]:
         before = self._folding.apply(record)
-        self._clock = milliseconds(record, self._clock)
+        self.clock = milliseconds(record.at, self.clock)
         told = list(self._tell(record, before))
         told += [one for run_id, preview in self._ahead.take() for one in self.preview(run_id, preview)]
         return told
@@ -369,7 +370,7 @@ class Tape:
         number = place(record.seq, slot)
         if number > self._after and self._wants(channel, namespace):
             named = identity or f"{record.seq}-{int(slot)}"
-            yield WireEvent(channel, method or channel, namespace, named, number, self._clock, encode(data))
+            yield WireEvent(channel, method or channel, namespace, named, number, self.clock, encode(data))
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -384,7 +385,7 @@ class Tape:
         if not self._wants("messages", namespace):
             return []
         return [
-            WireEvent("messages", "messages", namespace, identity, None, self._clock, encode(data))
+            WireEvent("messages", "messages", namespace, identity, None, self.clock, encode(data))
             for identity, data in said
         ]
 
@@ -397,15 +398,15 @@ class Tape:
         if run is None or progress.call_id not in run.intents or not self._wants("tools", ROOT):
             return []
         data = {"event": "tool-output-delta", "tool_call_id": progress.call_id, "delta": progress.text}
-        return [WireEvent("tools", "tools", ROOT, "", None, self._clock, encode(data))]
+        return [WireEvent("tools", "tools", ROOT, "", None, self.clock, encode(data))]
 
 
-def milliseconds(record: Record, newest: int = 0) -> int:
-    """When a fact happened. It never goes back, whatever the clocks of its writers: clients drop what is older than
-    the state they have.
+def milliseconds(at: str, newest: int = 0) -> int:
+    """The time of a fact, in milliseconds. It never goes back, whatever the clocks of the writers: clients drop what is
+    older than the state they have.
     """
     try:
-        return max(newest, int(datetime.fromisoformat(record.at).timestamp() * 1000))
+        return max(newest, int(datetime.fromisoformat(at).timestamp() * 1000))
     except ValueError:
         return newest
 

@@ -60,6 +60,11 @@ def place(seq: int, slot: int = 0) -> int:
     return seq * STRIDE + slot
 
 
+def whole_upto(number: int) -> int:
+    """Returns the newest fact all of whose events have a number up to this one; 0 or less for none."""
+    return (number - Slot.ENDED) // STRIDE
+
+
 class WireEvent(NamedTuple):
     """One event. `seq` is None for what is not a fact yet; an empty `id` is not sent."""
 

@@ -157,10 +157,9 @@ class Hub:
         if upto - after > MOST_MISSED or after < 0:
             return None
         told: list[Told] = []
-        async with self._live.catching_up:
-            async for record in self._log.between(after, upto, bodies=False):
-                if (news := await self._told(record, {user})) is not None:
-                    told.append(news)
+        async for record in self._live.reading.between(after, upto):
+            if (news := await self._told(record, {user})) is not None:
+                told.append(news)
         return told
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────

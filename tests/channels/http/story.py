@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Cursor, Frames
 from channels.http.sse import Frame
 from core.events import (
@@ -26,6 +27,8 @@ from core.events import (
 )
 from core.thread.fold import fold
 from core.thread.previews import Preview, Progress, line_of
+from core.thread.rewind import newest_begun, rewound
+from core.thread.state import ThreadState
 
 THREAD, RUN = "thread-1", "run-1"
 ALL = ("values", "updates", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
@@ -163,3 +166,18 @@ def streamed(frames: Iterable[Frame]) -> dict[str, Json]:
 
 
 PROGRESS = Progress(call_id="c1", name="ls", text="…")
+
+
+def resumed(
+    records: Sequence[Record], thread_id: str, modes: Iterable[str], last_event_id: str
+) -> tuple[ThreadFrames, int]:
+    """A translator that goes on after a frame, as the route makes it, and the index of the first record to feed it."""
+    cursor, modes = Cursor.parse(last_event_id), list(modes)
+    if cursor is None or all(record.seq != cursor.seq for record in records):
+        return ThreadFrames(ThreadState(), thread_id, modes), 0
+    state = fold(records)
+    run = newest_begun(state, cursor.seq)
+    first = cursor.seq if run is None or run.started_seq is None else run.started_seq
+    before = rewound(state, run, first - 1) if run else None
+    earlier = [record for record in records if record.seq < first]
+    return ThreadFrames(before or fold(earlier), thread_id, modes, after=cursor), len(earlier)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from langgraph_sdk import get_client
 
-from channels.http.langgraph.follow import ThreadFrames, newest_begun, resumed
+from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Cursor, Frames
 from channels.http.sse import Frame
 from core.events import (
@@ -28,10 +28,22 @@ from core.events import (
 from core.runtime.system import System
 from core.thread.fold import fold
 from core.thread.previews import Preview
-from core.thread.rewind import rewound
+from core.thread.rewind import newest_begun, rewound
 from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
-from tests.channels.http.story import THREAD, Story, ai, answer, call, data, human, pieces, requested, started
+from tests.channels.http.story import (
+    THREAD,
+    Story,
+    ai,
+    answer,
+    call,
+    data,
+    human,
+    pieces,
+    requested,
+    resumed,
+    started,
+)
 from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import anyio
 import msgspec
@@ -20,7 +19,7 @@ from channels.http.langgraph import dumps
 from channels.http.live import Live
 from core.config.load import Config
 from core.config.settings import Http
-from core.events import ModelCompleted, Record, RunCompleted, ThreadAnnotated
+from core.events import ModelCompleted, RunCompleted, ThreadAnnotated
 from core.runtime.system import System
 from core.thread.follow import BEAT
 from tests.channels.http.conftest import Api, Worker
@@ -125,30 +124,3 @@ async def test_a_log_is_sent_in_pieces_and_with_what_is_no_event(api: Api, worke
     assert await api.ask("GET", f"/threads/{thread}/log?after={records[-1]['seq']}") == []
     async with api.stream("GET", f"/threads/{thread}/log", Accept="text/event-stream") as stream:
         assert [event for event, _, _ in await stream.rest()] == [record["type"] for record in records]
-
-
-async def test_few_clients_are_caught_up_at_a_time(api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All clients that come back at once: what they have missed is read for a few of them at a time."""
-    thread, reading, most = await api.thread(), 0, 0
-    run = await api.run(thread)
-    await worker.perform(thread, run)
-    read = worker.system.log.read
-
-    async def counted(*arguments: Any, **more: Any) -> AsyncIterator[Record]:
-        nonlocal reading, most
-        reading += 1
-        most = max(most, reading)
-        try:
-            async for record in read(*arguments, **more):
-                yield record
-        finally:
-            reading -= 1
-
-    monkeypatch.setattr(worker.system.log, "read", counted)
-
-    async def resumed() -> None:
-        async with api.stream("GET", f"/threads/{thread}/stream", **{"Last-Event-ID": "-"}) as stream:
-            await stream.next()
-
-    await asyncio.gather(*(resumed() for _ in range(40)))
-    assert 0 < most <= live.CATCHING_UP

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -14,11 +13,9 @@ import core.thread.fold
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph_events.tape import Tape
-from channels.http.live import CATCHING_UP
 from channels.http.sse import PAUSE_EVERY
 from core.events import Event, ModelCompleted, Record, RunCompleted, StatePatched, ThreadAnnotated
 from core.runtime.system import System
-from core.thread.rewind import state_before
 from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import RUN, THREAD, Story, ai, human, requested, started
@@ -120,31 +117,3 @@ async def test_others_get_their_turn_while_a_long_past_is_told(
                 pass
         assert sum(found) > 4 * FACTS
     assert max(found) <= 2 * PAUSE_EVERY
-
-
-async def test_clients_that_return_at_once_catch_up_a_few_at_a_time(
-    api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    thread = await api.thread()
-    run = await api.run(thread)
-    await worker.start(thread, run)
-    await worker.finish(thread, run)
-    inside, counts = 0, list[int]()
-
-    async def counted(*arguments: Any) -> ThreadState:
-        nonlocal inside
-        inside += 1
-        counts.append(inside)
-        try:
-            return await state_before(*arguments)
-        finally:
-            inside -= 1
-
-    async def join() -> str:
-        async with api.stream("GET", f"/threads/{thread}/runs/{run}/stream", **{"Last-Event-ID": "-1"}) as frames:
-            return (await frames.rest())[-1][0]
-
-    monkeypatch.setattr("channels.http.langgraph.stream.state_before", counted)
-    assert set(await asyncio.gather(*(join() for _ in range(4 * CATCHING_UP)))) == {"end"}
-    assert len(counts) == 4 * CATCHING_UP
-    assert max(counts) <= CATCHING_UP
