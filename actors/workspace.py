@@ -101,7 +101,8 @@ class Workspace(Actor[RunEnded | ThreadErased]):
             gone=scan.gone,
             changes=[*project.changes, *scan.changes],
             truncated=scan.truncated or project.truncated,
-            skipped=[*project.skipped],
+            skipped=[*project.skipped, *scan.skipped],
+            later=[*project.later, *scan.later],
         )
         await ctx.decide(lambda now: [] if scanned.upto in now.done else [scanned], self._scans)
 
@@ -143,6 +144,8 @@ class Workspace(Actor[RunEnded | ThreadErased]):
         folder = await self._folder(state)
         if folder is None and scan.truncated:
             raise Refused(f"Run {undo.run}: it changed more files than are recorded")
+        if scan.later:
+            raise Refused(f"nothing was taken back: {', '.join(scan.later[:10])} changed after the run's end")
         paths = await self._workspace.undo(undo.user, undo.thread, undo.run, folder, scan.changes)
         undone = WorkspaceUndone(upto=upto, paths=list(paths)[:MAX_FILES], by=undo.user)
         await self._scans.decide(

@@ -99,7 +99,9 @@ class Project:
             differences.change(f"{self._mount.virtual}/{shown(path)}", old, new)
             for path, old, new in changed[:MAX_FILES]
         ]
-        return Scanned(changes, after.skipped, before.truncated or after.truncated or len(changed) > MAX_FILES)
+        later = [f"{self._mount.virtual}/{shown(path)}" for path in _changed_later(before, after)[:MOST_NAMED]]
+        truncated = before.truncated or after.truncated or len(changed) > MAX_FILES
+        return Scanned(changes, after.skipped, truncated, later)
 
     def undo(self, thread: str, run: str) -> list[str]:
         """Takes the changes of a run back, all or none. Returns the paths. Raises `Refused` with the reasons."""
@@ -109,6 +111,8 @@ class Project:
                 raise Refused("the files of this run are not stored any more")
             if before.truncated or after.truncated:
                 raise Refused("the folder has more files than are looked at, so that not all changes are known")
+            if later := [shown(path) for path in _changed_later(before, after)]:
+                raise Refused(f"nothing was taken back: {', '.join(later[:10])} changed after the run's end")
             changed = [*_changed(before, after)]
             if problems := [problem for change in changed if (problem := self._problem(*change))]:
                 raise Refused(f"nothing was taken back: {'; '.join(problems[:10])}")
@@ -273,7 +277,7 @@ class _Scan:
 
 
 def _changed(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, Seen | None, Seen | None]]:
-    """Yields the paths that differ, with their files before and after. What changed after the run is left out."""
+    """Yields the paths that differ, with their files before and after, but for those of `_changed_later`."""
     for path in sorted({*before.files, *after.files}):
         old, new = before.files.get(path), after.files.get(path)
         if new is None:
@@ -284,6 +288,16 @@ def _changed(before: Snapshot, after: Snapshot) -> Iterator[tuple[str, Seen | No
                 yield path, None, new
         elif new.changed <= after.until and not (same(old, new) and old.mode == new.mode):
             yield path, old, new
+
+
+def _changed_later(before: Snapshot, after: Snapshot) -> Sequence[str]:
+    """Returns the paths that differ and were last changed after the run: what it did to them is not known."""
+    return [
+        path
+        for path, new in sorted(after.files.items())
+        if new.changed > after.until
+        and ((old := before.files.get(path)) is None or not (same(old, new) and old.mode == new.mode))
+    ]
 
 
 def _look(tree: Tree, path: str) -> Seen | None:

@@ -18,6 +18,7 @@ from anyio import to_thread
 from adapters import restoring
 from adapters.differences import Differences, is_binary, same
 from adapters.project import Project, forget
+from adapters.sandboxes import folders, search
 from adapters.sandboxes.search import shown
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound
@@ -43,24 +44,23 @@ KEPT_BYTES = 16 << 20
 """Limit of the cached texts of a thread."""
 CLOCK = 20_000_000
 """Nanoseconds by which the time of a file may lag behind that of an event: a tick of the kernel, and a margin."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
 _SECRETS = """
     .env* .netrc .npmrc .pypirc .git-credentials *.pem *.key *.p12 *.pfx *.keystore id_rsa* id_ed25519* id_ecdsa*
     *secret* *credential* *password* *token*
 """
 _SENSITIVE = re.compile("|".join(map(fnmatch.translate, _SECRETS.split())), re.IGNORECASE)
-_NAMES = """
-    .git .svn .hg .bzr CVS node_modules bower_components jspm_packages __pycache__ *.pyc *.pyo .venv venv env .env.local
-    virtualenv .tox .nox .eggs *.egg-info .mypy_cache .pytest_cache .ruff_cache .ipynb_checkpoints build dist target out
-    .next .nuxt .output .turbo .parcel-cache .cache .gradle .terraform .idea .vscode *.swp *.swo *~ .project .settings
-    .DS_Store Thumbs.db desktop.ini *.lnk *.log *.tmp *.bak *.cache logs coverage .coverage .nyc_output htmlcov
-    .tool-results
-"""
-"""Names of what programs leave behind; matched against each part of a path."""
-_ignored = re.compile("|".join(fnmatch.translate(pattern) for pattern in _NAMES.split()))
-
-
-def ignored(name: str) -> bool:
-    return _ignored.match(name) is not None
+_CACHES = frozenset(
+    ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".tool-results")
+)
+SKIPPED = search.SKIPPED | folders.SKIPPED
+"""Directories of version control, of libraries, and caches, whose files are not looked at."""
+MOST_NAMED = 20
+"""Limit of the skipped directories that are named."""
+_BUILT = frozenset(
+    ["build", "dist", "target", "out", "coverage", "htmlcov", "logs", ".next", ".nuxt", ".output", ".terraform"]
+)
+"""Directories of what programs make: looked at last, so that they do not take the place of what people write."""
 
 
 class LocalWorkspace:
@@ -103,6 +103,11 @@ class _Look:
     files: dict[str, Entry] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     """Texts read by this scan, by SHA-256."""
+    skipped: list[str] = field(default_factory=list)
+    later: list[str] = field(default_factory=list)
+    """Directories of what programs make, which are walked after all others."""
+    changed_later: list[str] = field(default_factory=list)
+    """Files that differ, but were last changed after the end of the run."""
     truncated: bool = False
     deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS)
 
@@ -110,27 +115,45 @@ class _Look:
         for root in ROOTS:
             with suppress(NotFound), self.folder.open(root) as directory:
                 self._walk(directory, f"{USER_DATA}/{root}")
+        for path in self.later:
+            with suppress(OSError, Invalid, NotFound), self.folder.tree().open(path, _DIRECTORY) as directory:
+                self._walk(directory, path, within=True)
         updated = {path: entry for path, entry in self.files.items() if self.last.get(path) != entry}
         removed = [] if self.truncated else [path for path in self.last if path not in self.files]
-        changes = sorted(self._changes(updated), key=lambda change: change.path)
+        changes = sorted(self._changes(updated), key=lambda change: (_is_built(change.path), change.path))
         self._keep()
-        return Scan(updated, removed, changes[:MAX_FILES], self.truncated or len(changes) > MAX_FILES)
+        truncated = self.truncated or len(changes) > MAX_FILES
+        skipped, later = sorted(self.skipped)[:MOST_NAMED], sorted(self.changed_later)[:MOST_NAMED]
+        return Scan(updated, removed, changes[:MAX_FILES], truncated, skipped, later)
 
     # ── scanning ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _walk(self, directory: int, virtual: str) -> None:
-        for where, folders, names, fd in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
+    def _walk(self, directory: int, virtual: str, *, within: bool = False) -> None:
+        """Looks at a directory and those below. `within`: also at those of what programs make."""
+        for where, directories, names, fd in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
             inside = "" if where == "." else where.removeprefix("./") + "/"
-            links = [name for name in folders if _is_link(name, fd)]
+            links = [name for name in directories if _is_link(name, fd)]
             deep = inside.count("/") >= MAX_DEPTH
-            folders[:] = [] if deep else [name for name in folders if not ignored(name) and name not in links]
+            self.truncated |= deep and bool(directories)
+            below = [] if deep else [name for name in directories if name not in links]
+            directories[:] = [name for name in below if self._enters(name, virtual, inside, within)]
             for name in (*names, *links):
                 if len(self.files) >= MAX_SCANNED or time.monotonic() > self.deadline:
                     self.truncated = True
                     return
-                if not ignored(name):
-                    with suppress(OSError, Invalid, NotFound):
-                        self._see(fd, name, shown(f"{virtual}/{inside}{name}"))
+                with suppress(OSError, Invalid, NotFound):
+                    self._see(fd, name, shown(f"{virtual}/{inside}{name}"))
+
+    def _enters(self, name: str, virtual: str, inside: str, within: bool) -> bool:
+        """Tells whether a walk enters a directory now, and notes the others."""
+        if name in SKIPPED:
+            if not inside and name not in _CACHES:
+                self.skipped.append(shown(f"{virtual}/{name}"))
+            return False
+        if name in _BUILT and not within:
+            self.later.append(f"{virtual}/{inside}{name}")
+            return False
+        return True
 
     def _see(self, directory: int, name: str, path: str) -> None:
         info = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -161,12 +184,14 @@ class _Look:
         differences = Differences(self._text, _sensitive, self.deadline)
         for path, after in updated.items():
             before = self.before.get(path)
-            if after.changed not in self.window or before is ANYTHING:
+            if before is ANYTHING or (before is not None and same(before, after)):
                 continue
-            if before is None or not same(before, after):
+            if after.changed >= self.window.stop:
+                self.changed_later.append(path)
+            elif after.changed in self.window:
                 yield differences.change(path, before, after)
         for path, before in self.before.items():
-            deleted = path not in self.files and not self.truncated and not any(map(ignored, path.split("/")))
+            deleted = path not in self.files and not self.truncated and SKIPPED.isdisjoint(path.split("/")[:-1])
             if deleted and before is not ANYTHING:
                 yield differences.change(path, before, None)
 
@@ -217,6 +242,10 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def _is_built(path: str) -> bool:
+    return not _BUILT.isdisjoint(path.split("/")[:-1])
 
 
 def _sensitive(path: str) -> bool:

@@ -54,6 +54,7 @@ from core.errors import Invalid, Unavailable
 from core.events import Aggregate, Event, ThreadErased
 from core.excerpt import cut
 from core.log.store import EventLog
+from core.paths import PROJECT, WORKSPACE
 from core.ports.documents import Texts
 from core.ports.images import image_of, place_of
 from core.ports.sandbox import Edit, ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
@@ -206,7 +207,7 @@ class Sandbox(Actor[ThreadErased]):
             case Grep(path=path):
                 return await self._grep(request, sandbox)
             case View(path=path):
-                place = place_of(path)
+                place = place_of(path, await self._start_of(request))
                 image = await to_thread.run_sync(image_of, place, await sandbox.read(place))
                 return msgspec.structs.asdict(image)
             case Find(paths=paths):
@@ -216,6 +217,11 @@ class Sandbox(Actor[ThreadErased]):
             case Version(path=path):
                 return await sandbox.version(path)
         return "OK"
+
+    async def _start_of(self, request: AnyRequest) -> str:
+        """Returns where relative paths begin."""
+        attached = self._folders is not None and await self._folders.chosen(request) is not None
+        return PROJECT if attached else WORKSPACE
 
     async def _of_background(self, request: Output | End, sandbox: Port) -> str:
         if isinstance(request, Output):

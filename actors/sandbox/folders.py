@@ -9,6 +9,7 @@ from anyio import to_thread
 from actors.sandbox.requests import AnyRequest, Choose, End, Find, Glob, Grep, Kill, List, Output, Read, Version, View
 from core.config.load import ConfigSource
 from core.errors import Invalid, Refused
+from core.events import FolderAttached
 from core.ports.sandbox import Sandbox, SandboxProvider, WorksInFolders
 from core.sandbox.folders import installation
 from core.thread.threads import Threads
@@ -40,17 +41,22 @@ class Folders:
 
         return await to_thread.run_sync(choose)
 
+    async def chosen(self, request: AnyRequest) -> FolderAttached | None:
+        """Returns the folder that a thread works on, if it is one of the user's who asks."""
+        state = await self._threads.load(request.thread)
+        return state.folder if state.user == request.user else None
+
     async def sandbox(self, request: AnyRequest) -> Sandbox | None:
         """Returns the sandbox of a thread that works on a folder; None for others. Before the first effect of a run
         there is a snapshot of the folder. Raises `Invalid`.
         """
         user, thread = request.user, request.thread
-        state = await self._threads.load(thread)
-        if state.folder is None or state.user != user:
+        if (folder := await self.chosen(request)) is None:
             return None
         if not isinstance(self._provider, WorksInFolders):
-            raise Invalid(f"{state.folder.path}: {CANNOT.format(self._provider.name)}")
-        mount = await to_thread.run_sync(installation(self._home, self._config).mount, state.folder)
-        if self._workspace is not None and not isinstance(request, READS) and (run := state.active) is not None:
+            raise Invalid(f"{folder.path}: {CANNOT.format(self._provider.name)}")
+        mount = await to_thread.run_sync(installation(self._home, self._config).mount, folder)
+        run = (await self._threads.load(thread)).active
+        if self._workspace is not None and not isinstance(request, READS) and run is not None:
             await self._workspace.before(user, thread, run.id, mount)
         return await self._provider.acquire_in(user, thread, mount)

@@ -10,19 +10,22 @@ from typing import Annotated, Any, Literal, Never
 import msgspec
 
 from actors.lead.setup.plan import Models, Planner, Toolset
+from actors.lead.setup.skills import usable
 from actors.skills.writer import Writer
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
-from core.events import RunRequested
 from core.log.store import EventLog
+from core.mcp.tools import Catalogue
 from core.paths import OUTPUTS
 from core.skills.archive import SUFFIX
 from core.skills.format import FILE
 from core.skills.library import Library
 from core.skills.search import search
+from core.thread.entries import Run
 from core.thread.folder import Folder
 from core.thread.intake import Intake
+from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from core.user import agents
 
@@ -102,7 +105,7 @@ class Skills(Actor[Never]):
     ) -> None:
         self._config, self._home = config, home
         self._threads, self._subagents = threads, subagents.threads
-        self._planner = Planner(config, models, tools, agents.aggregates(log), home, skills)
+        self._planner = Planner(config, models, tools, agents.aggregates(log), home, skills, Catalogue(log))
         self._writer = Writer(skills, models, config, actor=self.name)
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
@@ -133,22 +136,24 @@ class Skills(Actor[Never]):
             raise NotFound(f"{path}: not found") from None
 
     async def _search(self, request: Search) -> list[str]:
-        run = await self._run(request)
-        kind = run.context.get("subagent_type") if request.subagent else None
+        """Returns the skills that fit, of those whose tools the run has."""
+        state, run = await self._run(request)
+        kind = run.request.context.get("subagent_type") if request.subagent else None
         role = await self._planner.role(request.user, str(kind)) if kind else None
-        selection = await self._planner.selection(run, request.user, role)
-        hits = search(selection.skills.values(), request.query)
+        setup = await self._planner.plan(run.request, request.user, run.model, role, folder=state.folder)
+        tools = {tool.name for tool in setup.tools}
+        hits = search((skill for skill in setup.skills.skills.values() if usable(skill, tools)), request.query)
         return [f"{skill.name}: {skill.description} [{skill.path}]" for skill in hits]
 
-    async def _run(self, request: OfRun) -> RunRequested:
-        """Returns the request of the run that asks. Raises `Invalid` if it is not the user's."""
+    async def _run(self, request: OfRun) -> tuple[ThreadState, Run]:
+        """Returns the run that asks, and its thread. Raises `Invalid` if it is not the user's."""
         threads, identity, run = self._threads, request.thread, request.run
         if request.subagent is not None:
             threads, identity, run = self._subagents, request.subagent, request.subagent
         state = await threads.load(identity)
         if state.user != request.user or run not in state.runs:
             raise Invalid(f"Run {run} not found")
-        return state.runs[run].request
+        return state, state.runs[run]
 
     async def _manage(self, request: Manage) -> str:
         await self._run(request)

@@ -153,7 +153,7 @@ def load_actors(
         "machines": machines,
         "uploads": LocalUploads(options.home, running.log),
         "instructions": LocalInstructions(options.home),
-        "images": LocalImages(options.home),
+        "images": LocalImages(options.home, source, running.threads),
         "batches": LocalBatchFiles(options.home),
         "agents": LocalAgents(options.home, provider, Peers(running.bus), sandboxes.quota_of(source.current())),
         "skills": skills,

@@ -12,7 +12,8 @@ async def view_image(ctx: ToolContext, image_path: str) -> Result:
     - You see it once. To compare images, look at them in one response. Others (GIF, SVG) must be converted first.
 
     Args:
-        image_path: The absolute path of the image, in /mnt/user-data/workspace, uploads or outputs.
+        image_path: The absolute path of the image, in /mnt/user-data/workspace, uploads or outputs, or in the
+            person's folder /mnt/project.
     """
     image = await ctx.call("sandbox", {"op": "image", "user": ctx.user, "thread": ctx.thread, "path": image_path})
     metadata = {name: image[name] for name in ("mime_type", "size", "sha256")}

@@ -56,6 +56,9 @@ def change_lines(changes: Changes, only: str = "") -> Iterator[tuple[str, str]]:
             left = max(0, left - len(lines))
     if changes["summary"]["truncated"]:
         yield "there are more changes than are recorded", "yellow"
+    if later := [shown_path(str(path)) for path in changes.get("later") or ()]:
+        text = one_line(", ".join(later), 300)
+        yield f"also changed after the run's end, so what the run did there is not known: {text}", "yellow"
     if changes["skipped"]:
         yield f"not looked at: {one_line(', '.join(changes['skipped']), 300)}", "dim"
 

@@ -10,10 +10,12 @@ from typing import Protocol
 import msgspec
 
 from core.errors import Invalid
-from core.paths import ROOTS, USER_DATA, join, parse, split
+from core.paths import PROJECT, ROOTS, USER_DATA, WORKSPACE, join, parse, split
 
 KINDS: Mapping[str, str] = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
 """Media types of images that can be shown, by extension (contract runtime §6, view_image)."""
+PLACES = (*(f"{USER_DATA}/{name}" for name in ROOTS), PROJECT)
+"""Directories whose images can be looked at."""
 MAX_BYTES = 20 << 20
 """Limit of an image (contract runtime §6, view_image)."""
 
@@ -28,19 +30,22 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class Images(Protocol):
-    """Guarantees: only files that lie in the thread's three directories when they are opened; at most `MAX_BYTES`."""
+    """Guarantees: only files that lie in the thread's three directories when they are opened, or in the folder that it
+    works on and are not hidden there; at most `MAX_BYTES`.
+    """
 
     async def load(self, user: str, thread: str, path: str) -> bytes:
         """The content of a file as it is now. Raises `Invalid`, with the virtual path, if there is none to be had."""
         ...
 
 
-def place_of(path: str) -> str:
-    """The one way to write the path of an image. Raises `Invalid` for what cannot be one by its name or place."""
-    parts = parse(path)
-    root = split(USER_DATA)
-    if parts[: len(root)] != root or len(parts) < len(root) + 2 or parts[len(root)] not in ROOTS:
-        raise Invalid(f"{path}: images are looked at in {', '.join(f'{USER_DATA}/{name}' for name in ROOTS)} only")
+def place_of(path: str, start: str = WORKSPACE) -> str:
+    """Returns the one way to write the path of an image. `start`: where relative paths begin. Raises `Invalid` for what
+    cannot be one by its name or place.
+    """
+    parts = parse(path, start)
+    if not any(parts[: len(root)] == root and len(parts) > len(root) for root in map(split, PLACES)):
+        raise Invalid(f"{path}: images are looked at in {', '.join(PLACES)} only; copy it to one of them")
     if _suffix(parts[-1]) not in KINDS:
         raise Invalid(f"{path}: not an image that can be looked at ({', '.join(KINDS)})")
     return join(parts)

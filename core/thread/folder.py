@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -49,9 +49,12 @@ class Folder:
     def __init__(self, home: Path, user: str, thread: str) -> None:
         self.root = thread_root(home, user, thread)
 
-    def tree(self) -> Tree:
-        """The three directories by their virtual paths; what lies elsewhere cannot be reached."""
-        return Tree([Mount(self.root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS])
+    def tree(self, extra: Sequence[Mount] = ()) -> Tree:
+        """Returns the three directories, and the extra mounts, by their virtual paths; what lies elsewhere cannot be
+        reached.
+        """
+        own = [Mount(self.root / "user-data" / name, f"{USER_DATA}/{name}", writable=True) for name in ROOTS]
+        return Tree([*own, *extra])
 
     def make(self) -> None:
         """Makes the three directories. Raises `NotFound` if something else is in the place of one."""

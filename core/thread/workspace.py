@@ -73,7 +73,11 @@ class WorkspaceScanned(Event, frozen=True):
     truncated: bool = False
     """There were more files than are looked at, or more changes than are kept."""
     skipped: list[str] = msgspec.field(default_factory=list)
-    """Directories of the person's folder that are not looked at, as far as they are named."""
+    """Directories that are not looked at, as far as they are named: in the person's folder by relative paths."""
+    later: list[str] = msgspec.field(default_factory=list)
+    """Files that were changed after the end of the run, too, before they were looked at: so what the run did to them is
+    not known. At most 20 are named.
+    """
 
 
 class WorkspaceUndone(Event, frozen=True):
@@ -93,6 +97,10 @@ class Scan(msgspec.Struct, frozen=True):
     gone: list[str]
     changes: list[FileChange]
     truncated: bool
+    skipped: list[str] = []
+    """Directories that were not looked at."""
+    later: list[str] = []
+    """As in `WorkspaceScanned`."""
 
 
 class Scanned(NamedTuple):
@@ -102,6 +110,8 @@ class Scanned(NamedTuple):
     skipped: Sequence[str] = ()
     """Directories that were not looked at."""
     truncated: bool = False
+    later: Sequence[str] = ()
+    """As in `WorkspaceScanned`."""
 
 
 class Workspace(Protocol):

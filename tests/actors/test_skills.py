@@ -118,10 +118,25 @@ async def test_few_skills_need_no_search_and_no_skills_no_block(tmp_path: Path) 
         assert "<name>chart</name>" not in system_of(models)
 
 
-@pytest.mark.parametrize(
-    ("requires", "offered"),
-    [("bash", True), ("web_search", False), ("web_search|ba* ls", True), ("ls web_*", False), ("BASH", False)],
-)
+REQUIRED = [("bash", True), ("web_search", False), ("web_search|ba* ls", True), ("ls web_*", False), ("BASH", False)]
+
+
+@pytest.mark.parametrize(("requires", "offered"), REQUIRED)
+async def test_a_skill_whose_tools_are_off_is_not_found(tmp_path: Path, requires: str, offered: bool) -> None:
+    search = ToolCall("skill_search", {"query": "dig a hole"})
+    for number in range(50):
+        write(tmp_path / f"skills/public/s{number}", f"s{number}", f"Thing number {number}.")
+    write(tmp_path / "skills/public/dig", "dig", "Digs holes.", requires_tools=requires)
+    write(tmp_path / "skills/public/spade", "spade", "Holes, too.", requires_tools="read_file")
+    async with skilled(tmp_path, {"s": [Turn(tool_calls=(search,)), Turn(text="Found.")]}) as (client, models):
+        messages = await client.said(await client.thread(), "Hi", "s")
+        assert f"There are {53 + offered} skills" in system_of(models)
+    result = next(str(message["content"]) for message in messages if message["type"] == "tool")
+    assert "- spade: Holes, too. [/mnt/skills/public/spade/SKILL.md]" in result.splitlines()
+    assert ("- dig: " in result) == offered
+
+
+@pytest.mark.parametrize(("requires", "offered"), REQUIRED)
 async def test_a_skill_whose_tools_are_off_is_not_offered(tmp_path: Path, requires: str, offered: bool) -> None:
     write(tmp_path / "skills/public/dig", "dig", "Digs deep.", requires_tools=requires)
     async with skilled(tmp_path) as (client, models):

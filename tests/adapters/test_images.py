@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from actors.workspace import Workspace
 from adapters.images import LocalImages
+from adapters.workspace import LocalWorkspace
+from core.config.load import ConfigSource
 from core.errors import Invalid
-from core.paths import make_thread, thread_root
+from core.events import FolderAttached, ThreadCreated
+from core.paths import PROJECT, make_thread, thread_root
 from core.ports.images import MAX_BYTES
+from core.testing import acting
 
 pytestmark = pytest.mark.anyio
 W = "/mnt/user-data/workspace"
@@ -47,6 +52,32 @@ async def test_what_cannot_be_loaded(workspace: Path, tmp_path: Path) -> None:
         with pytest.raises(Invalid) as error:
             await load(tmp_path, f"{W}/{name}.png")
         assert str(tmp_path) not in str(error.value)
+
+
+async def test_a_persons_folder(workspace: Path, tmp_path: Path) -> None:
+    """Of the thread that works on it, for its user, and but for what is hidden there."""
+    home, folder = tmp_path / "home", tmp_path / "app"
+    (folder / ".ssh").mkdir(parents=True)
+    for name in ("a.png", ".ssh/b.png"):
+        (folder / name).write_bytes(b"one")
+    (folder / "out.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "config.yaml").write_text("{}")
+    config = ConfigSource(tmp_path / "config.yaml")
+    async with acting(lambda system: Workspace(system.log, LocalWorkspace(home)), home=tmp_path / "nats") as stage:
+        threads = stage.system.threads
+        attached = FolderAttached(path=str(folder), access="read-only", by="ada")
+        await threads.decide("t1", lambda _: [ThreadCreated(user="ada"), attached], actor="test")
+        images = LocalImages(home, config, threads)
+        assert await images.load("ada", "t1", f"{PROJECT}/a.png") == b"one"
+        for user, thread, name in (
+            ("ada", "t1", ".ssh/b.png"),
+            ("ada", "t1", "out.png"),
+            ("bob", "t1", "a.png"),
+            ("ada", "t2", "a.png"),
+        ):
+            with pytest.raises(Invalid) as error:
+                await images.load(user, thread, f"{PROJECT}/{name}")
+            assert str(tmp_path) not in str(error.value)
 
 
 @pytest.mark.parametrize("path", ["/mnt/skills/a.png", "/etc/passwd", f"{W}/../../a.png", "/mnt/user-data", W])

@@ -14,6 +14,7 @@ from adapters.project import Project, forget
 from core.errors import Refused
 from core.paths import PROJECT, Mount
 from core.secret_names import Rules
+from tests.adapters.test_workspace import later_than
 
 
 @pytest.fixture
@@ -86,6 +87,24 @@ def test_what_a_run_changed_is_shown_and_taken_back(snapshots: Project, folder: 
     assert not scanned.truncated
     paths = snapshots.undo("t", "r1")
     assert {path.removeprefix(f"{PROJECT}/") for path in paths} == set(statuses)
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("late", ["src/main.py", "old.txt", "new.txt"])
+def test_what_changed_after_the_run_is_named_and_not_taken_back(snapshots: Project, folder: Path, late: str) -> None:
+    snapshots.begin("t", "r1")
+    (folder / "src/main.py").write_text("print(2)\n")
+    (folder / "old.txt").write_text("the run's")
+    until = max((folder / name).stat().st_ctime_ns for name in ("src/main.py", "old.txt")) + 1000
+    later_than(folder / late, "the person's", until)
+    (folder / "src/run.sh").touch()
+    scanned = snapshots.end("t", "r1", (until - project.CLOCK) / 1e9)
+    assert scanned.later == [f"{PROJECT}/{late}"]
+    changes = {change.path for change in scanned.changes}
+    assert changes == {f"{PROJECT}/src/main.py", f"{PROJECT}/old.txt"} - {f"{PROJECT}/{late}"}
+    before = tree(folder)
+    with pytest.raises(Refused, match=f"nothing was taken back: {late} changed after the run's end"):
+        snapshots.undo("t", "r1")
     assert tree(folder) == before
 
 

@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from actors.lead.loop.attempt import Attempt, ModelHandler
 from core.errors import Invalid
 from core.events import Json
+from core.paths import WORKSPACE
 from core.ports.images import MAX_BYTES, Image, Images, image_of, place_of
 
 VIEW = "view_image"
@@ -32,7 +33,7 @@ class Vision(AgentMiddleware[Any, Attempt, Any]):
 
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         attempt = request.runtime.context
-        if viewed := viewed_last(request.messages, attempt.state.values.get(NAME)):
+        if viewed := viewed_last(request.messages, attempt.state.values.get(NAME), attempt.start):
             request = request.override(messages=[*request.messages, await self._message(attempt, viewed)])
         return await handler(request)
 
@@ -53,8 +54,10 @@ class Vision(AgentMiddleware[Any, Attempt, Any]):
         return HumanMessage(content, id=identity, name=NAME, additional_kwargs={"hide_from_ui": True})
 
 
-def viewed_last(messages: Sequence[AnyMessage], images: Any) -> list[Image]:
-    """Returns the images that the latest answer called for, if all its calls are done; `images` is the state's."""
+def viewed_last(messages: Sequence[AnyMessage], images: Any, start: str = WORKSPACE) -> list[Image]:
+    """Returns the images that the latest answer called for, if all its calls are done; `images` is the state's,
+    `start` is where relative paths begin.
+    """
     done: dict[str, ToolMessage] = {}
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
@@ -64,15 +67,15 @@ def viewed_last(messages: Sequence[AnyMessage], images: Any) -> list[Image]:
             if not calls or any(call["id"] not in done for call in message.tool_calls):
                 return []
             paths = [call["args"].get("image_path") for call in calls if done[str(call["id"])].status == "success"]
-            valid = [image for path in paths if (image := _image(path, images))]
+            valid = [image for path in paths if (image := _image(path, images, start))]
             return list({image.path: image for image in valid}.values())
     return []
 
 
-def _image(path: Any, images: Any) -> Image | None:
+def _image(path: Any, images: Any, start: str) -> Image | None:
     """Returns the state's entry of an image; None if it is invalid, because clients may write the state."""
     try:
-        place = place_of(str(path))
+        place = place_of(str(path), start)
         entry = images.get(place) if isinstance(images, Mapping) else None
         return msgspec.convert({**entry, "path": place}, Image) if isinstance(entry, Mapping) else None
     except (Invalid, msgspec.ValidationError):

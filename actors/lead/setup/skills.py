@@ -36,9 +36,10 @@ def shown(skills: Selection, config: Config, role: Role | None, tools: Collectio
     if role is not None and role.skills is not None:
         texts = [(skill, _text(skill)) for skill in list(skills.skills.values())[:MOST_LOADED]]
         return Shown(loaded=tuple((skill.name, skill.path, text) for skill, text in texts if text))
+    offered = [skill for skill in skills.skills.values() if usable(skill, tools)]
     if len(skills.skills) > config.skills.list_limit:
-        return Shown(more=len(skills.skills), evolves=evolves)
-    return Shown(tuple(_entry(skill) for skill in skills.skills.values() if usable(skill, tools)), evolves=evolves)
+        return Shown(more=len(offered), evolves=evolves)
+    return Shown(tuple(_entry(skill) for skill in offered), evolves=evolves)
 
 
 def usable(skill: Skill, tools: Collection[str]) -> bool:

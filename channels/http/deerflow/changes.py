@@ -54,7 +54,8 @@ class Limits(msgspec.Struct):
 
 class Changes(msgspec.Struct):
     """`available`: whether the files were looked at after the run, which takes a moment. `unpresented`: what the run
-    wrote to the outputs and nobody was shown. `skipped`: directories of the thread's folder that are not looked at.
+    wrote to the outputs and nobody was shown. `skipped`: directories that are not looked at. `later`: files that were
+    changed after the run's end, too, before they were looked at: what the run did to them is not known.
     `undone`: whether a person took the changes back. `pending`: the folder will be looked at yet.
     """
 
@@ -67,6 +68,7 @@ class Changes(msgspec.Struct):
     skipped: list[str]
     undone: bool
     pending: bool = False
+    later: list[str] = []
 
 
 class Undone(msgspec.Struct):
@@ -153,4 +155,14 @@ def _shown(scan: WorkspaceScanned | None, undone: bool, presented: Sequence[str]
         summary.additions += file.additions
         summary.deletions += file.deletions
     skipped = list(scan.skipped) if scan else []
-    return Changes(scan is not None, VERSION, summary, files, Limits(), unpresented, skipped, undone)
+    return Changes(
+        scan is not None,
+        VERSION,
+        summary,
+        files,
+        Limits(),
+        unpresented,
+        skipped,
+        undone,
+        later=list(scan.later) if scan else [],
+    )

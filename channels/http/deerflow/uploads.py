@@ -47,10 +47,23 @@ T = TypeVar("T")
 Unset = msgspec.UnsetType
 
 
-class File(msgspec.Struct):
-    """An upload. `size` in bytes; `path` as the agent sees it. `markdown_…`: its text, if it was converted by now;
-    `markdown_error`: why it could not be.
-    """
+class Converted(msgspec.Struct, kw_only=True):
+    """`markdown_…`: the text of a file, if it was converted by now; `markdown_error`: why it could not be."""
+
+    markdown_file: str | Unset = msgspec.UNSET
+    markdown_path: str | Unset = msgspec.UNSET
+    markdown_virtual_path: str | Unset = msgspec.UNSET
+    markdown_artifact_url: str | Unset = msgspec.UNSET
+    markdown_error: str | Unset = msgspec.UNSET
+
+    def has_text(self, thread_id: str, name: str) -> None:
+        self.markdown_file = name
+        self.markdown_path = self.markdown_virtual_path = virtual(name)
+        self.markdown_artifact_url = url(thread_id, name)
+
+
+class File(Converted):
+    """An upload. `size` in bytes; `path` as the agent sees it."""
 
     filename: str
     size: str
@@ -58,11 +71,6 @@ class File(msgspec.Struct):
     virtual_path: str
     artifact_url: str
     original_filename: str | Unset = msgspec.UNSET
-    markdown_file: str | Unset = msgspec.UNSET
-    markdown_path: str | Unset = msgspec.UNSET
-    markdown_virtual_path: str | Unset = msgspec.UNSET
-    markdown_artifact_url: str | Unset = msgspec.UNSET
-    markdown_error: str | Unset = msgspec.UNSET
 
 
 class Uploaded(msgspec.Struct):
@@ -74,7 +82,9 @@ class Uploaded(msgspec.Struct):
     skipped_files: list[str]
 
 
-class Listed(msgspec.Struct):
+class Listed(Converted):
+    """A file in the uploads. `modified`: seconds since 1970."""
+
     filename: str
     size: str
     path: str
@@ -172,9 +182,11 @@ async def upload(call: Call, thread: VisibleThread) -> Uploaded:
 
 @ROUTES("GET", f"{_ALL}/list", "files:read")
 async def listed(call: Call, thread: VisibleThread) -> Listing:
-    """The files in the uploads of a thread, by name."""
+    """The files in the uploads of a thread, by name, with the texts that were made of documents."""
     folder = Folder(call.services.home, call.user, thread.id)
     files = await to_thread.run_sync(_files, folder)
+    known = await call.services.commands.uploads(call.user, thread.id)
+    names = {name for name, _, _ in files}
     shown = [
         Listed(
             filename=name,
@@ -187,6 +199,12 @@ async def listed(call: Call, thread: VisibleThread) -> Listing:
         )
         for name, size, modified in sorted(files)
     ]
+    for file in shown:
+        if (upload := known.get(file.filename)) is not None and upload.settled:
+            if upload.text is not None and upload.text.name in names:
+                file.has_text(thread.id, upload.text.name)
+            elif upload.reason is not None:
+                file.markdown_error = upload.reason
     return Listing(shown, len(shown))
 
 
@@ -488,13 +506,17 @@ def _reasons(reasons: Mapping[str, str]) -> str:
 
 def _file(thread_id: str, fact: FileUploaded, text: FileConverted | FileRejected | None) -> File:
     name = fact.name
-    file = File(name, str(fact.size), virtual(name), virtual(name), url(thread_id, name))
+    file = File(
+        filename=name,
+        size=str(fact.size),
+        path=virtual(name),
+        virtual_path=virtual(name),
+        artifact_url=url(thread_id, name),
+    )
     if fact.original is not None:
         file.original_filename = fact.original
     if isinstance(text, FileConverted):
-        file.markdown_file = text.markdown
-        file.markdown_path = file.markdown_virtual_path = virtual(text.markdown)
-        file.markdown_artifact_url = url(thread_id, text.markdown)
+        file.has_text(thread_id, text.markdown)
     elif text is not None:
         file.markdown_error = text.reason
     return file

@@ -464,6 +464,11 @@ async def test_documents_are_converted(api: Api, services: Services, system: Sys
         assert file["markdown_path"] == file["markdown_virtual_path"] == f"/mnt/user-data/uploads/{text}"
         async with api.session.get(f"{api.url}{file['markdown_artifact_url']}") as response:
             assert build.REAL[file["filename"]][1] in await response.text()
+    texts = {file["filename"]: {k: v for k, v in file.items() if "markdown" in k} for file in made["files"]}
+    listing = {file["filename"]: file for file in (await api.ask("GET", f"/threads/{thread_id}/uploads/list"))["files"]}
+    assert listing.keys() == {*texts, *(text["markdown_file"] for text in texts.values())}
+    for name, file in listing.items():
+        assert {key: value for key, value in file.items() if "markdown" in key} == texts.get(name, {})
     known = fold_uploads(await facts(system, thread_id), KnownUploads()).files
     assert {name: upload.pages for name, upload in known.items() if upload.pages} == {"paper.pdf": 2}
     await api.ask("DELETE", f"/threads/{thread_id}/uploads/paper.pdf")
@@ -486,6 +491,8 @@ async def test_hostile_documents(api: Api, services: Services, system: System, n
         assert f"{name} ({known[name].reason})" in made["message"]
         refused = await api.ask("POST", f"/threads/{thread_id}/uploads/{name}/convert", status=422)
         assert refused["detail"] == f"{name} {known[name].reason}"
+    listing = (await api.ask("GET", f"/threads/{thread_id}/uploads/list"))["files"]
+    assert {f["filename"]: f["markdown_error"] for f in listing} == {name: known[name].reason for name in names}
     assert sorted(os.listdir(folder(services, thread_id))) == sorted(names)
 
 
@@ -574,6 +581,9 @@ async def test_a_new_version_takes_its_old_text_along(api: Api, services: Servic
     made = await send(api, thread_id, ("a.csv", b"new,x"))
     assert made["files"][0]["markdown_file"] == "a.md"
     assert "new" in (folder(services, thread_id) / "a.md").read_text()
+    (folder(services, thread_id) / "a.md").unlink()
+    [file] = (await api.ask("GET", f"/threads/{thread_id}/uploads/list"))["files"]
+    assert not [key for key in file if "markdown" in key], "a text that is gone is not named"
     await send(api, thread_id, ("a.csv", b""))
     assert os.listdir(folder(services, thread_id)) == ["a.csv"]
     await send(api, thread_id, ("a.md", b"my own"), ("a.csv", b"newer,x"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -22,6 +23,9 @@ from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 
 pytestmark = pytest.mark.anyio
 
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 CALC = "def add(a, b):\n    return a - b\n"
 FIXED = CALC.replace("-", "+")
 TEST = """
@@ -49,6 +53,11 @@ SCRIPTS = {
         Turn(text="Noted."),
     ],
     "outside": [bash("ls /mnt/project; cat /mnt/project/calc.py"), Turn(text="Nothing there.")],
+    "looking": [
+        tool("view_image", image_path="logo.png"),
+        tool("view_image", image_path="/mnt/project/.ssh/key.png"),
+        Turn(text="A dot."),
+    ],
     "reading": [bash("echo x > new.txt; echo x >> calc.py; cat calc.py"), Turn(text="Read.")],
 }
 
@@ -154,6 +163,27 @@ async def test_another_thread_does_not_see_the_folder(tmp_path: Path, models: Mo
         [output] = [message["content"] for message in messages if message.get("name") == "bash"]
         assert "No such file or directory" in output
         assert "return" not in output
+
+
+async def test_the_agent_sees_pictures_of_the_folder(tmp_path: Path, models: ModelServer, repository: Path) -> None:
+    (repository / ".ssh").mkdir()
+    for name in ("logo.png", ".ssh/key.png"):
+        (repository / name).write_bytes(DOT)
+    entry = {"name": "looking", "model": "looking", "base_url": models.url, "api_key": "none", "supports_vision": True}
+    installation = Installation(tmp_path / "sika", models, "looking")
+    installation.config.write_text(json.dumps({**json.loads(installation.config.read_text()), "models": [entry]}))
+    async with installation.running() as url, AsyncSikaClient(url=url) as client:
+        await client.attach_folder("T", str(repository), access="read-only")
+        await client.chat("what is the logo?", thread_id="T")
+        messages = (await client.describe_thread("T"))["values"]["messages"]
+    seen = [record.body["messages"] for record in models.requests if record.body["model"] == "looking"]
+    assert f"data:image/png;base64,{base64.b64encode(DOT).decode()}" in json.dumps(seen[1])
+    assert "image_url" not in json.dumps(seen[2])
+    assert [str(message["content"]) for message in messages if message.get("name") == "view_image"] == [
+        f"/mnt/project/logo.png: image/png, {len(DOT)} bytes",
+        "Error: /mnt/project/.ssh/key.png: is hidden, because files of such names hold secrets; only the person can "
+        "make it readable",
+    ]
 
 
 async def test_read_only_and_a_person_who_says_no(tmp_path: Path, models: ModelServer, repository: Path) -> None:
