@@ -66,13 +66,14 @@ def test_a_line_with_a_secret_that_stays_is_no_change(tmp_path: Path) -> None:
     assert "hunter2" not in change.diff
 
 
-FILES = """
+_FILES = """
     a.log logs/run.log build/app.js src/build/deep/x.o dist/a.whl env/settings.ini out/report.txt target/x.jar draft.tmp
     old.bak coverage/index.html .env.local .vscode/settings.json notes~ x.cache venvs/a.txt
-""".split()
-NOISE = """
+"""
+_NOISE = """
     node_modules/x/index.js .git/HEAD __pycache__/a.pyc .venv/pyvenv.cfg src/.git/HEAD .tool-results/a.txt
-""".split()
+"""
+FILES, NOISE = _FILES.split(), _NOISE.split()
 HOME = "/mnt/user-data/workspace"
 
 
