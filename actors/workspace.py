@@ -104,7 +104,7 @@ class Workspace(Actor[RunEnded | ThreadErased]):
             skipped=[*project.skipped, *scan.skipped],
             later=[*project.later, *scan.later],
         )
-        await ctx.decide(lambda now: [] if scanned.upto in now.done else [scanned], self._scans)
+        await ctx.decide(lambda now: [] if scanned.upto in now.done else [scanned], self._scans, run=run_id)
 
     async def _of_folder(self, state: ThreadState, thread_id: str, run_id: str, until: float) -> Scanned:
         try:

@@ -106,9 +106,10 @@ class ThreadCreated(Event, frozen=True):
 
 
 class ThreadAnnotated(Event, frozen=True):
-    """Metadata merged into the thread's, key by key. `null` values are kept as values."""
+    """Metadata merged into the thread's, key by key; `null` values are kept as values. The keys `removed` are gone."""
 
     metadata: Json
+    removed: tuple[str, ...] = ()
 
 
 class ThreadTitled(Event, frozen=True):

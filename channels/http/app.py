@@ -25,6 +25,7 @@ from channels.http import (
     debugging,
     deerflow,
     errors,
+    files,
     folders,
     guard,
     langgraph,
@@ -36,6 +37,7 @@ from channels.http import (
     openapi,
     pages,
     traces,
+    waiting,
 )
 from channels.http.accounts.oidc import Oidc
 from channels.http.call import Call
@@ -55,7 +57,21 @@ __all__ = ["Services", "build", "serve"]
 STOP_SECONDS = 5.0
 
 PACKAGES = (deerflow, langgraph, langgraph_events, news)
-MODULES = (actors, agui, asyncapi, auth, debugging, folders, mcp_server, metrics, native, openapi, pages)
+MODULES = (
+    actors,
+    agui,
+    asyncapi,
+    auth,
+    debugging,
+    files,
+    folders,
+    mcp_server,
+    metrics,
+    native,
+    openapi,
+    pages,
+    waiting,
+)
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""
 
 

@@ -30,6 +30,7 @@ from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
 from core.seal import Seal
 from core.skills.library import Library
+from core.thread import workspace
 from core.thread.commands import Commands
 from core.thread.follow import Follower, Followers
 from core.thread.intake import Intake
@@ -147,6 +148,8 @@ class Live:
         self.services = services
         self.reading = Reading(services.log)
         self.followers = Followers(services.log, self.reading.read)
+        self.changes = workspace.changes(services.log)
+        """Changes of runs to files, by thread."""
         self.on_stop: list[Callable[[], None]] = [self.followers.stop]
         """Called when the process goes down: each ends streams."""
         self._tasks: set[asyncio.Task[None]] = set()

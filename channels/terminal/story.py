@@ -162,7 +162,9 @@ def described_types() -> frozenset[type[Event]]:
 
 _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ThreadCreated: lambda e: f"for {e.user}" + (f" {phrases.keys(e.metadata)}" if e.metadata else ""),
-    ThreadAnnotated: lambda e: msgspec.json.encode(e.metadata).decode(),
+    ThreadAnnotated: lambda e: " ".join(
+        [msgspec.json.encode(e.metadata).decode(), *(f"without {key}" for key in e.removed)]
+    ),
     ThreadTitled: lambda e: phrases.quote(e.title) + (f" by {e.model}" if e.model else f": {e.reason}"),
     GoalSet: lambda e: f"{phrases.quote(e.objective)} by {e.by}, at most {e.max_continuations} continuations",
     QuestionsSuggested: lambda e: " · ".join(e.suggestions),

@@ -171,6 +171,8 @@ def _created(state: ThreadState, record: Record, event: ThreadCreated) -> None:
 
 def _annotated(state: ThreadState, record: Record, event: ThreadAnnotated) -> None:
     state.metadata.update(event.metadata)
+    for key in event.removed:
+        state.metadata.pop(key, None)
 
 
 def _titled(state: ThreadState, record: Record, event: ThreadTitled) -> None:

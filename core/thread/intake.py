@@ -75,12 +75,15 @@ class Intake:
     async def annotate(
         self, thread_id: str, metadata: Json, *, user: str | None = None, actor: str = "http"
     ) -> ThreadState:
-        """Merges metadata into the thread's."""
-        state, _ = await self.threads.decide(
-            thread_id,
-            lambda state: [ThreadAnnotated(metadata=metadata)] if _existing(thread_id, state, user) else [],
-            actor=actor,
-        )
+        """Merges metadata into the thread's; `None` removes a key."""
+        values = {key: value for key, value in metadata.items() if value is not None}
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            _existing(thread_id, state, user)
+            removed = tuple(key for key in metadata if key not in values and key in state.metadata)
+            return [ThreadAnnotated(metadata=values, removed=removed)] if values or removed else []
+
+        state, _ = await self.threads.decide(thread_id, decide, actor=actor)
         return state
 
     async def erase(self, thread_id: str, *, by: str, actor: str = "http") -> None:

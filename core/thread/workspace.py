@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from core.events import ArtifactReplaced, Event, FileConverted, FileRemoved, FileUploaded, Record, User
+from core.log.repository import Repository
+from core.log.store import EventLog
 from core.paths import USER_DATA, Mount
 
 MAX_FILES = 200
@@ -22,6 +24,8 @@ MAX_TOTAL_DIFF_BYTES = 1 << 20
 """Limit of all diffs of one run."""
 
 REMEMBERED = 16
+CHANGE_BYTES = 200
+"""Estimated memory of a file's or a run's entry, in bytes."""
 KIND = "workspace"
 """Kind of the aggregate of a thread's scans."""
 
@@ -173,6 +177,51 @@ def fold(records: Iterable[Record], state: Manifest) -> Manifest:
             case WorkspaceForgotten():
                 state = Manifest()
     return state
+
+
+class RunChanges(NamedTuple):
+    """The number of files that a run changed, and of lines. `undone`: a person took the changes back."""
+
+    files: int
+    additions: int
+    deletions: int
+    undone: bool = False
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """Changes of runs as lists show them. `runs`: by the sequence of a run's end; `paths`: the run that changed a file
+    last (empty: an older log does not name it).
+    """
+
+    runs: Mapping[int, RunChanges] = msgspec.field(default_factory=dict)
+    paths: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+def changes(log: EventLog) -> Repository[Changed]:
+    """Returns the repository of what runs changed, by thread."""
+    return Repository(
+        log, KIND, fold_changes, Changed(), weigh=lambda state: CHANGE_BYTES * (1 + len(state.runs) + len(state.paths))
+    )
+
+
+def fold_changes(records: Iterable[Record], state: Changed) -> Changed:
+    """Folds scans: pure and total."""
+    runs, paths = dict(state.runs), dict(state.paths)
+    for record in records:
+        match record.event:
+            case WorkspaceScanned(upto=upto, changes=files):
+                added = sum(file.additions for file in files)
+                runs[upto] = RunChanges(len(files), added, sum(file.deletions for file in files))
+                for file in files:
+                    if file.status == "deleted":
+                        paths.pop(file.path, None)
+                    else:
+                        paths[file.path] = record.run or ""
+            case WorkspaceUndone(upto=upto) if upto in runs:
+                runs[upto] = runs[upto]._replace(undone=True)
+            case WorkspaceForgotten():
+                runs, paths = {}, {}
+    return Changed(runs, paths)
 
 
 def with_people(files: Mapping[str, Entry], records: Iterable[Record]) -> dict[str, Entry]:

@@ -266,6 +266,16 @@ class Views:
         sql = f"SELECT thread_id, run_id FROM runs WHERE user = ? AND status IN ({marks})"
         return [(thread_id, run_id) for thread_id, run_id in await self.query(sql, (user, *statuses))]
 
+    async def waiting(self, user: str, limit: int, offset: int) -> tuple[list[tuple[str, int]], int]:
+        """Returns threads of a user that wait for answers of a person, those that changed last first, each with its
+        last event; and how many there are.
+        """
+        waits = "FROM threads WHERE user = ? AND (paused IS NOT NULL OR asks)"
+        order = "ORDER BY updated_at DESC, thread_id DESC LIMIT ? OFFSET ?"
+        rows = await self.query(f"SELECT thread_id, seq {waits} {order}", (user, limit, offset))
+        [(total,)] = await self.query(f"SELECT count(*) {waits}", (user,))
+        return [(thread_id, seq) for thread_id, seq in rows], int(total)
+
     async def open_counts(self) -> dict[str, int]:
         """Counts the pending and the running runs of all users."""
         sql = "SELECT status, count(*) FROM all_runs WHERE status IN ('pending', 'running') GROUP BY status"

@@ -39,18 +39,18 @@ from core.events import (
 from core.lifecycle import ENDS
 from core.thread.runs import known_by
 from core.thread.usage import Tokens, tokens_of
-from core.thread.values import REMOVE_ALL
+from core.thread.values import CLARIFICATION, REMOVE_ALL
 from core.user.assistants import DEFAULT
 from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 7
+VERSION = 8
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
 UPDATE threads SET updated_at = ?2, seq = ?3, paused = iif(?4, ?5, paused),
-    state_updated_at = max(state_updated_at, ?6),
+    state_updated_at = max(state_updated_at, ?6), asks = coalesce(?7, asks), pinned = coalesce(?8, pinned),
     status = CASE
         WHEN EXISTS (SELECT 1 FROM all_runs r WHERE r.thread = threads.id AND r.status IN ('pending', 'running'))
             THEN 'busy'
@@ -68,13 +68,15 @@ REQUESTED = """
 INSERT OR IGNORE INTO all_runs
 SELECT ?3, ?2, id, user, ?4, NULL, 'pending', ?5, NULL, NULL, NULL, ?6, 0 FROM threads WHERE thread_id = ?1
 """
-CREATED = "INSERT OR IGNORE INTO threads VALUES (?2, ?1, ?3, 'idle', NULL, NULL, ?4, ?5, ?4, 0)"
+CREATED = "INSERT OR IGNORE INTO threads VALUES (?2, ?1, ?3, 'idle', NULL, NULL, ?4, ?5, ?4, 0, 0, 0)"
 TITLED = "UPDATE threads SET title = ?2 WHERE thread_id = ?1"
 WRITTEN = "INSERT OR IGNORE INTO written SELECT user, ?2, ?3, id FROM threads WHERE thread_id = ?1"
 ANNOTATED = """
 INSERT INTO metadata SELECT id, ?2, ?3, 1, user, updated_at FROM threads WHERE thread_id = ?1
 ON CONFLICT DO UPDATE SET value = excluded.value, shown = 1
 """
+UNANNOTATED = f"DELETE FROM metadata WHERE thread = {THREAD} AND key = ?2 AND key NOT IN ('graph_id', 'assistant_id')"
+"""The assistant stays: a thread is found by it in any case."""
 IMPLIED = "INSERT OR IGNORE INTO metadata SELECT id, ?2, ?3, 0, user, updated_at FROM threads WHERE thread_id = ?1"
 KNOWN = """
 INSERT INTO metadata SELECT id, ?2, ?3, 1, user, updated_at FROM threads WHERE thread_id = ?1
@@ -119,7 +121,7 @@ RESET = (
 )
 ORDER = (
     *RESET,
-    *(CREATED, ANNOTATED, IMPLIED, TITLED, WRITTEN),
+    *(CREATED, UNANNOTATED, ANNOTATED, IMPLIED, TITLED, WRITTEN),
     *(REQUESTED, KNOWN, USED, STARTED, ENDED, REMOVED),
     *(SAID, INDEXED, UNINDEXED, UNSAID),
     *(BEGAN, TOUCH),
@@ -130,6 +132,8 @@ SUMMARIES = "summaries"
 """Caller of the models that write summaries. Every other caller has the name of its actor."""
 TITLE = ""
 """The title counts as a message with this id."""
+PINNED = "pinned"
+"""The key of a thread's metadata that lists can be sorted by."""
 MOST_VALUE = 200
 """Characters of a value that are compared before the state itself is."""
 
@@ -160,6 +164,9 @@ class _Thread:
     seq: int = 0
     paused: tuple[str | None] | None = None
     """The run it is paused at, if that changed."""
+    asks: bool | None = None
+    pinned: bool | None = None
+    """Whether a question to the person is open, and whether it is pinned, if that changed."""
     models: dict[str, str | None] = field(default_factory=dict)
     """By run."""
 
@@ -180,6 +187,16 @@ class _Thread:
     def annotate(self, metadata: Json) -> None:
         for key, value in _texts(metadata).items():
             self.put(ANNOTATED, key, self.name, key, value)
+            self.rows.get(UNANNOTATED, {}).pop(key, None)
+        if PINNED in metadata:
+            self.pinned = metadata[PINNED] is True
+
+    def unannotate(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.put(UNANNOTATED, key, self.name, key)
+            self.rows.get(ANNOTATED, {}).pop(key, None)
+            if key == PINNED:
+                self.pinned = False
 
     def request(self, record: Record, event: RunRequested) -> None:
         run = record.run or ""
@@ -196,7 +213,7 @@ class _Thread:
         self.put_first(BEGAN, run, self.name, record.at, run)
         self.put(STARTED, run, run, self.rows[BEGAN][run][1], self.models[run])
         if event.attempt == 1:
-            self.paused = (None,)
+            self.paused, self.asks = (None,), False
 
     def end(self, record: Record, event: Event, status: str) -> None:
         run = record.run or ""
@@ -205,6 +222,7 @@ class _Thread:
         if isinstance(event, RunPaused):
             self.paused = (run,)
         if status != "success":
+            self.asks = False
             for sql in (UNINDEXED, UNSAID):
                 self.put(sql, run, self.name, run, status == "rolled_back")
 
@@ -234,7 +252,8 @@ class _Thread:
         if self.created:
             self.put(CREATED, self.name, self.name, *self.created, self.updated_at)
         paused = (self.paused is not None, self.paused and self.paused[0])
-        self.put(TOUCH, self.name, self.name, self.updated_at, self.seq, *paused, self.wrote_at)
+        flags = (self.asks, self.pinned)
+        self.put(TOUCH, self.name, self.name, self.updated_at, self.seq, *paused, self.wrote_at, *flags)
 
 
 class Batch:
@@ -264,6 +283,7 @@ class Batch:
                 thread.create(record.seq, event.user, record.at, event.metadata)
             case ThreadAnnotated():
                 thread.annotate(event.metadata)
+                thread.unannotate(event.removed)
             case ThreadPruned():
                 thread.create(record.seq, event.user, event.created_at, event.metadata)
                 thread.write(record, event.values)
@@ -281,6 +301,8 @@ class Batch:
                 thread.write(record, {"messages": event.messages})
             case ToolCompleted():
                 thread.write(record, event.update)
+                if str(event.message.get("id")).startswith(CLARIFICATION):
+                    thread.asks = True
             case ModelCompleted():
                 thread.write(record, {"messages": [event.message]})
                 thread.use(run, thread.models.get(run), record.head.actor, event.message)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from core.views import fulltext
 from core.views.rows import as_text, comparable
 
-SORTABLE = ("thread_id", "status", "created_at", "updated_at", "state_updated_at")
+SORTABLE = ("thread_id", "status", "created_at", "updated_at", "state_updated_at", "pinned")
 FEW = 5000
 """Threads that are looked up and sorted; more are walked in the order of an index until the page is full."""
 MOST_MATCHES = 5000
@@ -43,13 +43,15 @@ class Statement(NamedTuple):
 
 
 class Order(NamedTuple):
-    """A column, and the thread's id where it is the same."""
+    """A column, and the thread's id where it is the same. Those that are pinned are ordered by their last change."""
 
     column: str = "updated_at"
     descending: bool = True
 
     def by(self, table: str) -> str:
         direction = "DESC" if self.descending else "ASC"
+        if self.column == "pinned":
+            return f"t.pinned {direction}, t.updated_at {direction}, t.thread_id {direction}"
         return f"{table}.{self.column} {direction}, t.thread_id {direction}"
 
 
@@ -184,7 +186,7 @@ class Plan:
         """From all threads of the user, or those with the status if they are few or an index has both."""
         clauses, values = self.filters.clauses(self.pairs)
         source = "threads t"
-        if self.filters.status is not None and order.column in ("created_at", "state_updated_at"):
+        if self.filters.status is not None and order.column in ("created_at", "state_updated_at", "pinned"):
             if self.every <= FEW:
                 source = "threads t INDEXED BY threads_by_status"
             else:

@@ -14,7 +14,7 @@ CREATE TABLE position (version INTEGER NOT NULL, log TEXT NOT NULL, seq INTEGER 
 CREATE TABLE threads (
     id INTEGER PRIMARY KEY, thread_id TEXT NOT NULL UNIQUE, user TEXT NOT NULL, status TEXT NOT NULL, title TEXT,
     paused TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL, state_updated_at TEXT NOT NULL,
-    seq INTEGER NOT NULL
+    seq INTEGER NOT NULL, pinned INTEGER NOT NULL, asks INTEGER NOT NULL
 );
 CREATE INDEX threads_by_id ON threads (user, thread_id);
 CREATE INDEX threads_by_creation ON threads (user, created_at, thread_id);
@@ -22,6 +22,8 @@ CREATE INDEX threads_by_update ON threads (user, updated_at, thread_id);
 CREATE INDEX threads_by_state ON threads (user, state_updated_at, thread_id);
 CREATE INDEX threads_by_status ON threads (user, status, thread_id);
 CREATE INDEX threads_by_status_and_update ON threads (user, status, updated_at, thread_id);
+CREATE INDEX threads_by_pin ON threads (user, pinned, updated_at, thread_id);
+CREATE INDEX threads_waiting ON threads (user, updated_at, thread_id) WHERE paused IS NOT NULL OR asks;
 CREATE TABLE metadata (
     thread INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, shown INTEGER NOT NULL, user TEXT NOT NULL,
     updated_at TEXT NOT NULL, PRIMARY KEY (thread, key)
@@ -32,7 +34,8 @@ CREATE TABLE thread_counts (
     PRIMARY KEY (user, key, value, status)
 ) WITHOUT ROWID;
 """
-"""Threads are named by the sequence of the event that made them, where only rows see it.
+"""Threads are named by the sequence of the event that made them, where only rows see it. `pinned`: its metadata say
+`"pinned": true`. `asks`: its last run ended with a question to the person.
 `metadata`: with the thread's user and time of change, so that threads with a value are found in that order; not `shown`
 is what a thread counts as until its metadata say it. `thread_counts`: threads by metadata value and status; key and
 value "": all of them.

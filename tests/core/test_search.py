@@ -26,6 +26,7 @@ async def views(log: EventLog, tmp_path: Any) -> AsyncIterator[Views]:
     async with views_of(log, tmp_path / "views.db") as views:
         for number in range(THREADS):
             metadata = {"third": number % 3, "half": number % 2, "late": number >= 20, "number": number}
+            metadata |= {"pinned": True} if number % 5 == 0 else {"pinned": 1} if number % 5 == 1 else {}
             name = f"{number * 7 % THREADS:02}"
             paused = [RunRequested(), RunStarted(attempt=1, worker="w", lease=1), RunPaused(next=["x"])]
             events: list[Event] = [ThreadCreated(user="ada", metadata=metadata), *(paused if number % 4 < 2 else [])]
@@ -45,11 +46,17 @@ async def test_every_plan_gives_the_same_answer(views: Views, few: int, monkeypa
         assert await views.count(Filters(user="ada", metadata=metadata, status=status)) == len(hits)
         for descending in (True, False):
             options: Any = {"metadata": metadata, "status": status, "sort_by": column, "descending": descending}
-            ordered = sorted(hits, key=lambda row: (getattr(row, column), row.thread_id), reverse=descending)
+            ordered = sorted(hits, key=lambda row: _key(row, column), reverse=descending)
             for offset in (0, 2, 50):
                 page, total = await views.search(user="ada", **options, limit=3, offset=offset)
                 assert page == ordered[offset : offset + 3], (options, offset)
                 _check(total, len(hits), offset, len(page), exact=len(metadata) < 2 or few > THREADS)
+
+
+def _key(row: ThreadRow, column: str) -> Any:
+    if column == "pinned":
+        return row.metadata.get("pinned") is True, row.updated_at, row.thread_id
+    return getattr(row, column), row.thread_id
 
 
 def _has(row: ThreadRow, metadata: Json) -> bool:

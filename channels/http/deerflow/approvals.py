@@ -68,14 +68,14 @@ async def get_list(
     status: Annotated[Literal["pending", "resolved"] | None, "Only those that wait, or only those that do not"] = None,
 ) -> list[Approval]:
     """The approvals of a thread, newest first."""
-    shown = [_object(thread.id, thread.state, entry) for entry in list(thread.state.approvals.values())[::-1]]
+    shown = [approval_object(thread.id, thread.state, entry) for entry in list(thread.state.approvals.values())[::-1]]
     return [entry for entry in shown if status is None or (entry.status == "pending") == (status == "pending")]
 
 
 @ROUTES("GET", _ONE, "threads:read")
 async def get(thread: OwnedThread, approval_id: str) -> Approval:
     """An approval."""
-    return _object(thread.id, thread.state, _of(thread.state, approval_id))
+    return approval_object(thread.id, thread.state, _of(thread.state, approval_id))
 
 
 @ROUTES("POST", _ONE, "runs:create", errors=(409,), answers={202: Decided})
@@ -85,12 +85,12 @@ async def decide(call: Call, thread: OwnedThread, approval_id: str, body: Decisi
     thread_id, current = thread.id, thread.state
     approval = _of(current, approval_id)
     if (earlier := _earlier(current, approval, answer)) is not None:
-        return Reply(Decided(_object(thread_id, current, approval), earlier))
+        return Reply(Decided(approval_object(thread_id, current, approval), earlier))
     _check(thread_id, current, approval, answer["decision"])
     approvals.read(answer, approval.request)
     run_id = uuid7()
     after, _ = await request_run(call, thread_id, run_id, approvals.resuming(current, {approval_id: answer}))
-    return Reply(Decided(_object(thread_id, after, after.approvals.get(approval_id, approval)), run_id), 202)
+    return Reply(Decided(approval_object(thread_id, after, after.approvals.get(approval_id, approval)), run_id), 202)
 
 
 def _answer(decision: Decision) -> Json:
@@ -134,7 +134,7 @@ def _of(current: ThreadState, identity: str) -> state.Approval:
     return current.approvals[identity]
 
 
-def _object(thread_id: str, current: ThreadState, approval: state.Approval) -> Approval:
+def approval_object(thread_id: str, current: ThreadState, approval: state.Approval) -> Approval:
     request, resolved = approval.request, approvals.settled(current, approval)
     decided_in = approvals.answering(current, request.approval) if resolved else None
     return Approval(

@@ -305,7 +305,17 @@ def type_of(content: Content) -> str:
 
 
 def _guessed(content: Content) -> tuple[str | None, str | None]:
-    return _TYPES.guess_type(f"file:///{quote(content.name)}")
+    return _guess(content.name)
+
+
+def _guess(name: str) -> tuple[str | None, str | None]:
+    return _TYPES.guess_type(f"file:///{quote(name)}")
+
+
+def media_type(name: str) -> str | None:
+    """Returns the media type that the name of a file says; None if it says none, or that it is compressed."""
+    kind, encoding = _guess(name)
+    return kind if encoding is None else None
 
 
 def _utf8(head: bytes) -> bool:

@@ -45,7 +45,7 @@ class CountBody(msgspec.Struct):
 class SearchBody(CountBody):
     limit: Limit = 10
     offset: Offset = 0
-    sort_by: Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at"] | None = None
+    sort_by: Literal["thread_id", "status", "created_at", "updated_at", "state_updated_at", "pinned"] | None = None
     sort_order: Order | None = None
     select: list[str] | None = None
     extract: Annotated[dict[str, str], msgspec.Meta(max_length=10)] | None = None
@@ -87,7 +87,8 @@ ROUTES = Routes(tag="threads")
 async def search(call: Call, body: SearchBody) -> Annotated[Page[msgspec.Raw], list[Found]]:
     """Search threads. All filters must hold. `metadata` values must be equal; `values` must be contained in the state's
     fields (other than `messages`); `query` are words that must be in the messages or the title, the last one as a
-    beginning; where more than 5,000 messages have them, the newest of these count. Without `select` hits have their
+    beginning; where more than 5,000 messages have them, the newest of these count. Sorted by `pinned`, those whose
+    metadata say `"pinned": true` come first, each in the order of their changes. Without `select` hits have their
     whole `values`; `extract` adds single values, by paths like `values.messages[-1].content`. Where more than 5,000
     threads have each of several metadata values, `X-Pagination-Total` is a lower bound until the last page.
     """

@@ -121,7 +121,9 @@ async def get(
 
 @ROUTES("PATCH", _ONE, "threads:write", answers={204: None})
 async def patch(call: Call, thread: OwnedThread, body: PatchBody) -> Annotated[Reply[Json | None], Thread]:
-    """Merge metadata into a thread's, key by key; set its time to live, or lift it by `null`."""
+    """Merge metadata into a thread's, key by key, where `null` removes a key; set its time to live, or lift it by
+    `null`.
+    """
     expiry = _expiry(body.ttl) if body.ttl is not msgspec.UNSET else None
     state, metadata = thread.state, _metadata(body.metadata)
     if metadata:

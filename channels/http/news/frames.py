@@ -76,7 +76,7 @@ def _of_event(record: Record, event: Any) -> Iterator[tuple[str, Json]]:
         case StatePatched(values={"title": title}):
             yield "thread.renamed", {"title": title if isinstance(title, str) else None}
         case ThreadAnnotated():
-            yield "thread.annotated", {"metadata": event.metadata}
+            yield "thread.annotated", {"metadata": {**event.metadata, **dict.fromkeys(event.removed)}}
         case ThreadErased():
             yield "thread.deleted", {}
         case RunRequested():

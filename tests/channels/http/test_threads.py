@@ -537,3 +537,27 @@ async def test_what_no_reducer_takes_is_refused(api: Api, values: Any, status: i
     assert error["detail"].startswith(where)
     state = await api.ask("GET", f"/threads/{thread}/state")
     assert state["values"] == {"promoted": {"catalog_hash": "h", "names": ["a"]}}
+
+
+async def test_null_removes_a_key_and_pinned_threads_come_first(api: Api) -> None:
+    first, second, third = [(await api.ask("POST", "/threads", {"metadata": {"n": n}}))["thread_id"] for n in range(3)]
+    await api.ask("PATCH", f"/threads/{first}", {"metadata": {"pinned": True, "label": "a"}})
+    await api.ask("PATCH", f"/threads/{second}", {"metadata": {"label": "b"}})
+
+    async def order(**more: Any) -> list[str]:
+        found = await api.ask("POST", "/threads/search", {"sort_by": "pinned", "select": ["thread_id"], **more})
+        return [row["thread_id"] for row in found]
+
+    assert await order() == [first, second, third]
+    assert await order(sort_order="asc") == [third, second, first]
+    patched = await api.ask("PATCH", f"/threads/{first}", {"metadata": {"pinned": None, "none": None}})
+    assert patched["metadata"] == {"n": 0, "label": "a"}
+    assert await order() == [first, second, third], "as it changed last"
+    await api.ask("PATCH", f"/threads/{second}", {"metadata": {"pinned": "yes"}})
+    assert await order() == [second, first, third], "only true counts"
+    [row] = await api.ask("POST", "/threads/search", {"metadata": {"label": "a"}})
+    assert row["metadata"] == {"n": 0, "label": "a"}, "the index has forgotten it, too"
+    assert await api.ask("POST", "/threads/search", {"metadata": {"pinned": True}}) == []
+    await api.ask("PATCH", f"/threads/{first}", {"metadata": {"label": None}})
+    assert await api.ask("POST", "/threads/search", {"metadata": {"label": "a"}}) == []
+    assert await api.ask("POST", "/threads/count", {"metadata": {"n": 0}}) == 1
