@@ -711,6 +711,8 @@ class ApprovalRequested(Event, frozen=True):
     deadline: str | None = None
     form: Json | None = None
     """JSON schema of the fields that the person fills in (`core.forms`). The decision `edit` brings them."""
+    described: str = ""
+    """Of a tool of an MCP server: the version of what the model was told of it (`core.mcp.seen`)."""
 
 
 class ApprovalResolved(Event, frozen=True):

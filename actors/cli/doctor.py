@@ -44,7 +44,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     url = announced(options.home)
     running = url if url is not None and await healthy(url) else None
     if running:
-        checks.append(("server", partial(doctor.server, running)))
+        checks += [("server", partial(doctor.server, running)), ("MCP", partial(_mcp, options))]
     try:
         config = load(options.config)
     except Invalid:  # reported by the check; checks that need the configuration are impossible
@@ -67,6 +67,16 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         *_models(options, config, arguments.call),
     ]
     return await doctor.examine(checks, print, style_of(sys.stdout))
+
+
+async def _mcp(options: Options) -> list[Finding]:
+    """Names servers whose tools changed since somebody saw them."""
+    from actors.wiring import compose
+    from channels.terminal import mcp
+    from core.mcp.servers import aggregates
+
+    async with compose.attach(options) as system:
+        return await mcp.changes(aggregates(system.log))
 
 
 async def _cluster(options: Options, config: Config) -> list[Finding]:

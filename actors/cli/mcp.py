@@ -40,6 +40,8 @@ def mcp_commands(add: Add) -> None:
     adding.add_argument("--trusted", action="store_true", help="run it on this machine without a sandbox")
     testing = add("test", _mcp_test, "list servers anew, and say why one cannot be listed", mcp)
     testing.add_argument("server", nargs="*", help="default: all that are enabled")
+    accepting = add("accept", _mcp_accept, "accept what a server says of its tools since it changed them", mcp)
+    accepting.add_argument("server")
     add("tools", _mcp_tools, "the tools that servers offer", mcp).add_argument("server", nargs="?")
     calling = add("call", _mcp_call, "call a tool", mcp)
     calling.add_argument("tool", help="its name as `sika mcp tools` shows it")
@@ -123,6 +125,14 @@ async def _mcp_test(arguments: argparse.Namespace) -> int:
         lines, good = await mcp.test(servers, system.call, arguments.server, mcp.USER)
     print("\n".join(lines))
     return OK if good else FAILED
+
+
+async def _mcp_accept(arguments: argparse.Namespace) -> int:
+    from channels.terminal import mcp
+
+    async with _mcp(arguments) as (_, servers):
+        print(await mcp.accept(servers, arguments.server))
+    return OK
 
 
 async def _mcp_tools(arguments: argparse.Namespace) -> int:

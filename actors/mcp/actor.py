@@ -120,7 +120,14 @@ class Mcp(Actor[Never]):
             same = known is not None and known.failure is None and known.config == config
             if known is None or not same or not isinstance(event, McpListed) or known.hash != event.hash:
                 await self._append(event)
+                await self._named(name)
             return event.reason if isinstance(event, McpFailed) else ""
+
+    async def _named(self, name: str) -> None:
+        """Says in the server's log which tools are described otherwise than when somebody looked."""
+        seen = (await self._states.load(SCOPE)).seen.get(name)
+        if seen is not None and seen.changed:
+            log.warning("MCP tools changed since they were seen", server=name, tools=list(seen.changed)[:MOST_FILES])
 
     async def _ask_for_lists(self, place: Place, server: McpServer, config: str) -> McpListed:
         command = Command(id=0, op="list", seconds=server.session_init_timeout)

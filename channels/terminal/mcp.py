@@ -12,11 +12,13 @@ from typing import Any
 import msgspec
 from anyio import move_on_after, sleep
 
+from channels.terminal.doctor import Finding
 from channels.terminal.text import clean, one_line
 from core.config import extensions
 from core.config.mcp import McpServer
 from core.errors import Invalid, NotFound, Refused
 from core.identity.principal import LOCAL
+from core.log.repository import Repository
 from core.mcp.names import names_of
 from core.mcp.servers import SCOPE, Directory, Installed, config_of, parsed
 
@@ -42,8 +44,31 @@ def _lines(configured: Mapping[str, McpServer], state: Installed) -> Iterator[st
         tools = len(known.listing.tools) if known is not None and known.listing is not None else 0
         fresh = known is not None and known.config == config_of(server)
         word = "off" if not server.enabled else "failed" if failure else "listed" if fresh else "unknown"
-        text = failure.reason if failure else server.problem or server.description
+        seen = state.seen.get(name)
+        changed = f"changed since they were seen: {', '.join(seen.changed)}" if seen and fresh and seen.changed else ""
+        text = failure.reason if failure else server.problem or changed or server.description
         yield ROW.format(one_line(name, 20), server.transport, word, tools or "", one_line(clean(text), 200)).rstrip()
+
+
+async def accept(directory: Directory, name: str) -> str:
+    """Accepts what a server says of its tools now. Returns a line that names those that were changed."""
+    changed = await directory.accept(name, by=None, actor="cli")
+    return f"{name}: accepted {clean(', '.join(changed))}" if changed else f"{name}: nothing has changed"
+
+
+async def changes(states: Repository[Installed]) -> list[Finding]:
+    """Names servers whose tools are described otherwise than when they were seen, for `sika doctor`."""
+    state = await states.load(SCOPE)
+    return [
+        Finding(
+            "MCP",
+            "warn",
+            f"{name} describes tools otherwise than when they were seen: {', '.join(seen.changed)}",
+            f"read them with `sika mcp tools {name}`, then `sika mcp accept {name}`",
+        )
+        for name, seen in state.seen.items()
+        if seen.changed and name in state.known
+    ]
 
 
 async def test(directory: Directory, ask: Ask, names: Sequence[str], user: str) -> tuple[list[str], bool]:

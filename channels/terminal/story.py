@@ -261,6 +261,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     mcp.McpConfigured: lambda e: phrases.keys(e.servers) or "as in the files",
     mcp.McpListed: lambda e: f"{e.server}: {len(e.tools)} tools, {len(e.resources) + len(e.prompts)} others",
     mcp.McpFailed: lambda e: f"{e.server}: {e.reason}" + (f"; again at {e.again_at}" if e.again_at else ""),
+    mcp.McpAccepted: lambda e: f"{e.server}: {len(e.versions)} tools" + (f", by {e.by}" if e.by else ""),
     mcp.McpForgotten: lambda e: e.server or "all servers",
     skills.SkillEnabled: lambda e: e.name,
     skills.SkillDisabled: lambda e: e.name,

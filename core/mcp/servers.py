@@ -23,6 +23,7 @@ from core.events import Event, Json, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.mcp.authorisation import Server
+from core.mcp.seen import Seen, first, versions
 from core.ports.mcp_frames import Listing, Offer
 from core.seal import SEALED, Seal
 
@@ -71,6 +72,17 @@ class McpForgotten(Event, frozen=True):
     server: str | None = None
 
 
+class McpAccepted(Event, frozen=True):
+    """An administrator accepts what a server says of its tools (`core.mcp.seen`): their versions by name. `by` is the
+    user; None for a command on the server's machine.
+    """
+
+    server: str
+    config: str
+    versions: Mapping[str, str]
+    by: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """The state of a server."""
@@ -88,6 +100,8 @@ class Installed:
 
     changed: Mapping[str, Json | None] = field(default_factory=dict)
     known: Mapping[str, Known] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    """By server. What was seen stays when lists are dropped."""
     resets: int = 0
     """The number of times that all lists were dropped."""
     seq: int = 0
@@ -106,14 +120,22 @@ def _after(state: Installed, event: Any) -> Installed:
         case McpListed(server=server):
             tools, resources, prompts = (tuple(_offers(raw)) for raw in (event.tools, event.resources, event.prompts))
             listing = Listing(tools=tools, resources=resources, prompts=prompts)
-            return replace(state, known={**state.known, server: Known(event.config, listing, event.hash)})
+            known = {**state.known, server: Known(event.config, listing, event.hash)}
+            before = state.seen.get(server)
+            same = before is not None and before.config == event.config
+            seen = before.after(tools) if before and same else first(event.config, tools)
+            return replace(state, known=known, seen={**state.seen, server: seen})
+        case McpAccepted(server=server):
+            offered = state.known[server].listing if server in state.known else None
+            accepted = Seen(event.config, event.versions).after(offered.tools if offered else ())
+            return replace(state, seen={**state.seen, server: accepted})
         case McpFailed(server=server):
-            before = state.known.get(server) or Known(event.config)
-            return replace(state, known={**state.known, server: replace(before, failure=event)})
+            failed = state.known.get(server) or Known(event.config)
+            return replace(state, known={**state.known, server: replace(failed, failure=event)})
         case McpForgotten(server=server):
             if server is None:
                 return replace(state, known={}, resets=state.resets + 1)
-            return replace(state, known={name: known for name, known in state.known.items() if name != server})
+            return replace(state, known={name: there for name, there in state.known.items() if name != server})
     return state
 
 
@@ -226,6 +248,22 @@ class Directory:
     async def forget(self, *, actor: str) -> None:
         """Drops what is known of all servers; each process ends its sessions with them before it uses one again."""
         await self.states.decide(SCOPE, lambda _: [McpForgotten()], actor=actor)
+
+    async def accept(self, name: str, *, by: str | None, actor: str) -> Sequence[str]:
+        """Accepts what a server says of its tools now. Returns those that were changed. Raises `NotFound`."""
+        changed: Sequence[str] = ()
+
+        def decision(state: Installed) -> Sequence[Event]:
+            nonlocal changed
+            known, seen = state.known.get(name), state.seen.get(name)
+            if known is None or known.listing is None or seen is None:
+                raise NotFound(f"there is no list of an MCP server {name[:80]!r}")
+            changed = seen.changed
+            accepted = McpAccepted(server=name, config=known.config, versions=versions(known.listing.tools), by=by)
+            return [accepted] if changed else []
+
+        await self.states.decide(SCOPE, decision, actor=actor)
+        return changed
 
     async def server(self, name: str) -> McpServer:
         """Returns an enabled server. Raises `NotFound`."""

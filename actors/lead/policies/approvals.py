@@ -18,6 +18,8 @@ from core.config.settings import ApprovalRule
 from core.errors import Invalid
 from core.events import ApprovalRequested, ApprovalResolved, Json
 from core.ids import stamp
+from core.mcp.seen import version
+from core.mcp.tools import GROUP as MCP
 from core.thread import approvals
 from core.thread.approvals import Verdict
 from core.thread.state import Approval, ThreadState
@@ -44,7 +46,7 @@ class Approvals(AgentMiddleware[Any, Attempt, Any]):
             return await handler(request)
         if attempt.subagent is not None:
             return await self._of_subagent(attempt, request, handler)
-        approval = await self._approval(attempt, call)
+        approval = await self._approval(attempt, call, _described(request.tool))
         if approval is None:
             return await handler(request)
         resolved = await _resolved(attempt, approval)
@@ -66,13 +68,13 @@ class Approvals(AgentMiddleware[Any, Attempt, Any]):
         attempt.decide(self.name, "refused", text, call_id=str(call["id"]))
         return error_result(call, f"{text} Do without it, and say in your answer that the call is left to your caller.")
 
-    async def _approval(self, attempt: Attempt, call: ToolCall) -> ApprovalRequested | None:
+    async def _approval(self, attempt: Attempt, call: ToolCall, described: str) -> ApprovalRequested | None:
         """Returns the approval of a call, requesting it if a rule demands one. None: the call needs none."""
         digest, call_id = approvals.digest(call["name"], call["args"]), str(call["id"])
         identity = approvals.approval_id(attempt.call_ref(call_id).key, digest)
         if (approval := attempt.state.approvals.get(identity)) is not None:
             return approval.request
-        rule = next((rule for rule in self._rules if wants(rule, call["name"], call["args"], attempt)), None)
+        rule = next((rule for rule in self._rules if wants(rule, call["name"], call["args"], described, attempt)), None)
         if rule is None:
             return None
 
@@ -86,6 +88,7 @@ class Approvals(AgentMiddleware[Any, Attempt, Any]):
                 text=rule.text or f"The agent wants to call {call['name']}.",
                 allowed=list(rule.allowed),
                 deadline=_deadline(rule.deadline_seconds),
+                described=described,
             )
 
         return await attempt.journal.fact(ApprovalRequested, call_id, make)
@@ -181,9 +184,16 @@ def _deadline(seconds: float | None) -> str | None:
 # ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wants(rule: ApprovalRule, tool: str, args: Json, attempt: Attempt) -> bool:
+def wants(rule: ApprovalRule, tool: str, args: Json, described: str, attempt: Attempt) -> bool:
     """Tells whether a rule makes a call wait for a person."""
-    return applies(rule, tool, args) and not _approved_before(rule, tool, attempt)
+    return applies(rule, tool, args) and not _approved_before(rule, tool, described, attempt)
+
+
+def _described(tool: Any) -> str:
+    """Returns the version of what an MCP server says of a tool; empty for other tools, which are our own."""
+    declared = getattr(tool, "tool", None)
+    group = getattr(declared, "group", None) or ""
+    return version(declared.description, declared.schema) if declared and group.startswith(f"{MCP}:") else ""
 
 
 def applies(rule: ApprovalRule, tool: str, args: Json) -> bool:
@@ -217,15 +227,17 @@ def _texts(value: Any) -> Iterator[str]:
             yield msgspec.json.encode(value).decode()
 
 
-def _approved_before(rule: ApprovalRule, tool: str, attempt: Attempt) -> bool:
-    """Tells whether an earlier approval suffices: of a call of the same tool that matches the rule too."""
+def _approved_before(rule: ApprovalRule, tool: str, described: str, attempt: Attempt) -> bool:
+    """Tells whether an earlier approval suffices: of a call of the same tool, described alike, that matches the rule
+    too.
+    """
     if rule.when == "always":
         return False
     state = attempt.state
     runs = {run.id for run in approvals.chain(state, attempt.run)} if rule.when == "once_per_run" else state.runs.keys()
     return any(
         past.run in runs
-        and past.request.tool == tool
+        and (past.request.tool, past.request.described) == (tool, described)
         and applies(rule, tool, past.request.args)
         and _approved(state, past)
         for past in state.approvals.values()

@@ -17,7 +17,7 @@ from core.errors import Invalid, NotFound
 from core.events import Json
 from core.mcp.change import changed, masked
 from core.mcp.names import names_of
-from core.mcp.servers import SCOPE, Known, config_of
+from core.mcp.servers import SCOPE, Installed, config_of
 from core.ports.mcp_frames import Listing
 
 
@@ -52,7 +52,9 @@ class OfferedOther(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """`error`: why it could not be listed the last time. `listed`: false if that is still to come."""
+    """`error`: why it could not be listed the last time. `listed`: false if that is still to come. `changed`: tools of
+    the server that are described otherwise than when they were seen first, or accepted.
+    """
 
     name: str
     enabled: bool
@@ -63,6 +65,7 @@ class Status(msgspec.Struct):
     tools: list[OfferedTool]
     resources: list[OfferedOther]
     prompts: list[OfferedOther]
+    changed: list[str] = []
 
 
 class Statuses(msgspec.Struct):
@@ -115,7 +118,7 @@ async def servers(call: Call) -> Statuses:
     """List what the MCP servers offer, and why one does not."""
     state = await call.services.mcp.states.load(SCOPE)
     configured = await call.services.mcp.all()
-    return Statuses([status(name, server, state.known.get(name)) for name, server in configured.items()])
+    return Statuses([status(name, server, state) for name, server in configured.items()])
 
 
 @ROUTES("POST", "/mcp/servers/{name}/test", "admin", role="admin", errors=(404,))
@@ -124,13 +127,23 @@ async def test(call: Call, name: str) -> Status:
     await call.services.mcp.server(name)
     await call.services.call("mcp", {"op": "list", "servers": [name], "user": call.user, "again": True})
     state = await call.services.mcp.states.load(SCOPE)
-    return status(name, await call.services.mcp.server(name), state.known.get(name))
+    return status(name, await call.services.mcp.server(name), state)
 
 
-def status(name: str, server: McpServer, known: Known | None) -> Status:
+@ROUTES("POST", "/mcp/servers/{name}/accept", "admin", role="admin", errors=(404,))
+async def accept(call: Call, name: str) -> Status:
+    """Accept what a server says of its tools now: they count as seen."""
+    await call.services.mcp.accept(name, by=call.user, actor=ACTOR)
+    state = await call.services.mcp.states.load(SCOPE)
+    return status(name, await call.services.mcp.server(name), state)
+
+
+def status(name: str, server: McpServer, state: Installed) -> Status:
     """Returns what is known of a server."""
+    known, seen = state.known.get(name), state.seen.get(name)
     fresh = known is not None and known.config == config_of(server)
     listing = known.listing if known is not None and known.listing is not None else Listing()
+    changed = list(seen.changed) if seen is not None and fresh else []
     names = names_of(((name, offer.name) for offer in listing.tools), ())
     tools = [
         OfferedTool(shown, offer.name, offer.description, offer.effect)
@@ -141,7 +154,9 @@ def status(name: str, server: McpServer, known: Known | None) -> Status:
         for offers in (listing.resources, listing.prompts)
     ]
     failure = known.failure.reason if known is not None and known.failure is not None else server.problem
-    return Status(name, server.enabled, server.transport, server.description, fresh, failure, tools, *others)
+    about = (name, server.enabled, server.transport, server.description, fresh, failure)
+    resources, prompts = others
+    return Status(*about, tools=tools, resources=resources, prompts=prompts, changed=changed)
 
 
 async def _change(call: Call, sent: Any) -> Servers:

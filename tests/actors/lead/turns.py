@@ -9,6 +9,7 @@ import msgspec
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime
 from langgraph.types import Command
@@ -170,6 +171,7 @@ async def tool_call(
     *,
     call_id: str = "c1",
     result: str | ToolMessage | Exception | Command[Any] = "done",
+    tool: BaseTool | None = None,
 ) -> tuple[ToolMessage | Command[Any], list[Json]]:
     """Put one tool call through a policy: what comes of it, and the arguments of the calls that were made."""
     calls: list[Json] = []
@@ -182,7 +184,7 @@ async def tool_call(
 
     request = ToolCallRequest(
         tool_call={"name": name, "args": args or {}, "id": call_id, "type": "tool_call"},
-        tool=None,
+        tool=tool,
         state={"messages": on.conversation()},
         runtime=Runtime(context=on),  # type: ignore[arg-type]
     )

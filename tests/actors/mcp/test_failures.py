@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from channels.terminal import mcp as terminal
+from core.config.settings import Config
 from core.events import Aggregate, ToolRequested
-from core.mcp.servers import KIND, SCOPE, McpForgotten, McpListed, aggregates
+from core.mcp.servers import KIND, SCOPE, Directory, McpForgotten, McpListed, aggregates
+from core.seal import Seal
 from tests.actors.mcp.test_calls import calls, results
 from tests.support.mcp import installed, mcp_site, server
 from tests.support.model_server import ToolCall, Turn
@@ -120,9 +123,19 @@ async def test_changed_tools_are_listed_again(tmp_path: Path) -> None:
 
         await eventually(listed)
         await client.said("t1", "And now?")
+        states = aggregates(client.system.log)
+        changed = list((await states.load(SCOPE)).seen["s"].changed)
+        named = [finding.text for finding in await terminal.changes(states)]
+        servers = Directory(client.system.log, Config, Seal(tmp_path))
+        accepted = await terminal.accept(servers, "s")
+        seen = (await states.load(SCOPE)).seen["s"]
     names = [[tool["function"]["name"] for tool in request.body["tools"]] for request in models.requests]
     assert "s_new_1" not in names[0]
     assert "s_new_1" in names[-1]
+    assert changed[0] == "new_1"
+    assert named == [f"s describes tools otherwise than when they were seen: {', '.join(changed)}"]
+    assert accepted.startswith("s: accepted new_1")
+    assert list(seen.changed) == []
 
 
 async def test_a_reset_ends_sessions_and_lists_again(tmp_path: Path) -> None:
