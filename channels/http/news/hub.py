@@ -28,7 +28,7 @@ from aiohttp import web
 
 from channels.http.live import Live
 from channels.http.news.frames import TYPES, WITH_TITLE, News, news_of, owner_in
-from core.errors import Unavailable
+from core.errors import NotFound, Unavailable
 from core.events import Record, ThreadErased
 from core.thread.follow import Stopping
 from core.thread.kinds import KIND
@@ -216,9 +216,16 @@ class Hub:
             return None
         about = {"thread_id": thread, "seq": record.seq, "at": record.at}
         if any(kind in WITH_TITLE for kind, _ in news):
-            title = {"title": (await self._live.services.threads.load(thread)).values.get("title")}
+            title = {"title": await self._title(user, thread)}
             news = [News(kind, fields | title if kind in WITH_TITLE else fields) for kind, fields in news]
         return Told(record.seq, user, [(kind, msgspec.json.encode(about | fields)) for kind, fields in news])
+
+    async def _title(self, user: str, thread: str) -> str | None:
+        """Returns the title that a thread has now; None if it has none, or is gone."""
+        with suppress(NotFound):
+            title = (await self._live.services.commands.state(user, thread)).values.get("title")
+            return title if isinstance(title, str) else None
+        return None
 
     async def _owner(self, record: Record) -> str | None:
         """Returns the owner of a fact's thread. Of one whose events are erased, the user who deleted it."""

@@ -161,8 +161,8 @@ async def test_csrf(here: Place, csrf: str | None, status: int) -> None:
 async def test_every_route_that_changes_something_wants_the_token(here: Place) -> None:
     ada = await here.person(ADA)
     for route in protected():
-        answer = await ada.ask(route.method, route.mounts[0] + filled(route), sample(route), csrf=None)
         if route.method != "GET":
+            answer = await ada.ask(route.method, route.mounts[0] + filled(route), sample(route), csrf=None)
             assert (answer.status, answer.body["code"]) == (403, "csrf"), named(route)
 
 
@@ -412,6 +412,8 @@ async def test_who_is_no_administrator_any_more_does_what_users_do(here: Place) 
     await here.directory.appoint(ADA, "user", actor="test")
     await eventually(partial(role, "user"))
     for route in protected():
+        if route.endless and "{" not in route.path:
+            continue  # a stream that is open to everybody
         for browser in (ada, key):
             answer = await browser.ask(route.method, route.mounts[0] + filled(route), sample(route, broken=True))
             refused = "needs an administrator" in str(answer.body)
