@@ -13,7 +13,7 @@ from core.actor import Actor, Context, Progress
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import Event, FileConverted, FileRejected, FileUploaded
-from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome
+from core.ports.documents import KINDS, UNCONFINED, Converted, Outcome
 from core.ports.documents import Documents as Port
 from core.thread.folder import KnownUploads, Upload, uploads
 from core.thread.ownership import missing, owned
@@ -36,7 +36,7 @@ class Documents(Actor[FileUploaded]):
 
     async def handle(self, event: FileUploaded, ctx: Context) -> None:
         suffix = Path(event.name).suffix.lower()
-        if not self._config.current().uploads.auto_convert_documents or suffix not in (*KINDS, *OLD):
+        if not self._config.current().uploads.auto_convert_documents or suffix not in KINDS:
             return
         thread_id = ctx.record.aggregate.id
         upload = (await ctx.load(self._uploads)).files.get(event.name)

@@ -13,9 +13,11 @@ from anyio import to_thread
 from core.errors import Invalid, NotFound
 from core.log.store import EventLog
 from core.ports.documents import KINDS
-from core.thread.folder import Folder, open_plain, uploads
+from core.thread.folder import Folder, digest, open_plain, uploads
+from core.thread.folder import Upload as Recorded
 from core.thread.uploads import Outline, Upload, outline
 
+Stats = Mapping[str, os.stat_result]
 MOST_FILES = 1000
 READ_BYTES = 4 << 20
 """Limit of the part of a text that is outlined."""
@@ -31,51 +33,64 @@ class LocalUploads:
         folder = Folder(self._home, user, thread)
         if not folder.root.exists():  # most threads: not worth a worker thread
             return []
-        sizes = await to_thread.run_sync(_listed, folder)
-        texts = await self._texts(thread, sizes)
-        return await to_thread.run_sync(_listing, folder, sizes, texts, outlined)
+        stats = await to_thread.run_sync(_listed, folder)
+        recorded = await self._recorded(thread, stats)
+        return await to_thread.run_sync(_listing, folder, stats, recorded, outlined)
 
-    async def _texts(self, thread: str, sizes: Mapping[str, int]) -> Mapping[str, str]:
-        """Returns the files with the texts of documents, as their conversions recorded them, by the documents' names.
-        Another document may have the name that a text would have by its own (`report.docx`, `report.pdf`).
+    async def _recorded(self, thread: str, stats: Stats) -> Mapping[str, Recorded]:
+        """Returns what is recorded of documents that have a text, by their names. Another document may have the name
+        that a text would have by its own (`report.docx`, `report.pdf`).
         """
-        if not any(_is_document(name) for name in sizes):
+        if not any(_is_document(name) for name in stats):
             return {}
         files = (await self._known.load(thread)).files
-        recorded = {name: file.text.name for name, file in files.items() if file.settled and file.text is not None}
-        return {name: text for name, text in recorded.items() if text in sizes}
+        settled = {name: file for name, file in files.items() if name in stats and file.settled}
+        return {name: file for name, file in settled.items() if file.text is not None and file.text.name in stats}
 
 
 def _is_document(name: str) -> bool:
     return PurePath(name).suffix.lower() in KINDS
 
 
-def _listed(folder: Folder) -> Mapping[str, int]:
+def _listed(folder: Folder) -> Stats:
     with suppress(NotFound), folder.open("uploads") as directory:
-        return _sizes(directory)
+        return _stats(directory)
     return {}
 
 
 def _listing(
-    folder: Folder, sizes: Mapping[str, int], texts: Mapping[str, str], outlined: Collection[str]
+    folder: Folder, stats: Stats, recorded: Mapping[str, Recorded], outlined: Collection[str]
 ) -> list[Upload]:
     with suppress(NotFound), folder.open("uploads") as directory:
-        return [_upload(directory, name, sizes[name], texts, name in outlined) for name in sorted(sizes)]
+        texts = {name: text for name, file in recorded.items() if (text := _text(directory, stats, name, file))}
+        return [_upload(directory, name, stats[name].st_size, texts, name in outlined) for name in sorted(stats)]
     return []
 
 
-def _sizes(directory: int) -> dict[str, int]:
-    """Returns the bytes of the regular files with printable names, by name."""
-    sizes: dict[str, int] = {}
+def _text(directory: int, stats: Stats, name: str, file: Recorded) -> str | None:
+    """Returns the name of a document's text, if the document is still the one that was converted. Commands in the
+    sandbox replace and rename files without a fact, so one that changed after its text is compared by its content.
+    """
+    assert file.text is not None
+    if stats[name].st_ctime_ns > stats[file.text.name].st_ctime_ns:
+        with suppress(OSError, Invalid, NotFound), os.fdopen(open_plain(directory, name), "rb") as content:
+            return file.text.name if digest(content.fileno()) == file.sha256 else None
+        return None
+    return file.text.name
+
+
+def _stats(directory: int) -> dict[str, os.stat_result]:
+    """Returns the regular files with printable names, by name."""
+    stats: dict[str, os.stat_result] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
             with suppress(OSError):
                 info = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(info.st_mode) and entry.name.isprintable():
-                    sizes[entry.name] = info.st_size
-            if len(sizes) == MOST_FILES:
+                    stats[entry.name] = info
+            if len(stats) == MOST_FILES:
                 break
-    return sizes
+    return stats
 
 
 def _upload(directory: int, name: str, size: int, texts: Mapping[str, str], outlined: bool) -> Upload:

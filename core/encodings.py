@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from typing import NamedTuple
 
 from charset_normalizer import from_bytes
@@ -18,6 +19,20 @@ _MARKS = (
 )
 """Byte order marks. Those of UTF-32 come before those of UTF-16, which they begin with."""
 _FALLBACK = "cp1252"
+_CANDIDATES = [
+    *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "gb18030", "big5"),
+    *("cp932", "euc_jp", "cp949", "euc_kr", "koi8_r", "koi8_u", "cp866", "cp850"),
+]
+"""Encodings that are guessed: those of files in use, and none of mainframes."""
+_FEW = 50
+"""Letters beyond ASCII below which statistics of a language say nothing."""
+_LETTER, _SMALL = rb"[\xc0-\xd6\xd8-\xf6\xf8-\xff\x8a\x8c\x8e\x9a\x9c\x9e]", rb"[\xdf-\xf6\xf8-\xff]"
+_WESTERN = re.compile(
+    rb"(?:[\x00-\x7f]|[\x92\x96]|[\x80\x82\x84\x85\x91\x93-\x95\x97\xa0-\xa3\xa7\xa9-\xab\xae\xb0-\xb4\xb7\xba\xbb](?![A-Za-z])"
+    rb"|(?<![A-Za-z])[\x80\x84\x91\x93\xa1\xa3\xa7\xab\xbf]|(?<=[A-Za-z])" + _SMALL + rb"{2}(?!" + _LETTER + rb")"
+    rb"|(?<!" + _LETTER + rb")" + _LETTER + rb"(?!" + _LETTER + rb"))*"
+)
+"""Text in cp1252 of Latin script: its letters beyond ASCII stand alone, or two small ones behind another letter."""
 
 
 class Decoded(NamedTuple):
@@ -70,7 +85,11 @@ def _mostly_utf8(head: bytes) -> bool:
 
 
 def _guessed(content: bytes) -> Decoded:
-    best = from_bytes(content[:PROBE]).best()
+    head = content[:PROBE]
+    few = sum(byte > 0x7F for byte in head) < _FEW
+    if few and _WESTERN.fullmatch(head) and (western := _strictly(content, _FALLBACK)):
+        return western
+    best = from_bytes(head, cp_isolation=_CANDIDATES).best()
     texts = [text for name in (best.encoding if best else _FALLBACK, _FALLBACK) if (text := _strictly(content, name))]
     if texts and texts[-1].encoding == _FALLBACK and texts[0].text == texts[-1].text:
         return texts[-1]  # many encodings have the same letters: the most usual one

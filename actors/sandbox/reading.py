@@ -11,14 +11,15 @@ from pathlib import PurePosixPath
 
 from core.encodings import Decoded, decoded
 from core.errors import Invalid
+from core.ports.documents import KINDS, TEXTS
 from core.ports.images import kind_of
 
 LINE = 5000
 """Characters of a line that are shown."""
 MOST_NAMES = 200
 """Members of an archive that are named."""
-DOCUMENTS = (".pdf", ".docx", ".pptx", ".xlsx", ".xls", ".epub", ".msg")
-"""Files that are read by their conversion. HTML and CSV are texts by themselves."""
+DOCUMENTS = frozenset(suffix for suffix, kind in KINDS.items() if kind not in TEXTS)
+"""Extensions of files that are read by their conversion."""
 
 
 def is_document(path: str) -> bool:

@@ -23,18 +23,20 @@ from anyio import to_thread
 from adapters.documents import convert
 from adapters.sandboxes import seccomp
 from adapters.sandboxes.confinement import binary, in_memory, kernel_files, namespaces, sealed
+from core import encodings
 from core.errors import Invalid
 from core.paths import MAX_PART
-from core.ports.documents import KINDS, OLD, UNCONFINED, Converted, Outcome, Rejected, Text
+from core.ports.documents import KINDS, UNCONFINED, WHOLE, Converted, Outcome, Rejected, Selection, Text
 from core.thread.folder import Draft, Folder, digest, is_text, open_plain
 
 log = structlog.get_logger("sika.documents")
 
-WALL_SECONDS = 180
-"""Timeout of a document."""
-CPU_SECONDS = 150
-MEMORY_BYTES = 2 << 30
-"""Address space. The libraries alone take a quarter of a gigabyte."""
+CPU_SECONDS = 10
+"""Limit of processor time; what was read by its end is the text, with a note about the rest."""
+WALL_SECONDS = 120
+"""Timeout of a document on a machine that is busy. A converter waits for nothing but its processor."""
+MEMORY_BYTES = 512 << 20
+"""Address space."""
 TEXT_BYTES = 16 << 20
 TEMPORARY_BYTES = 64 << 20
 """Limit of /tmp of a converter, which is memory."""
@@ -45,6 +47,7 @@ LINE_BYTES = 64 * 1024
 _TRY_SECONDS = 15.0
 _OUT_OF_TIME = (-signal.SIGXCPU, -signal.SIGALRM, 128 + signal.SIGXCPU, 128 + signal.SIGALRM)
 """Return codes of a timeout; bubblewrap reports its child's signal as shells do."""
+_UNSUPPORTED = "is not a document that can be converted"
 _DAMAGED = "cannot be read; it is damaged, or not complete"
 
 
@@ -83,7 +86,7 @@ class LocalDocuments:
         try:
             sha256 = await to_thread.run_sync(digest, source)
             if kind is None:
-                return Rejected(sha256, _unsupported(name))
+                return Rejected(sha256, _UNSUPPORTED)
             async with self._slots:
                 draft = await to_thread.run_sync(folder.draft)
                 try:
@@ -94,15 +97,19 @@ class LocalDocuments:
             os.close(source)
 
     async def text(
-        self, name: str, content: bytes, progress: Callable[[str], Awaitable[None]]
+        self,
+        name: str,
+        content: bytes,
+        progress: Callable[[str], Awaitable[None]],
+        only: Selection = WHOLE,
     ) -> tuple[str, int | None]:
         kind = KINDS.get(Path(name).suffix.lower())
         if kind is None:
-            raise Invalid(f"{name} {_unsupported(name)}")
+            raise Invalid(f"{name} {_UNSUPPORTED}")
         with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as out:
             await to_thread.run_sync(_fill, source, content)
             async with self._slots:
-                report = await self._run(kind, source.fileno(), out.fileno(), name, progress)
+                report = await self._run(kind, source.fileno(), out.fileno(), name, progress, only)
             if report.converted is None:
                 raise Invalid(f"{name} {report.rejected or _DAMAGED}")
             return await to_thread.run_sync(_text, out), report.converted.pages
@@ -127,7 +134,13 @@ class LocalDocuments:
         return Converted(source[1], text, report.converted.pages)
 
     async def _run(
-        self, kind: str, source: int, out: int, name: str, progress: Callable[[str], Awaitable[None]]
+        self,
+        kind: str,
+        source: int,
+        out: int,
+        name: str,
+        progress: Callable[[str], Awaitable[None]],
+        only: Selection = WHOLE,
     ) -> _Report:
         """Returns the last report of the process: `converted` or `rejected`."""
         if self._confined is None:
@@ -137,7 +150,7 @@ class LocalDocuments:
         command, fds = await to_thread.run_sync(_confinement) if self._confined else ([], [])
         try:
             process = await asyncio.create_subprocess_exec(
-                *(*command, *_python(), kind, json.dumps(self._limits)),
+                *(*command, *_python(), kind, json.dumps(self._limits), json.dumps(msgspec.to_builtins(only))),
                 stdin=source,
                 stdout=out,
                 stderr=subprocess.PIPE,
@@ -223,13 +236,6 @@ def _markdown(stem: str, number: int) -> str:
     return os.fsencode(stem)[: MAX_PART - len(ending)].decode(errors="ignore") + ending
 
 
-def _unsupported(name: str) -> str:
-    suffix = Path(name).suffix.lower()
-    if suffix in OLD:
-        return f"is of an old format that cannot be converted; save it as {OLD[suffix]}"
-    return "is not a document that can be converted"
-
-
 class _Conversion(msgspec.Struct):
     pages: int | None
 
@@ -285,9 +291,10 @@ def _confinement() -> tuple[list[str], list[int]]:
 
 
 def _libraries() -> list[str]:
-    """Returns the directories of Python and its packages outside of /usr."""
+    """Returns the directories of Python, its packages and the readers outside of /usr."""
     paths = {sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     paths |= {os.path.dirname(os.path.realpath(sys.executable)), os.path.dirname(os.path.abspath(convert.__file__))}
+    paths.add(os.path.abspath(encodings.__file__))
     outside = sorted(path for path in paths if path != "/" and not Path(path).is_relative_to("/usr"))
     return [
         path for path in outside if not any(path != other and Path(path).is_relative_to(other) for other in outside)

@@ -10,19 +10,48 @@ import msgspec
 KINDS: Mapping[str, str] = {
     ".pdf": "pdf",
     ".docx": "docx",
+    ".docm": "docx",
+    ".dotx": "docx",
     ".pptx": "pptx",
+    ".pptm": "pptx",
+    ".ppsx": "pptx",
     ".xlsx": "xlsx",
+    ".xlsm": "xlsx",
+    ".xltx": "xlsx",
     ".xls": "xls",
+    ".odt": "odt",
+    ".ods": "ods",
+    ".odp": "odp",
+    ".rtf": "rtf",
     ".html": "html",
     ".htm": "html",
     ".xhtml": "html",
     ".csv": "csv",
+    ".tsv": "csv",
     ".epub": "epub",
     ".msg": "msg",
+    ".eml": "eml",
+    ".ipynb": "ipynb",
+    ".doc": "doc",
+    ".ppt": "ppt",
 }
-"""Kinds of files that can be converted, by extension."""
-OLD: Mapping[str, str] = {".doc": ".docx", ".ppt": ".pptx"}
-"""Extensions that cannot be converted, though people expect it, and the format to save them as."""
+"""Kinds of files that can be converted, by extension. The content decides: a `.doc` may be RTF, a `.xls` a page of
+HTML. Real files of the old formats behind `.doc` and `.ppt` are refused, with the format to save them as.
+"""
+TEXTS = frozenset({"html", "csv", "eml", "ipynb"})
+"""Kinds that are texts by themselves."""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """A part of a document. `pages`: numbers and ranges from 1, such as "3", "2-5", "7-" or "1,4-6": pages of a PDF,
+    slides, sheets of a workbook, chapters of a book. `sheet`: the name of a sheet. Both empty: all of it.
+    """
+
+    pages: str = ""
+    sheet: str = ""
+
+
+WHOLE = Selection()
 
 
 UNCONFINED = (
@@ -78,9 +107,13 @@ class Texts(Protocol):
     """Guarantees: no document stops the server or reads its files."""
 
     async def text(
-        self, name: str, content: bytes, progress: Callable[[str], Awaitable[None]]
+        self,
+        name: str,
+        content: bytes,
+        progress: Callable[[str], Awaitable[None]],
+        only: Selection = WHOLE,
     ) -> tuple[str, int | None]:
-        """Returns the Markdown of a document, and the number of its pages if the format has any. Raises `Invalid` with
-        the reason.
+        """Returns the Markdown of a document or a part of it, and the number of its pages if the format has any. Raises
+        `Invalid` with the reason; where nothing is selected, that is what there is to select.
         """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -97,3 +98,25 @@ async def test_the_text_of_a_document_is_the_recorded_one(tmp_path: Path, folder
     assert await texts() == own | none | {"report.docx": "report.md", "report.pdf": "report_1.md"}
     await write(log, FileUploaded(name="report.docx", size=1, sha256="another"), FileRemoved(name="report.pdf"))
     assert await texts() == own | none
+
+
+async def test_a_document_that_a_command_replaced_has_no_text(tmp_path: Path, folder: Path, log: EventLog) -> None:
+    """Commands write no facts: the content tells, where the document is newer than its text."""
+    content = b"the bill"
+    (folder / "bill.pdf").write_bytes(content)
+    (folder / "bill.md").write_text("the text")
+    fact = FileUploaded(name="bill.pdf", size=8, sha256=hashlib.sha256(content).hexdigest())
+    await write(log, fact, FileConverted(name="bill.pdf", markdown="bill.md", source_sha256=fact.sha256))
+
+    async def text() -> str | None:
+        [_, bill] = await LocalUploads(tmp_path, log).listing("u", "t", [])
+        return bill.markdown
+
+    assert await text() == "bill.md"
+    (folder / "bill.pdf").write_bytes(content)
+    assert await text() == "bill.md"
+    (folder / "bill.pdf").write_bytes(b"the will")
+    assert await text() is None
+    (folder / "other.tmp").write_bytes(b"the sill")
+    (folder / "other.tmp").rename(folder / "bill.pdf")
+    assert await text() is None

@@ -26,7 +26,7 @@ from core.config.settings import Uploads
 from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
 from core.paths import MAX_PART, USER_DATA
-from core.ports.documents import KINDS, OLD
+from core.ports.documents import KINDS
 from core.ports.documents import Text as MadeText
 from core.thread.commands import FileFact
 from core.thread.folder import Draft, Folder, Version
@@ -466,7 +466,7 @@ async def _texts(live: Live, thread_id: str, records: Sequence[Record]) -> dict[
     if not live.services.config().uploads.auto_convert_documents:
         return outcomes
     facts = [record.event for record in records if isinstance(record.event, FileUploaded)]
-    expected = {fact.name: fact.sha256 for fact in facts if Path(fact.name).suffix.lower() in (*KINDS, *OLD)}
+    expected = {fact.name: fact.sha256 for fact in facts if Path(fact.name).suffix.lower() in KINDS}
     with suppress(TimeoutError, Stopping):
         async with (
             asyncio.timeout(CONVERSION_SECONDS),

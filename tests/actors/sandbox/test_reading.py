@@ -145,4 +145,4 @@ async def test_documents_are_read_by_their_text(tmp_path: Path) -> None:
 def test_documents_are_those_that_can_be_converted() -> None:
     from core.ports.documents import KINDS
 
-    assert set(reading.DOCUMENTS) == KINDS.keys() - {".html", ".htm", ".xhtml", ".csv"}
+    assert set(reading.DOCUMENTS) == KINDS.keys() - {".html", ".htm", ".xhtml", ".csv", ".tsv", ".eml", ".ipynb"}
