@@ -58,9 +58,7 @@ def _listed(folder: Folder) -> Stats:
     return {}
 
 
-def _listing(
-    folder: Folder, stats: Stats, recorded: Mapping[str, Recorded], outlined: Collection[str]
-) -> list[Upload]:
+def _listing(folder: Folder, stats: Stats, recorded: Mapping[str, Recorded], outlined: Collection[str]) -> list[Upload]:
     with suppress(NotFound), folder.open("uploads") as directory:
         texts = {name: text for name, file in recorded.items() if (text := _text(directory, stats, name, file))}
         return [_upload(directory, name, stats[name].st_size, texts, name in outlined) for name in sorted(stats)]

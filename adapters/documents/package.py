@@ -99,12 +99,15 @@ class Package:
         if (stream := self.stream(name)) is None:
             return b""
         with stream:
+            stream._expected_crc = None  # type: ignore[attr-defined]  # or the end of a damaged part would not be given
             try:
                 while chunk := stream.read(1 << 16):
                     parts.append(chunk)
             except BAD_ZIP as error:
                 self.damaged(name, f"damaged ({error}); what could be read of it is there")
         content = b"".join(parts)
+        if zlib.crc32(content) != self._members[self._lower[name.lower()]].CRC:
+            self.damaged(name, "damaged (wrong checksum); what could be read of it is there")
         if b"http://purl.oclc.org/ooxml/" in content:
             for strict, usual in _STRICT:
                 content = content.replace(strict, usual)

@@ -175,6 +175,15 @@ async def test_limits(tmp_path: Path, uploads: Path, limits: dict[str, int], mak
     assert os.listdir(uploads) == ["big.csv"]
 
 
+async def test_a_member_that_is_larger_than_it_says_ends_there(documents: LocalDocuments, uploads: Path) -> None:
+    (uploads / "a.docx").write_bytes(build.lying(build.docx("x"), "word/document.xml"))
+    found = await documents.convert("ada", "t1", "a.docx", None, _silent)
+    assert isinstance(found, Converted), found
+    text = (uploads / "a.md").read_text()
+    assert text.startswith("x\n\n> [Not converted: word/document.xml: damaged")
+    assert len(text) < 500
+
+
 async def test_a_text_that_is_too_long_is_cut(documents: LocalDocuments, uploads: Path) -> None:
     (uploads / "big.csv").write_bytes(build.csv(*[("x" * 50,) * 20] * 20_000))
     found = await documents.convert("ada", "t1", "big.csv", None, _silent)

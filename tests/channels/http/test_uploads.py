@@ -516,14 +516,14 @@ async def _healthy(api: Api, stop: asyncio.Event) -> list[float]:
 async def test_the_server_answers_meanwhile(
     api: Api, services: Services, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """A PDF of 32 MB and three bombs; every question is answered (the latency is for people to read)."""
+    """A PDF of 32 MB and four bombs; every question is answered (the latency is for people to read)."""
     thread_id, stop = await api.thread(), asyncio.Event()
     large = build.large_pdf(tmp_path / "large.pdf", 32 << 20)
     asking = asyncio.create_task(_healthy(api, stop))
     data = aiohttp.FormData()
     with large.open("rb") as file:
         data.add_field("files", file, filename="large.pdf")
-        for name in ("bomb.docx", "bomb.xlsx", "bomb.pptx", "lying.docx", "laughing.docx"):
+        for name in ("bomb.docx", "bomb.xlsx", "bomb.pptx", "bomb.epub", "laughing.docx"):
             data.add_field("files", build.HOSTILE[name][0](), filename=name)
         made = await post(api, thread_id, data)
     stop.set()
