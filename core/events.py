@@ -160,6 +160,27 @@ class FolderDetached(Event, frozen=True):
     by: User
 
 
+class VariableSet(Event, frozen=True):
+    """From here on the commands of the thread and of its subagents get a variable that the person chose, in the place
+    of an earlier one of the name.
+    """
+
+    name: str
+    by: User
+    value: str = ""
+    sealed: str = ""
+    """The value, sealed for this thread and name, if it is a secret. In an imported thread both are empty: it has no
+    such variable.
+    """
+
+
+class VariableRemoved(Event, frozen=True):
+    """The commands of the thread do not get the variable any more."""
+
+    name: str
+    by: User
+
+
 class ThreadPruned(Event, frozen=True):
     """The events before were deleted; the state that they amounted to is here."""
 

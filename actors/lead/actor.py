@@ -281,7 +281,8 @@ class Lead(RunActor):
     async def _setup(self, journal: Journal) -> RunSetup:
         run = journal.state.runs[journal.id]
         state = journal.state
-        return await self._planner.plan(run.request, state.user, run.model, None, state.seq, state.folder)
+        own = state.folder, state.variables
+        return await self._planner.plan(run.request, state.user, run.model, None, state.seq, *own)
 
     def works_for(self, state: ThreadState) -> str:
         """Returns the thread that a subagent works for; empty for a run of a thread."""

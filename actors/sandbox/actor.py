@@ -60,6 +60,8 @@ from core.ports.images import image_of, place_of
 from core.ports.sandbox import Edit, ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
 from core.sandbox.state import leases
+from core.sandbox.variables import opened
+from core.seal import Seal
 from core.skills.commands import AWAY, environment, script_of
 from core.skills.library import Library
 from core.thread.threads import Threads
@@ -101,6 +103,7 @@ class Sandbox(Actor[ThreadErased]):
         self._provider, self._limits, self._config, self._skills = provider, limits, config, skills
         self._machines, self._threads = machines, threads
         self._leases = machines.leases if machines else leases(log) if log else None
+        self._seal = Seal(home) if home else None
         self._folders: Folders | None = None
         if threads and config and home:
             self._folders = Folders(threads, provider, config, home, workspace)
@@ -261,11 +264,19 @@ class Sandbox(Actor[ThreadErased]):
         """Returns a command as it runs, and the arguments by which it differs from others: variables of its own. With
         secrets among them, it runs away from what the agent wrote.
         """
-        person = {CHANNEL_USER: request.channel_user} if request.channel_user else {}
         secrets = await self._secrets(request)
+        person = {} if secrets else await self._variables(request)  # one such as PYTHONPATH could name the agent's code
+        person |= {CHANNEL_USER: request.channel_user} if request.channel_user else {}
         command = AWAY.format(request.command) if secrets else request.command
         more: dict[str, Any] = {"environment": variables} if (variables := {**person, **secrets}) else {}
         return command, more | ({"private": True} if secrets else {})
+
+    async def _variables(self, request: Exec | Start) -> dict[str, str]:
+        """Returns the variables that the person set for the commands of the thread."""
+        state = await self._threads.load(request.thread) if self._threads is not None else None
+        if state is None or not state.variables or state.user != request.user or self._seal is None:
+            return {}
+        return await to_thread.run_sync(opened, self._seal, request.thread, state.variables)
 
     async def _secrets(self, request: Exec | Start) -> Mapping[str, str]:
         """Returns the variables that the command gets because it runs a script of a skill that declares them."""

@@ -134,8 +134,9 @@ class Subagents(Lead):
     async def _setup(self, journal: Journal) -> RunSetup:
         run, user = journal.state.runs[journal.id], journal.state.user
         role = await self._planner.role(user, str(run.request.context.get("subagent_type")))
-        folder = (await self._threads.load(self.works_for(journal.state))).folder
-        return await self._planner.plan(run.request, user, run.model, role, journal.state.seq, folder)
+        thread = await self._threads.load(self.works_for(journal.state))
+        own = thread.folder, thread.variables
+        return await self._planner.plan(run.request, user, run.model, role, journal.state.seq, *own)
 
     async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
         if run.run.batch is None:

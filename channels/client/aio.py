@@ -221,6 +221,21 @@ class AsyncSikaClient(MemoryMethods):
         """Lets a thread work on its folder no more."""
         await self._json("DELETE", f"{thread_path(thread_id)}/folder", safe=True)
 
+    async def get_variables(self, thread_id: str) -> list[Json]:
+        """Returns the variables of a thread's commands: `{name, value, secret}`; `value` is None for a secret."""
+        return _variables(await self._json("GET", f"{thread_path(thread_id)}/variables"))
+
+    async def set_variable(self, thread_id: str, name: str, value: str, *, secret: bool = False) -> list[Json]:
+        """Sets a variable for the commands of a thread, which may be new. Returns all of them."""
+        body = {"value": value, "secret": secret}
+        path = f"{thread_path(thread_id)}/variables/{quote(name, safe='')}"
+        return _variables(await self._json("PUT", path, body, safe=True))
+
+    async def remove_variable(self, thread_id: str, name: str) -> list[Json]:
+        """Removes a variable of a thread's commands. Returns those that are left."""
+        path = f"{thread_path(thread_id)}/variables/{quote(name, safe='')}"
+        return _variables(await self._json("DELETE", path, safe=True))
+
     async def get_changes(self, thread_id: str, run_id: str) -> Json:
         """Returns what a run changed of files: `{available, files: [{path, status, diff, …}], summary, undone, …}`."""
         return object_of(await self._json("GET", f"{run_path(thread_id, run_id)}/workspace-changes"))
@@ -453,3 +468,7 @@ class AsyncSikaClient(MemoryMethods):
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _variables(answer: Any) -> list[Json]:
+    return [object_of(each) for each in object_of(answer)["variables"]]

@@ -37,6 +37,7 @@ from channels.http import (
     openapi,
     pages,
     traces,
+    variables,
     waiting,
 )
 from channels.http.accounts.oidc import Oidc
@@ -70,6 +71,7 @@ MODULES = (
     native,
     openapi,
     pages,
+    variables,
     waiting,
 )
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""

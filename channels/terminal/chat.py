@@ -13,6 +13,7 @@ from channels.client.errors import ClientError, Invalid, NotFound, Refused, RunF
 from channels.client.events import StreamEvent
 from channels.client.here import Access, Consents, Here
 from channels.client.wire import AWAY_SECONDS
+from channels.terminal import variables
 from channels.terminal.attachments import named, with_files
 from channels.terminal.changes import change_lines, latest_changes, shown_path
 from channels.terminal.goals import continuation, goal_line
@@ -32,6 +33,7 @@ HELP = """\
 /threads      list the latest threads; /threads N, or an id, goes on with that one
 /goal TEXT    go on by itself until that is reached; /goal shows it, /goal clear gives it up
 /here         the folder that the agent works on; /here rw or ro: this one, /here off: none
+/env          variables of the agent's commands; /env NAME=VALUE sets one, /env NAME a secret, /env NAME= removes it
 /diff         what the last run changed of files; /diff NAME: of files of that name
 /undo         takes that back, all or nothing; again: what the run before changed
 /asked        what the agent waits for: asks for it again
@@ -42,7 +44,7 @@ HELP = """\
 Tab           completes commands, threads and files; Alt-Enter begins another line
 Ctrl-C        stops the run that is going on, or leaves a question open
 A number      alone, takes that option of the agent's question"""
-COMMANDS = ("/new", "/threads", "/goal", "/here", "/diff", "/undo", "/asked", "/quit", "/help")
+COMMANDS = ("/new", "/threads", "/goal", "/here", "/env", "/diff", "/undo", "/asked", "/quit", "/help")
 """Lines that are commands also where an answer is expected."""
 LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
 API_KEY = "SIKA_API_KEY"
@@ -82,6 +84,7 @@ class Chat:
         self._run = ShownRun(self.client, interrupts, screen)
         self._listed_threads: list[str] = []
         self._prompting = False
+        self._lines: Lines | None = None
         self._transcript = self._new_transcript()
         self._waiting: list[Question] = []
         self._next_command: str | None = None
@@ -111,6 +114,7 @@ class Chat:
 
     async def converse(self, lines: Lines, url: str) -> int:
         """Runs turns until the input ends; returns the exit code."""
+        self._lines = lines
         await self._do(self._greet(url), lines)
         while (line := self._next_command or await self._next(lines)) is not None and line.strip() != "/quit":
             self._next_command = None
@@ -227,6 +231,8 @@ class Chat:
                 await self._work_at("read-write" if access == "rw" else "read-only")
             case ["/here", "off"]:
                 await self._leave_folder()
+            case ["/env", *_]:
+                await self._show_variables(line.removeprefix("/env").strip())
             case ["/diff", *names]:
                 await self._show_changes(" ".join(names))
             case ["/undo"]:
@@ -246,6 +252,24 @@ class Chat:
             return True
         skills = (await self._ask(self.client.list_skills()))["skills"]
         return any(skill["name"] == name and skill["enabled"] for skill in skills)
+
+    # ── variables ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _show_variables(self, words: str) -> None:
+        """Does what follows `/env`, and shows the variables of the agent's commands."""
+        if self.thread is None and not words:
+            self._screen.notice(variables.NONE)
+            return
+        self.thread = self.thread or uuid7()
+        for line in await self._ask(variables.changed(self.client, self.thread, words, self._secret)):
+            self._screen.line(line)
+
+    async def _secret(self, prompt: str) -> str | None:
+        self._prompting = True
+        try:
+            return await self._lines.secret(prompt) if self._lines is not None else None
+        finally:
+            self._prompting = False
 
     # ── folders ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

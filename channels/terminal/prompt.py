@@ -43,6 +43,10 @@ class Lines(Protocol):
         """Reads an answer to a question."""
         ...
 
+    async def secret(self, prompt: str) -> str | None:
+        """Reads an answer that is not shown."""
+        ...
+
     def forget(self) -> None:
         """Drops typeahead: text typed before a question is no answer to it."""
         ...
@@ -63,12 +67,16 @@ class Prompt:
             output=output,
         )
         self._answers: PromptSession[str] = PromptSession(output=output)
+        self._output = output
 
     async def line(self, prompt: str) -> str | None:
         return await _prompt_line(self._lines, prompt)
 
     async def answer(self, prompt: str) -> str | None:
         return await _prompt_line(self._answers, prompt)
+
+    async def secret(self, prompt: str) -> str | None:
+        return await _prompt_line(PromptSession(is_password=True, output=self._output), prompt)
 
     def forget(self) -> None:
         clear_typeahead(self._lines.input)
@@ -166,9 +174,13 @@ def _history(path: Path | None) -> History:
 
 
 class _Stored(FileHistory):
-    """A history whose lines are in memory only while the file cannot be written, as on a full disk."""
+    """A history whose lines are in memory only while the file cannot be written, as on a full disk, and if they hold
+    the value of a variable.
+    """
 
     def store_string(self, string: str) -> None:
+        if string.startswith("/env ") and "=" in string:
+            return
         with suppress(OSError):
             super().store_string(string)
 
@@ -191,7 +203,7 @@ class Piped:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")
 
-    answer = line
+    answer = secret = line
 
     def forget(self) -> None:
         """Does nothing: the lines of a pipe are meant as answers."""

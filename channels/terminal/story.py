@@ -69,6 +69,8 @@ from core.events import (
     ThreadTitled,
     ToolCompleted,
     ToolRequested,
+    VariableRemoved,
+    VariableSet,
     WebhookDelivered,
     WebhookFailed,
 )
@@ -206,6 +208,8 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     FileRemoved: lambda e: e.name,
     FolderAttached: lambda e: f"{e.path}, {e.access}, by {e.by}",
     FolderDetached: lambda e: f"by {e.by}",
+    VariableSet: lambda e: f"{e.name} {'(sealed)' if e.sealed else phrases.quote(e.value)}, by {e.by}",
+    VariableRemoved: lambda e: f"{e.name}, by {e.by}",
     WorkspaceUndone: lambda e: f"{', '.join(e.paths[:5])}, by {e.by}",
     ArtifactReplaced: lambda e: f"{e.path}, {e.size} bytes",
     AgentDefined: lambda e: f"{e.name}: {phrases.short(e.description)}",

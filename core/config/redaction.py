@@ -290,6 +290,11 @@ def is_secret(key: str) -> bool:
     return bool(_SECRET_NAME.search(key))
 
 
+def is_secret_variable(name: str) -> bool:
+    """Tells whether the values of an environment variable are secret."""
+    return is_secret(name) or bool(_VARIABLE.search(name))
+
+
 def is_word(value: str) -> bool:
     """Tells whether a value is a plain word, as `not-needed`, which is searched for nowhere."""
     return len(value) < WORD_LENGTH and bool(_WORD.fullmatch(value))

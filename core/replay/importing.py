@@ -40,6 +40,7 @@ from core.events import (
     SubagentStarted,
     ThreadCreated,
     ThreadPruned,
+    VariableSet,
     encode,
     written,
 )
@@ -174,7 +175,8 @@ class _Import:
         references = {name: self._seqs[fields[name]] for name in _REFERENCES if fields.get(name) in self._seqs}
         owner = {"user": self._user} if self._user and isinstance(record.event, _OWNERS) else {}
         folder = {"path": ""} if isinstance(record.event, FolderAttached) else {}  # nobody agreed to it here
-        changes = references | owner | folder
+        values = [key for key in ("value", "sealed") if isinstance(record.event, VariableSet) and fields.get(key)]
+        changes = references | owner | folder | dict.fromkeys(values, "")  # nor to variables
         return {name: value for name, value in changes.items() if fields[name] != value}
 
     async def _close(self, aggregate: Aggregate, last: int) -> None:

@@ -31,6 +31,8 @@ from core.events import (
     ThreadForked,
     ThreadPruned,
     ThreadTitled,
+    VariableRemoved,
+    VariableSet,
     thread,
 )
 from core.ids import checkpoint_id, uuid7
@@ -46,6 +48,8 @@ from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.commands")
 
+MOST_VARIABLES = 50
+"""Limit of the variables of a thread's commands."""
 MOST_RATINGS = 100
 """Limit of one run."""
 
@@ -257,7 +261,7 @@ class Commands:
             await self._intake.create_thread(thread_id, user=user, actor=self._actor)
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            _at_rest(thread_id, state)
+            _at_rest(thread_id, state, "its folder")
             return [] if state.folder == folder else [folder]
 
         return (await self._decide(user, thread_id, decide))[0]
@@ -266,10 +270,37 @@ class Commands:
         """Ends the thread's work on a folder, if it has one. Raises `Refused` while a run is at work."""
 
         def decide(state: ThreadState) -> Sequence[Event]:
-            _at_rest(thread_id, state)
+            _at_rest(thread_id, state, "its folder")
             return [FolderDetached(by=user)] if state.folder else []
 
         await self._decide(user, thread_id, decide)
+
+    # ── variables ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def set_variable(self, user: str, thread_id: str, fact: VariableSet) -> ThreadState:
+        """Sets a variable of the thread's commands. A thread that does not exist is created. Raises `Refused` while a
+        run is at work, and for more than `MOST_VARIABLES`.
+        """
+        if not (await self.state_or_empty(user, thread_id)).exists:
+            await self._intake.create_thread(thread_id, user=user, actor=self._actor)
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            _at_rest(thread_id, state, "its variables")
+            if fact.name not in state.variables and len(state.variables) >= MOST_VARIABLES:
+                raise Refused(f"Thread {thread_id} has {MOST_VARIABLES} variables already; remove one first")
+            same = not fact.sealed and state.variables.get(fact.name) == fact
+            return [] if same else [fact]
+
+        return (await self._decide(user, thread_id, decide))[0]
+
+    async def remove_variable(self, user: str, thread_id: str, name: str) -> ThreadState:
+        """Removes a variable, if it is set. Raises `Refused` while a run is at work."""
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            _at_rest(thread_id, state, "its variables")
+            return [VariableRemoved(name=name, by=user)] if name in state.variables else []
+
+        return (await self._decide(user, thread_id, decide))[0]
 
     # ── ratings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -354,9 +385,9 @@ Decision = Callable[[ThreadState], Sequence[Event]]
 FileFact = FileUploaded | FileRemoved | ArtifactReplaced
 
 
-def _at_rest(thread_id: str, state: ThreadState) -> None:
+def _at_rest(thread_id: str, state: ThreadState, what: str) -> None:
     if any(state.runs.open()):
-        raise Refused(f"Thread {thread_id} has a run in flight; change its folder when that has ended")
+        raise Refused(f"Thread {thread_id} has a run in flight; change {what} when that has ended")
 
 
 def ratings(state: ThreadState, run_id: str) -> list[Feedback]:

@@ -44,6 +44,8 @@ from core.events import (
     ThreadForked,
     ThreadPruned,
     ThreadTitled,
+    VariableRemoved,
+    VariableSet,
     WebhookDelivered,
     WebhookFailed,
     is_foreign,
@@ -198,6 +200,15 @@ def _folder_detached(state: ThreadState, record: Record, event: FolderDetached) 
     state.folder = None
 
 
+def _variable_set(state: ThreadState, record: Record, event: VariableSet) -> None:
+    others = {name: variable for name, variable in state.variables.items() if name != event.name}
+    state.variables = {**others, event.name: event} if event.value or event.sealed else others
+
+
+def _variable_removed(state: ThreadState, record: Record, event: VariableRemoved) -> None:
+    state.variables = {name: variable for name, variable in state.variables.items() if name != event.name}
+
+
 def _pruned(state: ThreadState, record: Record, event: ThreadPruned) -> None:
     _forget(state)
     state.exists, state.erased, state.user = True, False, event.user
@@ -296,6 +307,7 @@ def _forget(state: ThreadState) -> None:
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
     state.approvals, state.goal, state.folder, state.problems, state.size = {}, None, None, (), 0
+    state.variables = {}
 
 
 _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
@@ -306,6 +318,8 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     ThreadExpirySet: _expiry_set,
     FolderAttached: _folder_attached,
     FolderDetached: _folder_detached,
+    VariableSet: _variable_set,
+    VariableRemoved: _variable_removed,
     ThreadPruned: _pruned,
     ThreadErased: _erased,
     FeedbackGiven: _feedback_given,

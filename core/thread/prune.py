@@ -28,6 +28,7 @@ async def prune(threads: Threads, thread_id: str, *, user: str | None = None, ac
         ]
         events += goals.restated(state.goal)
         events += [state.folder] if state.folder else []
+        events += state.variables.values()
         if expiry := state.expiry:
             strategy: Literal["delete", "keep_latest"] = "delete" if expiry.strategy == "delete" else "keep_latest"
             events.append(ThreadExpirySet(minutes=expiry.minutes, strategy=strategy))

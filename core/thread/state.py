@@ -32,6 +32,7 @@ from core.events import (
     Message,
     RunPaused,
     RunRequested,
+    VariableSet,
 )
 from core.lifecycle import ENDS
 from core.thread import goals
@@ -124,6 +125,8 @@ class ThreadState:
     goal: goals.Goal | None = None
     folder: FolderAttached | None = None
     """The folder of the person that it works on."""
+    variables: Mapping[str, VariableSet] = field(default_factory=dict)
+    """The variables that the person set for its commands, by name."""
     problems: tuple[Problem, ...] = ()
     """The first `MAX_PROBLEMS` events of the log that fold as nothing, and why."""
     size: int = 0

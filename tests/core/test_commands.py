@@ -20,6 +20,7 @@ from core.events import (
     ThreadErased,
     ThreadExpirySet,
     ThreadTitled,
+    VariableSet,
     thread,
 )
 from core.log.store import EventLog
@@ -93,6 +94,25 @@ async def test_a_folder_is_attached_changed_and_detached(commands: Commands, log
     assert (await commands.state_or_empty(ADA, new)).folder is None
 
 
+async def test_variables_are_set_once_and_outlive_the_past(commands: Commands, log: EventLog, name: str) -> None:
+    one, two = VariableSet(name="A", value="1", by=ADA), VariableSet(name="B", sealed="v1.x.y", by=ADA)
+    for fact in (one, two):
+        await commands.set_variable(ADA, name, fact)
+    tip = await log.tip(thread(name))
+    await commands.set_variable(ADA, name, one)
+    assert await log.tip(thread(name)) == tip, "the same value again is no event"
+    assert (await commands.copy(ADA, name, fresh().id)).variables == {}
+    await commands.write_state(ADA, name, [{"a": 1}, {"a": 2}])
+    assert await commands.prune(ADA, name, "keep_latest")
+    assert (await commands.state(ADA, name)).variables == {"A": one, "B": two}
+    for _ in range(2):
+        assert (await commands.remove_variable(ADA, name, "A")).variables == {"B": two}
+    new = fresh().id
+    assert (await commands.set_variable(ADA, new, one)).variables == {"A": one}
+    await commands.erase(ADA, new)
+    assert (await commands.state_or_empty(ADA, new)).variables == {}
+
+
 async def test_a_copy_has_the_title_and_no_goal(commands: Commands, log: EventLog, name: str) -> None:
     await commands.set_goal(ADA, name, GOAL)
     tip = await log.tip(thread(name))
@@ -148,6 +168,8 @@ FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
     "set_goal": lambda commands, name: commands.set_goal(BOB, name, GOAL),
     "clear_goal": lambda commands, name: commands.clear_goal(BOB, name),
     "attach_folder": lambda commands, name: commands.attach_folder(BOB, name, FOLDER),
+    "set_variable": lambda commands, name: commands.set_variable(BOB, name, VariableSet(name="A", value="1", by=BOB)),
+    "remove_variable": lambda commands, name: commands.remove_variable(BOB, name, "A"),
     "detach_folder": lambda commands, name: commands.detach_folder(BOB, name),
     "rate": lambda commands, name: commands.rate(BOB, name, "r1", Rating(1)),
     "add_rating": lambda commands, name: commands.add_rating(BOB, name, "r1", Rating(1)),

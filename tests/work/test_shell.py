@@ -201,3 +201,29 @@ async def test_a_pipeline_over_tables(work: Work) -> None:
     text = await session.bash("awk -F, '{t[$3] += $2} END {for (k in t) print t[k], k}' joined | sort -rn | head -1")
     assert text.split()[:2] == [str(sum(range(49, 5_000, 50))), "city49"]
     await session.answers("city49.")
+
+
+async def test_variables_of_the_person_are_there_for_commands(work: Work) -> None:
+    """A secret among them can be used, and is not read: its value is in no request to the model, and not in the log."""
+    session, other = await work.session(), await work.session("Print nothing of another thread.")
+    path, canary = f"/threads/{session.thread}/variables", "canary-of-the-person"
+    for name, value in (("STAGE", "two words"), ("SHOP_TOKEN", canary)):
+        body = {"value": value}
+        async with work.client._session.put(f"{work.server.url}/api{path}/{name}", json=body) as response:
+            assert response.status == 200, await response.text()
+    await session.asks("Print the variables.")
+    prompt = str(session.shown[0]["content"])
+    assert "The person set these variables for your commands: SHOP_TOKEN, STAGE." in prompt
+    assert await session.bash('echo "$STAGE; ${#SHOP_TOKEN}; $SHOP_TOKEN"') == f"two words; {len(canary)}; ***"
+    job = job_of(await session.bash('echo "$STAGE and $SHOP_TOKEN"; sleep 300', background=True))
+    seen = ""
+    while "***" not in seen:
+        seen += await session.call("bash_output", id=job, wait_seconds=1)
+    assert "two words and ***" in seen
+    assert await other.bash('echo "[$STAGE$SHOP_TOKEN]"') == "[]"
+    assert not session.sees(canary)
+    log = await work.client.log(work.server, session.thread)
+    assert canary not in json.dumps(log)
+    await session.call("bash_kill", id=job)
+    await session.answers("They are printed.")
+    await other.answers("There are none.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -121,9 +121,11 @@ class Planner:
         role: Role | None = None,
         at_least: int | None = None,
         folder: FolderAttached | None = None,
+        variables: Collection[str] = (),
     ) -> RunSetup:
         """Plans a run; `model` is the model of its earlier attempts. `at_least`: what was settled up to this sequence
-        counts (default: up to now). `folder`: the person's, that the thread works on. Raises `Invalid` and `NotFound`.
+        counts (default: up to now). `folder`: the person's, that the thread works on. `variables`: names of those
+        that the person set for its commands. Raises `Invalid` and `NotFound`.
         """
         config, requested = self._config.current(), options(request)
         profiled = config.agents_api.enabled
@@ -165,7 +167,11 @@ class Planner:
             role=role,
             skills=block,
         )
-        parts = msgspec.structs.replace(parts, folder=None if requested.bootstrap else folder)
+        parts = msgspec.structs.replace(
+            parts,
+            folder=None if requested.bootstrap else folder,
+            variables=tuple(sorted(variables)) if SHELL in names else (),
+        )
         return RunSetup(
             config=config,
             options=requested,
@@ -271,4 +277,6 @@ def _is_personal(parts: Parts, delegates: Iterable[Role], role: Role | None, ski
     """Tells whether a prompt holds something of the user, who may have it erased. All else is of the installation."""
     agents = [delegate.agent for delegate in delegates] + [role.agent if role else None]
     own = any(skill.own for skill in skills.skills.values())
-    return bool(parts.agent or parts.profile or parts.unavailable or any(agents) or own or parts.folder)
+    return bool(
+        parts.agent or parts.profile or parts.unavailable or any(agents) or own or parts.folder or parts.variables
+    )

@@ -87,7 +87,16 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """True if it may write skills."""
     folder: FolderAttached | None = None
     """The folder of the person that the thread works on."""
+    variables: tuple[str, ...] = ()
+    """The names of the variables that the person set for commands."""
 
+
+VARIABLES = """\
+<variables>
+The person set these variables for your commands: {names}. Use them by name. Secrets among them are shown as ***: \
+print, store and send none of them.
+</variables>\
+"""
 
 ROLE = """\
 You are {name}, an agent that gets work done for the person you talk to. You plan, use your tools, check what came of \
@@ -263,7 +272,12 @@ to from now on. Answer in the language of the person.
 def build(parts: Parts = Parts()) -> str:  # noqa: B008  frozen
     """Returns the system prompt of an agent, or of the agent that makes agents."""
     sections = _bootstrap(parts) if parts.bootstrap else _subagent(parts) if parts.role else _agent(parts)
-    return "\n\n".join(text for text in (*sections, folder.section(parts.folder)) if text)
+    own = (folder.section(parts.folder), _variables(parts.variables))
+    return "\n\n".join(text for text in (*sections, *own) if text)
+
+
+def _variables(names: Sequence[str]) -> str:
+    return VARIABLES.format(names=", ".join(names)) if names else ""
 
 
 @lru_cache(maxsize=256)

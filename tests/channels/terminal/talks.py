@@ -162,7 +162,7 @@ class Talk:
             await self.before(prompt)
         return await self._typed.line(prompt)
 
-    answer = line
+    answer = secret = line
 
     def _wrote(self, text: str) -> None:
         self.shown += text

@@ -135,6 +135,20 @@ async def test_a_conversation(place: Place) -> None:
         assert "not found" in await talk.converse(f"/threads {talk.thread}x", "/threads a/b")
 
 
+async def test_variables_are_set_shown_and_removed(place: Place) -> None:
+    async with talking(place, "hello", new=True) as talk:
+        secret = ("/env SHOP", "canary-of-the-shop", "/env")
+        shown = await talk.converse(
+            "/env", "/env STAGE=two words", *secret, "/env STAGE=", "/env 1=x", "hi", "/env SHOP="
+        )
+        assert shown.count("no variables; /env NAME=VALUE sets one") == 2
+        assert shown.count("SHOP=***\nSTAGE=two words") == 2
+        assert "name: '1' is no name of a variable" in shown
+        assert "canary" not in shown
+        assert "Hello" in shown, "the thread goes on"
+        assert await talk.client.get_variables(talk.thread) == []
+
+
 async def test_a_skill_is_called_and_other_words_are_not(place: Place) -> None:
     async with talking(place, "hello", new=True) as talk:
         assert "/new " in await talk.converse("/no-such-skill draw")

@@ -22,6 +22,7 @@ from core.events import (
     StatePatched,
     SubagentStarted,
     ThreadCreated,
+    VariableSet,
     thread,
 )
 from core.log.store import EventLog
@@ -79,6 +80,19 @@ async def test_an_imported_thread_works_on_no_folder(log: EventLog, nats_log: Ev
     await restore(nats_log, archive)
     assert fold(await records(nats_log, thread("t1"))).folder is None
     assert (await restore(nats_log, archive)).events == 0
+    archive.close()
+
+
+async def test_an_imported_thread_has_no_variables(log: EventLog, nats_log: EventLog, tmp_path: Path) -> None:
+    await fill(log)
+    facts = [VariableSet(name="A", value="1", by="ada"), VariableSet(name="B", sealed="v1.x.y", by="ada")]
+    await log.append(thread("t1"), facts, expected=await log.tip(thread("t1")), actor="test")
+    assert [*fold(await records(log, thread("t1"))).variables] == ["A", "B"]
+    archive = await exported(log, tmp_path / "t.jsonl")
+    await restore(nats_log, archive)
+    there = await records(nats_log, thread("t1"))
+    assert fold(there).variables == {}
+    assert b"v1.x.y" not in b"".join(record.raw for record in there)
     archive.close()
 
 

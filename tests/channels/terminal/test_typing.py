@@ -149,3 +149,12 @@ def test_a_long_history_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert kept[0] == "message 99"
     assert kept[-1] == f"message {100 - len(kept)}"
     assert path.stat().st_size < 400
+
+
+def test_the_history_holds_no_values_of_variables(tmp_path: Path) -> None:
+    history = prompt._history(tmp_path / "history")
+    for line in ("/env", "/env A", "/env A=canary", "hello", "/environment = x"):
+        history.append_string(line)
+    stored = (tmp_path / "history").read_text()
+    assert "canary" not in stored
+    assert all(f"+{line}\n" in stored for line in ("/env", "/env A", "hello", "/environment = x"))
