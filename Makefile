@@ -6,7 +6,7 @@ WORKERS ?= 6
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install run test test-fast tests check bench windows format lock clean
+.PHONY: install run test test-fast tests check bench windows vendor format lock clean
 
 install: $(STAMP)
 
@@ -38,6 +38,13 @@ bench: $(STAMP)
 # Renews core/config/windows.json: make windows TABLE=model_prices_and_context_window.json DATE=2026-11-26
 windows: $(STAMP)
 	$(BIN)/python -m core.config.windows $(TABLE) $(DATE)
+
+# Renews the libraries of the page (channels/web/vendor) at the versions in source/package.json. Needs npm.
+VENDOR = channels/web/vendor
+vendor:
+	place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && cp $(VENDOR)/source/* "$$place" && cd "$$place" \
+	  && npm install --silent --no-audit --no-fund --ignore-scripts --omit-lockfile-registry-resolved \
+	  && node build.mjs $(CURDIR)/$(VENDOR) && cp package-lock.json $(CURDIR)/$(VENDOR)/source/
 
 format: $(STAMP)
 	$(BIN)/ruff format .

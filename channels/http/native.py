@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Annotated, NamedTuple
+from itertools import islice
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -15,8 +16,10 @@ from channels.http.endpoint import Accepted, Endless, Header, Routes
 from channels.http.live import Outlet
 from channels.http.routes import SSE
 from core.events import Json, Record, thread
-from core.thread.follow import Stopping
-from core.thread.previews import RunPreview
+from core.thread.fold import Folding
+from core.thread.follow import Speaker, Stopping
+from core.thread.previews import Progress, RunPreview
+from core.thread.state import ThreadState
 
 ROUTES = Routes()
 
@@ -27,14 +30,26 @@ async def get_log(
     owned: OwnedThread,
     *,
     after: Annotated[int, msgspec.Meta(ge=0), "Only events after this sequence"] = 0,
+    since: Annotated[
+        Literal["turn"] | None, "Of SSE: from the request of the oldest run at work on, or else of the newest run"
+    ] = None,
     follow: Annotated[bool, "Without end, as SSE", Endless("it follows the thread")] = False,
+    previews: Annotated[bool, "With `follow`: also the text of messages and the output of tools as they come"] = False,
     last: Annotated[str, Header("Last-Event-ID"), "Of SSE: the same as `after`, if it is a number"] = "",
 ) -> Annotated[web.StreamResponse, list[Json], SSE]:
-    """A thread's raw events: a JSON array (each with its `seq`), or SSE with that as id; `follow=1`: without end."""
+    """A thread's raw events: a JSON array (each with its `seq`), or SSE with that as id; `follow=1`: without end.
+
+    Frames of `previews=1` have no id. `preview`: `text` at `offset` characters of the message's line, which is
+    its reasoning, its text and its tool calls' arguments; it is void if a start, an answer or a failure of the `run`
+    comes after the event `after`. `progress`: the newest output of a tool call, in place of the one before.
+    """
     if not follow and SSE not in call.request.headers.get("Accept", ""):
         return await _array(call, owned.id, after)
-    known = last.isascii() and last.isdigit() and len(last) < 19
-    return await _stream(call, owned.id, int(last) if known else after, follow)
+    if last.isascii() and last.isdigit() and len(last) < 19:
+        after, since = int(last), None
+    after = _before_turn(owned.state) if since == "turn" else after
+    log = _Log(after, owned.state if follow and previews else None)
+    return await _stream(call, owned.id, log, follow)
 
 
 @ROUTES("POST", "/projections/rebuild", role="admin")
@@ -61,11 +76,18 @@ def _item(record: Record) -> bytes:
     return b'{"seq":%d,' % record.seq + record.raw[1:]
 
 
-async def _stream(call: Call, thread_id: str, after: int, follow: bool) -> web.StreamResponse:
+def _before_turn(state: ThreadState) -> int:
+    """Returns the sequence after which the oldest open run, or else the newest run, was requested."""
+    runs = [*state.runs.open()] or [*islice(state.runs.newest_first(), 1)]
+    return min((run.requested_seq for run in runs), default=state.seq + 1) - 1
+
+
+async def _stream(call: Call, thread_id: str, log: _Log, follow: bool) -> web.StreamResponse:
     outlet = Outlet(call.request, sse.CONTENT_TYPE, {})
     async with sse.sending(outlet, "log stream", thread=thread_id), call.live.follow(thread_id) as follower:
         with suppress(Stopping):  # clients go on after the last id
-            await sse.play(outlet, _Log(), follower.since(after) if follow else follower.past(after))
+            batches = follower.since(log.begin, log.audible) if follow else follower.past(log.begin)
+            await sse.play(outlet, log, batches)
     return outlet.response
 
 
@@ -77,13 +99,35 @@ class _Event(NamedTuple):
         return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, record.type.encode(), record.raw)
 
 
+class _Preview(NamedTuple):
+    item: RunPreview
+
+    def encoded(self) -> bytes:
+        preview = self.item.preview
+        data = {**msgspec.to_builtins(preview), "run": self.item.run}
+        event = "progress" if isinstance(preview, Progress) else "preview"
+        return sse.Frame(event, msgspec.json.encode(data)).encoded()
+
+
 class _Log:
-    """The log as it is."""
+    """The log as it is, after an event. With a state of the thread, also the previews of the runs that are open."""
 
     ended = False
 
-    def fact(self, record: Record) -> Sequence[_Event]:
-        return [_Event(record)]
+    def __init__(self, after: int, state: ThreadState | None = None) -> None:
+        self._after = after
+        self._folding = Folding(state) if state is not None else None
+        self.begin = min(after, state.seq) if state is not None else after
+        """The event after which it has to be fed: what the state lacks, it must see."""
 
-    def run_preview(self, item: RunPreview) -> Sequence[_Event]:
-        return []
+    def audible(self) -> Iterable[Speaker]:
+        """Returns the runs whose previews are shown."""
+        return self._folding.state.runs.open() if self._folding else ()
+
+    def fact(self, record: Record) -> Sequence[_Event]:
+        if self._folding and record.seq > self._folding.state.seq:
+            self._folding.apply(record)
+        return [_Event(record)] if record.seq > self._after else []
+
+    def run_preview(self, item: RunPreview) -> Sequence[_Preview]:
+        return [_Preview(item)]

@@ -336,13 +336,10 @@ async def get_page(call: Call) -> Annotated[web.Response, "text/html"]:
     return _file(call, "index.html", "text/html")
 
 
-@ROUTES("GET", "/", answers={200: "text/plain", 302: None})
 @ROUTES("GET", "/docs/", answers={302: None})
 @ROUTES("GET", "/redoc", answers={302: None})
 async def get_root(call: Call) -> web.Response:
     """Redirects to the page, from where people look for it."""
-    if call.request.path == "/" and not call.config.http.docs:
-        return web.Response(text="This is Sika, a server for agents. Its API is under /api.\n")
     require_docs(call)
     return web.Response(status=302, headers={"Location": "../docs" if call.request.path == "/docs/" else "docs"})
 

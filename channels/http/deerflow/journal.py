@@ -151,7 +151,9 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
             shown = _messages(record, [answer], _of_call(record, event, state))
             return [*shown, *_decisions(record, event.decisions)]
         case ToolCompleted(message=message):
-            shown = _messages(record, [message], {"caller": CALLER, "latency_ms": event.duration_ms})
+            about: Json = {"caller": CALLER, "latency_ms": event.duration_ms}
+            about |= {} if event.exit_code is None else {"exit_code": event.exit_code}
+            shown = _messages(record, [message], about)
             return [*shown, *_decisions(record, event.decisions)]
         case MessageAdded(messages=messages):
             return _messages(record, usage.messages_of({"messages": messages}))

@@ -27,7 +27,7 @@ from core.events import (
 )
 from core.runtime.system import System
 from core.thread.fold import fold
-from core.thread.previews import Preview
+from core.thread.previews import Preview, Progress
 from core.thread.rewind import newest_begun, rewound
 from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
@@ -265,6 +265,44 @@ async def test_previews_are_shown(api: Api, worker: Worker, system: System) -> N
 
 def preview(message: str, after: int, offset: int, words: str) -> bytes:
     return msgspec.json.encode(Preview(message=message, after=after, offset=offset, text=words))
+
+
+async def test_the_log_shows_previews_from_the_turn_that_is_on(api: Api, worker: Worker, system: System) -> None:
+    """As the page in the browser reads it: facts of the turn with their ids, and what is being made without."""
+    thread = await api.thread()
+    before = await api.run(thread)
+    await worker.write(thread, before, started(), RunCompleted())
+    run = await api.run(thread)
+    after = (await worker.write(thread, run, started())).seq
+    subject = system.bus.names.tok(run)
+    await system.bus.publish(subject, preview("m1", after, 0, "Hello "))
+    log = f"/threads/{thread}/log?follow=1&previews=1"
+    piece = {"message": "m1", "after": after, "offset": 0, "text": "Hello ", "run": run}
+    async with api.stream("GET", f"{log}&since=turn") as stream:
+        frames = [await stream.next() for _ in range(3)]
+        assert [frame and (frame[0], frame[1].get("run")) for frame in frames] == [
+            ("run.requested", run),
+            ("run.started", run),
+            ("preview", run),
+        ]
+        assert frames[2] == ("preview", piece, "")
+        await system.bus.publish(subject, progress("c1", "half done"))
+        assert await stream.next() == ("progress", {"kind": "progress", **PROGRESS, "run": run}, "")
+    async with api.stream("GET", f"{log}&since=turn", **{"Last-Event-ID": str(after)}) as stream:
+        assert await stream.next() == ("preview", piece, "")
+        ended = await worker.write(thread, run, RunCompleted())
+        frame = await stream.next()
+        while frame is not None and frame[0] == "progress":
+            frame = await stream.next()
+        assert frame is not None
+        assert (frame[0], frame[2]) == ("run.completed", str(ended.seq))
+
+
+PROGRESS = {"call_id": "c1", "name": "bash", "text": "half done"}
+
+
+def progress(call_id: str, text: str) -> bytes:
+    return msgspec.json.encode(Progress(call_id=call_id, name="bash", text=text))
 
 
 async def test_the_python_sdk_joins(api: Api, url: str, worker: Worker) -> None:

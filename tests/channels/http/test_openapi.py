@@ -314,17 +314,28 @@ async def test_the_page_sets_code_apart(api: Api) -> None:
     assert msgspec.json.decode(result.stdout) == ["a ", {"code": "b"}, " c"]
 
 
-@pytest.mark.parametrize("path", ["/", "/docs/", "/redoc"])
+@pytest.mark.parametrize("path", ["/docs/", "/redoc"])
 async def test_where_people_look_for_the_page(api: Api, path: str) -> None:
     async with api.session.get(f"{api.url}{path}") as response:
         assert (response.status, str(response.url)) == (200, f"{api.url}/docs")
 
 
-async def test_without_docs_the_root_says_what_this_is(api: Api, config: Settings) -> None:
-    config.http = configuration.parse("http: {docs: false}").http
+@pytest.mark.parametrize("docs", ["true", "false"])
+async def test_the_root_is_the_page_for_people(api: Api, config: Settings, docs: str) -> None:
+    config.http = configuration.parse(f"http: {{docs: {docs}}}").http
     async with api.session.get(f"{api.url}/") as response:
-        assert (response.status, response.content_type) == (200, "text/plain")
-        assert "/api" in await response.text()
+        assert (response.status, response.content_type) == (200, "text/html")
+        policy = response.headers["Content-Security-Policy"]
+        assert "unsafe" not in policy
+        assert "require-trusted-types-for 'script'" in policy
+        text = await response.text()
+    for path in re.findall(r'(?:href|src)="(page/[^"]+)"', text):
+        async with api.session.get(f"{api.url}/{path}") as response:
+            assert response.status == 200
+            assert "immutable" in response.headers["Cache-Control"]
+            assert response.headers["Content-Encoding"] == "gzip"
+    async with api.session.get(f"{api.url}/page/none.js") as response:
+        assert response.status == 404
 
 
 @pytest.mark.parametrize("path", ["/docs/", "/redoc", "/openapi.json", "/docs", "/docs/page.js", "/docs/operations"])

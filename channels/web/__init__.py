@@ -1,0 +1,1 @@
+"""The page: people talk to the agent in a browser."""

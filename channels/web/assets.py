@@ -1,0 +1,131 @@
+"""The files of the page as they are served: names with hashes, whole and compressed, made once by each process."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from channels.web import join
+from core.errors import NotFound
+
+FOLDER = Path(__file__).parent
+ENTRY = "main.js"
+SMALLEST = 1024
+"""Bytes from which on a file is compressed."""
+PRELOADED = ("vendor/preact.js",)
+"""Libraries that the browser is told of before it has read the script that needs them."""
+_FRAME = ("diagram/frame.html", "diagram/frame.js")
+"""The document of the sandboxed frame that draws diagrams, and its script."""
+_MEDIA = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file. `compressed`: by gzip, None if that is not worth it."""
+
+    media: str
+    body: bytes
+    compressed: bytes | None
+
+
+@functools.cache
+def document() -> Asset:
+    """Returns the page's document."""
+    names = _names()
+    links = [f'<link rel="modulepreload" href="page/{names[path]}" />' for path in (*PRELOADED, ENTRY)]
+    page = Template(_text("index.html")).substitute(
+        style=names["style.css"], script=names[ENTRY], preloads="\n    ".join(links)
+    )
+    return _asset(".html", page.encode())
+
+
+@functools.cache
+def asset(name: str) -> Asset:
+    """Returns a file by its name with its hash. Raises `NotFound`."""
+    path = {name: path for path, name in _names().items()}.get(name)
+    if path is None:
+        raise NotFound(f"no such file of the page: {name[:80]!r}")
+    return _asset(Path(path).suffix, _body(path))
+
+
+def name_of(path: str) -> str:
+    """Returns the name under which a file of the folder is served."""
+    return _names()[path]
+
+
+def _asset(suffix: str, body: bytes) -> Asset:
+    small = gzip.compress(body, 9, mtime=0) if len(body) >= SMALLEST else None
+    return Asset(_MEDIA[suffix], body, small)
+
+
+# ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    """The name of each file as it is served, by its path. Own scripts have one hash: they name each other."""
+    vendor = [f"vendor/{file.name}" for file in sorted((FOLDER / "vendor").glob("*.js"))]
+    names = {path: _hashed(path, _text(path).encode()) for path in vendor}
+    eager, rooms = _modules()
+    alone = join.standing_of({**eager, **rooms})
+    own = sorted({*eager, *rooms, *alone, *_FRAME})
+    build = hashlib.sha256(json.dumps([*names.values(), *((path, _text(path)) for path in own)]).encode())
+    names |= {path: _stamped(path, build.hexdigest()) for path in (ENTRY, "rooms.js", *alone, *_FRAME)}
+    names["style.css"] = _hashed("style.css", _style())
+    return names
+
+
+def _hashed(path: str, body: bytes) -> str:
+    return _stamped(path, hashlib.sha256(body).hexdigest())
+
+
+def _stamped(path: str, digest: str) -> str:
+    file = Path(path)
+    return f"{file.stem}-{digest[:12]}{file.suffix}"
+
+
+@functools.cache
+def _modules() -> tuple[dict[str, join.Module], dict[str, join.Module]]:
+    eager = join.ordered([ENTRY], _text)
+    return eager, join.rooms_of(eager, _text)
+
+
+def _body(path: str) -> bytes:
+    eager, rooms = _modules()
+    if path == ENTRY:
+        return join.joined(eager, name_of, name_of("rooms.js")).encode()
+    if path == "rooms.js":
+        return join.joined(rooms, name_of, name_of("rooms.js"), name_of(ENTRY)).encode()
+    if path == "style.css":
+        return _style()
+    if path.endswith(".html"):
+        return re.sub(r'src="([^"]+)"', _framed, _text(path)).encode()
+    if path.startswith(join.VENDOR):
+        return _text(path).encode()
+    return join.standing(join.Module(path, _text(path)), name_of).encode()
+
+
+def _framed(match: re.Match[str]) -> str:
+    return f'src="{name_of(match[1].removeprefix("../"))}"'
+
+
+def _style() -> bytes:
+    """All style sheets as one: those of `style/` first, then each folder's."""
+    base = sorted((FOLDER / "style").glob("*.css"))
+    others = sorted(file for file in FOLDER.glob("*/*.css") if file.parent.name not in ("style", "vendor"))
+    text = "\n".join(file.read_text(encoding="utf-8") for file in (*base, *others))
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).encode()
+
+
+@functools.cache
+def _text(path: str) -> str:
+    file = FOLDER / path
+    if not file.resolve().is_relative_to(FOLDER.resolve()) or not file.is_file():
+        raise NotFound(f"no such file of the page: {path[:80]!r}")
+    return file.read_text(encoding="utf-8")

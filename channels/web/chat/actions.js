@@ -1,0 +1,145 @@
+// What people do in a conversation. Each returns when the server has it, and says in words why it did not work.
+
+import { Failure, call } from "../api/client.js";
+import { later, notify } from "../kit/toast.js";
+import { go } from "../state/route.js";
+import { drop, leaving, touch } from "../state/threads.js";
+import { t, wordsOf } from "../words/words.js";
+import { contextOf } from "./choices.js";
+import { acknowledge, keepSent } from "./drafts.js";
+
+/** @typedef {import("../state/thread.js").Thread} Thread */
+/** @typedef {import("../state/message.js").Attachment} Attachment */
+
+/** @param {unknown} error */
+export function complain(error) {
+  if (error instanceof Failure) notify(wordsOf(error), { kind: "error" });
+  else throw error;
+}
+
+/**
+ * Sends a message. While a run is at work it waits for its turn (`queue`) or is told to the agent now (`steer`).
+ * @param {Thread} thread @param {string} text @param {{files?: Attachment[], how?: "queue"|"steer", id?: string, run?: string}} [about]
+ *   `id`: the message's, also if it is sent again: the server takes it once
+ * @returns {Promise<boolean>} whether the server has it
+ */
+export async function send(thread, text, { files = [], how = "queue", id = crypto.randomUUID(), run = "" } = {}) {
+  const message = { type: "human", id, content: text, ...(files.length ? { additional_kwargs: { files: files.map(claimOf) } } : {}) };
+  keepSent(thread.id, { id, text, files });
+  try {
+    if (how === "steer" && run) await call("POST", `threads/${thread.id}/runs/${run}/steer`, { body: { message } });
+    else await call("POST", `threads/${thread.id}/runs`, { body: { ...runBody(), input: { messages: [message] }, multitask_strategy: "enqueue", if_not_exists: "create" }, headers: { "idempotency-key": id } });
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    notify(wordsOf(error), { kind: "error" });
+    return false;
+  }
+  acknowledge(thread.id, id);
+  touch(thread.id, { status: "busy", updatedAt: new Date().toISOString() });
+  thread.open();
+  return true;
+}
+
+/** @param {Attachment} file */
+const claimOf = ({ name, size, path }) => ({ filename: name, size, path, status: "uploaded" });
+
+const runBody = () => ({ assistant_id: "lead_agent", context: contextOf(), on_disconnect: "continue", stream_mode: ["messages-tuple", "updates", "custom"] });
+
+/** Has an answer made again; the old one stays as another branch. @param {Thread} thread @param {string} message */
+export const regenerate = (thread, message) => rerun(thread, { regenerate: { message_id: message } });
+
+/** Says something else in place of a message; the old conversation stays as another branch. @param {Thread} thread @param {string} message @param {string} text */
+export const edit = (thread, message, text) => rerun(thread, { edit: { message_id: message, text } });
+
+/** @param {Thread} thread @param {Record<string, unknown>} change */
+async function rerun(thread, change) {
+  try {
+    await call("POST", `threads/${thread.id}/runs`, { body: { ...runBody(), ...change, multitask_strategy: "enqueue" } });
+  } catch (error) {
+    complain(error);
+  }
+}
+
+/** Shows another branch of a conversation. @param {Thread} thread @param {string} checkpoint */
+export async function showBranch(thread, checkpoint) {
+  try {
+    await thread.reload(checkpoint);
+  } catch (error) {
+    complain(error);
+  }
+}
+
+/** @param {Thread} thread @param {string} run */
+export async function stop(thread, run) {
+  try {
+    await call("POST", `threads/${thread.id}/runs/${run}/cancel`, { query: { action: "interrupt" } });
+  } catch (error) {
+    if (!(error instanceof Failure) || error.status !== 409) complain(error);
+  }
+}
+
+/** @param {Thread} thread @param {string} run @param {string} message @param {1|-1} rating */
+export async function rate(thread, run, message, rating) {
+  try {
+    await call("POST", `threads/${thread.id}/runs/${run}/feedback`, { body: { rating, message_id: message } });
+  } catch (error) {
+    complain(error);
+  }
+}
+
+/** @param {string} text */
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    notify(t("copied"), { ms: 2000 });
+  } catch {
+    notify(t("copied.not"), { kind: "error" });
+  }
+}
+
+// ── whole conversations ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** @param {string} id @param {string} title */
+export async function rename(id, title) {
+  try {
+    await call("POST", `threads/${id}/state`, { body: { values: { title } } });
+    touch(id, { title });
+  } catch (error) {
+    complain(error);
+  }
+}
+
+/** @param {string} id @param {boolean} pinned */
+export async function pin(id, pinned) {
+  touch(id, { pinned });
+  try {
+    await call("PATCH", `threads/${id}`, { body: { metadata: { pinned: pinned || null } } });
+  } catch (error) {
+    touch(id, { pinned: !pinned });
+    complain(error);
+  }
+}
+
+/** Deletes a conversation when it was not undone for a while. @param {string} id @param {boolean} open */
+export function remove(id, open) {
+  leaving.value = new Set(leaving.value).add(id);
+  if (open) go("");
+  const back = () => {
+    const next = new Set(leaving.value);
+    next.delete(id);
+    leaving.value = next;
+  };
+  const act = async () => {
+    try {
+      await call("DELETE", `threads/${id}`, { keepalive: true });
+      drop(id);
+    } catch (error) {
+      complain(error);
+    }
+    back();
+  };
+  later(t("thread.deleted"), act, () => {
+    back();
+    if (open) go(`t/${id}`);
+  });
+}

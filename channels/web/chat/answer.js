@@ -1,0 +1,68 @@
+// An answer of the agent: its reasoning, folded; its text; and the calls of tools, each a line.
+
+import { html, useState } from "../vendor/preact.js";
+import { Icon } from "../kit/icon.js";
+import { IconButton } from "../kit/button.js";
+import { still } from "../kit/view.js";
+import { Markdown } from "../markdown/text.js";
+import { textOf } from "../state/growing.js";
+import { t } from "../words/words.js";
+import { Card, needsCard } from "./cards.js";
+import { copyText, rate } from "./actions.js";
+import { StepLine } from "./step.js";
+import { Subagent } from "./subagent.js";
+
+/**
+ * @param {{item: import("../state/items.js").AnswerItem, thread: import("../state/thread.js").Thread}} props
+ */
+export const Answer = still(function Answer({ item, thread }) {
+  if (!item.message) return html`<${Growing} item=${item} thread=${thread} />`;
+  const { text, reasoning, error } = item.message;
+  if (error) return null; // the end of the run says it
+  return html`<article class="answer" aria-label=${t("answer")}>
+    ${reasoning && html`<${Reasoning} text=${reasoning} thread=${thread.id} />`}
+    ${text && html`<${Markdown} text=${text} thread=${thread.id} />`}
+    ${item.steps.map((/** @type {any} */ step) => html`<${StepOf} key=${step.call.id} step=${step} thread=${thread} />`)}
+    ${text && !item.steps.length && html`<${Actions} item=${item} thread=${thread} />`}
+  </article>`;
+});
+
+/** @param {{step: import("../state/items.js").Step, thread: import("../state/thread.js").Thread}} props */
+const StepOf = still(function StepOf({ step, thread }) {
+  if (step.subagent) return html`<${Subagent} step=${step} thread=${thread.id} />`;
+  return html`<${StepLine} step=${step} thread=${thread.id} />${needsCard(step) && html`<${Card} step=${step} thread=${thread} />`}`;
+});
+
+/** Text while it is made. It is the only part that is drawn at each frame. @param {{item: import("../state/items.js").AnswerItem, thread: import("../state/thread.js").Thread}} props */
+function Growing({ item, thread }) {
+  const growing = thread.state.value.growing[item.run];
+  const reasoning = textOf(growing, "reasoning");
+  const text = textOf(growing, "text");
+  const calls = growing?.parts.filter((part) => part.part === "call") ?? [];
+  return html`<article class="answer growing" aria-label=${t("answer")} aria-busy="true">
+    ${reasoning && html`<${Reasoning} text=${reasoning} live=${!text && !calls.length} thread=${thread.id} />`}
+    ${text && html`<${Markdown} text=${text} live=${true} thread=${thread.id} />`}
+    ${calls.map((part) => html`<p class="step-line coming" key=${part.index}><${Icon} name="spark" size=${16} />${t("tool.coming", { name: part.name.replaceAll("_", " ") })}</p>`)}
+  </article>`;
+}
+
+/** @param {{text: string, live?: boolean, thread: string}} props */
+function Reasoning({ text, live = false, thread }) {
+  const [open, setOpen] = useState(false);
+  return html`<div class="reasoning">
+    <button type="button" class="reasoning-line" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}>
+      <${Icon} name=${open ? "down" : "right"} size=${14} />${live ? t("reasoning.now") : t("reasoning")}
+    </button>
+    ${open && html`<${Markdown} text=${text} live=${live} thread=${thread} />`}
+  </div>`;
+}
+
+/** @param {{item: import("../state/items.js").AnswerItem, thread: import("../state/thread.js").Thread}} props */
+function Actions({ item: { message, run, rating }, thread }) {
+  if (!message) return null;
+  return html`<div class="actions">
+    <${IconButton} icon="copy" size=${16} name=${t("copy.answer")} onClick=${() => copyText(message.text)} />
+    <${IconButton} icon="up" size=${16} name=${t("rate.good")} pressed=${rating === 1} onClick=${() => rate(thread, run, message.id, 1)} />
+    <${IconButton} icon="thumbDown" size=${16} name=${t("rate.bad")} pressed=${rating === -1} onClick=${() => rate(thread, run, message.id, -1)} />
+  </div>`;
+}

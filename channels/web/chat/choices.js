@@ -1,0 +1,43 @@
+// Who answers, and how: the model, the mode and the agent of the next runs, remembered by the browser.
+
+import { computed, signal } from "../vendor/preact.js";
+import { call } from "../api/client.js";
+import { recall, remember } from "../state/stored.js";
+
+/**
+ * @typedef {{name: string, display_name: string|null, description: string|null, supports_thinking: boolean, supports_vision?: boolean,
+ *   context_window?: number|null, price?: any}} Model
+ * @typedef {{name: string, description: string}} Agent
+ */
+
+export const MODES = /** @type {const} */ (["flash", "thinking", "pro", "ultra"]);
+/** @type {import("../vendor/preact.js").Signal<Model[]>} */
+export const models = signal([]);
+/** @type {import("../vendor/preact.js").Signal<Agent[]>} */
+export const agents = signal([]);
+/** @type {import("../vendor/preact.js").Signal<{model: string, mode: string, agent: string}>} */
+export const chosen = signal({ model: "", mode: "pro", agent: "", ...recall("choices") });
+
+/** The model that answers: the chosen one if it is still there, else the first. */
+export const model = computed(() => models.value.find((one) => one.name === chosen.value.model) ?? models.value[0]);
+
+/** @param {Partial<{model: string, mode: string, agent: string}>} change */
+export function choose(change) {
+  chosen.value = { ...chosen.value, ...change };
+  remember("choices", chosen.value);
+}
+
+/** The context of a run. */
+export function contextOf() {
+  const { mode, agent } = chosen.value;
+  return { mode, ...(model.value ? { model_name: model.value.name } : {}), ...(agent ? { agent_name: agent } : {}) };
+}
+
+export async function loadModels() {
+  models.value = (await call("GET", "models")).models;
+}
+
+/** Agents are off in most installations: then there is nothing to choose. */
+export async function loadAgents() {
+  agents.value = (await call("GET", "agents").catch(() => ({ agents: [] }))).agents ?? [];
+}

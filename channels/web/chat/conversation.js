@@ -1,0 +1,113 @@
+// The conversation as a list that follows its end while one is there, and stays where it is while one reads above.
+
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { Button, IconButton } from "../kit/button.js";
+import { activeRun, isBusy } from "../state/conversation.js";
+import { short, t } from "../words/words.js";
+import { reader } from "../markdown/text.js";
+import { Answer } from "./answer.js";
+import { copyText } from "./actions.js";
+import { RunEnd } from "./end.js";
+import { Person } from "./person.js";
+import { Since } from "./step.js";
+
+const NEAR = 48;
+const KINDS = { person: Person, answer: Answer, end: RunEnd, note: Note };
+
+/** @param {{thread: import("../state/thread.js").Thread}} props */
+export function Conversation({ thread }) {
+  const box = useRef(/** @type {HTMLElement | null} */ (null));
+  const [below, follow] = useFollowing(box, thread);
+  const items = reader.value ? thread.items.value : [];
+  const { first, loaded } = thread.state.value;
+  return html`<div class="conversation" ref=${box} tabindex="0" role="log" aria-label=${t("conversation")} aria-live="off" onClick=${copied}>
+    <div class="column">
+      ${first != null && reader.value && html`<${Older} thread=${thread} box=${box} />`}
+      ${!loaded && !items.length && html`<p class="quiet center">${t("loading")}</p>`}
+      ${items.map((item) => html`<${KINDS[item.kind]} key=${item.key} item=${item} thread=${thread} />`)}
+      <${Now} thread=${thread} />
+    </div>
+    ${below && html`<div class="to-end"><${IconButton} icon="down" name=${t("toEnd")} onClick=${follow} /></div>`}
+  </div>`;
+}
+
+/** What the agent does where nothing else says it: it begins, waits, or asks its model again. @param {{thread: import("../state/thread.js").Thread}} props */
+function Now({ thread }) {
+  const c = thread.state.value;
+  const run = activeRun(c);
+  if (!run) return null;
+  if (run.suspended) return html`<p class="now">${t("run.suspended", { reason: run.suspended })}</p>`;
+  if (run.retry) return html`<p class="now" role="status">${t("run.retry", { attempt: run.retry.attempt, most: run.retry.most, seconds: Math.ceil(run.retry.waitMs / 1000) })}</p>`;
+  const working = Object.values(c.requests).length > 0 && thread.items.value.some((item) => item.kind === "answer" && item.steps.some((step) => step.live));
+  if (c.growing[run.id] || working) return null;
+  return html`<p class="now">${t("thinking")} <${Since} at=${run.startedAt} /></p>`;
+}
+
+/** @param {{item: import("../state/items.js").NoteItem}} props */
+function Note({ item: { note } }) {
+  return html`<p class="note">${t("note.compacted", { before: short(note.before), after: short(note.after) })}</p>`;
+}
+
+/** @param {{thread: import("../state/thread.js").Thread, box: {current: HTMLElement | null}}} props */
+function Older({ thread, box }) {
+  const [busy, setBusy] = useState(false);
+  const mark = useRef(/** @type {HTMLElement | null} */ (null));
+  const load = async () => {
+    const element = box.current;
+    if (busy || !element) return;
+    setBusy(true);
+    const before = element.scrollHeight - element.scrollTop;
+    await thread.older().catch(() => {});
+    setBusy(false);
+    requestAnimationFrame(() => (element.scrollTop = element.scrollHeight - before));
+  };
+  useEffect(() => {
+    const watcher = new IntersectionObserver((entries) => entries.some((one) => one.isIntersecting) && void load(), { root: box.current, rootMargin: "200px" });
+    if (mark.current) watcher.observe(mark.current);
+    return () => watcher.disconnect();
+  });
+  return html`<div class="older" ref=${mark}><${Button} kind="quiet" disabled=${busy} onClick=${load}>${busy ? t("loading") : t("older")}<//></div>`;
+}
+
+/**
+ * Keeps the end in view while it is; tells whether there is something below, and goes there.
+ * @param {{current: HTMLElement | null}} box @param {import("../state/thread.js").Thread} thread @returns {[boolean, () => void]}
+ */
+function useFollowing(box, thread) {
+  const [below, setBelow] = useState(false);
+  const following = useRef(true);
+  const toEnd = () => {
+    following.current = true;
+    setBelow(false);
+    if (box.current) box.current.scrollTop = box.current.scrollHeight;
+  };
+  useLayoutEffect(() => {
+    const element = /** @type {HTMLElement} */ (box.current);
+    following.current = true;
+    const onScroll = () => {
+      const distance = element.scrollHeight - element.scrollTop - element.clientHeight;
+      following.current = distance < NEAR;
+      setBelow(distance > element.clientHeight / 2);
+    };
+    element.addEventListener("scroll", onScroll, { passive: true });
+    const watcher = new ResizeObserver(() => following.current && (element.scrollTop = element.scrollHeight));
+    watcher.observe(/** @type {Element} */ (element.firstElementChild));
+    watcher.observe(element);
+    return () => {
+      watcher.disconnect();
+      element.removeEventListener("scroll", onScroll);
+    };
+  }, [thread]);
+  const mine = thread.items.value.findLast((item) => item.kind === "person")?.key;
+  useEffect(() => {
+    if (mine && isBusy(thread.state.value)) toEnd();
+  }, [mine]);
+  return [below, toEnd];
+}
+
+/** The buttons of code blocks, which are no components. @param {MouseEvent} event */
+function copied(event) {
+  const button = event.target instanceof Element ? event.target.closest(".copy-code") : null;
+  const code = button?.closest(".code-frame")?.querySelector("code");
+  if (code) void copyText(code.textContent ?? "");
+}

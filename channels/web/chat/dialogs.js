@@ -1,0 +1,138 @@
+// Dialogs about the open conversation: the keys, renaming, the goal, sharing, export.
+
+import { html, useEffect, useState } from "../vendor/preact.js";
+import { Failure, call, send as request } from "../api/client.js";
+import { Button, IconButton } from "../kit/button.js";
+import { Dialog } from "../kit/dialog.js";
+import { entryOf } from "../state/threads.js";
+import { moment, t, wordsOf } from "../words/words.js";
+import { complain, copyText, rename } from "./actions.js";
+import { markdownOf } from "./export.js";
+import { open } from "./open.js";
+import { showing } from "./showing.js";
+
+export function Dialogs() {
+  const View = VIEWS[showing.value];
+  const close = () => (showing.value = "");
+  return View ? html`<${View} thread=${open.value} onClose=${close} />` : null;
+}
+
+const KEYS = [
+  ["?", "key.help"], ["Ctrl K", "key.search"], ["Ctrl Shift O", "key.new"], ["/", "key.focus"], ["Enter", "key.send"], ["Shift Enter", "key.line"],
+  ["Ctrl Enter", "key.steer"], ["Esc Esc", "key.stop"], ["Ctrl B", "key.sidebar"], ["Alt ↑ ↓", "key.threads"], ["/ @", "key.complete"],
+];
+
+/** @param {{onClose: () => void}} props */
+function Keys({ onClose }) {
+  return html`<${Dialog} title=${t("keys")} onClose=${onClose}>
+    <dl class="keys">${KEYS.map(([keys, words]) => html`<div key=${words}><dt>${keys.split(" ").map((one) => html`<kbd>${one}</kbd> `)}</dt><dd>${t(words)}</dd></div>`)}</dl>
+  <//>`;
+}
+
+/** @param {{thread: import("../state/thread.js").Thread, onClose: () => void}} props */
+function Rename({ thread, onClose }) {
+  const [title, setTitle] = useState(thread.state.value.title || entryOf(thread.id)?.title || "");
+  const save = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    onClose();
+    if (title.trim()) void rename(thread.id, title.trim());
+  };
+  return html`<${Dialog} title=${t("rename")} onClose=${onClose}><form onSubmit=${save}>
+    <input class="field" aria-label=${t("rename")} dir="auto" maxlength="200" value=${title} onInput=${(/** @type {any} */ e) => setTitle(e.target.value)} />
+    <div class="card-actions"><${Button} onClick=${onClose}>${t("cancel")}<//><${Button} kind="first" type="submit" onClick=${() => {}}>${t("save")}<//></div>
+  </form><//>`;
+}
+
+/** @param {{thread: import("../state/thread.js").Thread, onClose: () => void}} props */
+function Goal({ thread, onClose }) {
+  const goal = thread.state.value.goal;
+  const [text, setText] = useState(goal?.objective ?? "");
+  const put = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    onClose();
+    await call("PUT", `threads/${thread.id}/goal`, { body: { objective: text.trim() } }).catch(complain);
+  };
+  const clear = async () => {
+    onClose();
+    await call("DELETE", `threads/${thread.id}/goal`).catch(complain);
+  };
+  return html`<${Dialog} title=${t("goal")} onClose=${onClose}><form onSubmit=${put}>
+    <p>${t("goal.text")}</p>
+    <textarea class="field" rows="4" dir="auto" required maxlength="4000" aria-label=${t("goal")} value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)}></textarea>
+    <div class="card-actions">${goal && html`<${Button} kind="danger" onClick=${clear}>${t("goal.clear")}<//>`}<${Button} kind="first" type="submit" onClick=${() => {}}>${t("save")}<//></div>
+  </form><//>`;
+}
+
+/** @param {{thread: import("../state/thread.js").Thread, onClose: () => void}} props */
+function Share({ thread, onClose }) {
+  const [shares, setShares] = useState(/** @type {any[]} */ ([]));
+  const [url, setUrl] = useState("");
+  const [tools, setTools] = useState(false);
+  const [problem, setProblem] = useState("");
+  const said = (/** @type {unknown} */ error) => setProblem(error instanceof Failure ? wordsOf(error) : String(error));
+  const load = () => call("GET", `threads/${thread.id}/share`).then((answer) => setShares(answer.shares)).catch(said);
+  useEffect(() => void load(), []);
+  const make = async () => {
+    try {
+      const made = await call("POST", `threads/${thread.id}/share`, { body: { tools } });
+      setUrl(new URL(made.path, location.href).href);
+      await load();
+    } catch (error) {
+      said(error);
+    }
+  };
+  const revoke = (/** @type {string} */ id) => call("DELETE", `threads/${thread.id}/share/${id}`).then(load).catch(said);
+  return html`<${Dialog} title=${t("share")} onClose=${onClose}>
+    <p>${t("share.text")}</p>
+    <label class="check"><input type="checkbox" checked=${tools} onChange=${(/** @type {any} */ e) => setTools(e.target.checked)} /> ${t("share.tools")}</label>
+    ${problem && html`<p class="error" role="alert">${problem}</p>`}
+    ${url && html`<p class="share-url"><input class="field" readonly value=${url} aria-label=${t("share.url")} /><${IconButton} icon="copy" name=${t("copy")} onClick=${() => copyText(url)} /></p>`}
+    <div class="card-actions"><${Button} kind="first" onClick=${make}>${t("share.make")}<//></div>
+    ${shares.length > 0 && html`<h3>${t("share.list")}</h3><ul class="shares">${shares.map((one) => html`<li key=${one.share_id}><span>${moment(one.created_at)}</span><${Button} kind="danger" onClick=${() => revoke(one.share_id)}>${t("share.revoke")}<//></li>`)}</ul>`}
+  <//>`;
+}
+
+/** @param {{thread: import("../state/thread.js").Thread, onClose: () => void}} props */
+function Export({ thread, onClose }) {
+  const title = thread.state.value.title || "conversation";
+  const save = async (/** @type {"md"|"json"} */ kind) => {
+    onClose();
+    try {
+      const messages = await allMessages(thread.id);
+      const text = kind === "md" ? markdownOf(title, messages) : JSON.stringify({ thread_id: thread.id, title, messages }, null, 2);
+      download(`${title.replace(/[^\p{L}\p{N} _-]/gu, "").slice(0, 80) || "conversation"}.${kind}`, text, kind === "md" ? "text/markdown" : "application/json");
+    } catch (error) {
+      complain(error);
+    }
+  };
+  return html`<${Dialog} title=${t("export")} onClose=${onClose}>
+    <p>${t("export.text")}</p>
+    <div class="card-actions"><${Button} kind="first" onClick=${() => save("md")}>Markdown<//><${Button} onClick=${() => save("json")}>JSON<//></div>
+  <//>`;
+}
+
+/** All messages of the conversation as it stands, page by page. @param {string} thread */
+async function allMessages(thread) {
+  /** @type {any[]} */ let messages = [];
+  /** @type {number|null} */ let before = null;
+  do {
+    const response = await request("GET", `threads/${thread}/messages/page`, { query: { limit: 200, before_seq: before } });
+    const page = await response.json();
+    messages = [...page.data.map((/** @type {any} */ row) => row.content), ...messages];
+    before = page.next_before_seq;
+  } while (before !== null);
+  return messages.filter((message) => !message.additional_kwargs?.hide_from_ui);
+}
+
+/** @param {string} name @param {string} text @param {string} type */
+function download(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** @type {Record<string, any>} */
+const VIEWS = { keys: Keys, rename: Rename, goal: Goal, share: Share, export: Export };

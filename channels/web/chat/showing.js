@@ -1,0 +1,6 @@
+// Which dialog lies over the page; empty for none.
+
+import { signal } from "../vendor/preact.js";
+
+/** @type {import("../vendor/preact.js").Signal<""|"keys"|"goal"|"share"|"export"|"rename"|"settings">} */
+export const showing = signal("");

@@ -1,0 +1,24 @@
+// Dialogs over the page: the browser keeps the focus inside, Escape closes them, and the focus goes back to where it was.
+
+import { html, useEffect, useId, useRef } from "../vendor/preact.js";
+import { t } from "../words/words.js";
+import { IconButton } from "./button.js";
+import { classes } from "./view.js";
+
+/** @param {{title: string, onClose: () => void, children: any, kind?: string}} props */
+export function Dialog({ title, onClose, children, kind }) {
+  const id = useId();
+  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    return () => before instanceof HTMLElement && before.isConnected && before.focus();
+  }, []);
+  const outside = (/** @type {MouseEvent} */ event) => event.target === dialog.current && onClose();
+  return html`<dialog ref=${dialog} class=${classes("dialog", kind)} aria-labelledby=${id} onClose=${onClose} onClick=${outside}>
+    <div class="dialog-frame">
+      <header><h2 id=${id}>${title}</h2><${IconButton} icon="cross" name=${t("close")} onClick=${onClose} /></header>
+      <div class="dialog-body">${children}</div>
+    </div>
+  </dialog>`;
+}

@@ -1,0 +1,31 @@
+// Small things that a browser remembers, each under a name of ours. A browser that remembers nothing does no harm.
+
+const PREFIX = "sika.";
+
+/** @param {string} name @returns {any} null if there is none */
+export function recall(name) {
+  try {
+    return JSON.parse(localStorage.getItem(PREFIX + name) ?? "null");
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} name @param {unknown} value null removes it */
+export function remember(name, value) {
+  try {
+    if (value === null) localStorage.removeItem(PREFIX + name);
+    else localStorage.setItem(PREFIX + name, JSON.stringify(value));
+  } catch {
+    // The storage is full, or switched off.
+  }
+}
+
+/** Forgets everything whose name begins so. @param {string} start */
+export function forget(start) {
+  try {
+    for (const key of Object.keys(localStorage)) if (key.startsWith(PREFIX + start)) localStorage.removeItem(key);
+  } catch {
+    // There is nothing to forget.
+  }
+}

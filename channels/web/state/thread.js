@@ -1,0 +1,111 @@
+// An open conversation: its history and its stream, kept together as one signal. Frames are applied once per painted frame.
+
+import { batch, computed, signal } from "../vendor/preact.js";
+import { Failure, call } from "../api/client.js";
+import { Follower } from "../api/follower.js";
+import { apply, empty, withPage } from "./conversation.js";
+import { itemsOf } from "./items.js";
+
+/** Messages of a page. The first one is small: what is above the screen can come later. */
+export const PAGE = 40;
+const MOST_PAGE = 200;
+/** How often frames are applied while nobody looks. */
+const HIDDEN_MS = 250;
+
+/** @typedef {import("./conversation.js").Conversation} Conversation */
+
+export class Thread {
+  /** @type {Follower | null} */ #follower = null;
+  /** @type {import("../api/sse.js").Frame[]} */ #waiting = [];
+  #planned = false;
+  #closed = false;
+  #staleSeq = 0;
+  /** @type {import("./items.js").Item[]} */ #items = [];
+
+  /** @param {string} id */
+  constructor(id) {
+    this.id = id;
+    /** @type {import("../vendor/preact.js").Signal<Conversation>} */
+    this.state = signal(empty());
+    /** @type {import("../vendor/preact.js").Signal<import("../api/follower.js").Condition>} */
+    this.condition = signal({ kind: "opening", attempt: 0 });
+    /** @type {import("../vendor/preact.js").Signal<Failure | null>} */
+    this.failure = signal(null);
+    this.items = computed(() => (this.#items = itemsOf(this.state.value, this.#items)));
+  }
+
+  /** Loads and follows a conversation that is on the server. */
+  open() {
+    if (this.#follower || this.#closed) return;
+    this.#follower = new Follower({
+      path: `threads/${this.id}/log`,
+      query: { follow: 1, previews: 1, since: "turn" },
+      take: (frames) => this.#take(frames),
+      tell: (condition) => this.#told(condition),
+    });
+    void this.#load();
+  }
+
+  close() {
+    this.#closed = true;
+    this.#follower?.close();
+  }
+
+  /** Loads the page of history before the first message that is shown. */
+  async older() {
+    const { first } = this.state.value;
+    if (first == null) return;
+    const page = await call("GET", `threads/${this.id}/messages/page`, { query: { limit: MOST_PAGE / 2, before_seq: first } });
+    if (this.state.value.first === first) this.state.value = withPage(this.state.value, page, { older: true });
+  }
+
+  /** Reads the newest page again, in the place of what is shown. @param {string} [checkpoint] a moment of another branch */
+  async reload(checkpoint) {
+    const asOf = this.state.value.seq;
+    const limit = Math.min(MOST_PAGE, Math.max(PAGE, this.state.value.messages.length));
+    const query = { limit, checkpoint_id: checkpoint };
+    const page = await call("GET", `threads/${this.id}/messages/page`, { query });
+    this.#apply();
+    this.state.value = withPage(this.state.value, page, { asOf });
+  }
+
+  async #load() {
+    try {
+      const page = await call("GET", `threads/${this.id}/messages/page`, { query: { limit: PAGE } });
+      this.#apply();
+      this.state.value = withPage(this.state.value, page, { asOf: 0 });
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      if (error.passing && !this.#closed) setTimeout(() => this.#load(), 1000);
+      else this.failure.value = error;
+    }
+  }
+
+  /** @param {import("../api/follower.js").Condition} condition */
+  #told(condition) {
+    batch(() => {
+      this.condition.value = condition;
+      if (condition.failure) this.failure.value = condition.failure;
+    });
+  }
+
+  /** @param {import("../api/sse.js").Frame[]} frames */
+  #take(frames) {
+    this.#waiting.push(...frames);
+    if (this.#planned) return;
+    this.#planned = true;
+    if (document.hidden) setTimeout(() => this.#apply(), HIDDEN_MS);
+    else requestAnimationFrame(() => this.#apply());
+  }
+
+  #apply() {
+    this.#planned = false;
+    const frames = this.#waiting.splice(0);
+    if (!frames.length || this.#closed) return;
+    this.state.value = apply(this.state.value, frames);
+    const { staleSeq } = this.state.value;
+    if (staleSeq === this.#staleSeq) return;
+    this.#staleSeq = staleSeq;
+    void this.reload().catch(() => {});
+  }
+}

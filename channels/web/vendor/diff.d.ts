@@ -1,0 +1,1 @@
+export declare function structuredPatch(...values: any[]): { hunks: { lines: string[] }[] };

@@ -1,0 +1,1 @@
+export declare function renderToString(source: string, options: Record<string, unknown>): string;

@@ -1,0 +1,1 @@
+export { structuredPatch } from "diff";

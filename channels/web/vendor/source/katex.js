@@ -1,0 +1,3 @@
+import katex from "katex";
+
+export const renderToString = katex.renderToString;

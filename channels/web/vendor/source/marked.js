@@ -1,0 +1,1 @@
+export { Lexer, Marked } from "marked";

@@ -1,0 +1,63 @@
+"""A real browser on a real server: one of each for the tests of a file, and a context of its own for each test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, async_playwright
+
+from tests.e2e.servers import serving
+from tests.page.site import SCRIPTS, Site, Tab, tab
+from tests.support.model_server import ModelServer
+from tests.support.ports import free_port
+from tests.support.workers import configure
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+FLAGS = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-dev-shm-usage",
+    "--disable-domain-reliability",
+    "--disable-gpu",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def chromium(anyio_backend: str) -> AsyncIterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium: the page cannot be tried")
+    sandbox = [] if os.geteuid() else ["--no-sandbox"]
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *sandbox])
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture(scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
+    """A server with scripted models. It keeps its port when it is started again."""
+    path: Path = tmp_path_factory.mktemp("site")
+    async with ModelServer(SCRIPTS) as models:
+        config = configure(path / "config.yaml", models, runs={"lease_seconds": 2}, http={"heartbeat_seconds": 1})
+        async with serving(path / "home", config, "--port", str(free_port())) as server:
+            yield Site(server, models)
+
+
+@pytest.fixture
+async def page(chromium: Browser, site: Site) -> AsyncIterator[Tab]:
+    """A tab of a browser that knows nothing yet. It must not have complained when the test is over."""
+    async with tab(chromium, site) as opened:
+        yield opened
+    assert opened.complaints == []

@@ -1,0 +1,214 @@
+"""What the tests of the page share: the scripts of the models, a server with them, and a tab as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import aiohttp
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+
+from tests.e2e.servers import Server
+from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
+
+MARKDOWN = """# A heading
+
+Some **bold** text, a [link](https://example.org/x), `code`, and a [citation:Source](https://example.org/s).
+
+| city | people |
+|---|---|
+| Bern | 134 |
+
+```python
+def f(x):
+    return x + 1
+```
+
+Inline $a^2 + b^2$ and a block:
+
+$$
+\\int_0^1 x\\,dx
+$$
+
+```mermaid
+graph TD; A-->B;
+```
+
+The end.
+"""
+
+
+def bash(command: str, identity: str = "") -> ToolCall:
+    return ToolCall("bash", {"description": "do it", "command": command}, identity)
+
+
+SCRIPTS: dict[str, Script | list[Turn]] = {
+    "plain": [Turn(text="One two three.")],
+    "markdown": [Turn(text=MARKDOWN)],
+    "slow": [Turn(text=" ".join(f"word{n}" for n in range(60)), gate="slow", gate_after=12)],
+    "thinks": [Turn(reasoning="Let me think about it.", text="I thought.")],
+    "tools": [
+        Turn(text="I look.", tool_calls=(bash("echo first; echo last line"), bash("echo oops >&2; exit 3"))),
+        Turn(
+            text="I write.",
+            tool_calls=(
+                ToolCall("write_file", {"path": "/mnt/user-data/workspace/a.txt", "content": "one\ntwo\n"}),
+                ToolCall(
+                    "write_todos",
+                    {
+                        "todos": [
+                            {"content": "Look around", "status": "completed"},
+                            {"content": "Write it down", "status": "in_progress"},
+                        ]
+                    },
+                ),
+            ),
+        ),
+        Turn(
+            text="I edit.",
+            tool_calls=(
+                ToolCall(
+                    "str_replace",
+                    {"path": "/mnt/user-data/workspace/a.txt", "old_str": "two", "new_str": "three"},
+                ),
+            ),
+        ),
+        Turn(text="All is done."),
+    ],
+    "fails": [Turn(error=Failure(status=401, message="Incorrect API key provided", code="invalid_api_key"))],
+    "many": [
+        Turn(tool_calls=tuple(bash(f"echo call {n}", f"many{n}") for n in range(20))),
+        Turn(text="Many calls."),
+    ],
+}
+"""By the name of the model."""
+
+
+class Site(NamedTuple):
+    """A server, and the models that answer there."""
+
+    server: Server
+    models: ModelServer
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of a request to the API, as a program sends it."""
+        url = f"{self.server.url}/api{path}"
+        async with aiohttp.ClientSession() as session, session.request(method, url, json=body) as response:
+            text = await response.text()
+            assert response.status < 300, (response.status, text)
+            return json.loads(text) if text else None
+
+    async def run(self, thread: str, text: str, model: str) -> str:
+        body = {
+            "input": {"messages": [{"role": "user", "content": text}]},
+            "context": {"model_name": model},
+            "if_not_exists": "create",
+        }
+        return str((await self.ask("POST", f"/threads/{thread}/runs", body))["run_id"])
+
+    async def texts(self, thread: str) -> list[str]:
+        """What people and models said, as the log has it."""
+        records = await self.ask("GET", f"/threads/{thread}/log")
+        texts = []
+        requested: dict[str, list[Any]] = {}
+        for record in records:
+            if record["type"] == "run.requested":
+                requested[record["run"]] = record.get("input", {}).get("messages", [])
+            if record["type"] == "run.started" and record["attempt"] == 1:
+                texts += [message["content"] for message in requested[record["run"]]]
+            if record["type"] == "model.completed" and record["message"]["content"]:
+                texts.append(record["message"]["content"])
+        return texts
+
+
+@dataclass
+class Tab:
+    """A tab, and what its browser complained of: errors of scripts, and what the content policy refused."""
+
+    page: Page
+    site: Site
+    complaints: list[str] = field(default_factory=list)
+    expected: tuple[str, ...] = ("Failed to load resource",)
+    """Beginnings of complaints that belong to what is tested."""
+
+    @property
+    def thread(self) -> str:
+        """The conversation that the address names."""
+        match = re.search(r"#/t/([\w-]+)", self.page.url)
+        assert match, self.page.url
+        return match[1]
+
+    async def open(self, model: str = "plain", *, place: str = "", language: str = "en") -> None:
+        """Opens the page, with a model chosen."""
+        choices = json.dumps({"model": model, "mode": "pro", "agent": ""})
+        settings = {"sika.choices": choices, "sika.language": json.dumps(language)}
+        await self.page.add_init_script(
+            f"if (window === top) for (const [name, value] of Object.entries({json.dumps(settings)}))"
+            " localStorage.getItem(name) ?? localStorage.setItem(name, value);"
+        )
+        await self.page.goto(f"{self.site.server.url}/#/{place}")
+        await self.page.wait_for_selector("#composer, .gone")
+
+    async def say(self, text: str) -> None:
+        await self.page.fill("#composer", text)
+        await self.page.press("#composer", "Enter")
+
+    async def ended(self, count: int = 1) -> None:
+        """Waits until so many runs have ended on the screen."""
+        await expect(self.page.locator(".run-end, .error-card")).to_have_count(count, timeout=30_000)
+
+    async def shown(self) -> list[str]:
+        """What people and the agent said, as it is on the screen."""
+        texts: list[str] = await self.page.evaluate(
+            "[...document.querySelectorAll('.person > .bubble, .answer > .markdown')].map(e => e.innerText.trim())"
+        )
+        return texts
+
+    async def watch(self) -> None:
+        """Counts changes of elements of messages that are finished now."""
+        await self.page.evaluate(
+            """() => {
+              window.changes = [];
+              const note = (change) => window.changes.push(change.target.nodeName + ' ' + change.type);
+              const watcher = new MutationObserver((list) => list.forEach(note));
+              for (const e of document.querySelectorAll('.person, .answer:not(.growing)'))
+                watcher.observe(e, {subtree: true, childList: true, characterData: true, attributes: true});
+            }"""
+        )
+
+    async def changes(self) -> list[str]:
+        """What changed in messages since `watch`."""
+        changes: list[str] = await self.page.evaluate("window.changes")
+        return changes
+
+
+@asynccontextmanager
+async def tab(
+    browser: Browser, site: Site, context: BrowserContext | None = None, **settings: Any
+) -> AsyncIterator[Tab]:
+    """A tab, in a context of its own unless one is given."""
+    own = context or await browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **settings})
+    page = await own.new_page()
+    opened = Tab(page, site)
+
+    def complain(kind: str, text: str) -> None:
+        if not text.startswith(opened.expected):
+            opened.complaints.append(f"{kind}: {text}")
+
+    def on_console(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            complain("console", message.text)
+
+    page.on("console", on_console)
+    page.on("pageerror", lambda error: complain("error", str(error)))
+    await page.add_init_script(
+        "addEventListener('securitypolicyviolation', e => console.error('policy', e.violatedDirective, e.blockedURI))"
+    )
+    try:
+        yield opened
+    finally:
+        await (page.close() if context else own.close())

@@ -1,0 +1,64 @@
+"""The page's scripts without a browser: their types and style, and the folds on recorded logs. All by Node."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "channels/web"
+SOURCE = PAGE / "vendor/source"
+SCRIPTS = Path(__file__).parent / "scripts"
+NODE = shutil.which("node")
+NPM = shutil.which("npm")
+
+
+def run(*words: str | Path, cwd: Path, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no Node: the folds are tried in the browser only")
+def test_the_folds_hold_on_recorded_logs() -> None:
+    result = run(NODE or "", "--test", *sorted(SCRIPTS.glob("*.test.mjs")), cwd=ROOT)
+    assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
+    assert "# pass 0" not in result.stdout
+
+
+@pytest.fixture(scope="module")
+def tools() -> Path:
+    """The folder with the tools that `package.json` pins. It is kept between runs, under the hash of their lock."""
+    if NPM is None:
+        pytest.skip("there is no npm: types and style of the page's scripts are not checked")
+    lock = hashlib.sha256((SOURCE / "package-lock.json").read_bytes()).hexdigest()[:16]
+    place = ROOT / ".venv" / "page-tools" / lock
+    if not (place / "node_modules/.package-lock.json").exists():
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(SOURCE / name, place / name)
+        result = run(
+            NPM,
+            "ci",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            cwd=place,
+            seconds=240,
+        )
+        if result.returncode:
+            pytest.skip(f"npm could not install the tools: {result.stderr[-300:]}")
+    return place
+
+
+@pytest.mark.skipif(NODE is None, reason="there is no Node: types and style of the page's scripts are not checked")
+def test_types_and_style_hold(tools: Path, tmp_path: Path) -> None:
+    for file in SOURCE.glob("*.mjs"):
+        shutil.copy(file, tmp_path)
+    os.symlink(tools / "node_modules", tmp_path / "node_modules")
+    result = run(NODE or "", "check.mjs", PAGE, cwd=tmp_path, seconds=240)
+    assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
