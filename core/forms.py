@@ -25,6 +25,11 @@ MOST_SHOWN = 500
 """Limit of a label or a description, in characters."""
 DECLINED = ("decline", "reject", "cancel")
 """Typed answers that decline a form."""
+YES = frozenset(
+    ("yes", "y", "ok", "okay", "approve", "approved", "ja", "oui", "sí", "👍", "是", "好", "同意", "批准", "确认")
+)
+NO = frozenset(("no", "n", "reject", "rejected", "deny", "nein", "non", "👎", "否", "不", "拒绝"))
+"""What people type in chats to agree to something, and to refuse it."""
 _TRUE = ("true", "yes", "y", "1", "on")
 _FALSE = ("false", "no", "n", "0", "off")
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}")

@@ -45,18 +45,20 @@ def judged(
 class Gate:
     """The same for one account, where its messages arrive: files of people who may not talk are not fetched."""
 
-    def __init__(self, account: str, config: ConfigSource, log: EventLog) -> None:
+    def __init__(self, account: str, config: ConfigSource, log: EventLog, standing: Standing) -> None:
         self._account = account
         self._config = config
         self._connections = Connections(log, actor=account)
-        self._standing = Standing(log)
+        self._standing = standing
 
     async def admits(self, event: ChatReceived, state: Conversation) -> bool:
         """Raises `Unavailable`."""
+        config = self._config.current()
         connection = (await self._connections.state()).of_person(self._account, event.sender)
-        if connection is not None and not await self._standing.active(connection.user):
+        connected = config.channel_connections.enabled and connection is not None
+        if connected and connection is not None and not await self._standing.active(connection.user):
             return False
-        return not judged(event, state, self._config.current(), self._account, connection).outcome
+        return not judged(event, state, config, self._account, connection).outcome
 
 
 def addressed(event: ChatReceived, state: Conversation, settings: AccountSettings) -> Verdict:

@@ -34,6 +34,7 @@ from core.chat.state import Chats, Conversation
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.events import Aggregate, ApprovalResolved, Event
+from core.identity.standing import Standing
 from core.lifecycle import CHANNEL, RunEnded
 from core.log.store import EventLog
 from core.seal import Seal
@@ -65,7 +66,14 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     ordered = True
 
     def __init__(
-        self, config: ConfigSource, log: EventLog, threads: Threads, chats: Chats, intake: Intake, home: Path
+        self,
+        config: ConfigSource,
+        log: EventLog,
+        threads: Threads,
+        chats: Chats,
+        intake: Intake,
+        home: Path,
+        standing: Standing,
     ) -> None:
         self._log = log
         self._config = config
@@ -74,7 +82,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         self._chats = chats
         self._accounts = Accounts(log, config.current, Seal(home))
         files = Files(home, Objects(log.bus), threads)
-        self._router = Router(self._chats, config, threads, intake, files, log)
+        self._router = Router(self._chats, config, threads, intake, files, log, standing)
 
     async def handle(self, event: ChatReceived | ChatFetched | RunEnded | ApprovalResolved, ctx: Context) -> None:
         match event:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from core.forms import YES
+
 HELP: Mapping[str, str] = {
     "new": "begin a new conversation",
     "status": "show what the agent is doing",
@@ -50,15 +52,12 @@ def parsed(text: str, platform: str) -> Command | None:
     return Command(name, (match[3] or "").strip()) if known else None
 
 
-CONFIRMED = frozenset({"yes", "y", "ok", "ja", "oui", "sí", "是", "好", "确认"})
-
-
 def code_of(command: Command | None) -> tuple[str, bool] | None:
     """Returns the code with which a person connects, and whether they confirm it, if the message brings one."""
     if command is None or command.name not in (CONNECT, START) or not command.text:
         return None
     code, *rest = command.text.split()
-    return code, bool(rest) and rest[0].casefold() in CONFIRMED
+    return code, bool(rest) and rest[0].casefold() in YES
 
 
 def help_text() -> str:

@@ -21,8 +21,8 @@ _REJECT = Button(REJECT, "Reject", "danger")
 _BUTTONS = (Button(APPROVE, "Approve", "primary"), _REJECT)
 _DECLINE = Button(REJECT, "Decline", "danger")
 _WORDS: Mapping[str, str] = {
-    **dict.fromkeys(("yes", "y", "ok", "okay", "approve", "approved", "👍", "是", "好", "同意", "批准"), APPROVE),
-    **dict.fromkeys(("no", "n", "reject", "rejected", "deny", "👎", "否", "不", "拒绝"), REJECT),
+    **dict.fromkeys(forms.YES, APPROVE),
+    **dict.fromkeys(forms.NO, REJECT),
 }
 CHOICES = "\n\n1. Approve\n2. Reject"
 """The numbers under the question for an approval, for typed answers."""

@@ -53,12 +53,19 @@ class Router:
     """Decides on turns. `chats`: the conversations."""
 
     def __init__(
-        self, chats: Chats, config: ConfigSource, threads: Threads, intake: Intake, files: Files, log: EventLog
+        self,
+        chats: Chats,
+        config: ConfigSource,
+        threads: Threads,
+        intake: Intake,
+        files: Files,
+        log: EventLog,
+        standing: Standing,
     ) -> None:
         self._config = config
         self._threads = threads
         self._connections = Connections(log, actor=ACTOR)
-        self._standing = Standing(log)
+        self._standing = standing
         self._memories = Memories(log, actor=ACTOR)
         self._runs = Runs(chats, threads, intake, files, log)
         self._performer = Performer(self._runs, threads, intake, log)

@@ -133,6 +133,7 @@ class Lead(RunActor):
         skills: Library | None = None,
         environment: Environment | None = None,
         instructions: InstructionFiles | None = None,
+        standing: Standing | None = None,
     ) -> None:
         self._environment = environment or Environment()
         self._models = models
@@ -141,7 +142,7 @@ class Lead(RunActor):
         self._config = config
         self._log = log
         self._ledgers = Ledgers(log)
-        self._standing = Standing(log)
+        self._standing = standing or Standing(log)
         self._uploads, self._instructions = uploads, instructions
         self._images = images
         self._guardrails = guardrails

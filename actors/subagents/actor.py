@@ -34,6 +34,7 @@ from core.config.load import ConfigSource
 from core.config.settings import TokenBudget
 from core.errors import Invalid, NotFound
 from core.events import Json, SubagentCompleted
+from core.identity.standing import Standing
 from core.log.store import EventLog
 from core.paths import OUTPUTS
 from core.ports.batches import BatchFiles
@@ -116,6 +117,7 @@ class Subagents(Lead):
         skills: Library | None = None,
         environment: Environment | None = None,
         instructions: InstructionFiles | None = None,
+        standing: Standing | None = None,
     ) -> None:
         super().__init__(
             *(config, models, tools, call, log, home, traced),
@@ -124,6 +126,7 @@ class Subagents(Lead):
             skills=skills,
             environment=environment,
             instructions=instructions,
+            standing=standing,
         )
         self._threads = threads
         self._intake = subagents

@@ -220,7 +220,10 @@ class Process:
     async def _serve(self, platform: Platform) -> None:
         """Takes messages and delivers, until the credentials are dead."""
         inbox = Inbox(self._name, self._system.chats, replies_are_topics=platform.traits.replies_are_topics)
-        links, gate = Links(self._home, self._source.current), Gate(self._name, self._source, self._system.log)
+        links, gate = (
+            Links(self._home, self._source.current),
+            Gate(self._name, self._source, self._system.log, self._system.standing),
+        )
         hosted = delivery.actors(self._name, platform, self._system, self._home, gate.admits, links.link)
         async with anyio.create_task_group() as tasks:
             await tasks.start(partial(self._system.serve, hosted, alone=False))

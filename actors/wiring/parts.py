@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from adapters.workspace import LocalWorkspace
     from core.chat.state import Chats
     from core.config.settings import Guardrails
+    from core.identity.standing import Standing
     from core.log.store import EventLog
     from core.mcp.authorisation import Authorisation
     from core.ports.guardrails import Provider
@@ -69,6 +70,7 @@ class Parts(TypedDict):
     subagents: Intake
     """The commands on the conversations of subagents."""
     views: Views
+    standing: Standing
     home: Path
     poster: Poster
     documents: LocalDocuments
@@ -139,6 +141,7 @@ def load_actors(
         "tools": Toolset(source.current()),
         "call": running.call,
         "log": running.log,
+        "standing": running.standing,
         "threads": running.threads,
         "chats": running.chats,
         "intake": running.intake,

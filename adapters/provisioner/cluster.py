@@ -20,6 +20,8 @@ CALL_SECONDS = 15.0
 ANSWER_BYTES = 32 << 20
 PAGE = 200
 """Objects of one answer to a list."""
+PAGES = 1000
+"""Pages of a list that are read."""
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod has its account (Kubernetes' convention)."""
 _ENDED = ("Succeeded", "Failed")
@@ -105,12 +107,13 @@ class Cluster:
     async def _list(self, kind: str) -> list[Object]:
         items: list[Object] = []
         params = {"labelSelector": f"{objects.LABEL}={objects.APP}", "limit": str(PAGE)}
-        while True:
+        for _ in range(PAGES):
             page = await self._call(hdrs.METH_GET, self._paths[kind], params=params)
             items += page["items"]
             if not (token := page.get("metadata", {}).get("continue")):
                 return items
             params = {**params, "continue": token}
+        raise Unavailable(f"the cluster lists {kind}s without an end: more than {PAGES} pages")
 
     def _shown(self, pod: Object, service: Object | None) -> Object:
         metadata = pod["metadata"]

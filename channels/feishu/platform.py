@@ -40,6 +40,8 @@ from core.errors import Invalid, Unavailable
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
+PAGES = 100
+"""Pages of a chat that are looked through for a message."""
 """Seconds before the next connection, doubled from the first on until a frame arrives."""
 DRAFT = "/draft"
 """Keys of drafts end so (`actors.delivery`)."""
@@ -353,7 +355,7 @@ class FeishuPlatform:
             "page_size": "50",
             "card_msg_content_type": "user_card_content",
         }
-        while True:
+        for _ in range(PAGES):
             answer = await self._api.call("GET", "im/v1/messages", params=params)
             for message in answer.get("items") or ():
                 if (message.get("sender") or {}).get("id") == self._api.app_id:
@@ -361,6 +363,7 @@ class FeishuPlatform:
             if not answer.get("has_more") or not answer.get("page_token"):
                 return
             params["page_token"] = answer["page_token"]
+        raise Unavailable(f"{chat}: more than {PAGES} pages of messages to look through")
 
     async def _reactions_on(self, path: str) -> list[str]:
         """Returns the bot's reactions, as of before a restart."""

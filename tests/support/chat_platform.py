@@ -339,7 +339,7 @@ async def serving(
         ):
             if wire is not None:
                 wire(running)
-            admits = Gate(ACCOUNT, source, running.log).admits if source else anybody
+            admits = Gate(ACCOUNT, source, running.log, running.standing).admits if source else anybody
             built = delivery.actors(ACCOUNT, ScriptedPlatform(platform_store), running, home, admits)
             await tasks.start(partial(running.serve, built, alone=True))
             yield running

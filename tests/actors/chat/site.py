@@ -120,7 +120,7 @@ async def account(home: Path, name: str = "office", settings: Any = None, **sect
     source = ConfigSource(home / "config.yaml")
 
     def make(system: Any) -> Chat:
-        return Chat(source, system.log, system.threads, system.chats, system.intake, home)
+        return Chat(source, system.log, system.threads, system.chats, system.intake, home, system.standing)
 
     async with acting(make, home=home) as stage:
         yield Account(stage, name, home)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actors.chat import router
+from actors.chat.access import Gate
 from actors.chat.person import group_user, person_user
 from core.chat.connections import CONNECTIONS, MOST_PENDING, ConnectionOffered, Connections, TooManyCodes
 from core.chat.facts import DeliveryPlanned
+from core.chat.state import Conversation
+from core.config.load import ConfigSource
 from core.errors import NotFound
 from core.identity.accounts import ACCOUNTS, AccountCreated, AccountDisabled, AccountEnabled
 from core.memory.facts import Fact, FactRemembered, Memories
-from tests.actors.chat.site import account
+from tests.actors.chat.site import PACKAGE, account
 
 pytestmark = pytest.mark.anyio
 CONNECT: Any = {"enabled": True}
@@ -228,3 +232,19 @@ async def test_a_user_has_few_codes_at_a_time(tmp_path: Path) -> None:
 def _hash(code: str) -> str:
 
     return hashlib.sha256(code.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_where_nobody_connects_an_account_that_is_disabled_means_nothing(tmp_path: Path, enabled: bool) -> None:
+    """The person writes as themselves, and is judged as anybody is."""
+    async with account(tmp_path, "world", {"allow_everyone": True}, channel_connections=CONNECT) as world:
+        system = world.stage.system
+        await world.hears(f"/connect {await Connections(system.log, actor='http').offer('ada', 'world')} yes")
+        event = await world.hears("hi")
+        created = AccountCreated(user="ada", email="ada@example.org", role="user")
+        await system.log.append(ACCOUNTS, [created, AccountDisabled(user="ada")], expected=0, actor="test")
+        settings = {"world": {"enabled": True, "use": f"{PACKAGE}.world", "allow_everyone": True}}
+        other = {"channels": settings, "channel_connections": {"enabled": enabled}}
+        (tmp_path / "other.yaml").write_text(json.dumps(other))
+        gate = Gate("world", ConfigSource(tmp_path / "other.yaml"), system.log, system.standing)
+        assert await gate.admits(event, Conversation()) is not enabled

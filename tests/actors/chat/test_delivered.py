@@ -75,7 +75,7 @@ async def room(home: Path, turns: Sequence[Turn], count: Any = "total", **sectio
     platform = store()
 
     def chat(running: System, source: ConfigSource) -> Actor[Any]:
-        return Chat(source, running.log, running.threads, running.chats, running.intake, home)
+        return Chat(source, running.log, running.threads, running.chats, running.intake, home, running.standing)
 
     def of_account(number: int) -> Any:
         def make(running: System, _: ConfigSource) -> Actor[Any]:

@@ -205,7 +205,15 @@ async def test_a_process_that_dies_at_any_append_leaves_one_run(
         async def serve(power: Power | None, until: anyio.Event) -> None:
             views = tmp_path / f"views-{power is None}.db"
             async with system.start(nats.endpoint(), views, lease_seconds=2, slots=4) as running:
-                chat = Chat(ConfigSource(config), running.log, running.threads, running.chats, running.intake, tmp_path)
+                chat = Chat(
+                    ConfigSource(config),
+                    running.log,
+                    running.threads,
+                    running.chats,
+                    running.intake,
+                    tmp_path,
+                    running.standing,
+                )
                 async with anyio.create_task_group() as tasks:
                     await tasks.start(partial(running.serve, [chat], alone=False))
                     chats = Chats(running.log)

@@ -96,7 +96,7 @@ class Person:
 @asynccontextmanager
 async def talking(home: Path, turns: Sequence[Turn], **sections: Any) -> AsyncIterator[Person]:
     def make(running: System, source: ConfigSource) -> Chat:
-        return Chat(source, running.log, running.threads, running.chats, running.intake, home)
+        return Chat(source, running.log, running.threads, running.chats, running.intake, home, running.standing)
 
     channels = {"office": {"enabled": True, "use": "tests.actors.chat.office"}}
     scripts = {"one": Script(tuple(turns), count="total")}

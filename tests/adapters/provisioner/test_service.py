@@ -121,6 +121,17 @@ async def test_lists_have_pages(client: Client, kubernetes: Kubernetes, monkeypa
         assert [one["sandbox_id"] for one in (await response.json())["sandboxes"]] == [f"s{n}" for n in range(5)]
 
 
+async def test_a_list_without_an_end_is_given_up(
+    client: Client, kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.provisioner.cluster.PAGE", 2)
+    monkeypatch.setattr("adapters.provisioner.cluster.PAGES", 1)
+    for number in range(3):
+        await create(client, sandbox_id=f"s{number}")
+    async with client.get("/api/sandboxes") as response:
+        assert (response.status, "without an end" in await response.text()) == (503, True)
+
+
 async def test_the_pod_is_confined(client: Client, kubernetes: Kubernetes) -> None:
     """Research sandboxes §5."""
     await create(client)

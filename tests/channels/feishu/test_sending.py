@@ -65,6 +65,16 @@ async def test_after_an_hour_the_chat_is_asked() -> None:
         assert await bot.platform.find(target, "k", long_ago) == server.seen(ann.chat)[-1].id
 
 
+async def test_a_chat_without_an_end_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.feishu.platform.PAGES", 1)
+    async with FeishuServer() as server, account(server) as bot:
+        ann = server.person("ann")
+        for number in range(60):
+            server.add_message(ann.chat, ann.id, "text", {"text": str(number)})
+        with pytest.raises(Unavailable, match="more than 1 pages"):
+            await bot.platform.find(Target(ann.chat), "k", datetime.now(UTC) - timedelta(hours=2))
+
+
 async def test_an_old_message_that_cannot_be_told_from_others_is_not_looked_for(tmp_path: Path) -> None:
     long_ago = datetime.now(UTC) - timedelta(hours=2)
     async with FeishuServer() as server, account(server) as bot:
