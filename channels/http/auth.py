@@ -7,6 +7,7 @@ import functools
 import re
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -34,6 +35,7 @@ from core.identity.activity import SessionOpened, SessionRefused
 from core.identity.errors import EmailTaken, Unauthenticated, WrongPassword
 from core.identity.passwords import strong
 from core.identity.principal import LOCAL
+from core.ids import stamp
 
 log = structlog.get_logger("sika.http")
 
@@ -77,6 +79,12 @@ class User(msgspec.Struct):
     email: str
     system_role: Literal["admin", "user"]
     needs_setup: bool
+
+
+class Me(User):
+    """`expires_at`: when the session ends; null for an API key, and where there are no accounts."""
+
+    expires_at: str | None = None
 
 
 class Note(msgspec.Struct):
@@ -240,15 +248,27 @@ async def logout(call: Call) -> Annotated[web.Response, Note]:
     return response
 
 
+@ROUTES("POST", f"{_A}/logout-all", answers=_FAILURES)
+async def logout_all(call: Call, gate: Gate) -> Annotated[web.Response, Note]:
+    """End all of one's sessions, this one too, on whatever machine. API keys stay, and may not do this."""
+    if call.request[ENTRY].session is None:
+        raise Forbidden("An API key may not end sessions; sign in")
+    gate.leave(call.request)  # its own session ends by this; it must not be cut off for that
+    await gate.directory.end_sessions(call.user, actor="http")
+    response = plain(Note("Signed out everywhere"))
+    cookies.end_session(call.request, response, gate.directory)
+    return response
+
+
 @ROUTES("GET", f"{_A}/me")
-async def me(call: Call) -> Annotated[web.Response, User]:
-    """The account that is signed in. A browser that lost its CSRF token gets another."""
+async def me(call: Call) -> Annotated[web.Response, Me]:
+    """The account that is signed in, and when its session ends. A browser that lost its CSRF token gets another."""
     gate, principal = call.request.app[GATE], call.principal
     account = (await gate.directory.accounts()).by_id.get(principal.user) if principal is not LOCAL else None
     if account is None:
         shown: Literal["admin", "user"] = "admin" if principal.role == "admin" else "user"
-        return plain(User(principal.user, f"{principal.user}@localhost", shown, False))
-    response = plain(_user(account))
+        return plain(Me(principal.user, f"{principal.user}@localhost", shown, False))
+    response = plain(Me(account.id, account.email, account.role, account.temporary, _ends_at(call)))
     if call.request[ENTRY].browser and not cookies.is_of(
         gate.directory, call.request.cookies.get(cookies.CSRF, ""), account.id
     ):
@@ -369,6 +389,11 @@ async def _created(call: Call, account: Account, remember: bool | None) -> web.R
 def _entry_of(listed: activity.Listed) -> ActivityEntry:
     fields = {name: str(getattr(listed.entry, name)) for name in listed.entry.__struct_fields__}
     return ActivityEntry(listed.at, type_of(type(listed.entry).__name__), fields)
+
+
+def _ends_at(call: Call) -> str | None:
+    session = call.request[ENTRY].session
+    return stamp(datetime.fromtimestamp(session.exp, UTC)) if session is not None else None
 
 
 def _user(account: Account) -> User:

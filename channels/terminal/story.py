@@ -282,6 +282,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     people.KeyRevoked: lambda e: e.key,
     people.SubjectLinked: lambda e: f"{e.user}: {e.subject} at {e.issuer}",
     people.SessionEnded: lambda e: f"{e.user} signed out",
+    people.AccountSignedOut: lambda e: f"{e.user} signed out everywhere",
     RunAdmitted: lambda e: f"{len(e.open)} at a time",
     RunRefused: lambda e: f"its place is free again; {len(e.open)} at a time",
     TokensSpent: lambda e: f"{e.day}: {len(e.used)} brought up to date",

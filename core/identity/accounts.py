@@ -92,6 +92,12 @@ class SessionEnded(Event, frozen=True):
     """ISO 8601; the token is invalid after it, anyway."""
 
 
+class AccountSignedOut(Event, frozen=True):
+    """All sessions of the account end, at the person's wish. Its keys stay."""
+
+    user: str
+
+
 class KeyCreated(Event, frozen=True):
     """An API key of a user was created. The key itself is shown once and stored nowhere."""
 
@@ -200,7 +206,12 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
             case SessionEnded(session=name, expires_at=until):
                 ended = {session: end for session, end in ended.items() if end > record.at} | {name: until}
             case (
-                AccountRenamed() | AccountAppointed() | AccountDisabled() | AccountEnabled() | PasswordSet() as event
+                AccountRenamed()
+                | AccountAppointed()
+                | AccountDisabled()
+                | AccountEnabled()
+                | AccountSignedOut()
+                | PasswordSet() as event
             ) if event.user in by_id:
                 before = by_id[event.user]
                 after = by_id[event.user] = _changed(before, event)
@@ -211,7 +222,8 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
 
 
 def _changed(
-    account: Account, event: AccountRenamed | AccountAppointed | AccountDisabled | AccountEnabled | PasswordSet
+    account: Account,
+    event: AccountRenamed | AccountAppointed | AccountDisabled | AccountEnabled | AccountSignedOut | PasswordSet,
 ) -> Account:
     match event:
         case AccountRenamed():
@@ -222,6 +234,8 @@ def _changed(
             return msgspec.structs.replace(account, disabled=True, version=account.version + 1)
         case AccountEnabled():
             return msgspec.structs.replace(account, disabled=False)
+        case AccountSignedOut():
+            return msgspec.structs.replace(account, version=account.version + 1)
         case PasswordSet():
             return msgspec.structs.replace(
                 account, password=Secret(event.hash), temporary=event.temporary, version=account.version + 1

@@ -215,6 +215,10 @@ class Directory:
         _, session = await self.of_session(token)
         await self._decide(lambda now: accounts.end_session(now, session), actor)
 
+    async def end_sessions(self, user: str, *, actor: str) -> None:
+        """Invalidates all sessions of an account. Raises `NotFound` if there is no such account."""
+        await self._decide(lambda now: [accounts.AccountSignedOut(user=now.find(user).id)], actor)
+
     async def _decide_account(self, name: str, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Account:
         return (await self._decide(decision, actor)).find(name)
 

@@ -40,6 +40,7 @@ from core.events import (
     ToolCompleted,
     thread,
 )
+from core.ids import checkpoint_id
 from core.log.reader import Read
 from core.thread import usage
 from core.thread.messages import timed
@@ -97,10 +98,50 @@ def of_all(state: ThreadState) -> Steps:
     return Steps(range(len(state.commits)), lambda _, commit: commit.run not in undone)
 
 
-def of_branch(state: ThreadState) -> Steps:
-    """Returns the steps that led to the thread as it stands, also those whose messages were summarised since."""
-    chain = set(state.chain(state.head))
+def of_branch(state: ThreadState, tip: int | None = None) -> Steps:
+    """Returns the steps that led to the thread as it stands (or to a commit), also those whose messages were summarised
+    since.
+    """
+    chain = set(state.chain(state.head if tip is None else tip))
     return Steps(range(len(state.commits)), lambda index, _: index in chain)
+
+
+class Branches(NamedTuple):
+    """The alternatives to a step: the checkpoints of those that went on from the same place, oldest first, and which of
+    them is shown.
+    """
+
+    shown: int
+    checkpoint_ids: list[str]
+
+
+def branches_of(state: ThreadState, tip: int) -> dict[int, Branches]:
+    """Returns the alternatives to the steps of a branch, by sequence, where there are any."""
+    chain = set(state.chain(tip))
+    if len(chain) == len(state.commits):
+        return {}
+    undone, children = state.undone, dict[int, list[int]]()
+    for index, commit in enumerate(state.commits):
+        if commit.run not in undone:
+            children.setdefault(commit.parent, []).append(index)
+    found: dict[int, Branches] = {}
+    for siblings in children.values():
+        here = [place for place, index in enumerate(siblings) if index in chain]
+        if here and len(siblings) > 1:
+            names = [checkpoint_id(state.commits[index].seq) for index in siblings]
+            found[state.commits[siblings[here[0]]].seq] = Branches(here[0], names)
+    return found
+
+
+def newest_through(state: ThreadState, index: int) -> int:
+    """Returns the newest commit of the branches that lead through a commit."""
+    undone, through, newest = state.undone, {index}, index
+    for later in range(index + 1, len(state.commits)):
+        commit = state.commits[later]
+        if commit.parent in through and commit.run not in undone:
+            through.add(later)
+            newest = later
+    return newest
 
 
 async def page(

@@ -10,10 +10,14 @@ import msgspec
 from channels.http.call import Call, OwnedRun, OwnedThread, ReadableThread
 from channels.http.deerflow import journal
 from channels.http.deerflow.journal import Cursor, Row
+from channels.http.deerflow.run_summaries import RunSummary, summary_of
 from channels.http.endpoint import Routes
 from channels.http.routes import API
+from channels.http.run_request import checkpoint_seq
+from core.errors import Invalid
 from core.events import thread as events_of
 from core.thread.state import Feedback, ThreadState
+from core.thread.workspace import Changed
 
 
 class Page(msgspec.Struct):
@@ -33,11 +37,27 @@ class RatedRow(Row):
     feedback: Rating | None
 
 
+class Branches(msgspec.Struct):
+    """The alternatives to a message: `index` of the one that is shown, and a checkpoint of each."""
+
+    index: int
+    count: int
+    checkpoint_ids: list[str]
+
+
+class ShownRow(RatedRow):
+    branches: Branches | msgspec.UnsetType = msgspec.UNSET
+    """Set on the first message of a step that has alternatives: an answer given again, a question in other words."""
+
+
 class ThreadPage(msgspec.Struct):
-    data: list[RatedRow]
+    """`runs`: of the rows, by id."""
+
+    data: list[ShownRow]
     has_more: bool
     next_before_seq: int | None
     """The `before_seq` of the next page; null on the last."""
+    runs: dict[str, RunSummary]
 
 
 ROUTES = Routes(mounts=API)
@@ -85,16 +105,43 @@ async def of_thread(
 
 
 @ROUTES("GET", f"{_T}/messages/page", "threads:read")
-async def page(call: Call, thread: ReadableThread, *, limit: Limit = 50, before_seq: Before = None) -> ThreadPage:
+async def page(
+    call: Call,
+    thread: ReadableThread,
+    *,
+    limit: Limit = 50,
+    before_seq: Before = None,
+    checkpoint_id: Annotated[str | None, "Show the newest conversation that leads through it"] = None,
+) -> ThreadPage:
     """The conversation as it stands, newest page first: other branches are left out, summarised messages are not. A
-    thread that is not there has none.
+    thread that is not there has none. With a summary of each run, so that a page of history is one request.
     """
     state, cursor = thread.state, Cursor(limit, before_seq, None)
-    data, more = await journal.page(
-        call.live.reading.read, events_of(thread.id), state, journal.of_branch(state), cursor
-    )
-    rated = _rated(data, state, call.user)
-    return ThreadPage(rated, more, rated[0].seq if more else None)
+    tip = state.head if checkpoint_id is None else journal.newest_through(state, _commit(state, checkpoint_id))
+    steps = journal.of_branch(state, tip)
+    data, more = await journal.page(call.live.reading.read, events_of(thread.id), state, steps, cursor)
+    branches = journal.branches_of(state, tip) if data else {}
+    rated = [_shown(row, branches) for row in _rated(data, state, call.user)]
+    changed = await call.live.changes.load(thread.id) if data else Changed()
+    runs = {row.run_id for row in rated if row.run_id is not None}
+    summaries = {name: summary_of(state, state.runs[name], changed, call.config) for name in runs if name in state.runs}
+    return ThreadPage(rated, more, rated[0].seq if more else None, summaries)
+
+
+def _commit(state: ThreadState, name: str) -> int:
+    seq = checkpoint_seq(name, "checkpoint_id")
+    if seq is None or (index := state.commit_at(seq)) < 0:
+        raise Invalid(f"checkpoint_id: not a checkpoint of this thread: {name[:40]!r}")
+    return index
+
+
+def _shown(row: RatedRow, branches: dict[int, journal.Branches]) -> ShownRow:
+    """The first row of a step takes its alternatives."""
+    fields = msgspec.structs.asdict(row)
+    if (alternatives := branches.pop(row.seq // journal.PLACES, None)) is None:
+        return ShownRow(**fields)
+    names = alternatives.checkpoint_ids
+    return ShownRow(**fields, branches=Branches(alternatives.shown, len(names), names))
 
 
 def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:

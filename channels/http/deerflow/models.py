@@ -12,11 +12,23 @@ from channels.http.run_request import DEMO, model_names
 from core.config import settings
 from core.config.load import Config
 from core.config.redaction import redactor
+from core.config.windows import window_of
 from core.errors import NotFound
 
 
+class Price(msgspec.Struct):
+    """Prices of a million tokens. `cache_read`: of input that the provider had in its cache."""
+
+    currency: str
+    input: float
+    output: float
+    cache_read: float
+
+
 class Model(msgspec.Struct):
-    """`name` is what clients say, `model` what the provider calls it."""
+    """`name` is what clients say, `model` what the provider calls it. `context_window`: tokens that fit in a request,
+    null where nobody knows. `price`: null where none is configured.
+    """
 
     name: str
     model: str
@@ -24,6 +36,9 @@ class Model(msgspec.Struct):
     description: str | None
     supports_thinking: bool
     supports_reasoning_effort: bool
+    supports_vision: bool = False
+    context_window: int | None = None
+    price: Price | None = None
 
 
 class Enabled(msgspec.Struct):
@@ -58,7 +73,7 @@ async def get(call: Call, name: str) -> Model:
 
 
 def known(config: Config) -> list[Model]:
-    return [_model(entry) for entry in config.models] or [_DEMO]
+    return [_model(config, entry) for entry in config.models] or [_DEMO]
 
 
 def check_name(config: Config, name: str | None) -> None:
@@ -68,12 +83,13 @@ def check_name(config: Config, name: str | None) -> None:
         raise BadRequest(f"model_name: no model {name[:80]!r}; there are: {', '.join(names)}")
 
 
-def _model(entry: settings.Model) -> Model:
+def _model(config: Config, entry: settings.Model) -> Model:
     """A model's name may be an address with a key."""
-    return redactor.struct(_as_configured(entry))
+    return redactor.struct(_as_configured(config, entry))
 
 
-def _as_configured(entry: settings.Model) -> Model:
+def _as_configured(config: Config, entry: settings.Model) -> Model:
+    window = window_of(config, entry.name)
     return Model(
         entry.name,
         entry.model,
@@ -81,4 +97,12 @@ def _as_configured(entry: settings.Model) -> Model:
         entry.description,
         entry.supports_thinking,
         entry.supports_reasoning_effort,
+        entry.supports_vision,
+        None if window.source == "assumed" else window.tokens,
+        _price(entry.pricing) if entry.pricing else None,
     )
+
+
+def _price(pricing: settings.Pricing) -> Price:
+    cached = pricing.input_per_million if pricing.cache_read_per_million is None else pricing.cache_read_per_million
+    return Price(pricing.currency, pricing.input_per_million, pricing.output_per_million, cached)

@@ -17,6 +17,7 @@ from channels.http.langgraph.threads import thread_object
 from channels.http.live import Live
 from channels.http.messages import full
 from channels.http.routes import API
+from channels.http.run_request import Regenerate
 from channels.http.shapes import Thread
 from core.errors import Invalid, Refused
 from core.events import Json
@@ -24,6 +25,7 @@ from core.ids import checkpoint_id, uuid7
 from core.paths import thread_root
 from core.thread import turns
 from core.thread.previews import text_of
+from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.http")
 T = TypeVar("T")
@@ -44,10 +46,6 @@ class Branch(msgspec.Struct):
     branched_from_message_id: str
     workspace_clone_mode: Literal["current_thread_best_effort", "skipped_historical_turn"]
     history_seed_mode: Literal["seeded", "skipped_empty", "failed"]
-
-
-class RegenerateBody(msgspec.Struct):
-    message_id: str
 
 
 class EditBody(msgspec.Struct):
@@ -110,50 +108,61 @@ async def branch(call: Call, body: BranchBody) -> Branch:
 
 
 @ROUTES("POST", f"{_T}/runs/regenerate/prepare", "runs:create", **_PREPARE)
-async def regenerate(thread: OwnedThread, body: RegenerateBody) -> Prepared:
-    """Prepare asking again for the latest answer. Nothing changes until a run is started with what is returned."""
-    state = thread.state
-    turns.at_rest(thread.id, state)
-    begin, end = turns.turn_of(state.messages, turns.index_of(state.messages, body.message_id, "ai"))
-    if end != len(state.messages):
-        raise Refused(f"message_id: {body.message_id[:80]!r} is not of the latest turn")
-    if state.messages[begin]["type"] != "human":
-        raise Refused("message_id: nobody asked for this answer")
-    question = turns.question(state, state.messages[begin])
-    start, input = turns.before(state, question, question)
-    run = state.commits[turns.commit_of(state, body.message_id)].run
-    metadata = {"regenerate_from_message_id": body.message_id, "regenerate_checkpoint_id": checkpoint_id(start)}
-    return Prepared(*_prepared(thread.id, start, input, run, metadata))
+async def regenerate(thread: OwnedThread, body: Regenerate) -> Prepared:
+    """Prepare asking again for the latest answer. Nothing changes until a run is started with what is returned. A run
+    whose body has `regenerate` needs no preparation.
+    """
+    return regenerated(thread.id, thread.state, body.message_id)
 
 
 @ROUTES("POST", f"{_T}/runs/edit-regenerate/prepare", "runs:create", **_PREPARE)
 async def edit(thread: OwnedThread, body: EditBody) -> PreparedEdit:
     """Prepare asking the latest question in other words. Nothing changes until a run is started with what is returned;
-    files and other effects of the first answer stay.
+    files and other effects of the first answer stay. A run whose body has `edit` needs no preparation.
     """
-    text, state = body.replacement_text.strip(), thread.state
+    return edited(thread.id, thread.state, body.human_message_id, body.replacement_text)
+
+
+def regenerated(thread_id: str, state: ThreadState, message_id: str) -> Prepared:
+    """Returns what a run starts with that gives the latest answer again. Raises `Refused`, `NotFound`, `Invalid`."""
+    turns.at_rest(thread_id, state)
+    begin, end = turns.turn_of(state.messages, turns.index_of(state.messages, message_id, "ai"))
+    if end != len(state.messages):
+        raise Refused(f"message_id: {message_id[:80]!r} is not of the latest turn")
+    if state.messages[begin]["type"] != "human":
+        raise Refused("message_id: nobody asked for this answer")
+    question = turns.question(state, state.messages[begin])
+    start, input = turns.before(state, question, question)
+    run = state.commits[turns.commit_of(state, message_id)].run
+    metadata = {"regenerate_from_message_id": message_id, "regenerate_checkpoint_id": checkpoint_id(start)}
+    return Prepared(*_prepared(thread_id, start, input, run, metadata))
+
+
+def edited(thread_id: str, state: ThreadState, message_id: str, replacement: str) -> PreparedEdit:
+    """Returns what a run starts with that asks the latest question in other words. Raises as `regenerated` does."""
+    text = replacement.strip()
     if not text:
         raise Invalid("replacement_text: is empty")
-    turns.at_rest(thread.id, state)
-    messages = turns.conversation(state, body.human_message_id)
+    turns.at_rest(thread_id, state)
+    messages = turns.conversation(state, message_id)
     begin, latest = (
-        turns.index_of(messages, body.human_message_id, "human"),
+        turns.index_of(messages, message_id, "human"),
         turns.turn_of(state.messages, len(state.messages) - 1),
     )
     question = messages[begin]
     if not state.messages or question["id"] != turns.question(state, state.messages[latest[0]]).get("id"):
-        raise Refused(f"human_message_id: {body.human_message_id[:80]!r} is not of the latest turn")
+        raise Refused(f"human_message_id: {message_id[:80]!r} is not of the latest turn")
     replaced = {**question, "id": uuid7(), "content": _reworded(question.get("content"), text)}
     start, input = turns.before(state, question, replaced)
     since = [str(message.get("id")) for message in (*messages[begin:], *state.messages[latest[0] + 1 :])]
     source = list(dict.fromkeys(since))
     run = next((run for message_id in source[1:] if (run := turns.run_of(state, message_id))), None)
     metadata = {
-        "edit_from_message_id": body.human_message_id,
+        "edit_from_message_id": str(question["id"]),
         "edit_replacement_message_id": replaced["id"],
         "regenerate_checkpoint_id": checkpoint_id(start),
     }
-    prepared = _prepared(thread.id, start, input, run or turns.run_of(state, str(question["id"])), metadata)
+    prepared = _prepared(thread_id, start, input, run or turns.run_of(state, str(question["id"])), metadata)
     return PreparedEdit(*prepared, replaced["id"], source)
 
 

@@ -13,7 +13,7 @@ from channels.http import access, inputs, shapes, sse
 from channels.http.call import Call, OwnedRun, OwnedThread
 from channels.http.endpoint import Accepted, Changes, LastEventId, Limit, Offset, Reply, Routes
 from channels.http.errors import BadRequest
-from channels.http.langgraph import stream
+from channels.http.langgraph import branches, stream
 from channels.http.langgraph import wait as waiting
 from channels.http.langgraph.frames import Frames
 from channels.http.langgraph.modes import wants_previews
@@ -65,19 +65,19 @@ CancelOnDisconnect = Annotated[bool, "Cancel the run if this client goes", Chang
 @ROUTES("POST", f"{_T}/runs", **_STARTED, headers=LOCATION)
 async def create(call: Call, body: RunBody) -> Located:
     """Start a run in the background."""
-    return await _create(call, call.thread_id, await permitted(call, body))
+    return await _create(call, call.thread_id, await permitted(call, await again(call, body)))
 
 
 @ROUTES("POST", f"{_T}/runs/stream", **_STARTED, headers=LOCATIONS)
 async def create_stream(call: Call, body: RunBody) -> Stream:
     """Start a run, and follow it as server-sent events."""
-    return await _create_stream(call, call.thread_id, await permitted(call, body))
+    return await _create_stream(call, call.thread_id, await permitted(call, await again(call, body)))
 
 
 @ROUTES("POST", f"{_T}/runs/wait", **_STARTED, headers=LOCATIONS)
 async def create_wait(call: Call, body: RunBody) -> Values:
     """Start a run, and wait for the values at its end (or `__error__`)."""
-    return await _create_wait(call, call.thread_id, await permitted(call, body))
+    return await _create_wait(call, call.thread_id, await permitted(call, await again(call, body)))
 
 
 @ROUTES("GET", f"{_T}/runs", _READ)
@@ -277,8 +277,36 @@ async def admit(call: Call, thread_id: str, run_id: str, spec: RunSpec) -> tuple
     return await access.request_run(call, thread_id, run_id, spec.request, replaces=replaces)
 
 
+async def again(call: Call, body: RunBody) -> RunBody:
+    """The run of a body that gives an answer again, or asks in other words, with what it starts with."""
+    chosen = [name for name in ("regenerate", "edit") if getattr(body, name) is not None]
+    if not chosen:
+        return body
+    others = [name for name in ("input", "command", "checkpoint", "checkpoint_id") if getattr(body, name) is not None]
+    if taken := [*chosen[1:], *others]:
+        raise Invalid(f"{chosen[0]}: takes the place of {taken[0]}; send one of them")
+    thread = await OwnedThread.of_call(call)
+    prepared: branches.Prepared
+    if body.edit is not None:
+        prepared = branches.edited(thread.id, thread.state, body.edit.message_id, body.edit.text)
+    else:
+        assert body.regenerate is not None
+        prepared = branches.regenerated(thread.id, thread.state, body.regenerate.message_id)
+    return msgspec.structs.replace(
+        body,
+        regenerate=None,
+        edit=None,
+        input=prepared.input,
+        checkpoint_id=prepared.checkpoint.checkpoint_id,
+        metadata={**(body.metadata or {}), **prepared.metadata},
+    )
+
+
 async def permitted(call: Call, body: RunBody) -> RunSpec:
     """The run as it is wanted, of an assistant that the user has, and as far as the configuration allows it."""
+    for name in ("regenerate", "edit"):
+        if getattr(body, name) is not None:
+            raise BadRequest(f"{name}: a run without a thread has no answer to give again")
     config = call.config
     assistant = await call.services.assistants.resolve(call.user, body.assistant_id)
     check_options(body.config, body.context, body.metadata, model_names(config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,9 @@ async def test_from_the_first_administrator_to_signing_out(here: Place) -> None:
     assert (made.status, made.body["email"], made.body["system_role"], made.body["needs_setup"]) == (
         201, ADMIN, "admin", False,
     )  # fmt: skip
-    assert (await browser.me()).body == made.body
+    shown = (await browser.me()).body
+    assert shown.pop("expires_at")
+    assert shown == made.body
     assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": False}
     thread = await browser.ask("POST", "/api/threads", {})
     assert thread.status == 200
@@ -312,3 +315,35 @@ async def test_what_fails_has_the_form_that_is_documented(here: Place) -> None:
     answer = await here.browser().me()
     assert msgspec.convert(answer.body, Unauthorized).detail.code == "not_authenticated"
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+async def test_me_says_when_the_session_ends(here: Place) -> None:
+    ada = await here.person(ADA)
+    ends = datetime.fromisoformat((await ada.me()).body["expires_at"])
+    claims = jwt_claims(ada.cookies["access_token"])
+    assert int(ends.timestamp()) == claims["exp"]
+    program = here.browser(**{"X-Api-Key": await here.key(ADA)})
+    assert (await program.me()).body["expires_at"] is None
+
+
+async def test_all_sessions_of_one_person_end(here: Place) -> None:
+    ada, bob = await here.person(ADA), await here.person(BOB)
+    other = here.browser()
+    await other.sign_in(ADA)
+    program = here.browser(**{"X-Api-Key": await here.key(ADA)})
+    old = ada.cookies["access_token"]
+    assert (await program.ask("POST", f"{AUTH}/logout-all")).status == 403, "a key that was found somewhere"
+    assert (await ada.ask("POST", f"{AUTH}/logout-all", csrf=None)).status == 403
+    assert (await ada.ask("POST", f"{AUTH}/logout-all")).status == 200
+    assert not ada.cookies.get("access_token")
+    for browser in (other, here.browser(Authorization=f"Bearer {old}")):
+        assert (await browser.me()).status == 401
+    assert (await bob.me()).status == 200
+    assert (await program.me()).status == 200, "keys stay"
+    assert (await ada.sign_in(ADA)).status == 200
+    assert (await ada.me()).status == 200
+
+
+def jwt_claims(token: str) -> Any:
+    payload = token.split(".")[1]
+    return msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

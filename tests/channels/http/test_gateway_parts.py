@@ -27,12 +27,16 @@ async def test_models(api: Api, config: Changeable) -> None:
         "description": None,
         "supports_thinking": True,
         "supports_reasoning_effort": False,
+        "supports_vision": False,
+        "context_window": 1000,
+        "price": {"currency": "EUR", "input": 2, "output": 10, "cache_read": 1},
     }
     assert found["models"][0] == first
     assert [model["name"] for model in found["models"]] == ["m", "family/n"]
     assert found["token_usage"] == {"enabled": True}
     assert await api.ask("GET", "/models/m") == first
-    assert (await api.ask("GET", "/models/family/n"))["description"] == "another one"
+    other = await api.ask("GET", "/models/family/n")
+    assert (other["description"], other["context_window"], other["price"]) == ("another one", None, None)
     await api.ask("GET", "/models/demo", status=404)
     config.sections["models"] = ()
     assert [model["name"] for model in (await api.ask("GET", "/models"))["models"]] == ["demo"]
