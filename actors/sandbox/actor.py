@@ -55,7 +55,7 @@ from core.events import Aggregate, Event, ThreadErased
 from core.excerpt import cut
 from core.log.store import EventLog
 from core.paths import PROJECT, WORKSPACE
-from core.ports.documents import Texts
+from core.ports.documents import Selection, Texts
 from core.ports.images import image_of, place_of
 from core.ports.sandbox import Edit, ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
@@ -297,9 +297,10 @@ class Sandbox(Actor[ThreadErased]):
 
     async def _read(self, request: Read, content: bytes, progress: Progress) -> str:
         lines, limit = (request.start_line, request.end_line), self._limits.read_file_output_max_chars
-        if self._documents is not None and reading.is_document(request.path):
-            text, pages = await self._text_of(request.path, content, progress)
-            notes = [f"text of a document{f' of {pages} pages' if pages else ''}"]
+        only = Selection(request.pages, request.sheet)
+        if self._documents is not None and reading.is_converted(request.path, only, request.convert):
+            text, pages = await self._text_of(request.path, content, only, progress)
+            notes = reading.notes_of_document(request.path, only, pages)
             return await to_thread.run_sync(
                 lambda: reading.excerpt(text, lines, limit, notes, numbered=request.line_numbers)
             )
@@ -307,13 +308,15 @@ class Sandbox(Actor[ThreadErased]):
             lambda: reading.answer(request.path, content, lines, limit, numbered=request.line_numbers)
         )
 
-    async def _text_of(self, path: str, content: bytes, progress: Progress) -> tuple[str, int | None]:
-        """Returns the text of a document and the number of its pages; from the cache when it is read on."""
+    async def _text_of(self, path: str, content: bytes, only: Selection, progress: Progress) -> tuple[str, int | None]:
+        """Returns the text of a document, or of a part, and the number of its pages. It is kept for reading on."""
         assert self._documents is not None
-        key = await to_thread.run_sync(lambda: sha256(content).hexdigest())
+        name = PurePosixPath(path).name
+        digest = await to_thread.run_sync(lambda: sha256(content).hexdigest())
+        key = f"{digest} {PurePosixPath(path).suffix.lower()} {only.pages} {only.sheet}"
         if (cached := self._texts.get(key)) is not None:
             return cached
-        rendered = await self._documents.text(PurePosixPath(path).name, content, progress)
+        rendered = await self._documents.text(name, content, progress, only)
         self._texts.put(key, rendered, len(rendered[0]))
         return rendered
 

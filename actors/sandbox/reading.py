@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-import io
 import struct
-import zipfile
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
 
+from actors.sandbox import archives
 from core.encodings import Decoded, decoded
 from core.errors import Invalid
-from core.ports.documents import KINDS, TEXTS
+from core.paths import USER_DATA, join, parse
+from core.ports.documents import KINDS, TEXTS, WHOLE, Selection
 from core.ports.images import kind_of
 
 LINE = 5000
 """Characters of a line that are shown."""
-MOST_NAMES = 200
-"""Members of an archive that are named."""
-DOCUMENTS = frozenset(suffix for suffix, kind in KINDS.items() if kind not in TEXTS)
-"""Extensions of files that are read by their conversion."""
+CODE = frozenset({"html", "csv"})
+"""Kinds of documents that are read as they are: people and agents write them by hand. Pages of the uploads are not."""
+UPLOADS = f"{USER_DATA}/uploads/"
 
 
-def is_document(path: str) -> bool:
-    return PurePosixPath(path).suffix.lower() in DOCUMENTS
+def is_converted(path: str, only: Selection, convert: bool | None) -> bool:
+    """Tells whether a file is read by its conversion: as the call says, else by its kind. Raises `Invalid` for a part
+    of a file that has none.
+    """
+    kind = KINDS.get(PurePosixPath(path).suffix.lower())
+    if kind is None:
+        if only != WHOLE:
+            raise Invalid(f"{path}: has no pages or sheets; name lines (start_line, end_line)")
+        return False
+    if only != WHOLE:
+        return True
+    if convert is None:
+        return kind not in CODE or (kind == "html" and join(parse(path)).startswith(UPLOADS))
+    return convert or kind not in TEXTS
+
+
+def notes_of_document(path: str, only: Selection, pages: int | None) -> list[str]:
+    """Returns what the reader of a document should know of it."""
+    part = f"sheet {only.sheet}" if only.sheet else f"pages {only.pages}" if only.pages else "text"
+    kind = KINDS.get(PurePosixPath(path).suffix.lower(), "")
+    source = ["convert=false reads the source"] if kind in TEXTS else []
+    return [f"{part} of a document{f' of {pages} pages' if pages else ''}", *source]
 
 
 def answer(path: str, content: bytes, lines: tuple[int | None, int | None], limit: int, *, numbered: bool) -> str:
@@ -100,8 +119,8 @@ def described(path: str, content: bytes) -> str:
         name, width, height = kind
         pixels = f", {width} × {height} pixels" if width else ""
         return f"{path} is a picture: {name}{pixels}, {size}. To see it, use view_image, if you have that tool."
-    if content.startswith(b"PK\x03\x04") or content.startswith(b"PK\x05\x06"):
-        return _archive(path, content)
+    if (archive := archives.described(path, content)) is not None:
+        return archive
     for start, kind_name, hint in _KINDS:
         if content.startswith(start):
             return f"{path} is {kind_name}, {size}{f': {hint}' if hint else ''}."
@@ -111,9 +130,6 @@ def described(path: str, content: bytes) -> str:
 
 
 _KINDS = (
-    (b"\x1f\x8b", "a gzip file", "list a tar archive with tar -tzf, or unpack it with gunzip"),
-    (b"BZh", "a bzip2 file", "list a tar archive with tar -tjf"),
-    (b"\xfd7zXZ", "an xz file", "list a tar archive with tar -tJf"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", ""),
     (b"SQLite format 3\0", "an SQLite database", "query it with python3 (sqlite3)"),
     (b"\x7fELF", "a program or library (ELF)", ""),
@@ -145,13 +161,3 @@ def _jpeg(content: bytes) -> tuple[int, int]:
             return width, height
         place += 2 + max(length, 2)
     return 0, 0
-
-
-def _archive(path: str, content: bytes) -> str:
-    try:
-        members = zipfile.ZipFile(io.BytesIO(content)).infolist()
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError):
-        return f"{path} is a damaged ZIP archive, {len(content)} bytes."
-    lines = [f"{member.filename[:200]} ({member.file_size} bytes)" for member in members[:MOST_NAMES]]
-    more = [f"… and {len(members) - MOST_NAMES} more"] if len(members) > MOST_NAMES else []
-    return "\n".join([f"{path} is a ZIP archive of {len(members)} files, {len(content)} bytes:", *lines, *more])

@@ -108,6 +108,11 @@ class Read(Request, frozen=True, kw_only=True, tag="read"):
     start_line: int | None = None
     end_line: int | None = None
     line_numbers: bool = False
+    pages: str = ""
+    sheet: str = ""
+    """A part of a document (`core.ports.documents.Selection`)."""
+    convert: bool | None = None
+    """Whether the text of a document is read, or its source. None: as its kind is mostly read."""
 
 
 class Glob(Request, frozen=True, kw_only=True, tag="glob"):

@@ -14,15 +14,25 @@ async def read_file(
     start_line: int | None = None,
     end_line: int | None = None,
     line_numbers: bool = False,
+    pages: str | int | None = None,
+    sheet: str | None = None,
+    convert: bool | None = None,
 ) -> Any:
-    """Read a file: lines of a text, or the text of a PDF, Word, Excel, PowerPoint, EPUB or Outlook file. It says how
-    much there is, and how to read on. Of pictures, archives and other binary files it says what they are.
+    """Read a file: lines of a text, or the text of a document (PDF, Word, Excel, PowerPoint, OpenDocument, EPUB,
+    e-mail, notebook). It says how much there is, and how to read on. Of an archive it lists the files, of pictures and
+    other binary files it says what they are.
 
     Args:
         path: Absolute path of the file.
         start_line: The first line, counted from 1.
         end_line: The last line, included.
         line_numbers: Put its number and a tab before each line.
+        pages: Only these pages of a PDF, slides, sheets or chapters, counted from 1: 3, 2-5, 7-, or 1,4-6.
+        sheet: Only the sheet of this name of a workbook.
+        convert: false: the source of an e-mail or a notebook; true: the text of an HTML page (in uploads it is the
+            default), or the table of a CSV file.
     """
-    lines = {"start_line": start_line, "end_line": end_line, "line_numbers": line_numbers}
+    lines: dict[str, Any] = {"start_line": start_line, "end_line": end_line, "line_numbers": line_numbers}
+    parts = {"pages": None if pages is None else str(pages), "sheet": sheet, "convert": convert}
+    lines |= {name: value for name, value in parts.items() if value is not None}
     return await ctx.call("sandbox", {"op": "read", "user": ctx.user, "thread": ctx.thread, "path": path} | lines)

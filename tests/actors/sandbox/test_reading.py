@@ -8,6 +8,7 @@ import tracemalloc
 import zipfile
 from pathlib import Path
 
+import openpyxl  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from actors.sandbox.reading import answer
 from adapters.documents.local import LocalDocuments
 from adapters.tools.read_file import read_file
 from core.errors import Invalid
+from core.ports.documents import KINDS, TEXTS, WHOLE, Selection
 from tests.actors.sandbox.test_actor import Asking
 from tests.adapters.sandboxes.conftest import provider_of
 from tests.support import documents
@@ -106,8 +108,8 @@ def _zip() -> bytes:
         (b"\xff\xd8\xff\xe0\0", "a picture: JPEG, 5 bytes"),
         (_zip(), "a ZIP archive of 1 files, "),
         (_zip(), "b/c.txt (5 bytes)"),
-        (_zip()[:30] + b"\0" * 9, "a damaged ZIP archive"),
-        (b"\x1f\x8b\x08\0\0\0", "a gzip file, 6 bytes: list a tar archive"),
+        (_zip()[:30] + b"\0" * 9, "a ZIP archive, 39 bytes, damaged or not complete"),
+        (b"\x1f\x8b\x08\0\0\0", "a gzip file, 6 bytes: unpacked a text of at least 0 bytes"),
         (b"\0\1\2\xff", "is binary, 4 bytes; it begins with 00 01 02 ff"),
     ],
 )
@@ -142,7 +144,71 @@ async def test_documents_are_read_by_their_text(tmp_path: Path) -> None:
         await ask.use(read_file, path="c.xlsx")
 
 
-def test_documents_are_those_that_can_be_converted() -> None:
-    from core.ports.documents import KINDS
+UPLOADS = "/mnt/user-data/uploads"
+PAGES, SHEET = Selection("2-3"), Selection(sheet="Costs")
 
-    assert set(reading.DOCUMENTS) == KINDS.keys() - {".html", ".htm", ".xhtml", ".csv", ".tsv", ".eml", ".ipynb"}
+
+@pytest.mark.parametrize(
+    ("path", "only", "convert", "converted"),
+    [
+        *((f"a{suffix}", WHOLE, None, True) for suffix in KINDS if KINDS[suffix] not in ("html", "csv")),
+        *((f"a{suffix}", WHOLE, True, True) for suffix in KINDS),
+        *((f"a{suffix}", PAGES, None, True) for suffix in KINDS),
+        *((f"a{suffix}", WHOLE, False, KINDS[suffix] not in TEXTS) for suffix in KINDS),
+        ("a.html", WHOLE, None, False),
+        (f"{UPLOADS}/a.HTML", WHOLE, None, True),
+        (f"{UPLOADS}/a.html", WHOLE, False, False),
+        ("/mnt//user-data/./uploads/d/a.htm", WHOLE, None, True),
+        (f"{UPLOADS}/a.csv", WHOLE, None, False),
+        ("a.py", WHOLE, True, False),
+        ("a.xlsx", SHEET, False, True),
+    ],
+)
+def test_which_files_are_read_by_their_conversion(
+    path: str, only: Selection, convert: bool | None, converted: bool
+) -> None:
+    assert reading.is_converted(path, only, convert) == converted
+
+
+@pytest.mark.parametrize("only", [PAGES, SHEET])
+def test_a_file_without_pages_has_none(only: Selection) -> None:
+    with pytest.raises(Invalid, match=r"a\.py: has no pages or sheets; name lines"):
+        reading.is_converted("a.py", only, None)
+
+
+MAIL = b"From: ada@example.org\nSubject: The plan\nContent-Type: text/html\n\n<p>We meet at <b>nine</b>.</p>\n"
+
+
+async def test_parts_of_documents_and_their_sources(tmp_path: Path) -> None:
+    provider = provider_of("bubblewrap", tmp_path)
+    await provider.acquire("ada", "t1")
+    folder = tmp_path / "home/users/ada/threads/t1/user-data/workspace"
+    (folder / "a.pdf").write_bytes(documents.pdf("First page", "Second page", "Third page"))
+    (folder / "b.eml").write_bytes(MAIL)
+    (folder / "c.html").write_text("<html><body><h1>Heading</h1></body></html>")
+    book = openpyxl.Workbook()
+    book.active.title = "Costs"
+    book.active.append(["rent", 1200])
+    book.create_sheet("Other").append(["secret", 1])
+    book.save(folder / "d.xlsx")
+    ask = Asking(Sandbox(provider, Limits(), documents=LocalDocuments(tmp_path / "home", unconfined=lambda: True)))
+
+    async def shown(path: str, **more: object) -> str:
+        return str(await ask.use(read_file, path=path, **more))
+
+    part = await shown("a.pdf", pages="2-")
+    assert ("First" in part, "Second page" in part, "Third page" in part) == (False, True, True)
+    assert part.endswith("[pages 2- of a document of 3 pages]")
+    assert "Third page" in await shown("a.pdf", pages=3)
+    with pytest.raises(Invalid, match="has 3 pages"):
+        await shown("a.pdf", pages="9")
+    sheet = await shown("d.xlsx", sheet="costs")
+    assert ("rent" in sheet, "secret" in sheet) == (True, False)
+    with pytest.raises(Invalid, match=r"Costs, Other"):
+        await shown("d.xlsx", sheet="Income")
+    mail = await shown("b.eml")
+    assert ("<b>" in mail, "The plan" in mail, "nine" in mail) == (False, True, True)
+    assert "convert=false reads the source" in mail
+    assert "<b>nine</b>" in await shown("b.eml", convert=False)
+    assert await shown("c.html") == "<html><body><h1>Heading</h1></body></html>"
+    assert (await shown("c.html", convert=True)).startswith("# Heading")
