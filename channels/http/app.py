@@ -39,6 +39,7 @@ from channels.http import (
     pages,
     traces,
     variables,
+    views,
     waiting,
 )
 from channels.http.accounts.oidc import Oidc
@@ -74,6 +75,7 @@ MODULES = (
     page,
     pages,
     variables,
+    views,
     waiting,
 )
 """Where the routes are: modules have a `ROUTES`, and all modules of a package are looked at."""

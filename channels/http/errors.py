@@ -89,13 +89,19 @@ def middleware(rules: guard.Rules, max_body_bytes: int) -> Middleware:
         except ConnectionError:
             raise  # the client is gone: nobody to answer to
         except Exception as error:
-            log.exception("request failed", method=request.method, path=request.path, error=str(error))
+            log.exception("request failed", method=request.method, path=_route(request), error=str(error))
             response = answer(500, "Internal server error", "internal")
         if origin and not response.prepared:
             response.headers.update(guard.cors(origin))
         return response
 
     return handle
+
+
+def _route(request: web.Request) -> str:
+    """Returns the path of the route, without its variables: one of them may be a secret."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else request.path
 
 
 def _encoded(request: web.Request) -> web.Response | None:

@@ -265,6 +265,11 @@ def preflight(origin: str, request: web.Request) -> web.Response:
     return web.Response(status=204, headers={**cors(origin), **allowed})
 
 
+def host_in(host: str) -> str:
+    """Returns a host with its port as it may stand in a header of ours; "" if it has not the form of `Host`."""
+    return host if _HOST.fullmatch(host) else ""
+
+
 def _name(host: str) -> str:
     return _split(host, 0)[0]
 

@@ -15,13 +15,15 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
 from anyio import to_thread
 
+from channels.http import view_links
+from channels.http.access import GATE
 from channels.http.call import Call, OwnedThread, VisibleThread
 from channels.http.endpoint import Header, Routes
 from channels.http.errors import BadRequest, Forbidden, HttpError
@@ -104,13 +106,14 @@ ROUTES = Routes(mounts=API)
 _ONE = "/threads/{thread_id}/artifacts/{path:.+}"
 
 
-@ROUTES("GET", _ONE, "files:read", answers={206: ANYTHING, 304: None}, errors=(400, 403, 413, 416))
+@ROUTES("GET", _ONE, "files:read", answers={206: ANYTHING, 302: None, 304: None}, errors=(400, 403, 413, 416))
 async def get(
     call: Call,
     thread: VisibleThread,
     path: str,
     *,
     download: Annotated[bool, "To be saved, not shown"] = False,
+    view: Annotated[Literal["sandbox"] | None, "`sandbox`: redirects to where it can be shown in a frame"] = None,
     range: Annotated[str, Header("Range"), "One range of bytes"] = "",
     if_none_match: Annotated[str, Header("If-None-Match"), "ETags of copies"] = "",
     if_range: Annotated[str | None, Header("If-Range"), "ETag the range is of"] = None,
@@ -119,12 +122,18 @@ async def get(
 
     Pages and drawings that could run scripts are always sent to be saved, and everything is with `download=true`.
     Files in a `.skill` archive are addressed as `x.skill/inner`. One range of bytes may be asked for, and a copy
-    checked by its `ETag`.
+    checked by its `ETag`. With `view=sandbox` pages, drawings and PDF can be shown in a frame of this server's pages:
+    they may run scripts there and load files of their folder, and have no rights.
     """
     folder = Folder(call.services.home, call.user, thread.id)
     archive, member = _split(_path(path))
     content = await to_thread.run_sync(_open, folder, archive, member)
     try:
+        if view is not None:
+            gate = call.request.app[GATE]
+            account = (await gate.directory.accounts()).by_id.get(call.user) if gate.accounts else None
+            ver = account.version if account is not None else 0
+            return _elsewhere(view_links.address(call, call.user, ver, thread.id, _path(path)))
         headers = _headers(content, MEMBER_CACHE if member else "private, no-cache", download)
         if _known(if_none_match, content.tag):
             return web.Response(status=304, headers={name: headers[name] for name in ("Cache-Control", "ETag")})
@@ -154,6 +163,32 @@ def content_of(home: Path, user: str, thread_id: str, path: str) -> Content:
     """Opens a file of a thread, by the path under which the agent sees it. Blocks. Raises as `get` does."""
     archive, member = _split(_path(path))
     return _open(Folder(home, user, thread_id), archive, member)
+
+
+def _elsewhere(where: str) -> web.Response:
+    headers = {"Location": where, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+    return web.Response(status=302, headers=headers)
+
+
+async def send_view(request: web.Request, content: Content, policy: str, part: str) -> web.StreamResponse:
+    """Sends a file to be shown by itself under a Content-Security-Policy, and closes it. Its fonts and modules need
+    CORS, as its origin is opaque. A PDF is not under `sandbox`, with which browsers show none: their viewers keep it
+    apart from every origin.
+    """
+    try:
+        headers = _headers(content, "private, no-cache", False)
+        pdf = headers["Content-Type"] == "application/pdf"
+        headers |= {
+            "Content-Disposition": _disposition("inline", content.name),
+            "Content-Security-Policy": "default-src 'none'; frame-ancestors 'self'" if pdf else policy,
+            "Access-Control-Allow-Origin": "*",
+            "Cross-Origin-Resource-Policy": "cross-origin",
+            "Referrer-Policy": "no-referrer",
+            "X-DNS-Prefetch-Control": "off",
+        }
+        return await _send(request, content, headers, _range(part, content))
+    finally:
+        content.close()
 
 
 async def send_saved(request: web.Request, content: Content) -> web.StreamResponse:

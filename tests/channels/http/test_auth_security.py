@@ -42,6 +42,7 @@ PUBLIC = {
     "/asyncapi.json", "/.well-known/oauth-protected-resource/mcp",
     *(f"/v1/auth/{name}" for name in ("login/local", "register", "initialize", "logout", "setup-status", "providers")),
     "/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}", "/channels/files/{token}",
+    "/views/{token}/{path:.+}",  # signed addresses of an hour, for frames without cookies
 }  # fmt: skip
 
 
