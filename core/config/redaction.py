@@ -382,8 +382,20 @@ def _secrets(value: Any, name: str = "") -> Iterator[str]:
             for key, item in value.items():
                 yield from _secrets(item, str(key))
     elif isinstance(value, list | tuple):
+        yield from _of_arguments(value)
         for item in value:
             yield from _secrets(item)
+
+
+def _of_arguments(words: Sequence[Any]) -> Iterator[str]:
+    """The secrets among the arguments of a program: values of options with telling names, but for paths."""
+    option = ""
+    for word in words:
+        name, is_, value = word.partition("=") if isinstance(word, str) else ("", "", "")
+        secret = value if is_ else name
+        if telling(name.lstrip("-") if is_ else option) and not secret.startswith("-") and not _PATH.match(secret):
+            yield secret
+        option = name.lstrip("-") if name.startswith("-") and not is_ else ""
 
 
 def _of_environment(environ: Mapping[str, str]) -> Iterator[str]:

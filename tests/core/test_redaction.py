@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from core.config import searching
 from core.config.load import ConfigSource, parse
+from core.config.mcp import McpServer
 from core.config.redaction import GRACE_SECONDS, Redactor, Stream, redactor
 from core.config.settings import Secret
 from core.events import ThreadAnnotated, encode, written
@@ -248,3 +249,23 @@ def test_segments_hide_what_one_automaton_hides(secrets: list[str], text: str, s
     parts.remove(forms)
     assert not parts
     assert parts.matches(raw) == []
+
+
+ARGUMENTS = {
+    "after an option": (["serve", "--api-key", OTHER], [OTHER]),
+    "behind its sign": ([f"--token={OTHER}"], [OTHER]),
+    "a variable": ([f"API_KEY={OTHER}"], [OTHER]),
+    "an option follows": (["--password", "--verbose", "quietly-please"], []),
+    "a path": (["--key-file", "/etc/keys/of-mine"], []),
+    "another option": (["--name", "somebody-else", "--max-tokens=123456789"], []),
+}
+
+
+@pytest.mark.parametrize(("arguments", "secrets"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_secrets_among_the_arguments_of_a_program_are_known(arguments: list[str], secrets: list[str]) -> None:
+    made = Redactor()
+    made.learn(McpServer(command="program", args=tuple(arguments)))
+    said = " and ".join([*arguments, OTHER])
+    assert [word for word in (OTHER, "quietly-please", "of-mine", "somebody-else") if word not in made.known(said)] == (
+        secrets + [word for word in ("quietly-please", "of-mine", "somebody-else") if word not in said]
+    )
