@@ -119,6 +119,11 @@ class ToolContext(Protocol):
         """True if the call is made again, because it has asked a person."""
         ...
 
+    @property
+    def seconds_left(self) -> float | None:
+        """The seconds until the run has to begin with its last answer; None where no time is measured."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Result:

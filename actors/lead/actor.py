@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, Protocol
 
 import anyio.to_thread
 import structlog
-from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
-from langgraph.errors import GraphRecursionError
 
+from actors.lead.loop.agent import Agent, Agents
 from actors.lead.loop.attempt import (
     Attempt,
     Call,
@@ -28,9 +27,9 @@ from actors.lead.loop.attempt import (
     uncounted,
 )
 from actors.lead.loop.breakpoints import Breakpoints
-from actors.lead.loop.chain import Policy, Ports, arranged, middlewares, policies
-from actors.lead.loop.graph import Agent, CompiledAgents, as_langchain, untracked
-from actors.lead.loop.recorder import Ended, adopt
+from actors.lead.loop.chain import Ports, arranged, middlewares, policies
+from actors.lead.loop.described import as_langchain
+from actors.lead.loop.recorder import Ended
 from actors.lead.messages.convert import MessageCache
 from actors.lead.model.failures import Breaker
 from actors.lead.policies.budgets import counts_days, limited
@@ -65,7 +64,7 @@ from core.thread.run import Prepared, RunActor
 from core.thread.state import ThreadState
 from core.thread.subagents import TOOLS, shown
 from core.thread.uploads import Uploads
-from core.thread.values import next_nodes, unanswered
+from core.thread.values import next_nodes
 from core.thread.windows import Windows
 from core.tools import Effect, Tool
 from core.user import agents
@@ -76,19 +75,12 @@ UPLOADED = type_of(FileUploaded.__name__)
 KEPT_TOOLS, KEPT_SETS = 1024, 64
 """Sizes of the caches of LangChain tools, and of the sets of them that runs have. Each change of the configuration
 makes new ones."""
-BACKSTOP = 10_000_000
-"""Limit of the graph's steps. Model calls are counted by a policy, so only hooks that jump for ever reach it."""
 STOP_SECONDS = 15.0
 """Time that a stopping run waits for its subagents."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """Returns the provider that the settings name. Raises `Invalid`."""
 POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
 """Effects of the tools that policies add."""
-
-
-def _endless() -> VisibleFailure:
-    text = "Stopped: a middleware of the configuration led the agent round without end."
-    return VisibleFailure(text, error="TooManySteps", apology=text, reason="too_many_steps")
 
 
 class Converted(NamedTuple):
@@ -151,7 +143,7 @@ class Lead(RunActor):
         self._memories = Memories(log, actor=self.name)
         self._searches = Searches()
         self._windows = Windows(log)
-        self._compiled = CompiledAgents()
+        self._agents = Agents()
         self._setups = Setups(log)
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._conversions: OrderedDict[int, Converted] = OrderedDict()
@@ -323,9 +315,9 @@ class Lead(RunActor):
         )
 
     async def _loop(self, setup: RunSetup, attempt: Attempt) -> None:
-        """Runs LangChain's loop from the folded state, if there is more to do than one model call."""
+        """Runs the agent's loop from the folded state."""
         request = attempt.state.runs[attempt.run].request
-        agent = await self._agent(setup, attempt)
+        agent = self._agent(setup, attempt)
         traced = self._traced(
             thread=attempt.thread,
             run=attempt.run,
@@ -335,31 +327,20 @@ class Lead(RunActor):
             extra=request.metadata,
             options=_traced_options(setup),
         )
-        if not traced and await agent.answers(attempt):
-            return
-        graph = agent.graph
-        attempt.untracked = untracked(graph)
-        seed = {name: value for name, value in attempt.state.values.items() if name in graph.channels}
-        seed["messages"] = self._seed(attempt.journal)
-        try:
-            final = await graph.ainvoke(seed, config={"recursion_limit": BACKSTOP, **traced}, context=attempt)
-            if setup.config.middlewares and not attempt.questions:
-                await adopt(attempt, final)
-        except GraphRecursionError as error:
-            raise _endless() from error
+        await agent.run(attempt, traced)
 
-    async def _agent(self, setup: RunSetup, attempt: Attempt) -> Agent:
-        """Returns the compiled agent of a setup; equal setups share it."""
+    def _agent(self, setup: RunSetup, attempt: Attempt) -> Agent:
+        """Returns the agent of a setup; equal setups share it."""
         chat, tools = attempt.candidates[0].model, self._converted(setup.tools).tools
         key = (id(chat), id(setup.config), setup.prompt, setup.todos, setup.vision, setup.role is None, id(setup.tools))
 
-        def chain() -> list[Policy]:
+        def make() -> Agent:
             names = {tool.name for tool in setup.deferred}
             built_in = policies(setup, self._ports(setup), [tool for tool in tools if tool.name in names])
-            confined = self._environment.confined
-            return middlewares(arranged(built_in, setup.config.middlewares, confined=confined))
+            chain = arranged(built_in, setup.config.middlewares, confined=self._environment.confined)
+            return Agent(chat, tools, setup.prompt, middlewares(chain))
 
-        return await self._compiled.get(key, chat, tools, setup.prompt, chain)
+        return self._agents.get(key, make)
 
     def _ports(self, setup: RunSetup) -> Ports:
         def summaries() -> list[Writer]:
@@ -401,14 +382,6 @@ class Lead(RunActor):
         breaker = self._breakers.setdefault(model, Breaker())
         breaker.threshold, breaker.recovery_seconds = limits.failure_threshold, limits.recovery_timeout_sec
         return breaker
-
-    def _seed(self, journal: Journal) -> list[BaseMessage]:
-        """Returns the messages to start from, without an answer with open calls: the first model call repeats it."""
-        messages = journal.state.messages
-        if unanswered(messages):
-            cut = max(n for n, message in enumerate(messages) if message["type"] == "ai")
-            messages = messages[:cut]
-        return self._cache.load(journal.thread_id, messages)
 
     async def stopped(self, run: OwnedRun, open_calls: list[Json]) -> None:
         """Kills the commands of a stopped run, and stops its subagents and other agents."""

@@ -10,7 +10,7 @@ from functools import cache
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from actors.lead import actor
-from actors.lead.loop.graph import as_langchain
+from actors.lead.loop.described import as_langchain
 from actors.lead.setup import check
 from actors.wiring import discovery
 

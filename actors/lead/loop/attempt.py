@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
-from langchain.agents.middleware import ModelRequest, ModelResponse
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langgraph.errors import GraphInterrupt
@@ -34,6 +34,8 @@ from core.thread.tokens import Tokens
 from core.thread.usage import APOLOGY
 from core.tools import Effect
 
+T = TypeVar("T")
+Middlewares = Sequence[AgentMiddleware[Any, "Attempt", Any]]
 ModelHandler = Callable[[ModelRequest["Attempt"]], Awaitable[ModelResponse[Any]]]
 ToolResult = ToolMessage | Command[Any]
 ToolHandler = Callable[[ToolCallRequest], Awaitable[ToolResult]]
@@ -52,6 +54,8 @@ class Answer(ModelResponse[Any]):
 
     event: ModelCompleted | None = None
     """None if a policy answered instead of the model."""
+    original: BaseMessage | None = None
+    """The message of the event, before policies."""
 
 
 def revised(response: ModelResponse[Any], message: BaseMessage) -> ModelResponse[Any]:
@@ -162,7 +166,7 @@ class Attempt:
     request: str = ""
     """The key of the model call being made (see `messages.ConversationHashes`)."""
     working: set[asyncio.Task[Any]] = field(default_factory=set)
-    """Tasks of model and tool calls. LangGraph does not cancel them all with the run: `end` does."""
+    """Tasks of model and tool calls. `end` cancels those that are left, also of LangGraph's."""
     _decisions: dict[str, list[Decision]] = field(default_factory=dict)
     _loaded: tuple[list[Message] | None, list[BaseMessage]] = (None, [])
 
@@ -260,6 +264,13 @@ class Attempt:
             yield
         finally:
             self.working.discard(task)
+
+    def task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begins a task that ends with the attempt."""
+        task = asyncio.create_task(work)
+        self.working.add(task)
+        task.add_done_callback(self.working.discard)
+        return task
 
     async def end(self) -> None:
         """Cancels the remaining tasks and waits for them: they must not append after the run's last event."""

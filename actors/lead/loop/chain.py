@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler,
 from actors.lead.loop.effects import Effects
 from actors.lead.loop.ported import Ported
 from actors.lead.loop.recorder import Recorder, patched
+from actors.lead.messages.convert import load
 from actors.lead.policies.approvals import Approvals
 from actors.lead.policies.asides import Asides
 from actors.lead.policies.budgets import Budgets, counts_days
@@ -56,8 +58,8 @@ from core.config import settings
 from core.config.load import reveal
 from core.config.settings import Config, MiddlewareEntry
 from core.errors import Invalid, contained
-from core.events import ModelCompleted
-from core.plugins import POLICIES, Plugin, load, usable, with_settings
+from core.plugins import POLICIES, Plugin, usable, with_settings
+from core.plugins import load as load_class
 from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.thread.subagents import TOOLS
@@ -202,19 +204,19 @@ def _normal(policy: Policy) -> Any:
     """Returns the policy's wrapper of model calls. Third-party ones are adapted to return an `Answer`.
 
     They may return a bare message, or add a command, which is recorded. Their answer keeps the event of the newest
-    answer that they received.
+    answer that they received, which they may have changed in place.
     """
     if type(policy).__module__.startswith("actors.lead."):
         return policy.awrap_model_call
 
     async def wrap(request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
-        newest: ModelCompleted | None = None
+        newest = Answer([])
 
         async def inner(request: ModelRequest[Attempt]) -> ModelResponse[Any]:
             nonlocal newest
             response = await handler(request)
-            newest = response.event if isinstance(response, Answer) else None
-            return response
+            newest = _apart(response) if isinstance(response, Answer) else Answer(response.result)
+            return newest
 
         response: Any = await policy.awrap_model_call(request, inner)
         if isinstance(response, ExtendedModelResponse):
@@ -223,9 +225,14 @@ def _normal(policy: Policy) -> Any:
             response = response.model_response
         if isinstance(response, Answer):
             return response
-        return Answer([response] if isinstance(response, AIMessage) else response.result, event=newest)
+        return replace(newest, result=[response] if isinstance(response, AIMessage) else response.result)
 
     return wrap
+
+
+def _apart(answer: Answer) -> Answer:
+    """Returns the answer with an original of its own: what others do to the message in place shows beside it."""
+    return answer if answer.event is None else replace(answer, original=load(answer.event.message))
 
 
 def middlewares(policies: Sequence[Policy]) -> list[Policy]:
@@ -263,7 +270,7 @@ def arranged(policies: Sequence[Policy], entries: Sequence[MiddlewareEntry], *, 
 
 def of_entry(entry: MiddlewareEntry, where: str) -> Policy:
     """Builds a middleware of the configuration. Raises `Invalid`."""
-    cls = load(entry.use, f"{where}.use: {entry.use}")
+    cls = load_class(entry.use, f"{where}.use: {entry.use}")
     if isinstance(cls, type) and issubclass(cls, port.Policy):
         return _ported(cls, entry.config, f"{where}.config")
     if not (isinstance(cls, type) and issubclass(cls, AgentMiddleware)):

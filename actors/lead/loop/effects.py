@@ -42,7 +42,7 @@ SCRATCHPAD = "__pregel_scratchpad"
 TOOL_SECONDS = 7200.0
 """Deadline of one tool call: longer than that of any request to an actor."""
 SUBAGENT_SECONDS = 86_400.0
-"""Deadline of a call of `task` and `tasks`: longer than that of any subagent and batch."""
+"""Deadline of a call of `task` and `tasks`, which end with the time of their run by themselves."""
 ERROR_CHARACTERS = 500
 """Limit of an exception's text for the model (contract runtime §5.8)."""
 BOUND = 64
@@ -70,6 +70,7 @@ class CallContext:
     _ask: Callable[[Question], Awaitable[Response]]
     _complete: Callable[[Prompt], Awaitable[Completion]]
     _resumed: Callable[[], bool]
+    _seconds_left: Callable[[], float | None]
 
     @property
     def run(self) -> str:
@@ -95,6 +96,10 @@ class CallContext:
     def resumed(self) -> bool:
         return self._resumed()
 
+    @property
+    def seconds_left(self) -> float | None:
+        return self._seconds_left()
+
 
 tool_context: ContextVar[CallContext] = ContextVar("tool_context")
 """The context of the tool call being made in this task."""
@@ -117,7 +122,8 @@ class Effects(AgentMiddleware[Any, Attempt, Any]):
         if request.system_message:
             messages = [request.system_message, *messages]
         event = await answered(attempt, _candidates(attempt, request), partial(self._bind, request), messages)
-        return Answer([load(event.message)], event=event)
+        message = load(event.message)
+        return Answer([message], event=event, original=message)
 
     def _bind(self, request: ModelRequest[Attempt], model: BaseChatModel) -> Ask:
         """Returns the model bound to the request's tools. Cached, because converting schemas is slow."""
@@ -181,7 +187,8 @@ def _context(attempt: Attempt, call: ToolCall) -> CallContext:
         return await answered_by_person(attempt, call, question)
 
     about = attempt.thread, attempt.user, attempt.subagent, attempt.channel_user, attempt.call_ref(call_id)
-    return CallContext(*about, ask, answer, partial(complete, attempt, call_id), partial(has_asked, attempt, call))
+    asking = ask, answer, partial(complete, attempt, call_id), partial(has_asked, attempt, call)
+    return CallContext(*about, *asking, attempt.limits.seconds_left)
 
 
 async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:
@@ -204,6 +211,18 @@ async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: To
             value = msgspec.to_builtins(interrupt.value, str_keys=True, enc_hook=str)
             attempt.questions.append(Interrupt(id=identity, value=value, call_id=call.id))
         raise
+
+
+def _one(result: Any, call_id: str) -> ToolResult:
+    """Returns the result of a call; of several, which LangChain's tools may return, a command with all of them."""
+    if not isinstance(result, list):
+        return cast(ToolResult, result)
+    updates = [each.update for each in result if isinstance(each, Command) and isinstance(each.update, dict)]
+    messages = [message for each in result for message in messages_of(each)]
+    messages.sort(key=lambda message: getattr(message, "tool_call_id", None) != call_id)
+    return Command(
+        update={**{name: value for update in updates for name, value in update.items()}, "messages": messages}
+    )
 
 
 def _redacted(result: ToolResult) -> ToolResult:
@@ -230,11 +249,11 @@ async def _outcome(request: ToolCallRequest, handler: ToolHandler, left: float |
     """Makes the call. Errors become results for the model (contract runtime §5.8). `left`: the seconds of the run."""
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
     seconds = SUBAGENT_SECONDS if name in TOOLS else TOOL_SECONDS
-    if left is not None and name not in TOOLS:  # subagents have a time of their own
+    if left is not None and name not in TOOLS:  # those report what was done until then
         seconds = max(0.0, min(seconds, left))
     try:
         async with asyncio.timeout(seconds) as deadline:
-            return _redacted(_recordable(await handler(request)))
+            return _redacted(_recordable(_one(await handler(request), call_id)))
     except (GraphBubbleUp, Silent):  # `Silent`: the outcome of the request is unknown, so the run waits
         raise
     except SikaError as error:

@@ -18,8 +18,8 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler, ToolResult
+from actors.lead.loop.described import EXIT_CODE
 from actors.lead.loop.effects import Settled
-from actors.lead.loop.graph import EXIT_CODE
 from actors.lead.loop.json_arguments import decoded_request
 from actors.lead.messages.convert import dump, load
 from actors.lead.model.answer import redacted
@@ -60,14 +60,21 @@ class Recorder(AgentMiddleware[Any, Attempt, Any]):
         with attempt.at_work():
             if self._watched:
                 await adopt(attempt, cast(Mapping[str, Any], request.state))
-            begun, messages = len(attempt.state.commits), list[BaseMessage]()
+            begun, messages = len(attempt.state.commits), list[Message]()
             while not messages or attempt.state.runs[attempt.run].again:
                 messages += await self._step(attempt, request, handler)
             if _compacted_since(attempt, begun):
                 return ModelResponse(result=[RemoveMessage(id=REMOVE_ALL), *attempt.conversation()])
-            return ModelResponse(result=messages)
+            return ModelResponse(result=self._loaded(attempt, messages))
 
-    async def _step(self, attempt: Attempt, request: ModelRequest[Attempt], handler: ModelHandler) -> list[BaseMessage]:
+    def _loaded(self, attempt: Attempt, messages: Sequence[Message]) -> list[BaseMessage]:
+        """Returns what was recorded as LangChain's objects: of their own if hooks may change them in place."""
+        if self._watched:
+            return [load(message) for message in messages]
+        newest = {message.id: message for message in attempt.conversation()[-len(messages) :] if message.id}
+        return [newest.get(message.get("id", "")) or load(message) for message in messages]
+
+    async def _step(self, attempt: Attempt, request: ModelRequest[Attempt], handler: ModelHandler) -> list[Message]:
         """Returns one answer, recorded or new, after the messages that steered the agent meanwhile."""
         messages = attempt.state.messages
         opened = bool(unanswered(messages))
@@ -77,11 +84,11 @@ class Recorder(AgentMiddleware[Any, Attempt, Any]):
             raise Ended
         else:
             attempt.breakpoints.before_model(after_tools=bool(messages) and messages[-1]["type"] == "tool")
-        steered = [load(message) for message in await attempt.journal.steered()]
+        steered = await attempt.journal.steered()
         answer = await self._answer(attempt, request, handler)
         if answer.get("tool_calls") and not opened:
             attempt.breakpoints.after_model()
-        return [*steered, load(answer)]
+        return [*steered, answer]
 
     async def _answer(self, attempt: Attempt, request: ModelRequest[Attempt], handler: ModelHandler) -> Message:
         attempt.request = self._key(attempt)
@@ -187,12 +194,13 @@ async def _result(attempt: Attempt, request: ToolCallRequest, handler: ToolHandl
 
 def _completed(attempt: Attempt, response: ModelResponse[Any]) -> ModelCompleted:
     """Returns the event of an answer, as the policies left it."""
-    event, message = response.event if isinstance(response, Answer) else None, response.result[-1]
+    answer = response if isinstance(response, Answer) else Answer(response.result)
+    event, message = answer.event, answer.result[-1]
     assert isinstance(message, AIMessage)
     decisions = attempt.decided()
     if event is None:
         return ModelCompleted(message=dump(message), request=attempt.request, decisions=decisions)
-    if message != load(event.message):
+    if message is not answer.original and message != answer.original:
         event = _revised(event, dump(message))
     return msgspec.structs.replace(event, request=attempt.request, decisions=decisions)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import filter as matching
 
 from actors.lead.loop.chain import Ports, arranged, policies
-from actors.lead.loop.graph import as_langchain
+from actors.lead.loop.described import as_langchain
 from actors.lead.setup.options import Options
 from actors.lead.setup.plan import RunSetup
 from core.config.load import Config

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.lead.loop import graph as agent
+from actors.lead.loop import agent, chain
+from actors.lead.loop.rounds import Rounds
 from actors.lead.setup.custom_agent import allowed, default_soul
 from actors.lead.setup.options import Options
 from core.tools import Tool
@@ -53,25 +54,52 @@ def test_the_soul_of_the_agent_without_a_name(tmp_path: Path) -> None:
     assert default_soul(tmp_path) == "Be \ufffd kind."
 
 
-async def test_agents_are_compiled_beside_the_loop_and_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[str] = []
+def test_agents_are_made_once_and_forgotten_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "KEPT", 2)
+    agents, made = agent.Agents(), list[agent.Agent]()
 
-    def compiled(*_: Any, **__: Any) -> object:
-        threads.append(threading.current_thread().name)
+    def get(key: str) -> agent.Agent:
+        def make() -> agent.Agent:
+            made.append(agent.Agent(Fake(), [], "", [chain.Chain([])]))
+            return made[-1]
+
+        return agents.get(key, make)
+
+    first = get("a")
+    assert get("a") is first
+    get("b")
+    assert get("a") is first
+    get("c")  # in the place of b
+    assert get("a") is first
+    assert len(made) == 3
+
+
+async def test_a_graph_is_compiled_once_beside_the_loop_and_only_for_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiling, walked = list[str](), list[object]()
+
+    def compiled(*_: Any) -> object:
+        compiling.append(threading.current_thread().name)
         return object()
 
-    monkeypatch.setattr(agent, "create_agent", compiled)
-    monkeypatch.setattr(agent, "KEPT", 2)
-    agents, model = agent.CompiledAgents(), Fake()
+    async def walk(graph: object, *_: Any) -> None:
+        walked.append(graph)
 
-    async def get(key: str) -> object:
-        return await agents.get(key, model, [], "", list)
+    async def run(self: Rounds, attempt: Any) -> None:
+        walked.append(self)
 
-    first, again = await asyncio.gather(get("a"), get("a"))
-    assert first is again
-    await get("b")
-    assert await get("a") is first
-    await get("c")  # in the place of b
-    assert await get("a") is first
-    assert len(threads) == 3
-    assert threading.main_thread().name not in threads
+    monkeypatch.setattr(agent, "compiled", compiled)
+    monkeypatch.setattr(agent, "walk", walk)
+    monkeypatch.setattr(Rounds, "run", run)
+    whole = chain.Chain([])
+    plain, hooked = (agent.Agent(Fake(), [], "", parts) for parts in ([whole], [whole, whole]))
+    attempt: Any = None
+    await plain.run(attempt, {})
+    assert isinstance(walked.pop(), Rounds)
+    assert compiling == []
+    await asyncio.gather(hooked.run(attempt, {}), hooked.run(attempt, {}))
+    assert walked[0] is walked[1]
+    assert not isinstance(walked[0], Rounds)
+    await plain.run(attempt, {"callbacks": []})
+    assert not isinstance(walked[-1], Rounds)
+    assert len(compiling) == 2
+    assert threading.main_thread().name not in compiling

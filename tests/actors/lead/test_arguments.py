@@ -16,7 +16,7 @@ from langchain_core.utils.function_calling import convert_to_openai_function
 
 import adapters.tools
 from actors.lead.loop.arguments import Arguments
-from actors.lead.loop.graph import as_langchain
+from actors.lead.loop.described import as_langchain
 from actors.lead.policies.deferred_tools import DeferredTools
 from actors.lead.policies.todos import Todos
 from core.errors import Invalid

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from langchain_core.tools import BaseTool, StructuredTool
 from pydantic import BaseModel
 
-from actors.lead.loop.graph import as_langchain
+from actors.lead.loop.described import as_langchain
 from actors.lead.loop.json_arguments import decoded, schema_of
 from actors.lead.policies.todos import Todos
 from core.tools import Tool, ToolContext, tool

@@ -10,7 +10,7 @@ from langchain_core.tools import BaseTool
 from langgraph.errors import GraphInterrupt
 
 from actors.lead.loop.attempt import Attempt
-from actors.lead.loop.graph import as_langchain
+from actors.lead.loop.described import as_langchain
 from actors.lead.policies.approvals import Approvals, applies
 from core.config.settings import ApprovalRule
 from core.events import (
