@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -27,7 +27,7 @@ from actors.lead.loop.attempt import Attempt, Callers, Count, Limits, uncounted
 from actors.lead.setup.environment import Environment
 from actors.lead.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.batch import Batch
-from actors.subagents.delegation import Call, Task
+from actors.subagents.delegation import BOUND_BY_CALLER, Call, Task
 from actors.subagents.prompts import Source, rendered
 from core.actor import Progress
 from core.config.load import ConfigSource
@@ -67,22 +67,32 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, tag_field="op"):
     caller: str | None = None
 
 
-class Delegate(Question, frozen=True, kw_only=True, tag="run"):
-    """Asks for the outcome of a call. The answer is a `subagent.completed`, or None: ask again."""
+class Keyed(Question, frozen=True, kw_only=True):
+    """A question about a call."""
 
     call_id: str
     """The call's key in its run."""
+    seconds: float | None = None
+    """The time that the run has left for it; None if it has any."""
+
+
+class Delegate(Keyed, frozen=True, kw_only=True, tag="run"):
+    """Asks for the outcome of a call. The answer is a `subagent.completed`, or None: ask again."""
+
     task: Task
 
 
-class DelegateBatch(Question, frozen=True, kw_only=True, tag="batch"):
+class DelegateBatch(Keyed, frozen=True, kw_only=True, tag="batch"):
     """Asks for the outcome of a call of `tasks`, as `Delegate` does of `task`."""
 
-    call_id: str
     description: str
     name: str
     """The type of the subagents."""
     source: Source
+
+
+class Late(Keyed, frozen=True, kw_only=True, tag="late"):
+    """Asks for the end of a call for which the run has no time any more. The answer is what was done until then."""
 
 
 class Cancel(Question, frozen=True, kw_only=True, tag="cancel"):
@@ -185,6 +195,8 @@ class Subagents(Lead):
     def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
         attempt = super()._live(setup, run)
         attempt.call, attempt.above = partial(self._calling_out, run), partial(self._above, run.state)
+        if run.request.context.get(BOUND_BY_CALLER):
+            attempt.limits = attempt.limits._replace(seconds_key="")
         return attempt
 
     async def _calling_out(self, run: OwnedRun, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
@@ -210,7 +222,7 @@ class Subagents(Lead):
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Json | None:
         try:
-            question = msgspec.convert(dict(request), Delegate | DelegateBatch | Cancel)
+            question = msgspec.convert(dict(request), Delegate | DelegateBatch | Late | Cancel)
         except msgspec.ValidationError as error:
             raise Invalid(f"subagents: {error}") from error
         callers, caller = self._calling(question.thread, question.caller)
@@ -219,15 +231,21 @@ class Subagents(Lead):
         match question:
             case Cancel(subagent=subagent, call_id=call_id):
                 ended = await self._cancel(Call(**about, id=call_id, subagent=subagent))
-            case Delegate(call_id=key, task=task):
-                subagent = identity(callers.aggregate(caller), question.run, key)
-                call = Call(**about, id=key.partition("-")[2], subagent=subagent)
-                ended = await self._delegate(call, task.name, partial(_ready, task))
-            case DelegateBatch(call_id=key, name=name):
-                subagent = identity(callers.aggregate(caller), question.run, key)
-                call = Call(**about, id=key.partition("-")[2], subagent=subagent)
-                ended = await self._delegate(call, name, partial(self._frozen, question, subagent))
+            case Delegate() | DelegateBatch() | Late() as keyed:
+                subagent = identity(callers.aggregate(caller), keyed.run, keyed.call_id)
+                key = keyed.call_id.partition("-")[2]
+                ended = await self._answer(keyed, Call(**about, id=key, subagent=subagent, seconds=keyed.seconds))
         return None if ended is None else dict(msgspec.to_builtins(ended))
+
+    async def _answer(self, question: Delegate | DelegateBatch | Late, call: Call) -> SubagentCompleted | None:
+        match question:
+            case Delegate(task=task):
+                return await self._delegate(call, task.name, partial(_ready, task))
+            case DelegateBatch(name=name):
+                return await self._delegate(call, name, partial(self._frozen, question, call.subagent))
+            case Late():
+                return await call.late()
+        assert_never(question)
 
     def _calling(self, thread: str, caller: str | None) -> tuple[Threads, str]:
         """Returns the conversation that calls: the thread, or a subagent of it."""

@@ -44,6 +44,10 @@ QUEUE_SECONDS = 60.0
 """Time beyond its own limit after which a subagent that nobody has begun is given up."""
 
 
+BOUND_BY_CALLER = "timeout_of_caller"
+"""Key in the context of a subagent's run: its time is what its caller has left, and not what is configured."""
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of a call. Of a batch: `prompts`, and the path of the `table` of results."""
 
@@ -69,6 +73,8 @@ class Call:
     subagent: str
     intake: Intake
     """The commands on subagents."""
+    seconds: float | None = None
+    """The time that the caller has left for it. None: any."""
 
     # ── the caller's log ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,6 +163,8 @@ class Call:
             "timeout_seconds": role.seconds,
             "unattended": True,
         }
+        if self.seconds is not None and self.seconds < role.seconds:
+            context |= {"timeout_seconds": max(0.0, self.seconds), BOUND_BY_CALLER: True}
         first = {"type": "human", "id": f"human-{self.subagent}", "content": task.prompt}
         request = RunRequested(
             assistant=task.name,
@@ -171,6 +179,20 @@ class Call:
             await self.intake.request_run(self.subagent, self.subagent, request, actor=ACTOR)
         except Refused:
             log.info("the subagent is there already", subagent=self.subagent)
+
+    async def late(self) -> SubagentCompleted:
+        """States what the subagent has done until now as what comes of the call, and stops it."""
+        state = await self.intake.threads.load(self.subagent)
+        run = state.runs.get(self.subagent)
+        if run is None:
+            return await self.completed(
+                SubagentCompleted(call_id=self.id, status="timed_out", error=subagents.NOT_BEGUN)
+            )
+        if not run.open:
+            return await self.completed(subagents.outcome(state, self.subagent, self.id))
+        event = await self.completed(subagents.unfinished(state, self.subagent, self.id))
+        await self.stop()
+        return event
 
     async def attend(self, listener: Listener, seconds: float) -> SubagentCompleted | None:
         """Follows the subagent to its end, and states what comes of it. Returns None if it is at work for longer."""

@@ -45,15 +45,29 @@ def label_of(prompt: str) -> str:
 
 
 async def answered(ctx: ToolContext, question: Mapping[str, Any]) -> Result:
-    """Asks the subagents until the call has an outcome. Returns its text, and its fields for clients. Raises
-    `Unavailable` if they are out of reach for `PATIENCE_SECONDS`.
+    """Asks the subagents until the call has an outcome, or the run no time any more: then for what was done until then.
+    Returns its text, and its fields for clients. Raises `Unavailable` if they are out of reach for `PATIENCE_SECONDS`.
     """
     about = {"thread": ctx.thread, "user": ctx.user, "caller": ctx.subagent, "run": ctx.run, "call_id": ctx.call_id}
+    try:
+        async with asyncio.timeout(ctx.seconds_left) as deadline:
+            response = await _outcome(ctx, {**question, **about, "seconds": ctx.seconds_left})
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        response = await _outcome(ctx, {"op": "late", **about})
+    event = msgspec.convert(response, SubagentCompleted)
+    text, fields = shown(event)
+    return Result(text, fields=fields, failed=event.status != "completed")
+
+
+async def _outcome(ctx: ToolContext, question: Mapping[str, Any]) -> Any:
+    """Asks again while the answer is None: the subagent is at work. Raises `Unavailable`."""
     response, clock = None, asyncio.get_running_loop().time
     until = clock() + PATIENCE_SECONDS
-    while response is None:  # still at work: ask again
+    while response is None:
         try:
-            response = await ctx.call("subagents", {**question, **about})
+            response = await ctx.call("subagents", question)
             until = clock() + PATIENCE_SECONDS
         except Silent:
             raise
@@ -61,6 +75,4 @@ async def answered(ctx: ToolContext, question: Mapping[str, Any]) -> Result:
             if clock() > until:
                 raise
             await asyncio.sleep(PAUSE_SECONDS)
-    event = msgspec.convert(response, SubagentCompleted)
-    text, fields = shown(event)
-    return Result(text, fields=fields, failed=event.status != "completed")
+    return response

@@ -24,6 +24,8 @@ TOOLS = frozenset((TOOL, BATCH))
 MOST_CHARACTERS = 150_000
 """Limit of a result: it fits a message of the bus even if all are escaped. The caller's model sees less of it."""
 NO_ANSWER = "The subagent ended without an answer."
+NOT_BEGUN = "its caller had no time left, so it was not begun"
+UNFINISHED = "its caller had no time left, so it was stopped in the middle of its work"
 _FAILED: Mapping[str, StopReason] = {"BudgetSpent": "token_capped", "TooManySteps": "turn_capped"}
 STOP_REASONS: Mapping[str, StopReason] = {
     "budgets": "token_capped",
@@ -56,7 +58,7 @@ def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentComplete
     if run.batch is not None:
         return _of_batch(state, run, call_id)
     capped = _FAILED.get(run.error.error) if run.error else STOP_REASONS.get(run.stopped_by)
-    text = next((text for answer in reversed(messages) if (text := text_of(answer.get("content")))), "")
+    text = _newest_text(messages)
     status, error = _ended(state, run)
     if status == "failed" and capped and text:
         status, error = "completed", None
@@ -70,6 +72,25 @@ def outcome(state: ThreadState, subagent: str, call_id: str) -> SubagentComplete
         usage=usage_of(_used(state, run)) if messages else None,
         failure=None if status == "completed" else batches.failure(run.error, status),
     )
+
+
+def unfinished(state: ThreadState, subagent: str, call_id: str) -> SubagentCompleted:
+    """Returns the end of a subagent that is at work, for a caller that cannot wait any more."""
+    run, messages = state.runs[subagent], answers(state, subagent)
+    return SubagentCompleted(
+        call_id=call_id,
+        status="timed_out",
+        result=_cut(_newest_text(messages) if run.batch is None else batches.summary(run)),
+        error=UNFINISHED,
+        model=run.model,
+        usage=usage_of(_used(state, run)) if messages or run.batch is not None else None,
+        failure="caller_time",
+    )
+
+
+def _newest_text(messages: Sequence[Message]) -> str:
+    """Returns the text of the last answer that has one."""
+    return next((text for answer in reversed(messages) if (text := text_of(answer.get("content")))), "")
 
 
 def _result(text: str, status: str) -> str:

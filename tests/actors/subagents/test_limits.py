@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from actors.lead.actor import Lead
+from actors.lead.loop import attempt as attempts
 from core.config import load as configuration
 from core.config.agent import ToolOutput
 from core.errors import Invalid
 from core.events import Message, SubagentCompleted, SubagentStarted
 from core.thread.prune import prune
 from core.thread.state import ThreadState
+from core.thread.subagents import NOT_BEGUN, UNFINISHED, shown
 from core.thread.threads import SUBAGENT
 from tests.actors.subagents.test_task import LEAD, ON, OWN, events, ls, task
 from tests.support.model_server import Failure, Script, Turn
@@ -311,6 +314,7 @@ async def test_subagents_of_subagents_stop_with_the_run(
     settings = {**OWN, "max_depth": 2, "custom_agents": {"outer": role}}
     if why == "its deadline":
         monkeypatch.setattr(Lead, "run_seconds", 3.0)
+        monkeypatch.setattr(attempts.Limits, "seconds_left", lambda _: None)  # no time is kept for a last answer
     async with site(tmp_path, scripts, subagents=settings) as (client, models):
         system, thread = client.system, await client.thread()
         run_id = await client.ask(thread, "Go on.", context=ON)
@@ -327,6 +331,61 @@ async def test_subagents_of_subagents_stop_with_the_run(
     assert (ended(outer), ended(inner), completed.status) == (["interrupted"], ["interrupted"], "cancelled")
     assert result["content"] == "Task cancelled by user."
     assert results(outer.messages)[0]["content"] == "Task cancelled by user."
+
+
+async def test_a_subagent_has_no_more_time_than_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the caller's 60 seconds 54 are kept for its last answer, and as large a part of the subagent's."""
+    monkeypatch.setattr(Lead, "run_seconds", 60.0)
+    monkeypatch.setattr(attempts, "LAST_SHARE", 0.9)
+    lead = Script((Turn(tool_calls=(task(),)), Turn(text="It was not done in time.")), count="total")
+    sub = Script((Turn(text="Half is done.", tool_calls=(ls(),)),) * 999, count="total")
+    async with site(tmp_path, {"lead": lead, "sub": sub}, subagents=OWN) as (client, _):
+        thread = await client.thread()
+        run = await client.ended(thread, await client.ask(thread, "Go on.", context=ON))
+        state = await client.state(thread)
+        [started] = await events(client, SubagentStarted)
+        subagent = await client.system.subagents.threads.load(started.subagent)
+    context = subagent.runs[started.subagent].request.context
+    assert 0 < context["timeout_seconds"] <= 6
+    assert (run.status, state.messages[-1]["content"].splitlines()[0]) == ("success", "It was not done in time.")
+    [result] = results(state.messages)
+    assert result["content"].startswith("Task timed out. Error: Stopped: the ")
+    assert "`subagents." not in result["content"]
+    assert "What it had said until then, which is not finished: Half is done." in result["content"]
+
+
+@pytest.mark.parametrize("when", ["at work", "not begun", "ended"])
+async def test_a_caller_without_time_gets_what_was_done(tmp_path: Path, when: str) -> None:
+    sub = [Turn(text="Half is done.", tool_calls=(ls(),)), Turn(text="All is done.", gate="g")]
+    async with site(tmp_path, {"lead": LEAD, "sub": sub}, subagents=OWN) as (client, models):
+        thread = await client.thread()
+        run_id = await client.ask(thread, "Go on.", context=ON)
+        await models.reached("g")
+        [started] = await events(client, SubagentStarted)
+        if when == "ended":
+            models.release("g")
+            await client.ended(thread, run_id)
+        state = await client.state(thread)
+        key = f"{next(c.seq for c in state.commits if c.node == 'model')}-{started.call_id}"
+        question = {"op": "late", "thread": thread, "user": "ada", "run": run_id, "caller": None}
+        call_id = key if when != "not begun" else f"{key}-other"
+        outcome = await client.system.call("subagents", {**question, "call_id": call_id}, attempts.no_progress)
+        models.release("g")
+        await client.ended(thread, run_id)
+        ends = await events(client, SubagentCompleted)
+        subagent = await client.system.subagents.threads.load(started.subagent)
+    text, _ = shown(msgspec.convert(outcome, SubagentCompleted))
+    unfinished = "What it had said until then, which is not finished: Half is done."
+    assert (
+        text
+        == {
+            "at work": f"Task timed out. Error: {UNFINISHED}\n{unfinished}",
+            "not begun": f"Task timed out. Error: {NOT_BEGUN}",
+            "ended": "Task Succeeded. Result: All is done.",
+        }[when]
+    )
+    assert [end.status for end in ends] == ["timed_out" if when == "at work" else "completed"]
+    assert ended(subagent) == ["interrupted" if when == "at work" else "success"]
 
 
 @pytest.mark.parametrize(
