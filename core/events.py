@@ -621,6 +621,8 @@ class SubagentCompleted(Event, frozen=True):
     """The kind of the failure: a model's, such as `auth`, or the name of an error."""
     retried: bool = False
     """True if the item of a batch is given to another subagent."""
+    pause_seconds: float = 0
+    """Seconds for which the batch begins no other item from here on: its provider says that a quota is used up."""
 
 
 # ── about the conversation ───────────────────────────────────────────────────────────────────────────────────────────

@@ -313,11 +313,11 @@ def infrastructure(records: Sequence[Record]) -> str:
     """Returns the error of the infrastructure by which a run ended; empty if there is none."""
     last = next((r.event for r in reversed(records) if isinstance(r.event, ModelCompleted | ModelFailed)), None)
     if isinstance(last, ModelFailed):
-        return f"{last.error}: {last.text}"
+        return last.text
     for record in records:
         if record.type == "run.failed":
             error, text = getattr(record.event, "error", ""), getattr(record.event, "text", "")
             message = getattr(record.event, "message", None) or {}
             if error in BROKEN or APOLOGY in (message.get("additional_kwargs") or {}):
-                return f"{error}: {text}"
+                return str(text)
     return ""

@@ -57,13 +57,15 @@ class BatchStopped(SikaError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item(Call):
     """An attempt at an item. `retries`: how many attempts may follow. `limited` is called when the model's provider
-    refuses a request for its rate. `patient`: whether the batch waits for a quota.
+    refuses a request for its rate. `patient`: whether the batch waits for a quota. `pause` begins to wait, and returns
+    the seconds.
     """
 
     owned: OwnedRun
     retries: int
     limited: Callable[[], None]
     patient: Callable[[], bool]
+    pause: Callable[[], float]
 
     async def calling(self) -> tuple[ThreadState, Run]:
         return self.owned.state, self.owned.run
@@ -87,7 +89,9 @@ class Item(Call):
         result, left_out = event.result, len(event.result) - batches.MOST_RESULT
         if left_out > 0:
             result = f"{result[: batches.MOST_RESULT]}\n... [{left_out} characters left out]"
-        event = msgspec.structs.replace(event, result=result, retried=failed and again)
+        retried = failed and again
+        pause = self.pause() if retried and event.failure == QUOTA else 0.0
+        event = msgspec.structs.replace(event, result=result, retried=retried, pause_seconds=pause)
         await self._state(lambda run, known: [event] if known else [])
         return event
 
@@ -161,16 +165,13 @@ class Batch:
     async def _attempt(self, index: int, attempt: int, limited: Callable[[], None]) -> SubagentCompleted:
         call, threads = self._call(index, attempt, limited=limited), self._intake.threads
         with threads.log.listen(threads.aggregate(call.subagent)) as listener:
-            wave = self._quota.wave
             if self._run.stopping:
                 await anyio.sleep_forever()  # the watcher of the run cancels this
             task = Task(description=f"item {index}", prompt=self._prompts[index], name=self._role.name)
             await call.begin(task, self._role, self._depth, item=index)
             while (event := await call.attend(listener, ITEM_SECONDS)) is None:
                 pass
-        if event.failure == QUOTA and event.retried:
-            self._quota.refused(wave)
-        elif event.status == "completed":
+        if event.status == "completed":
             self._quota.answered()
         return event
 
@@ -207,6 +208,7 @@ class Batch:
             owned=self._run,
             limited=limited,
             patient=partial(self._quota.is_patient, self._quota.wave),
+            pause=partial(self._quota.refused, self._quota.wave),
             retries=self._settings.retries + 1 - attempt if retries is None else retries,
         )
 

@@ -29,13 +29,15 @@ class Quota:
         """Tells whether there is another pause, or one has begun since the wave."""
         return wave < self.wave or self._refusals < len(QUOTA_SECONDS)
 
-    def refused(self, wave: int) -> None:
-        """Begins a pause, unless the refused item was begun before the last one."""
-        if wave == self.wave:
-            seconds = QUOTA_SECONDS[self._refusals]
-            self._until = anyio.current_time() + seconds
-            self.wave, self._refusals = self.wave + 1, self._refusals + 1
-            log.info("the batch pauses: the provider says that a quota is used up", seconds=seconds)
+    def refused(self, wave: int) -> float:
+        """Begins a pause, unless the refused item was begun before the last one. Returns its seconds; 0 without one."""
+        if wave != self.wave:
+            return 0.0
+        seconds = QUOTA_SECONDS[self._refusals]
+        self._until = anyio.current_time() + seconds
+        self.wave, self._refusals = self.wave + 1, self._refusals + 1
+        log.info("the batch pauses: the provider says that a quota is used up", seconds=seconds)
+        return seconds
 
     def answered(self) -> None:
         self._refusals = 0

@@ -300,7 +300,7 @@ def _run_line(run: Run) -> str:
     facts = [run.status, f"attempt {run.attempt}", run.created_at[:19].replace("T", " ")]
     facts += [f"cancel: {run.cancel}"] if run.cancel else []
     facts += [f"open calls: {', '.join(run.intents)}"] if run.intents else []
-    facts += [one_line(f"{run.error.error}: {run.error.text}", 100)] if run.error else []
+    facts += [one_line(run.error.text, 100)] if run.error else []
     return f"{run.id}  {', '.join(facts)}"
 
 

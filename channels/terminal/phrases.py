@@ -118,7 +118,7 @@ def model_failed(event: ModelFailed) -> str:
     again = "then another model" if last else f"again in {seconds(event.wait_ms or 0)}"
     then = "given up" if event.wait_ms is None else again
     model = f"{event.model}: " if event.model else ""
-    return f"{model}try {event.attempt} of {event.max_attempts}, {event.reason}, {then}: {event.error}: {event.text}"
+    return f"{model}try {event.attempt} of {event.max_attempts}, {event.reason}, {then}: {event.text}"
 
 
 def tool_completed(event: ToolCompleted) -> str:
@@ -137,7 +137,9 @@ def subagent_completed(event: SubagentCompleted) -> str:
     )
     limit = f" ({event.stop_reason})" if event.stop_reason else ""
     text = event.result if event.status == "completed" else event.error or ""
-    return f"{event.status}{limit}{used}" + (f" {quote(text)}" if text else "")
+    again = ", to be tried again" if event.retried else ""
+    pause = f", the batch pauses {seconds(round(event.pause_seconds * 1000))}" if event.pause_seconds else ""
+    return f"{event.status}{limit}{again}{pause}{used}" + (f" {quote(text)}" if text else "")
 
 
 def subagent_progressed(event: SubagentProgressed) -> str:

@@ -217,7 +217,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     ProfileWritten: lambda e: phrases.quote(e.content) if e.content else "",
     WebhookDelivered: lambda e: f"{e.status} at try {e.attempt}",
     WebhookFailed: lambda e: f"try {e.attempt}: {e.reason}; {f'again at {e.again_at}' if e.again_at else 'given up'}",
-    RunFailed: lambda e: f"{e.error}: {e.text}",
+    RunFailed: lambda e: e.text,
     sandboxes.SandboxClaimed: lambda e: f"by {e.worker} until {e.until}, for thread {e.thread}",
     sandboxes.SandboxAcquired: lambda e: f"{e.provider} {e.machine}" + (f" at {e.address}" if e.address else ""),
     sandboxes.SandboxFailed: lambda e: e.reason,

@@ -329,9 +329,16 @@ def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
     expected = isinstance(error, SikaError)
     log.warning("run failed", run=owned.id, thread=owned.thread_id, error=str(error), exc_info=not expected)
     apology = _apology(f"Stopped: {error}.") if isinstance(error, TooLong) else None
-    return RunFailed(
-        message=apology, error=type(error).__name__, text=redactor.text(sendable(str(error))) or type(error).__name__
-    )
+    return RunFailed(message=apology, error=type(error).__name__, text=failure_text(error))
+
+
+def failure_text(error: Exception) -> str:
+    """Returns what people are told of an error that ended a run: a sentence, without secrets and names of classes."""
+    text = redactor.text(sendable(str(error))).strip()
+    if isinstance(error, SikaError) and text:
+        return text
+    detail = f": {text}" if text else ", which says nothing of itself; the server's own log has more"
+    return f"An unexpected error ended the run{detail}"
 
 
 def _apology(text: str) -> Message:

@@ -45,7 +45,7 @@ from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 8
+VERSION = 9
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -217,7 +217,7 @@ class _Thread:
 
     def end(self, record: Record, event: Event, status: str) -> None:
         run = record.run or ""
-        error = f"{event.error}: {event.text}" if isinstance(event, RunFailed) else None
+        error = event.text if isinstance(event, RunFailed) else None
         self.put(ENDED, run, run, status, record.at, error)
         if isinstance(event, RunPaused):
             self.paused = (run,)

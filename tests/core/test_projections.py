@@ -302,9 +302,7 @@ async def test_runs_and_what_they_used(views: Views, log: EventLog, at_once: boo
     runs = await views.query(RUNS)
     requested, started, *_ = [r for (run, kind, _), r in at.items() if run == one and not kind.startswith("model")]
     ended = next(r.at for (run, kind, _), r in at.items() if (run, kind) == (one, "run.failed"))
-    assert runs[0] == (
-        *(one, name, "ada", "x", "b", "error", requested.seq, requested.at, started.at, ended, "E: broke"),
-    )
+    assert runs[0] == (*(one, name, "ada", "x", "b", "error", requested.seq, requested.at, started.at, ended, "broke"),)
     assert [(run[0], run[4], run[5]) for run in runs[1:]] == [(two, None, "rolled_back")]
     assert await views.query("SELECT * FROM usage ORDER BY run_id, model") == [
         (one, "a", "test", 30, 10, 4, 2),

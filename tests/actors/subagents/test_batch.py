@@ -15,6 +15,7 @@ from actors.subagents.pool import Pool, Quota
 from actors.subagents.prompts import Source, rendered
 from actors.wiring import compose
 from adapters.batches import LocalBatchFiles
+from channels.terminal.story import tell
 from core.errors import Invalid, Refused
 from core.events import Aggregate, SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.paths import thread_root
@@ -128,12 +129,19 @@ QUOTA = Failure(status=402, message="insufficient balance")
 @pytest.mark.parametrize("pool", [1, 4])
 async def test_a_quota_pauses_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: int) -> None:
     """Four items are refused twice each: with a pool of four, that is two pauses; one by one, two for each item."""
-    monkeypatch.setattr(pools, "QUOTA_SECONDS", (0.0,) * 3)
+    monkeypatch.setattr(pools, "QUOTA_SECONDS", (0.01, 0.02, 0.03))
     turns = [Turn(text=f"Did {n}.", error=QUOTA, times=2) for n in range(4)]
     settings = {**OWN, "batch": {"pool": pool, "retries": 0}}
     async with site(tmp_path, scripts([f"Do step-{n}." for n in range(4)], turns), subagents=settings) as (client, _):
         messages = await client.said(await client.thread(), "Go on.", context=ON)
         await client.idle()
+        [started] = [r.event for r in await client.records("t1", SubagentStarted)]
+        assert isinstance(started, SubagentStarted)
+        aggregate = Aggregate(SUBAGENT, started.subagent)
+        batch = [e async for r in client.system.log.read(aggregate) if isinstance(e := r.event, SubagentCompleted)]
+    pauses = [event.pause_seconds for event in batch if event.pause_seconds]
+    assert pauses == [0.01, 0.02] * (4 if pool == 1 else 1)
+    assert any("failed, to be tried again, the batch pauses 10 ms" in tell(event) for event in batch)
     [result] = [m["content"] for m in messages if m["type"] == "tool"]
     assert "4/4 done. " in result
     assert [(row["status"], row["attempts"]) for row in table(tmp_path)] == [("completed", 3)] * 4

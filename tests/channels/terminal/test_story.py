@@ -70,6 +70,10 @@ USED = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
             "completed (turn_capped) [10+2 tokens] “x”",
         ),
         (SubagentCompleted(call_id="c", status="failed", error="no"), "failed “no”"),
+        (
+            SubagentCompleted(call_id="c", status="failed", error="no", retried=True, pause_seconds=30),
+            "failed, to be tried again, the batch pauses 30.0 s “no”",
+        ),
         (StatePatched(values={"title": "x"}, as_node="n", base=3), "title as n on checkpoint 3"),
         (RunRequested(input={"messages": [{"type": "human", "content": "hi"}]}), "“hi”"),
         (
@@ -84,18 +88,18 @@ USED = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
             "before tools; asks for approval of bash rm x; asks “Which?”",
         ),
         (RunPaused(next=["model"], interrupts=[Interrupt("i", {"n": 1})]), 'before model; asks {"n":1}'),
-        (RunFailed(error="E", text="bad"), "E: bad"),
+        (RunFailed(error="E", text="bad"), "bad"),
         (RunRolledBack(), "undone"),
         (ModelCompleted(message=AI, duration_ms=1500), "[1.5 s, 10+2 tokens] “I look” → bash(ls)"),
         (
             ModelFailed(error="E", text="bad", attempt=1, max_attempts=3, reason="busy", wait_ms=200),
-            "try 1 of 3, busy, again in 200 ms: E: bad",
+            "try 1 of 3, busy, again in 200 ms: bad",
         ),
         (
             ModelFailed(error="E", text="bad", attempt=3, max_attempts=3, wait_ms=0, model="m"),
-            "m: try 3 of 3, generic, then another model: E: bad",
+            "m: try 3 of 3, generic, then another model: bad",
         ),
-        (ModelFailed(error="E", text="bad", attempt=3, max_attempts=3), "try 3 of 3, generic, given up: E: bad"),
+        (ModelFailed(error="E", text="bad", attempt=3, max_attempts=3), "try 3 of 3, generic, given up: bad"),
         (ToolRequested(call_id="c", name="bash", effect="pure", args={"command": "ls"}), "bash [pure] ls"),
         (
             ToolCompleted(call_id="c", message=TOOL, update={"todos": []}, duration_ms=5),
