@@ -117,13 +117,7 @@ class BubblewrapSandbox(Files):
         return output
 
     async def ports(self, call_id: str) -> Sequence[int]:
-        return await to_thread.run_sync(self._ports, self.calls.record(call_id).path)
-
-    def _ports(self, record: Path) -> Sequence[int]:
-        try:
-            return listening.ports(int((record / "pid").read_bytes()))
-        except (OSError, ValueError):  # it was deleted with its thread
-            return ()
+        return await to_thread.run_sync(listening.of_record, self.calls.record(call_id).path)
 
     async def _job(
         self, command: str, timeout: float, environment: Mapping[str, str], record: Path, private: bool

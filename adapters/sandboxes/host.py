@@ -7,14 +7,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 import msgspec
 from anyio import to_thread
 
-from adapters.sandboxes import seccomp, toolkit
+from adapters.sandboxes import listening, seccomp, toolkit
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.hostrules import refuse
 from adapters.sandboxes.job import Job
@@ -70,6 +70,9 @@ class HostSandbox(Files):
     async def output(self, call_id: str, after: int = 0) -> Output:
         output = await self.calls.output(call_id, after)
         return output._replace(text=self.tree.to_virtual(output.text))
+
+    async def ports(self, call_id: str) -> Sequence[int]:
+        return await to_thread.run_sync(listening.of_record, self.calls.record(call_id).path)
 
     async def kill(self, call_id: str) -> None:
         await self.calls.kill(call_id)

@@ -28,7 +28,7 @@ ATTEMPTS = 4
 START_SECONDS = 30.0
 _GNU = (
     *("bash", "dash", "env", "kill", "mkdir", "mkfifo", "sleep", "tail", "tee", "wc", "cat", "seq", "setsid", "ls"),
-    *("head", "tr", "rm", "touch", "id", "grep", "ln", "yes"),
+    *("head", "tr", "rm", "touch", "id", "grep", "ln", "yes", "busybox"),
 )
 
 _COPYING = ("base64", "chmod", "dirname", "du", "find", "gzip", "tar", "xargs", "cksum", "mv", "cp")

@@ -120,6 +120,10 @@ class Link:
         """Ends a command and everything it started."""
         return _look(await self.ask("finish", name, str(LOOKS), verdict, reason))
 
+    async def sockets(self, name: str) -> bytes:
+        """Returns the sockets of a command, for `listening.ports_in`."""
+        return "\n".join(await self.ask("sockets", name)).encode(errors="replace")
+
     async def usage(self) -> tuple[int, int]:
         """Returns the bytes on the machine's disk and the number of the thread's files and folders."""
         words = " ".join(await self.ask("usage")).split()

@@ -20,7 +20,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import quota
+from adapters.sandboxes import listening, quota
 from adapters.sandboxes.aio.link import PART, Link, Look
 from adapters.sandboxes.aio.usage import Usage
 from adapters.sandboxes.docker.background import Background, Egress
@@ -131,6 +131,13 @@ class AioSandbox(Files):
             except Unavailable as error:
                 log.info("a command in the background was not looked after", call=call_id, reason=str(error))
         return await to_thread.run_sync(call.output, after)
+
+    async def ports(self, call_id: str) -> Sequence[int]:
+        try:
+            return listening.ports_in(await self._link.sockets(self._call(call_id).name))
+        except Unavailable as error:
+            log.info("the ports of a command are not known", call=call_id, reason=str(error))
+            return ()
 
     async def kill(self, call_id: str) -> None:
         call, begun = self._call(call_id), time.monotonic()

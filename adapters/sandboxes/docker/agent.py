@@ -74,6 +74,10 @@ class Agent:
     async def end(self, name: str, verdict: str, reason: str = "") -> None:
         await self._send("end", name, verdict, reason)
 
+    async def listen(self, name: str, file: str) -> None:
+        """Lets the agent write the sockets of a command into a file of its record (`listening.ports_in`)."""
+        await self._send("listen", name, file)
+
     async def probe(self, name: str) -> None:
         """Lets the agent settle a call whose supervising shell is gone."""
         await self._send("probe", name)

@@ -26,6 +26,27 @@ end() {
   fi
 }
 
+# listen ID FILE: writes what `sockets` shows into a file of a command's record.
+listen() {
+  [ -e "$1/exit" ] || (sockets "$1" >"$1/$2" &)
+}
+
+# sockets ID: shows the open files of a command's processes, but for the way out of its network, then all sockets of the
+# network. The last line says that this is all.
+sockets() {
+  for process in /proc/[0-9]*; do
+    kind "$process" "$1"
+    [ "$kind" = mine ] || continue
+    IFS= read -r line <"$process/cmdline"
+    case $line in
+    *"/forwarder.py"*) ;;
+    *) ls -l "$process/fd" ;;
+    esac
+  done
+  cat /proc/net/tcp /proc/net/tcp6
+  echo end
+}
+
 # probe ID: settles a command whose supervising shell was killed.
 probe() {
   [ -e "$1/exit" ] && return

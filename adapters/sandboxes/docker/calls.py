@@ -113,6 +113,15 @@ class Box:
             text += b"\nstopped: %s processes, because the sandbox had no memory left (sandbox.memory_mb)\n" % ooms
         return text
 
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        with contextlib.suppress(OSError):
+            directory = os.open(self._machine / self._name, _DIRECTORY)
+            try:
+                os.unlink(name, dir_fd=directory)
+            finally:
+                os.close(directory)
+
     def clear(self) -> None:
         """Deletes the files. The directory stays as the claim."""
         with contextlib.suppress(OSError):

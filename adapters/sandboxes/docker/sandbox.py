@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -11,10 +12,10 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import quota
+from adapters.sandboxes import listening, quota
 from adapters.sandboxes.docker.agent import Agent
 from adapters.sandboxes.docker.background import Background, Egress
-from adapters.sandboxes.docker.calls import Call
+from adapters.sandboxes.docker.calls import Box, Call
 from adapters.sandboxes.docker.engine import EngineAway
 from adapters.sandboxes.files import Files
 from adapters.sandboxes.record import FIRST_PAUSE, LAST_PAUSE, LOOK_AGAIN, NEVER_STARTED, PATIENCE
@@ -39,6 +40,9 @@ WATCH_PROBE_SECONDS = 30.0
 """The same for a command in the background: whoever asks for its output asks for its shell, too."""
 START_SECONDS = 60.0
 """Time for a command to begin: the engine is slow when a machine is full."""
+PORTS_SECONDS = 2.0
+"""Time for the agent to look for the ports of a command."""
+PORTS_BYTES = 256 << 10
 GRACE = 30.0
 """Seconds after a command's timeout until its machine is ended, because the agent in it could not end the command."""
 
@@ -116,6 +120,20 @@ class DockerSandbox(Files):
             except Unavailable as error:
                 log.info("a command in the background was not looked after", call=call_id, reason=str(error))
         return part
+
+    async def ports(self, call_id: str) -> Sequence[int]:
+        call, file = self._call(call_id), f"ports-{secrets.token_hex(4)}"
+        box, text = Box(self._machine, call.name), b""
+        try:
+            await self._agent.listen(call.name, file)
+            with anyio.move_on_after(PORTS_SECONDS):
+                while not text.endswith(b"\nend\n"):
+                    await anyio.sleep(FIRST_PAUSE)
+                    text = await to_thread.run_sync(box.read, file, PORTS_BYTES)
+        except Unavailable as error:
+            log.info("the ports of a command are not known", call=call_id, reason=str(error))
+        await to_thread.run_sync(box.remove, file)
+        return listening.ports_in(text)
 
     async def kill(self, call_id: str) -> None:
         call = self._call(call_id)

@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from adapters.sandboxes import supervisor, tail
 from core.errors import Invalid, NotFound
-from core.ports.sandbox import Edit, ExecResult, Query, RunsInBackground, Sandbox, SandboxProvider
+from core.ports.sandbox import Edit, ExecResult, ListsPorts, Query, RunsInBackground, Sandbox, SandboxProvider
 from tests.adapters.sandboxes.conftest import SECRET, running, wait_for
 from tests.adapters.sandboxes.contract import KINDS, Kind
 from tests.support.nats import eventually
@@ -91,6 +91,26 @@ async def test_impossible_commands_are_refused(sandbox: Sandbox) -> None:
     for command in ("echo \0", "x" * 200_000):
         with pytest.raises(Invalid):
             await run(sandbox, command)
+
+
+async def test_ports_of_a_command_are_its_own(sandbox: Sandbox) -> None:
+    """Also of a child; not those of others, and none of one that has ended."""
+    assert isinstance(sandbox, RunsInBackground)
+    assert isinstance(sandbox, ListsPorts)
+    one, two = free_port(), free_port()
+    serve = "echo begun; sh -c 'exec busybox nc -ll -p {} -e cat'; sleep 60"
+    names = {"one": serve.format(one), "two": serve.format(two), "none": "echo begun; exec sleep 60"}
+    for name, command in names.items():
+        await sandbox.start(name, command, timeout=60)
+
+    async def listening() -> bool:
+        return [list(await sandbox.ports(name)) for name in names] == [[one], [two], []]
+
+    await eventually(listening)
+    await sandbox.kill("one")
+    assert [list(await sandbox.ports(name)) for name in ("one", "two", "never")] == [[], [two], []]
+    await sandbox.kill("two")
+    await sandbox.kill("none")
 
 
 async def test_the_environment_is_the_configured_one_only(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

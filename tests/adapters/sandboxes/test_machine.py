@@ -12,8 +12,10 @@ from typing import Any
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from adapters.sandboxes import bubblewrap, holder, machine
+from adapters.sandboxes import bubblewrap, holder, listening, machine
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.machine import EMPTIED, LOST, Machine
 from core.config.sandbox import Egress
@@ -316,3 +318,20 @@ def _of_nobody(self: Machine) -> Any:
     from contextlib import nullcontext
 
     return nullcontext(machine.Use(os.open(self.folder / "use", os.O_RDWR), 1 << 22, ""))
+
+
+TABLE = b"""  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 11 1 0 100 0 0 10 0
+   1: 0100007F:1F41 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 12 1 0 100 0 0 10 0
+   2: 0100007F:1F42 0100007F:1F40 01 00000000:00000000 00:00000000 00000000  1000        0 13 1 0 100 0 0 10 0
+"""
+
+
+@given(st.binary(max_size=200), st.lists(st.sampled_from([11, 12, 13, 14]), unique=True))
+def test_ports_are_read_from_whatever_a_command_writes(noise: bytes, inodes: list[int]) -> None:
+    """Of sockets that listen and that the command has open, whatever stands between them."""
+    files = b"".join(b"lrwx 1 a a 64 3 -> socket:[%d]\n" % inode for inode in inodes)
+    expected = [port for inode, port in ((11, 8000), (12, 8001)) if inode in inodes]
+    assert listening.ports_in(files + TABLE) == expected
+    assert all(0 <= port < 1 << 16 for port in listening.ports_in(files + noise + TABLE + noise))
+    assert len(listening.ports_in(noise * 50)) <= listening.MOST
