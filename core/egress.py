@@ -6,13 +6,21 @@ may have changed.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
+from collections.abc import Callable
 from urllib.parse import urlsplit
+
+import structlog
 
 from core.errors import Invalid
 
+log = structlog.get_logger("sika.egress")
+
 _LOCAL = ("localhost", ".localhost", ".local", ".internal")
+RESOLVE_SECONDS = 300.0
+"""Pause between two looks at the addresses by which this server is reached from outside."""
 
 
 def check_url(url: str, where: str, *, private: bool, lifted_by: str = "webhooks.allow_private") -> None:
@@ -52,12 +60,49 @@ def is_public(address: str) -> bool:
     return parsed in _GLOBAL_6 and not any(parsed in network for network in _SPECIAL_6) and not is_own(parsed)
 
 
+class Outside:
+    """The addresses by which this server is reached from outside (`http.public_url`): those of a router in front of it
+    are of none of its interfaces. One per process.
+    """
+
+    def __init__(self) -> None:
+        self._addresses: frozenset[str] = frozenset()
+
+    def __contains__(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+        return str(address) in self._addresses
+
+    async def look(self, url: str | None) -> None:
+        """Learns the addresses of the host of a URL. Keeps those that it knows if the name cannot be resolved."""
+        host = urlsplit(url).hostname if url else None
+        if host is None:
+            self._addresses = frozenset()
+            return
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            log.warning("the address of this server is not known", host=host, reason=str(error))
+            return
+        self._addresses = frozenset(str(ipaddress.ip_address(str(entry[4][0]).partition("%")[0])) for entry in found)
+
+    async def keep_looking(self, url: Callable[[], str | None]) -> None:
+        """Learns them again and again, for as long as the process: names get other addresses."""
+        while True:
+            await self.look(url())
+            await asyncio.sleep(RESOLVE_SECONDS)
+
+
+outside = Outside()
+
+
 def is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """True for an address of this machine's interfaces, as they are now. Sends nothing.
+    """True for an address of this machine's interfaces, as they are now, and for one by which it is reached from
+    `outside`. Sends nothing.
 
     A connection of a machine to itself has the same address at both ends; connecting a UDP socket makes the kernel
-    choose. Addresses that a router in front of the machine translates are not known.
+    choose.
     """
+    if address in outside:
+        return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -24,7 +24,7 @@ from actors.wiring.account_processes import Supervisor
 from actors.wiring.discovery import actor_classes, load_tools, provider_of
 from actors.wiring.parts import Parts, Toolset, library, load_actors, mcp_access, warn_of
 from adapters import toolbox
-from core import plugins
+from core import egress, plugins
 from core.bus import embedded
 from core.bus.endpoint import Endpoint, configured
 from core.bus.upkeep import Upkeep
@@ -124,6 +124,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
+            tasks.start_soon(egress.outside.keep_looking, lambda: source.current().http.public_url)
             if config.tracing.otlp.endpoint:
                 from adapters.tracing.otlp import Exporter
 

@@ -30,7 +30,8 @@ class Http(Section, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     """Origins of other web pages that may call the API. Default: the variable `GATEWAY_CORS_ORIGINS`."""
     public_url: str | None = None
-    """The address that people use, if it is not `host:port`, as `https://sika.example.org`: without a path."""
+    """The address that people use, if it is not `host:port`, as `https://sika.example.org`: without a path. What the
+    agent does cannot reach it."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose `X-Forwarded-For`, `-Proto` and `-Host` (or `Forwarded`) are believed.
     Default: the variable `AUTH_TRUSTED_PROXIES`."""

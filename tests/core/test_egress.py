@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from core import egress
+from core.egress import Outside, is_public, may_be_public
+
 PUBLIC = ["93.184.216.34", "2600:1901::77", "::ffff:93.184.216.34", "64:ff9b::5db8:d822", "2002:5db8:d822::1"]
 ELSEWHERE = ["93.184.216.35", "2600:1901::78"]
 PROGRAM = """
@@ -49,3 +52,37 @@ def test_addresses_of_this_machine_are_not_public() -> None:
     before, after = json.loads(done.stdout)
     assert before == [True] * len(addresses)
     assert after == [False] * len(PUBLIC) + [True] * len(ELSEWHERE)
+
+
+OUTSIDE = {
+    "its address": ("http://93.184.216.34:8080", "93.184.216.34", False),
+    "in IPv6": ("https://[2600:1901::77]", "2600:1901::77", False),
+    "written otherwise": ("https://[2600:1901:0::77]", "2600:1901::0077", False),
+    "wrapped": ("http://93.184.216.34", "::ffff:93.184.216.34", False),
+    "of another": ("http://93.184.216.34", "93.184.216.35", True),
+    "without a URL": (None, "93.184.216.34", True),
+    "a name that nobody has": ("https://no-such-host.invalid", "93.184.216.34", True),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("url", "address", "public"), OUTSIDE.values(), ids=OUTSIDE)
+async def test_the_address_by_which_the_server_is_reached_is_not_public(
+    monkeypatch: pytest.MonkeyPatch, url: str | None, address: str, public: bool
+) -> None:
+    """Behind a router that translates, it is of none of its interfaces."""
+    outside = Outside()
+    monkeypatch.setattr(egress, "outside", outside)
+    await outside.look(url)
+    assert (is_public(address), may_be_public(address)) == (public, public)
+
+
+@pytest.mark.anyio
+async def test_a_name_that_fails_for_a_moment_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = Outside()
+    monkeypatch.setattr(egress, "outside", outside)
+    await outside.look("http://93.184.216.34")
+    await outside.look("https://no-such-host.invalid")
+    assert not is_public("93.184.216.34")
+    await outside.look(None)
+    assert is_public("93.184.216.34")
