@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -50,7 +50,7 @@ class _NobodyAnswers(Exception):
     """The consumer was deleted, or has no leader at the moment."""
 
 
-async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncIterator[Msg]:
+async def pull(bus: Bus, stream: str, consumer: str, room: Room) -> AsyncGenerator[Msg]:
     """Yields the consumer's messages, for ever. One request is outstanding at a time, for at most the free slots.
     Raises `ApiError` if the consumer was deleted, and `Unavailable` if that cannot be found out.
     """
