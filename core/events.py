@@ -281,6 +281,8 @@ class RunRequested(Event, frozen=True):
     """None: requested over HTTP, or by the server itself."""
     wanted: Wanted | None = None
     """The pause that it answers, the schedule's firing, the chat message, or the call of a subagent."""
+    fingerprint: str = ""
+    """Hash of a request that came with an idempotency key, which made the run's id: its repetition is the same."""
 
 
 class RunStarted(Event, frozen=True):

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -21,6 +22,7 @@ from channels.http.accounts import cookies
 from channels.http.call import Call
 from channels.http.errors import Forbidden, answer
 from channels.http.guard import SEEN
+from channels.http.idempotency import fingerprint
 from channels.http.live import PRINCIPAL, Services
 from channels.http.parsing import plain
 from channels.http.routes import MOUNTED, ROUTE, Handler, Route, changes
@@ -222,9 +224,15 @@ ENTRY: web.RequestKey[Entry] = web.RequestKey("entry", Entry)
 async def request_run(
     call: Call, thread_id: str, run_id: str, request: RunRequested, *, replaces: bool = False
 ) -> tuple[ThreadState, Record]:
-    """Requests a run for the caller, within their limits, as part of the trace that the call names."""
+    """Requests a run for the caller, within their limits, as part of the trace that the call names. Of a request that
+    is repeated (`idempotency`) returns the first one's record, and the state of now.
+    """
+    request = msgspec.structs.replace(request, fingerprint=fingerprint(call, await call.request.read()))
+    intake, traced_request = call.services.intake, traced(call.request, request)
+    if request.fingerprint and run_id in (await call.services.commands.state(call.user, thread_id)).runs:
+        return await intake.request_run(thread_id, run_id, traced_request, user=call.user)
     async with call.request.app[GATE].limits.admitted(call.principal, thread_id, run_id, replaces=replaces):
-        return await call.services.intake.request_run(thread_id, run_id, traced(call.request, request), user=call.user)
+        return await intake.request_run(thread_id, run_id, traced_request, user=call.user)
 
 
 def demand(principal: Principal, scope: str) -> None:

@@ -295,6 +295,7 @@ def resuming(state: ThreadState, answers: Mapping[str, Any]) -> RunRequested:
         on_disconnect="continue",
         not_before=None,
         wanted=None,
+        fingerprint="",
     )
 
 

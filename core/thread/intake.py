@@ -33,6 +33,7 @@ log = structlog.get_logger("sika.intake")
 
 RUNS_BY = "lead"
 """The actor that works through the runs of a thread."""
+OTHER = "Idempotency-Key: was used for another request; take a new key"
 WORKERS = {KIND: RUNS_BY, SUBAGENT: "subagents"}
 """The actors that work through runs, by the kind of conversation."""
 
@@ -97,26 +98,37 @@ class Intake:
     ) -> tuple[ThreadState, Record]:
         """Requests a run and wakes a worker. Returns at once; the request is durable.
 
+        A repeated request (`fingerprint`) returns the state of now, and the record of the first one.
+
         Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open, or no work may be done for the
-        user), `Invalid` (unknown checkpoint).
+        user), `Invalid` (unknown checkpoint, or another request with the same idempotency key).
         """
         safe_id(run_id, "run_id")
         await self._permitted(user or (await self.threads.load(thread_id)).user)
 
         def decide(state: ThreadState) -> Sequence[Event]:
             _existing(thread_id, state, user)
-            _checkpoint(state, request.base)
             if run_id in state.runs:
-                raise Refused(f"Run {run_id} exists already")
+                _repeated(state.runs[run_id], request)
+                return []
+            _checkpoint(state, request.base)
             if request.multitask == "reject" and any(state.runs.open()):
                 raise Refused(f"Thread {thread_id} already has an active run")
             if request.resume is not None and state.paused is None and not any(state.runs.open()):
                 raise Refused(f"Thread {thread_id} is not interrupted: there is nothing to resume")
             return [_answering(thread_id, request, state) if request.resume is not None else request]
 
-        state, [record] = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        state, records = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
+        record = records[0] if records else await self._requested(thread_id, state.runs[run_id])
         await self._wake(thread_id, record)
         return state, record
+
+    async def _requested(self, thread_id: str, run: Run) -> Record:
+        """Returns the record of a run's request. Raises `Refused` if it is erased."""
+        seq = run.requested_seq
+        async for record in self.threads.log.read(self.threads.aggregate(thread_id), after=seq - 1, upto=seq):
+            return record
+        raise Refused(f"Run {run.id} exists, and its beginning was pruned")
 
     async def cancel(
         self, thread_id: str, run_id: str, action: str = "interrupt", *, user: str | None = None, actor: str = "http"
@@ -184,6 +196,14 @@ class Intake:
             await self.queue.nudge(WORKERS[aggregate.kind], aggregate, hint, key=record.id)
         except Unavailable as error:
             log.warning("not woken at once", thread=thread_id, error=str(error))
+
+
+def _repeated(run: Run, request: RunRequested) -> None:
+    """Raises `Refused` unless the request repeats that of the run, `Invalid` if it has its key and asks for more."""
+    if not request.fingerprint:
+        raise Refused(f"Run {run.id} exists already")
+    if run.request.fingerprint != request.fingerprint:
+        raise Invalid(OTHER)
 
 
 def _answering(thread_id: str, request: RunRequested, state: ThreadState) -> RunRequested:

@@ -9,10 +9,11 @@ import msgspec
 from channels.http.access import request_run
 from channels.http.call import Call, OwnedThread
 from channels.http.endpoint import Reply, Routes
+from channels.http.idempotency import new_id, repeated
 from channels.http.routes import API
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
-from core.ids import now, uuid7
+from core.ids import now
 from core.thread import approvals, state
 from core.thread.state import ThreadState
 
@@ -84,11 +85,12 @@ async def decide(call: Call, thread: OwnedThread, approval_id: str, body: Decisi
     answer = _answer(body)
     thread_id, current = thread.id, thread.state
     approval = _of(current, approval_id)
+    await repeated(call, thread_id, current)  # the same decision is found below
     if (earlier := _earlier(current, approval, answer)) is not None:
         return Reply(Decided(approval_object(thread_id, current, approval), earlier))
     _check(thread_id, current, approval, answer["decision"])
     approvals.read(answer, approval.request)
-    run_id = uuid7()
+    run_id = new_id(call, thread_id)
     after, _ = await request_run(call, thread_id, run_id, approvals.resuming(current, {approval_id: answer}))
     return Reply(Decided(approval_object(thread_id, after, after.approvals.get(approval_id, approval)), run_id), 202)
 

@@ -13,6 +13,7 @@ from channels.http import access, inputs, shapes, sse
 from channels.http.call import Call, OwnedRun, OwnedThread
 from channels.http.endpoint import Accepted, Changes, LastEventId, Limit, Offset, Reply, Routes
 from channels.http.errors import BadRequest
+from channels.http.idempotency import new_id, repeated
 from channels.http.langgraph import branches, stream
 from channels.http.langgraph import wait as waiting
 from channels.http.langgraph.frames import Frames
@@ -24,7 +25,7 @@ from channels.http.run_request import RunBody, RunSpec, check_options, model_nam
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
-from core.ids import safe_id, uuid7
+from core.ids import safe_id
 from core.thread.state import ThreadState
 
 Batch = Annotated[list[RunBody], msgspec.Meta(min_length=1, max_length=100)]
@@ -209,19 +210,19 @@ async def steer(call: Call, body: SteerBody) -> Accepted[Steered]:
 @ROUTES("POST", "/runs", **_STARTED, headers=LOCATION)
 async def create_alone(call: Call, body: RunBody) -> Located:
     """Start a run on a thread of its own, which goes some time after it unless `on_completion` is `keep`."""
-    return await _create(call, *_alone(await permitted(call, body)))
+    return await _create(call, *_alone(call, await permitted(call, body)))
 
 
 @ROUTES("POST", "/runs/stream", **_STARTED, headers=LOCATIONS)
 async def create_stream_alone(call: Call, body: RunBody) -> Stream:
     """Start a run on a thread of its own, and follow it as server-sent events."""
-    return await _create_stream(call, *_alone(await permitted(call, body)))
+    return await _create_stream(call, *_alone(call, await permitted(call, body)))
 
 
 @ROUTES("POST", "/runs/wait", **_STARTED, headers=LOCATIONS)
 async def create_waitalone(call: Call, body: RunBody) -> Values:
     """Start a run on a thread of its own, and wait for the values at its end."""
-    return await _create_wait(call, *_alone(await permitted(call, body)))
+    return await _create_wait(call, *_alone(call, await permitted(call, body)))
 
 
 @ROUTES("POST", "/runs/batch", **_STARTED)
@@ -230,12 +231,12 @@ async def create_batch(call: Call, body: Batch) -> Annotated[list[Json], list[sh
     specs = []
     for index, fields in enumerate(body):
         try:
-            specs.append(_alone(await permitted(call, fields)))
+            specs.append(_alone(call, await permitted(call, fields), str(index)))
         except SikaError as error:
             raise type(error)(f"[{index}]: {error}") from error
     started = []
     for thread_id, spec in specs:
-        run_id = uuid7()
+        run_id = new_id(call, thread_id)
         state, _ = await admit(call, thread_id, run_id, spec)
         started.append(run_object(thread_id, state.runs[run_id], state))
     return started
@@ -245,28 +246,33 @@ async def create_batch(call: Call, body: Batch) -> Annotated[list[Json], list[sh
 
 
 async def _create(call: Call, thread_id: str, spec: RunSpec) -> Reply[Json]:
-    run_id = uuid7()
+    run_id = new_id(call, thread_id)
     state, _ = await admit(call, thread_id, run_id, spec)
     location = {"Content-Location": f"/threads/{thread_id}/runs/{run_id}"}
     return Reply(run_object(thread_id, state.runs[run_id], state), headers=location)
 
 
 async def _create_stream(call: Call, thread_id: str, spec: RunSpec) -> web.StreamResponse:
-    run_id = uuid7()
+    run_id = new_id(call, thread_id)
     async with call.live.follow(thread_id) as follower:
         if wants_previews(spec.modes):
             await follower.hear(run_id)
         state, record = await admit(call, thread_id, run_id, spec)
+        if state.seq != record.seq:  # the request was repeated, and things have happened since
+            frames, _ = await stream.late(call.live, thread_id, state, state.runs[run_id], spec.modes, "-1")
+            batches, missed = follower.since(None, frames.audible, heard=True), follower.past(frames.seq)
+            return await stream.play(call, thread_id, frames, batches, missed, cancel=spec.cancel)
         frames = Frames(state, thread_id, run_id, spec.modes)
         batches = follower.since(record.seq, frames.audible, heard=True)
         return await stream.play(call, thread_id, frames, batches, sse.single(record), cancel=spec.cancel)
 
 
 async def _create_wait(call: Call, thread_id: str, spec: RunSpec) -> web.StreamResponse:
-    run_id = uuid7()
+    run_id = new_id(call, thread_id)
     async with call.live.follow(thread_id) as follower:
-        _, record = await admit(call, thread_id, run_id, spec)
-        return await waiting.result(call, follower, thread_id, run_id, cancel=spec.cancel, heard_after=record.seq)
+        state, record = await admit(call, thread_id, run_id, spec)
+        heard_after = record.seq if state.seq == record.seq else None  # None: the request was repeated
+        return await waiting.result(call, follower, thread_id, run_id, cancel=spec.cancel, heard_after=heard_after)
 
 
 async def admit(call: Call, thread_id: str, run_id: str, spec: RunSpec) -> tuple[ThreadState, Record]:
@@ -286,6 +292,8 @@ async def again(call: Call, body: RunBody) -> RunBody:
     if taken := [*chosen[1:], *others]:
         raise Invalid(f"{chosen[0]}: takes the place of {taken[0]}; send one of them")
     thread = await OwnedThread.of_call(call)
+    if await repeated(call, thread.id, thread.state):
+        return msgspec.structs.replace(body, regenerate=None, edit=None)
     prepared: branches.Prepared
     if body.edit is not None:
         prepared = branches.edited(thread.id, thread.state, body.edit.message_id, body.edit.text)
@@ -316,7 +324,7 @@ async def permitted(call: Call, body: RunBody) -> RunSpec:
     return spec
 
 
-def _alone(spec: RunSpec) -> tuple[str, RunSpec]:
+def _alone(call: Call, spec: RunSpec, part: str = "") -> tuple[str, RunSpec]:
     """The thread of a run that came without one: the one it names, or one that is made for it and goes with it."""
     if spec.request.resume is not None:
         raise BadRequest("command.resume: a run without a thread has nothing to resume")
@@ -325,4 +333,4 @@ def _alone(spec: RunSpec) -> tuple[str, RunSpec]:
     request = spec.request
     if not spec.keep:
         request = msgspec.structs.replace(request, on_completion="delete")
-    return uuid7(), spec._replace(create=True, request=request)
+    return new_id(call, "", f"thread {part}"), spec._replace(create=True, request=request)

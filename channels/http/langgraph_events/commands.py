@@ -9,13 +9,13 @@ import msgspec
 
 from channels.http.call import Call, OwnedThread, ReadableThread
 from channels.http.errors import BadRequest
+from channels.http.idempotency import new_id
 from channels.http.langgraph import runs
 from channels.http.langgraph_events.wire import failure, place
 from channels.http.parsing import convert, decode
 from channels.http.run_request import RunBody, RunSpec
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
-from core.ids import uuid7
 from core.thread.state import Run, ThreadState
 
 STRATEGY = "interrupt"
@@ -166,7 +166,7 @@ async def _respond(call: Call, identity: int, params: Mapping[str, Any]) -> Json
 
 
 async def _requested(call: Call, identity: int, spec: RunSpec, *, with_run: bool = True) -> Json:
-    run_id = uuid7()
+    run_id = new_id(call, call.thread_id)
     _, record = await runs.admit(call, call.thread_id, run_id, spec)
     return success(identity, {"run_id": run_id} if with_run else {}, place(record.seq))
 
