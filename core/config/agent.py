@@ -62,8 +62,9 @@ class Model(Section, frozen=True, kw_only=True):
     max_concurrency: Positive | None = None
     """Requests at the same time from one server process. Models with the same address and key share them."""
     context_window: Positive | None = None
-    """Tokens that fit in one request. Default: of a table of known models (`core/config/windows.json`), by `model`, or
-    128 000. If the provider refuses a request and names a smaller number, that counts for 30 days."""
+    """Tokens that fit in one request, at most the model's `num_ctx`. Default: of a table of known models
+    (`core/config/windows.json`), by `model`, or 128 000. If the provider refuses a request and names a smaller number,
+    that counts for 30 days."""
     pricing: Pricing | None = None
 
 

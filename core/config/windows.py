@@ -68,11 +68,17 @@ def window_of(config: Config, name: str | None, learned: int | None = None) -> W
         return Window(learned, 0, "learned") if learned else Window()
     tokens, answer = window_in_table(entry.model) or (ASSUMED, 0)
     source = "table" if window_in_table(entry.model) else "assumed"
-    if entry.context_window:
-        tokens, source = entry.context_window, "configured"
+    if sizes := [size for size in (entry.context_window, _requested(entry)) if size]:
+        tokens, source = min(sizes), "configured"
     if learned and (source != "configured" or learned < tokens):
         tokens, source = learned, "learned"
     return Window(tokens, _answer(entry, answer), source)
+
+
+def _requested(entry: Model) -> int | None:
+    """Returns the window that requests to Ollama ask for (`num_ctx`): it drops the beginning of what is longer."""
+    value = entry.extra.get("num_ctx")
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _answer(entry: Model, most: int) -> int:

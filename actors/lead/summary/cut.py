@@ -23,6 +23,10 @@ KEPT_SHARE = 0.25
 """The part of a conversation that stays at most if no `keep` is set: a summary is made because it is to be shorter."""
 TAIL_SHARE = 0.5
 """The part of what fits that the end of the conversation may take after a summary."""
+PERSON_SHARE = 0.6
+"""The part of what fits that the person's newest message may take, before it is shortened or summarised."""
+QUOTED_TOKENS = 200
+"""A message of the person of so many tokens is quoted whole in a summary, so it need not stay beside it."""
 LEAST_CHARACTERS = 400
 """Least length of a message that is shortened because it does not fit."""
 PATHS = ("path", "file_path", "filepath", "file")
@@ -101,7 +105,10 @@ def plan(
     most = estimate(messages) * KEPT_SHARE if settings.keep == Summarization().keep else room
     cut = _cut(messages, settings.keep, window, min(room, max(most, 1)))
     rescued = _rescued(messages, cut, settings, skills, room / 2)
+    task = _newest_of_person(messages, min(window.limit * PERSON_SHARE, 2 * room))
     stays = {place for place in range(cut) if _is_reminder(messages[place])}
+    if task is not None and task < cut and estimate([messages[task]]) > QUOTED_TOKENS:
+        stays.add(task)
     stays |= {read.place for read in rescued} | {read.result for read in rescued}
     kept = [str(messages[place].get("id")) for place in (*sorted(stays), *range(cut, len(messages)))]
     goes = [messages[place] for place in range(cut) if place not in stays]
@@ -111,7 +118,8 @@ def plan(
         if others is not None:
             changed.append(mine)
             goes.append(others)
-    shorter = _shortened(messages[cut:], room, files or {})
+    spared = None if task is None else str(messages[task].get("id"))
+    shorter = _shortened(messages[cut:], room, files or {}, spared)
     if all(message.get("name") == SUMMARY for message in goes) and not shorter:
         return None
     order = {str(message.get("id")): place for place, message in enumerate(messages)}
@@ -195,8 +203,23 @@ def _callers(messages: Sequence[Message]) -> Iterator[int]:
 # ── messages that do not fit ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _shortened(tail: Sequence[Message], room: float, files: Mapping[str, str]) -> dict[str, Message]:
-    """Returns the messages that must be shorter so that all fit the room, as they become, by their ids."""
+def _newest_of_person(messages: Sequence[Message], most: float) -> int | None:
+    """Returns the place of the person's newest message: the task at hand. None if it is larger than `most` tokens."""
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        hidden = message.get("name") == SUMMARY or _is_reminder(message) or _extra(message).get("hide_from_ui")
+        if message["type"] == "human" and not hidden:
+            return place if estimate([message]) <= most else None
+    return None
+
+
+def _shortened(
+    tail: Sequence[Message], room: float, files: Mapping[str, str], spared: str | None = None
+) -> dict[str, Message]:
+    """Returns the messages that must be shorter so that all fit the room, as they become, by their ids. The `spared`
+    one is left as it is, beside the room.
+    """
+    tail = [message for message in tail if str(message.get("id")) != spared]
     sizes = [estimate([message]) for message in tail]
     if not sizes or sum(sizes) <= room:
         return {}

@@ -154,6 +154,35 @@ def test_nothing_to_summarise(messages: list[Message], keep: ContextSize) -> Non
     assert plan(messages, Settings(keep=keep), Window(), ROOT) is None
 
 
+@pytest.mark.parametrize("window", [8_000, 24_000, 128_000])
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.45])
+@pytest.mark.parametrize("rounds", [0, 1, 12])
+@pytest.mark.parametrize("room", [None, 0.25])
+def test_the_newest_task_of_the_person_stays_whole_where_it_fits(
+    window: int, share: float, rounds: int, room: float | None
+) -> None:
+    """Before it lie old turns, and after it long results of tools: those give way."""
+    limit = Window(window).limit
+    old = [each for n in range(30) for each in (human(f"h{n}"), ai(f"a{n}", "old " * (limit // 25)))]
+    task = human("task", "word " * int(limit * share * 4 / 5))
+    work = [
+        each
+        for n in range(rounds)
+        for each in (ai(f"w{n}", calls=[call(f"c{n}")]), tool(f"c{n}", "line " * (limit // 6)))
+    ]
+    cut = plan([*old, task, *work], Settings(), Window(window), ROOT, room=room and limit * room)
+    assert cut is not None
+    assert "task" in cut.kept
+    assert [message for message in cut.remaining if message["id"] == "task"] == [task]
+    assert estimate(cut.remaining) < Window(window).tokens
+
+
+def test_a_task_that_fits_no_window_is_shortened() -> None:
+    task = human("task", "word " * 40_000)
+    [shortened] = planned([*TALK, task], Settings(), window=24_000).changed
+    assert "characters are left out" in shortened["content"]
+
+
 def test_by_default_a_quarter_stays_and_as_it_is() -> None:
     talk = [*TALK, *({**message, "id": f"{message['id']}-{n}"} for n in range(4) for message in TALK)]
     long = {**human("last", "x" * 900), "id": "last"}
