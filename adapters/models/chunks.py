@@ -1,19 +1,50 @@
-"""Reads streamed chat completions without the OpenAI SDK's models, which cost more than the rest of a stream.
+"""What may come in an event of a provider's stream, and what it becomes: the table of forms.
 
-The SDK's own loop stays in charge of the end of a stream, of errors in it, of timeouts and of the connection. Only its
-callback for each event is replaced: a chunk of the usual shape becomes a `Chunk`, any other goes the SDK's way.
+The usual chunk is decoded by msgspec into a `Chunk` at once. Everything else goes through `mended`, one row of the
+table after the other, and ends as the same `Chunk`, as nothing, or as a `Refused` with the provider's words:
+
+| in the event | becomes |
+|---|---|
+| `error` of any form, `event: error`, `object: error`, `success: false`, `base_resp` with a code | `Refused` |
+| no `choices`, but a message under any usual key | `Refused` |
+| no `choices`, no message (a ping, filter results) | nothing; its `usage`, `x_groq.usage` count |
+| several objects in one event, a list of chunks | one chunk each |
+| `choices` of another index than 0 | left out: one answer was asked for |
+| `message` instead of `delta` | the delta, unless deltas came before |
+| `content` in parts | its texts; parts of thinking are reasoning |
+| `tool_calls` as one object, or with null in it | a list without null |
+| a call without `function`; `function_call` | a call |
+| `arguments` as an object | its JSON |
+| `id`, `index` of another type | a text, a number |
+| `finish_reason` that is empty or `"null"` | none |
+| counts of `usage` as floats, texts or null | numbers; what is no number is left out |
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, Literal, Self, cast
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
 import msgspec
-import openai
-from openai import AsyncStream
-from openai._streaming import ServerSentEvent, SSEDecoder
-from openai.types.chat import ChatCompletionChunk
+
+QUOTED = 500
+"""Characters of an event that are quoted in an error."""
+_WORDS = ("msg", "message", "detail", "error_msg", "error_message", "errors", "title", "description")
+"""Keys of a message in an event without choices."""
+
+
+class Refused(Exception):
+    """The provider sent an error, in whatever form. `body` is its JSON, or its text."""
+
+    def __init__(self, body: Any) -> None:
+        super().__init__(text_in(body) or str(body)[:QUOTED])
+        self.body = body
+
+
+class Garbled(Exception):
+    """What came is no event of a stream of chat completions."""
 
 
 class Function(msgspec.Struct):
@@ -22,102 +53,223 @@ class Function(msgspec.Struct):
 
 
 class Call(msgspec.Struct):
-    index: int
     function: Function
+    index: int | None = None
     id: str | None = None
-    extra_content: None = None
+    extra_content: Any = None
 
 
 class Delta(msgspec.Struct):
-    """The delta of a usual chunk. Fields of type `None` must be absent in it."""
-
     content: str | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
     refusal: str | None = None
     tool_calls: list[Call] | None = None
-    role: Literal["assistant"] | None = None
-    id: None = None
     function_call: None = None
 
 
 class Choice(msgspec.Struct):
+    """Without a default of `delta`: a choice with a `message` is not the usual one."""
+
     delta: Delta
     finish_reason: str | None = None
-    logprobs: None = None
-
-
-class Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: dict[str, int | None] | None = None
-    completion_tokens_details: dict[str, int | None] | None = None
+    index: int | None = None
+    message: None = None
 
 
 class Chunk(msgspec.Struct):
-    """A chunk with all the fields that LangChain needs."""
+    """The usual chunk. Fields of type `None` must be absent in it."""
 
     choices: list[Choice]
     model: str | None = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
-    usage: Usage | None = None
+    usage: dict[str, Any] | None = None
+    x_groq: None = None
     error: None = None
-    type: None = None
-    chunk: msgspec.UnsetType | None = msgspec.UNSET
-
-    def model_dump(self) -> Self:
-        """Returns the chunk itself: LangChain calls this on objects that are not a dict."""
-        return self
+    base_resp: None = None
 
 
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
-class _Event(ServerSentEvent):
-    """An event whose data is a `Chunk`, if it has the usual shape."""
+def read(data: bytes, *, failed: bool = False, fresh: bool = True) -> Iterator[Chunk]:
+    """Yields the chunks of an event's data. `failed`: the event is called an error. `fresh`: no delta came before.
 
-    def json(self) -> Any:
-        if self.event == "error":  # the SDK knows an error by its key
-            data = super().json()
-            return data if isinstance(data, dict) and data.get("error") else {"error": data}
-        try:
-            return _decode(self.data)
-        except msgspec.DecodeError:
-            return super().json()
-
-
-class _Decoder(SSEDecoder):
-    done = False
-
-    def decode(self, line: str) -> ServerSentEvent | None:
-        event = super().decode(line)
-        self.done = self.done or (event is not None and event.data.startswith("[DONE]"))
-        return None if event is None else _Event(event=event.event, data=event.data, id=event.id, retry=event.retry)
+    Raises `Refused` and `Garbled`.
+    """
+    chunk = None
+    if not failed:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            chunk = _decode(data)
+    if chunk is not None:
+        yield chunk
+        return
+    for value in _values(data):
+        if failed:
+            raise Refused(value)
+        yield from mended(value, fresh=fresh)
 
 
-class Stream(AsyncStream[ChatCompletionChunk]):
-    """The SDK's stream, but that an answer ends with a finish reason or `[DONE]`, not where a connection is closed."""
-
-    async def __stream__(self) -> AsyncIterator[ChatCompletionChunk]:
-        finished = False
-        async for chunk in super().__stream__():
-            finished = finished or any(choice.finish_reason for choice in chunk.choices or ())
-            yield chunk
-        if not finished and not getattr(self._decoder, "done", True):
-            raise openai.APIConnectionError(
-                message="The stream ended before the answer did.", request=self.response.request
-            )
+def _values(data: bytes) -> Iterator[Any]:
+    """Yields the JSON values of an event: one, or one a line."""
+    text = data.decode("utf-8", "replace").strip()
+    if not text:
+        return
+    try:
+        values = [json.loads(text, strict=False)]
+    except (ValueError, RecursionError):
+        values = [_value(line) for line in text.splitlines() if line.strip()]
+    yield from values
 
 
-def read_lean(client: openai.AsyncOpenAI) -> None:
-    """Patches the client so that its streams yield `Chunk`s where possible."""
-    construct = client._process_response_data
+def _value(line: str) -> Any:
+    try:
+        return json.loads(line, strict=False)
+    except (ValueError, RecursionError):
+        raise Garbled(f"The stream has an event that is not JSON: {line[:QUOTED]}") from None
 
-    def process(*, data: object, **rest: Any) -> Any:
-        return data if type(data) is Chunk else construct(data=data, **rest)
 
-    patched = cast(Any, client)
-    patched._make_sse_decoder = _Decoder
-    patched._process_response_data = process
+def mended(value: Any, *, fresh: bool = True) -> Iterator[Chunk]:
+    """Yields the chunks of a decoded event that is not the usual one. Raises `Refused` and `Garbled`."""
+    if value is None:
+        return
+    if isinstance(value, list):
+        for part in value:
+            yield from mended(part, fresh=fresh)
+        return
+    if not isinstance(value, Mapping):
+        raise Garbled(f"The stream has an event that is no object: {str(value)[:QUOTED]}")
+    if (error := _error(value)) is not None:
+        raise Refused(error)
+    choices = value.get("choices")
+    choice = _choice(choices if isinstance(choices, list) else [choices], fresh=fresh)
+    groq = value.get("x_groq")
+    usage = value.get("usage") or (groq.get("usage") if isinstance(groq, Mapping) else None)
+    yield Chunk(
+        choices=[choice] if choice else [],
+        model=_text(value.get("model")),
+        system_fingerprint=_text(value.get("system_fingerprint")),
+        service_tier=_text(value.get("service_tier")),
+        usage=dict(usage) if isinstance(usage, Mapping) else None,
+    )
+
+
+def _error(value: Mapping[str, Any]) -> Any:
+    """Returns the error in an event; None if there is none."""
+    if value.get("error"):
+        return value["error"] if isinstance(value["error"], Mapping) and "choices" in value else value
+    status = value.get("base_resp")
+    if isinstance(status, Mapping) and status.get("status_code"):
+        return {"code": status["status_code"], "message": status.get("status_msg")}
+    if value.get("choices"):
+        return None
+    named = value.get("success") is False or "error" in (value.get("object"), value.get("type"))
+    return value if named or (not value.get("usage") and any(_filled(value.get(name)) for name in _WORDS)) else None
+
+
+def _filled(value: Any) -> bool:
+    return isinstance(value, str | Mapping | list) and bool(value)
+
+
+def _choice(choices: list[Any], *, fresh: bool) -> Choice | None:
+    """Returns the first answer of several; None if none of it came."""
+    mine = (choice for choice in choices if isinstance(choice, Mapping) and not _number(choice.get("index")))
+    choice = next(mine, None)
+    if choice is None:
+        return None
+    delta = choice.get("delta")
+    if not delta and fresh:
+        delta = choice.get("message") or ({"content": choice["text"]} if choice.get("text") else None)
+    reason = _text(choice.get("finish_reason"))
+    return Choice(_delta(delta) if isinstance(delta, Mapping) else Delta(), None if reason == "null" else reason)
+
+
+def _delta(delta: Mapping[str, Any]) -> Delta:
+    content, thoughts = _content(delta.get("content"))
+    calls = delta.get("tool_calls")
+    calls = calls if isinstance(calls, list) else [calls]
+    if not any(calls) and isinstance(function := delta.get("function_call"), Mapping):
+        calls = [{"index": 0, "function": function}]
+    return Delta(
+        content=content,
+        reasoning_content=delta.get("reasoning_content") or thoughts or None,
+        reasoning=delta.get("reasoning"),
+        refusal=_text(delta.get("refusal")),
+        tool_calls=[_call(call) for call in calls if isinstance(call, Mapping)],
+    )
+
+
+def _content(content: Any) -> tuple[str, str]:
+    """Returns the text and the thoughts of a content of any form."""
+    if isinstance(content, str):
+        return content, ""
+    texts, thoughts = [], []
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, Mapping) and part.get("thinking"):
+            thoughts.append(text_of(part["thinking"]))
+        elif part is not None:
+            texts.append(text_of(part))
+    return "".join(texts), "".join(thoughts)
+
+
+def text_of(value: Any) -> str:
+    """Returns the text in a value of any form."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        names = ("text", "content", "reasoning", "summary")
+        return next((text_of(value[name]) for name in names if value.get(name)), "")
+    return "".join(text_of(part) for part in value) if isinstance(value, list) else ""
+
+
+def _call(call: Mapping[str, Any]) -> Call:
+    function = call.get("function")
+    function = function if isinstance(function, Mapping) else call
+    arguments = function.get("arguments", function.get("parameters"))
+    if arguments is not None and not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    index = call.get("index")
+    return Call(
+        Function(_text(function.get("name")), arguments),
+        None if index is None else _number(index),
+        _text(call.get("id")),
+        call.get("extra_content"),
+    )
+
+
+def _text(value: Any) -> str | None:
+    """Returns an id, a name or a reason as a text."""
+    if isinstance(value, str):
+        return value
+    return None if value is None or isinstance(value, bool | list | Mapping) else str(value)
+
+
+def _number(value: Any) -> int | None:
+    """Returns a count or an index as a number; None if it is none."""
+    try:
+        return None if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def counts(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a usage with numbers only, at any depth."""
+    numbers: dict[str, Any] = {}
+    for name, value in usage.items():
+        if isinstance(value, Mapping):
+            numbers[name] = counts(value)
+        elif (number := _number(value)) is not None:
+            numbers[name] = max(number, 0)
+    return numbers
+
+
+def text_in(body: Any) -> str:
+    """Returns the message in an error of any form; empty if there is none."""
+    if isinstance(body, str):
+        return body[:QUOTED]
+    if isinstance(body, list):
+        return next((text for part in body if (text := text_in(part))), "")
+    if not isinstance(body, Mapping):
+        return ""
+    return next((text for name in ("error", *_WORDS) if (text := text_in(body.get(name)))), "")

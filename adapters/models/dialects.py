@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.language_models import LanguageModelInput
@@ -10,6 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.utils import secret_from_env
 from pydantic import Field, SecretStr
 
+from adapters.models.chunks import Delta
 from adapters.models.openai_compatible import OpenAICompatible
 
 
@@ -29,12 +30,9 @@ class VLLM(OpenAICompatible):
             payload["extra_body"] = {**extra, "chat_template_kwargs": renamed}
         return payload
 
-    def _extras(self, delta: Mapping[str, Any]) -> dict[str, Any]:
-        reasoning = delta.get("reasoning") or delta.get("reasoning_content")
-        if not reasoning:
-            return {}
-        text = _text(reasoning)
-        return {"reasoning": reasoning, **({"reasoning_content": text} if text else {})}
+    def _extras(self, delta: Delta) -> Mapping[str, Any]:
+        reasoning = delta.reasoning or delta.reasoning_content
+        return {"reasoning": reasoning} if reasoning else {}
 
     def _convert(self, message: BaseMessage) -> dict[str, Any]:
         wire = super()._convert(message)
@@ -58,10 +56,9 @@ class DeepSeek(OpenAICompatible):
 class Signed(OpenAICompatible):
     """Gemini behind an OpenAI-compatible gateway: calls come signed, in `extra_content`, and must go back so."""
 
-    def _extras(self, delta: Mapping[str, Any]) -> dict[str, Any]:
-        calls = delta.get("tool_calls") or ()
-        signed = {c["id"]: c["extra_content"] for c in calls if c.get("id") and c.get("extra_content")}
-        return super()._extras(delta) | ({"extra_contents": signed} if signed else {})
+    def _extras(self, delta: Delta) -> Mapping[str, Any]:
+        signed = {str(call.id): call.extra_content for call in delta.tool_calls or () if call.id and call.extra_content}
+        return {**super()._extras(delta), **({"extra_contents": signed} if signed else {})}
 
     def _convert(self, message: BaseMessage) -> dict[str, Any]:
         wire = super()._convert(message)
@@ -73,12 +70,3 @@ class Signed(OpenAICompatible):
             for call in wire["tool_calls"]
         ]
         return {**wire, "tool_calls": calls}
-
-
-def _text(reasoning: Any) -> str:
-    """Returns the text in reasoning of any shape."""
-    if isinstance(reasoning, str):
-        return reasoning
-    if isinstance(reasoning, Mapping):
-        return next((_text(reasoning[name]) for name in ("text", "content", "reasoning") if reasoning.get(name)), "")
-    return "".join(_text(part) for part in reasoning) if isinstance(reasoning, Sequence) else ""

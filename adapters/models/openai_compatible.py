@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Any, cast
 
+import httpx2
 import msgspec
+import openai
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
 from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, InvalidToolCall, ToolCall, ToolMessage
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.output_parsers.openai_tools import make_invalid_tool_call, parse_tool_call
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
-from langchain_openai import ChatOpenAI
-from openai.resources.chat.completions import AsyncCompletions
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_openai import ChatOpenAI, StreamChunkTimeoutError
+from openai import AsyncStream
+from openai._base_client import make_request_options
 from pydantic import PrivateAttr, model_validator
 
 from adapters.models import connections
-from adapters.models.chunks import Chunk, read_lean
-from adapters.models.requests import Completions
+from adapters.models.chunks import Delta, Garbled, Refused
+from adapters.models.reader import Empty, Reader
+from core.ports.models import CallPiece, Piece
 
 _WAYS = frozenset({"http_client", "http_async_client", "http_socket_options", "openai_proxy"})
 """Arguments about connections."""
@@ -27,18 +34,18 @@ CACHED_CHARACTERS = 32 << 20
 """Limit of the text of the messages whose wire form is cached."""
 MESSAGE_CHARACTERS = 1000
 """Characters that a message counts for besides its text."""
+TURN_SECONDS = 0.005
+"""Time for which pieces that are there already are taken in a row; then other tasks have their turn."""
+NOTHING = "The model's server answered with an empty body."
 
 
 class OpenAICompatible(ChatOpenAI):
     """`ChatOpenAI` on connections that all models share (see `connections`), and with these differences in chat
-    completions; the Responses API is unchanged.
+    completions; the Responses API and requests with a `response_format` are unchanged.
 
-    Messages in wire form go by `extra_body`, which the SDK does not transform, at about 6 µs a part. A message is
-    converted to wire form once, not once per request. A streamed request is encoded by msgspec, and its chunks are
-    timed, without a task for each (see `requests`). The usual chunk of a stream is read without the SDK's models (see
-    `chunks`). Reasoning in `reasoning_content` (DeepSeek and others) or `reasoning`
-    (vLLM) is stored as `reasoning_content`, and a streamed refusal as `refusal`, as LangChain stores a whole one. A
-    `function_call`, which older endpoints answer with, is a tool call.
+    Messages in wire form are encoded as they are: the SDK transforms each part by its type, at about 6 µs a part. A
+    message is converted to wire form once, not once per request. Answers are read by our own `reader`, whole ones, too.
+    Reasoning is stored as `reasoning_content`, and a refusal as `refusal`.
     """
 
     _wires: _Wires = PrivateAttr(default_factory=lambda: _Wires())
@@ -50,17 +57,7 @@ class OpenAICompatible(ChatOpenAI):
             return {**arguments, "http_async_client": connections.shared(), "http_socket_options": ()}
         return arguments
 
-    @model_validator(mode="after")
-    def _read_lean(self) -> Self:
-        if self.root_async_client is not None:
-            read_lean(self.root_async_client)
-        return self
-
-    @model_validator(mode="after")
-    def _send_lean(self) -> Self:
-        if isinstance(self.async_client, AsyncCompletions):
-            self.async_client = Completions(self.async_client)
-        return self
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _get_request_payload(
         self, input_: LanguageModelInput, *, stop: list[str] | None = None, **kwargs: Any
@@ -69,13 +66,13 @@ class OpenAICompatible(ChatOpenAI):
             return super()._get_request_payload(input_, stop=stop, **kwargs)
         payload: dict[str, Any] = super()._get_request_payload([], stop=stop, **kwargs)
         messages = self._convert_input(input_).to_messages()
-        wires = self._wires.of(messages, self._convert)
-        if "response_format" in kwargs:  # the SDK transforms such a request as a whole
-            return payload | {"messages": wires}
-        ready: dict[str, Any] = {"messages": wires}
-        if "tools" in payload:
-            ready["tools"] = payload.pop("tools")
-        return payload | {"messages": [], "extra_body": {**(payload.get("extra_body") or {}), **ready}}
+        return payload | {"messages": self._wires.of(messages, self._convert)}
+
+    def _is_plain(self, kwargs: Mapping[str, Any]) -> bool:
+        """Tells whether the request is one for a chat completion that is read here."""
+        if "response_format" in kwargs or self.include_response_headers or self._uses_gateway:
+            return False
+        return not self._use_responses_api({**self._default_params, **kwargs})
 
     def _convert(self, message: BaseMessage) -> dict[str, Any]:
         """Returns the message in wire form."""
@@ -84,88 +81,229 @@ class OpenAICompatible(ChatOpenAI):
             wire["content"] = message.content
         return cast(dict[str, Any], wire)
 
-    def _extras(self, delta: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the `additional_kwargs` for fields of a delta or a message that LangChain drops."""
-        fields = {"reasoning_content": delta.get("reasoning_content") or delta.get("reasoning")}
-        fields["refusal"] = delta.get("refusal")
-        return {name: text for name, text in fields.items() if text}
-
-    def _create_chat_result(self, response: Any, generation_info: dict[str, Any] | None = None) -> ChatResult:
-        result = super()._create_chat_result(response, generation_info)
-        choices = response["choices"] if isinstance(response, dict) else response.choices
-        for generation, choice in zip(result.generations, choices, strict=False):
-            if not isinstance(choice, dict):
-                choice = choice.model_dump(exclude={"message": {"parsed"}}, warnings=False)
-            generation.message.additional_kwargs.update(self._extras(choice["message"]))
-            _call_tool(generation.message)
-        return result
-
-    def _convert_chunk_to_generation_chunk(
-        self, chunk: Any, default_chunk_class: type, base_generation_info: dict[str, Any] | None
-    ) -> ChatGenerationChunk | None:
-        if type(chunk) is Chunk:
-            if default_chunk_class is AIMessageChunk and chunk.usage is None and chunk.choices:
-                return self._generation(chunk, base_generation_info)
-            chunk = msgspec.to_builtins(chunk)
-        elif chunk.get("choices"):
-            chunk = {**chunk, "choices": [_with_tool_call(choice) for choice in chunk["choices"]]}
-        generation = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
-        if generation is None or not isinstance(generation.message, AIMessageChunk):
-            return generation
-        choices = chunk.get("choices") or [{}]
-        generation.message.additional_kwargs.update(self._extras(choices[0].get("delta") or {}))
-        return generation
-
-    def _generation(self, chunk: Chunk, base: dict[str, Any] | None) -> ChatGenerationChunk:
-        """Returns the same as `super()._convert_chunk_to_generation_chunk`."""
-        choice, delta = chunk.choices[0], chunk.choices[0].delta
-        info = dict(base or {})
-        if choice.finish_reason:
-            fields = {"model_name": chunk.model, "system_fingerprint": chunk.system_fingerprint}
-            fields |= {"finish_reason": choice.finish_reason, "service_tier": chunk.service_tier}
-            info.update((name, value) for name, value in fields.items() if value)
-        metadata = {"model_provider": "openai"}
-        if self.output_version == "v1":
-            metadata["output_version"] = "v1"
-        calls = [
-            tool_call_chunk(name=call.function.name, args=call.function.arguments, id=call.id, index=call.index)
-            for call in delta.tool_calls or ()
-        ]
-        names = ("reasoning_content", "reasoning", "refusal")
-        extras = {name: text for name in names if (text := getattr(delta, name))}
-        message = AIMessageChunk(
-            content=delta.content or "",
-            additional_kwargs=self._extras(extras) if extras else {},
-            response_metadata=metadata,
-            tool_call_chunks=calls,
+    async def _post(self, payload: Mapping[str, Any]) -> httpx2.Response:
+        """Sends a request. Returns the response, whose body is not read."""
+        fields = {name: value for name, value in payload.items() if name not in _OPTIONS}
+        body = {**fields, **(payload.get("extra_body") or {})}
+        extras = {name: payload[name] for name in _OPTIONS if name in payload and name != "extra_body"}
+        response: Any = await cast(openai.AsyncOpenAI, self.async_client._client).post(
+            "/chat/completions",
+            content=msgspec.json.encode(body, enc_hook=_encoded),
+            options=make_request_options(**extras, security={"bearer_auth": True}),
+            cast_to=httpx2.Response,
+            stream=True,
+            stream_cls=AsyncStream[Any],
         )
-        return ChatGenerationChunk(message=message, generation_info=info or None)
+        return cast(httpx2.Response, response)
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def in_pieces(self, settings: Mapping[str, Any]) -> bool:
+        """Tells whether `pieces` can answer (`core.ports.models.Pieces`)."""
+        return self.output_version != "v1" and self._is_plain(settings)
+
+    def pieces(self, messages: Sequence[Any], *, stop: list[str] | None = None, **kwargs: Any) -> AsyncGenerator[Piece]:
+        """Yields the pieces of an answer (`core.ports.models.Pieces`)."""
+        if self._should_stream_usage(kwargs.pop("stream_usage", None), **kwargs):
+            kwargs["stream_options"] = {"include_usage": True}
+        return self._exchange(self._get_request_payload(messages, stop=stop, **{**kwargs, "stream": True}))
+
+    async def _exchange(self, payload: Mapping[str, Any]) -> AsyncGenerator[Piece]:
+        """Sends a request and reads its answer. One to a streamed request that is empty is asked for once more, whole:
+        some servers refuse what is too long so, and say why only then.
+        """
+        try:
+            async with aclosing(self._answer(payload)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except Empty:
+            pass
+        else:
+            return
+        whole = {name: value for name, value in payload.items() if name != "stream_options"} | {"stream": False}
+        try:
+            async with aclosing(self._answer(whole)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except Empty as error:
+            raise _broken(NOTHING, None) from error
+
+    async def _answer(self, payload: Mapping[str, Any]) -> AsyncGenerator[Piece]:
+        response = await self._post(payload)
+        reader, clock = Reader(self._extras), asyncio.get_running_loop().time
+        turn = clock() + TURN_SECONDS
+        with errors_of_the_sdk(response):
+            async with aclosing(self._timed(response, reader)) as blocks:
+                async for block in blocks:
+                    for piece in reader.feed(block):
+                        yield piece
+                        if clock() > turn:
+                            await asyncio.sleep(0)
+                            turn = clock() + TURN_SECONDS
+            for piece in reader.end():
+                yield piece
+
+    async def _timed(self, response: httpx2.Response, reader: Reader) -> AsyncGenerator[bytes]:
+        """Yields the body. Raises `StreamChunkTimeoutError` if no event ends within `stream_chunk_timeout`: comments,
+        which keep a connection open, are none.
+        """
+        limit, clock = self.stream_chunk_timeout or None, asyncio.get_running_loop().time
+        since, events = clock(), 0
+        try:
+            async with aclosing(response.aiter_bytes()) as body:
+                while True:
+                    if reader.events != events:
+                        since, events = clock(), reader.events
+                    try:
+                        async with asyncio.timeout_at(since + limit if limit else None) as deadline:
+                            block = await anext(body, b"")
+                    except TimeoutError as error:
+                        if not deadline.expired():
+                            raise
+                        raise StreamChunkTimeoutError(
+                            limit or 0, model_name=self.model_name, chunks_received=events
+                        ) from error
+                    if not block:
+                        return
+                    yield block
+        finally:
+            await response.aclose()
+
+    def _extras(self, delta: Delta) -> Mapping[str, Any]:
+        """Returns the `additional_kwargs` of a delta, but for its reasoning."""
+        return {"refusal": delta.refusal} if delta.refusal else {}
+
+    # ── LangChain's ways ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _astream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ChatGenerationChunk]:
+        plain = self._is_plain(kwargs)
+        stream = self._plain_stream(*args, **kwargs) if plain else super()._astream(*args, **kwargs)
+        async with aclosing(cast(Any, stream)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _plain_stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        async with aclosing(self.pieces(messages, stop=stop, **kwargs)) as pieces:
+            async for piece in pieces:
+                chunk = ChatGenerationChunk(message=_chunk(piece), generation_info=dict(piece.about) or None)
+                if run_manager:
+                    await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                yield chunk
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        if not self._is_plain(kwargs):
+            return await super()._agenerate(messages, stop, run_manager, **kwargs)
+        payload = self._get_request_payload(messages, stop=stop, **{**kwargs, "stream": False})
+        pieces = [piece async for piece in self._exchange(payload)]
+        return ChatResult(generations=[ChatGeneration(message=_message(pieces))])
+
+
+_OPTIONS = ("extra_headers", "extra_query", "extra_body", "timeout")
+"""Arguments of the SDK's methods that are no fields of the request."""
+
+
+def _encoded(value: Any) -> Any:
+    """Returns a value of a request that is no JSON: a model of pydantic."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", exclude_unset=True)
+    raise TypeError(f"a request cannot have a {type(value).__name__}")
+
+
+@contextmanager
+def errors_of_the_sdk(response: httpx2.Response) -> Iterator[None]:
+    """Raises what went wrong with a body as the error that the SDK has for it."""
+    request = response.request
+    try:
+        yield
+    except Refused as error:
+        inner = error.body.get("error") if isinstance(error.body, Mapping) else None
+        raise openai.APIError(str(error), request, body=inner if isinstance(inner, Mapping) else error.body) from None
+    except Garbled as error:
+        raise _broken(str(error), request) from None
+    except httpx2.TimeoutException as error:
+        raise openai.APITimeoutError(request=request) from error
+    except (httpx2.RequestError, httpx2.StreamError) as error:
+        raise openai.APIConnectionError(message=str(error) or "Connection error.", request=request) from error
+
+
+def _broken(text: str, request: httpx2.Request | None) -> openai.APIConnectionError:
+    return openai.APIConnectionError(message=text, request=cast(httpx2.Request, request))
+
+
+def _chunk(piece: Piece) -> AIMessageChunk:
+    calls = [
+        tool_call_chunk(name=call.name or None, args=call.arguments, id=call.id or None, index=call.number)
+        for call in piece.calls
+    ]
+    return AIMessageChunk(
+        content=piece.text,
+        additional_kwargs=_additional(piece),
+        usage_metadata=cast(Any, piece.usage or None),
+        tool_call_chunks=calls,
+    )
+
+
+def _additional(piece: Piece) -> dict[str, Any]:
+    reasoning = {"reasoning_content": piece.reasoning} if piece.reasoning else {}
+    return {**reasoning, **piece.extras}
+
+
+def _message(pieces: Sequence[Piece]) -> AIMessage:
+    """Returns a whole answer."""
+    calls: list[ToolCall] = []
+    invalid: list[InvalidToolCall] = []
+    extras: dict[str, Any] = {}
+    for call in _joined(pieces):
+        _parse(call, calls, invalid)
+    for piece in pieces:
+        for name, value in _additional(piece).items():
+            extras[name] = extras.get(name, "") + value if isinstance(value, str) else value
+    return AIMessage(
+        content="".join(piece.text for piece in pieces),
+        additional_kwargs=extras,
+        response_metadata={name: value for piece in pieces for name, value in piece.about.items()},
+        usage_metadata=cast(Any, next((piece.usage for piece in pieces if piece.usage), None)),
+        tool_calls=calls,
+        invalid_tool_calls=invalid,
+    )
+
+
+def _joined(pieces: Sequence[Piece]) -> list[CallPiece]:
+    """Returns whole calls: a fragment without a name belongs to the call of its number, else to the last one."""
+    calls: list[CallPiece] = []
+    for fragment in (call for piece in pieces for call in piece.calls):
+        places = [place for place, call in enumerate(calls) if fragment.number in (None, call.number)]
+        if fragment.name or not places:
+            calls.append(fragment)
+        else:
+            call = calls[places[-1]]
+            calls[places[-1]] = call._replace(arguments=call.arguments + fragment.arguments)
+    return calls
+
+
+def _parse(piece: CallPiece, calls: list[ToolCall], invalid: list[InvalidToolCall]) -> None:
+    raw = {"id": piece.id or None, "function": {"name": piece.name, "arguments": piece.arguments}}
+    try:
+        calls.append(cast(ToolCall, parse_tool_call(raw)))
+    except (OutputParserException, TypeError) as error:
+        invalid.append(make_invalid_tool_call(raw, str(error)))
 
 
 def _is_marked(content: list[Any]) -> bool:
     """Tells whether a block is marked for a prompt cache: LangChain drops the mark in results of tools."""
     return any(isinstance(block, dict) and "cache_control" in block for block in content)
-
-
-def _with_tool_call(choice: dict[str, Any]) -> dict[str, Any]:
-    """Returns the choice of a chunk with its `function_call` as a tool call; the run gives that an id."""
-    delta = choice.get("delta") or {}
-    if not isinstance(function := delta.get("function_call"), dict) or delta.get("tool_calls"):
-        return choice
-    call = {"index": 0, "id": None, "function": function}
-    return {**choice, "delta": {**delta, "function_call": None, "tool_calls": [call]}}
-
-
-def _call_tool(message: BaseMessage) -> None:
-    """Makes the `function_call` of a whole answer its tool call."""
-    if not isinstance(message, AIMessage) or message.tool_calls or message.invalid_tool_calls:
-        return
-    if function := message.additional_kwargs.pop("function_call", None):
-        call = {"id": None, "function": {"name": "", "arguments": "", **function}}
-        try:
-            message.tool_calls = [cast(ToolCall, parse_tool_call(call))]
-        except (OutputParserException, TypeError) as error:
-            message.invalid_tool_calls = [make_invalid_tool_call(call, str(error))]
 
 
 class _Wires:

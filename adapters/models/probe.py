@@ -9,18 +9,13 @@ from functools import cache
 from typing import Any
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
-    "openai:AsyncOpenAI._make_sse_decoder": ("self",),
-    "openai:AsyncOpenAI._process_response_data": ("self", "data"),
-    "openai._streaming:SSEDecoder.decode": ("self", "line"),
-    "openai._streaming:ServerSentEvent.__init__": ("self", "event", "data", "id", "retry"),
-    "openai._streaming:ServerSentEvent.json": ("self",),
+    "openai:AsyncOpenAI.post": ("self", "path", "cast_to", "content", "options", "stream", "stream_cls"),
+    "openai._base_client:make_request_options": ("extra_headers", "extra_query", "timeout", "security"),
     "langchain_openai:ChatOpenAI._get_request_payload": ("self", "input_", "stop", "kwargs"),
-    "langchain_openai:ChatOpenAI._create_chat_result": ("self", "response", "generation_info"),
-    "langchain_openai:ChatOpenAI._convert_chunk_to_generation_chunk": (
-        *("self", "chunk", "default_chunk_class", "base_generation_info"),
-    ),
     "langchain_openai:ChatOpenAI._use_responses_api": ("self", "payload"),
+    "langchain_openai:ChatOpenAI._should_stream_usage": ("self", "stream_usage", "kwargs"),
     "langchain_openai:ChatOpenAI._convert_input": ("self",),
+    "langchain_openai.chat_models.base:_create_usage_metadata": ("oai_token_usage", "service_tier"),
     "httpx2:AsyncClient._transport_for_url": ("self", "url"),
 }
 """Overridden or called methods, with the parameters that are passed."""

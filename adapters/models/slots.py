@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -15,6 +15,8 @@ from anyio import CapacityLimiter
 from langchain_core.language_models import BaseChatModel
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from pydantic import PrivateAttr
+
+from core.ports.models import Piece, Pieces
 
 _admitted: ContextVar[bool] = ContextVar("placed", default=False)
 """True if this request has its slot: some models generate by streaming from themselves, or the other way round."""
@@ -44,6 +46,8 @@ def bounded(model_class: type[BaseChatModel]) -> type[BaseChatModel]:
     methods: dict[str, Any] = {"_agenerate": _generating(model_class)}
     if model_class._astream is not BaseChatModel._astream or model_class._stream is not BaseChatModel._stream:
         methods["_astream"] = _streaming(model_class)
+    if issubclass(model_class, Pieces):
+        methods["pieces"] = _in_pieces(model_class)
     methods |= {"__module__": model_class.__module__, "__qualname__": model_class.__qualname__}
     methods |= {"__annotations__": {"_bound": tuple[str, int]}, "_bound": PrivateAttr(default=("", 1))}
     return new_class(model_class.__name__, (model_class,), exec_body=lambda body: body.update(methods))
@@ -66,6 +70,20 @@ def _generating(model_class: type[BaseChatModel]) -> Any:
                 _admitted.reset(token)
 
     return _agenerate
+
+
+def _in_pieces(model_class: Any) -> Any:
+    async def pieces(self: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Piece]:
+        if _admitted.get():  # LangChain's stream of the class is made of them
+            async for piece in model_class.pieces(self, *args, **kwargs):
+                yield piece
+            return
+        provider, limit = self._bound
+        async with place(provider, limit), aclosing(model_class.pieces(self, *args, **kwargs)) as stream:
+            async for piece in stream:
+                yield piece
+
+    return pieces
 
 
 def _streaming(model_class: type[BaseChatModel]) -> Any:

@@ -43,6 +43,7 @@ from tests.bench.sections import (
     subagents,
     threads,
     titles,
+    tokens,
 )
 
 Section = Callable[[Laboratory], Iterator[Row]]
@@ -66,6 +67,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "step": ("A step of a run by rounds, beside a graph", steps.steps),
     "subagents": ("A subagent beside a nested agent", subagents.subagents),
     "fanout": ("A batch of prompts beside a bare loop", fanout.fanout),
+    "tokens": ("Reading an answer", tokens.tokens),
     "title": ("A title's effect on the first run", titles.titles),
     "sandboxes": ("Commands in sandboxes", sandboxes.sandboxes),
     "replay": ("Debugging a thread of 100 000 events", replay.replay),

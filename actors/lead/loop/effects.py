@@ -12,9 +12,11 @@ from typing import Any, cast
 
 import msgspec
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.callbacks import AsyncCallbackManager
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, ToolCall, ToolMessage
 from langchain_core.runnables.base import RunnableBinding
+from langchain_core.runnables.config import ensure_config
 from langgraph.config import get_config
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -32,6 +34,7 @@ from core.bus.rpc import Silent, sendable_value
 from core.config.redaction import Stream, redactor
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
+from core.ports.models import Pieces
 from core.thread.approvals import taken
 from core.thread.journal import CallRef
 from core.thread.subagents import TOOLS
@@ -167,9 +170,20 @@ def _candidates(attempt: Attempt, request: ModelRequest[Attempt]) -> Sequence[Ca
 def _asking(bound: Any) -> Ask:
     """Returns the model's stream function, bypassing the slow configuration of a binding."""
     if isinstance(bound, RunnableBinding) and isinstance(bound.bound, BaseChatModel) and not bound.config:
-        return partial(bound.bound.astream, **bound.kwargs)
-    stream: Ask = bound.astream
-    return stream
+        model, settings = bound.bound, bound.kwargs
+    else:
+        model, settings = bound, {}
+    whole: Ask = partial(model.astream, **settings)
+    if not isinstance(model, Pieces) or not model.in_pieces(settings):
+        return whole
+    pieces: Ask = partial(model.pieces, **settings)
+    return lambda messages: whole(messages) if is_traced(model) else pieces(messages)
+
+
+def is_traced(model: BaseChatModel) -> bool:
+    """Tells whether there are listeners to LangChain's callbacks. Without them, reading an answer costs a tenth."""
+    inherited = ensure_config().get("callbacks")
+    return bool(AsyncCallbackManager.configure(inherited, model.callbacks, model.verbose).handlers)
 
 
 def _context(attempt: Attempt, call: ToolCall) -> CallContext:

@@ -1,23 +1,22 @@
-"""Turns the chunks of a model's answer into the event that records it; its calls are safe to execute."""
+"""Turns a model's answer into the event that records it; its calls are safe to execute."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 import langchain_core.messages.ai
-from langchain_core.messages import AIMessage, AIMessageChunk, ToolCallChunk
+from langchain_core.messages import AIMessage
 
 from actors.lead.messages.convert import dump
-from core.bus.rpc import sendable_value
+from actors.lead.model.assembly import Assembly
 from core.config.redaction import redactor
 from core.events import Json, ModelCompleted
 from core.thread.previews import Previewer, call_text
 
-UNREADABLE = "the arguments of this call were cut off or are not a JSON object; nothing was done."
 SECRET = (
     "the arguments of this call had a secret of the server among them, which was removed; nothing was done. Use the "
     "environment variable or the file that holds it."
@@ -25,36 +24,34 @@ SECRET = (
 
 
 # LangChain's parser repairs JSON by trying every shorter text: broken arguments of 50 kB stop the whole process for a
-# minute. `_calls` takes no repaired arguments.
+# minute. `Calls` takes no repaired arguments.
 langchain_core.messages.ai.parse_partial_json = partial(json.loads, strict=False)  # type: ignore[attr-defined]
 
 
-def merge(chunks: list[AIMessageChunk]) -> AIMessageChunk:
-    return chunks[0] if len(chunks) == 1 else chunks[0] + chunks[1:]
-
-
 def completed(
-    merged: AIMessageChunk,
+    answer: Assembly,
     identity: str,
     key: str,
     started: float,
     previewer: Previewer | None,
     *,
+    tools: Collection[str] = (),
     stopped: bool = False,
 ) -> ModelCompleted:
-    """Returns the event of an answer."""
+    """Returns the event of an answer. Of one that was `stopped`, the calls are left out."""
+    merged = answer.message()
     merged.additional_kwargs.pop("tool_calls", None)
     message = dump(merged)
     message["id"] = identity
     for name in ("tool_calls", "invalid_tool_calls"):
         message.pop(name, None)
-    parts = [] if stopped else merged.tool_call_chunks
+    calls, texts = answer.calls.finished(identity, tools)
     if stopped:
         message["response_metadata"] = {**message.get("response_metadata", {}), "finish_reason": "cancelled"}
-    if calls := _calls(parts, identity):
+        calls = []
+    if calls:
         message["tool_calls"] = calls
-    sent = {call["id"]: part["args"] or "" for call, part in zip(calls, parts, strict=True)}
-    raw = {call["id"]: sent[call["id"]] for call in calls if sent[call["id"]] not in ("", call_text(call["args"]))}
+    raw = {call["id"]: text for call in calls if (text := texts[call["id"]]) not in ("", call_text(call["args"]))}
     return ModelCompleted(
         message=message,
         request=key,
@@ -94,29 +91,3 @@ def noted(content: Any, note: str) -> Any:
     if isinstance(content, list):
         return [*content, {"type": "text", "text": note}]
     return f"{content}\n\n{note}" if content else note
-
-
-def _calls(parts: Sequence[ToolCallChunk], identity: str) -> list[Json]:
-    """Returns the calls of an answer, with unique ids.
-
-    A call whose arguments are not a JSON object gets an `error`, which becomes its result: the model can try again.
-    """
-    calls: list[Json] = []
-    ids: set[str] = set()
-    for place, part in enumerate(parts):
-        args, call_id = _object(part["args"] or "{}"), part["id"]
-        if not call_id or call_id in ids:
-            call_id = f"call_{identity[-12:]}_{place}"
-        ids.add(call_id)
-        call: Json = {"name": part["name"] or "", "args": args or {}, "id": call_id}
-        calls.append(call if args is not None else {**call, "error": UNREADABLE})
-    return calls
-
-
-def _object(text: str) -> Json | None:
-    """Returns the JSON object of a text, None if it is none."""
-    try:
-        value = sendable_value(json.loads(text, strict=False))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

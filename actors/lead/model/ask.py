@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -12,26 +11,25 @@ from typing import TypeVar, cast
 import anyio
 import msgspec
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.errors import GraphBubbleUp
 
 from actors.lead.loop.attempt import Attempt, Candidate, VisibleFailure
 from actors.lead.messages.content import without_images
-from actors.lead.model.answer import completed, merge, redacted
+from actors.lead.model.answer import completed, redacted
+from actors.lead.model.assembly import Assembly
 from actors.lead.model.caching import with_cache_marks
 from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of
 from actors.lead.model.refusals import text_of_error
-from core.bus.rpc import encoded
 from core.config.redaction import redactor
 from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
 from core.ids import uuid7
-from core.ports.models import ANSWER_BYTES, BEFORE_REQUEST, AnswerTooLong
-from core.thread.previews import Previewer, text_of
+from core.ports.models import BEFORE_REQUEST, AnswerTooLong, Piece
+from core.thread.previews import text_of
 from core.thread.usage import ANSWERED_BY
 
-Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage]]
+Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage | Piece]]
 Bind = Callable[[BaseChatModel], Ask]
 E = TypeVar("E", bound=BaseException)
 
@@ -175,69 +173,25 @@ async def _ask(attempt: Attempt, ask: Ask, messages: Sequence[BaseMessage]) -> M
     started = time.monotonic()
     identity = f"lc_run--{uuid7()}"
     previewer = attempt.journal.preview(identity)
-    chunks: list[AIMessageChunk] = []
+    answer = Assembly(previewer)
     try:
-        await _collect(ask(messages), previewer, chunks)
+        await _collect(ask(messages), answer)
     except asyncio.CancelledError:
-        if attempt.journal.stopping and chunks:
+        if attempt.journal.stopping and answer:
             with anyio.CancelScope(shield=True):
-                event = completed(merge(chunks), identity, attempt.request, started, previewer, stopped=True)
+                event = completed(answer, identity, attempt.request, started, previewer, stopped=True)
                 event = redacted(event)
                 if text_of(event.message["content"]):
                     await attempt.journal.model_completed(event)
         raise
-    if not chunks:
+    if not answer:
         raise ValueError("the model sent an empty answer")
-    return redacted(completed(merge(chunks), identity, attempt.request, started, previewer))
+    return redacted(completed(answer, identity, attempt.request, started, previewer, tools=attempt.effects))
 
 
-def _whole(message: AIMessage) -> AIMessageChunk:
-    """Returns the answer of a model class that does not stream as one chunk."""
-    texts = [
-        *((call, json.dumps(call["args"])) for call in message.tool_calls),
-        *((call, call["args"]) for call in message.invalid_tool_calls),
-    ]
-    calls = [
-        tool_call_chunk(name=call["name"], args=text, id=call["id"], index=index)
-        for index, (call, text) in enumerate(texts)
-    ]
-    return AIMessageChunk(
-        **message.model_dump(exclude={"type", "tool_calls", "invalid_tool_calls"}), tool_call_chunks=calls
-    )
-
-
-def _sendable(chunk: AIMessageChunk) -> tuple[AIMessageChunk, int]:
-    """Replaces what UTF-8 cannot encode: models send halves of characters. Returns the size, too."""
-    texts = {name: getattr(chunk, name) for name in ("content", "additional_kwargs", "tool_call_chunks")}
-    clean, raw = encoded(texts)
-    return chunk if clean is texts else chunk.model_copy(update=clean), len(raw)
-
-
-async def _collect(stream: AsyncIterator[AIMessage], previewer: Previewer | None, chunks: list[AIMessageChunk]) -> None:
-    """Appends the chunks as they come. Raises `AnswerTooLong`."""
-    total = 0
-    async with aclosing(cast(AsyncGenerator[AIMessage], stream)):
-        async for message in stream:
-            chunk, size = _sendable(message if isinstance(message, AIMessageChunk) else _whole(message))
-            total += size
-            if total > ANSWER_BYTES:
-                raise AnswerTooLong(ANSWER_BYTES)
-            chunks.append(chunk)
-            if previewer is not None:
-                await _show(previewer, chunk)
-
-
-async def _show(previewer: Previewer, chunk: AIMessageChunk) -> None:
-    if chunk.additional_kwargs and (reasoning := chunk.additional_kwargs.get("reasoning_content")):
-        await previewer.add("reasoning", str(reasoning))
-    if chunk.content and (text := text_of(chunk.content)):
-        await previewer.add("text", text)
-    for part in chunk.tool_call_chunks:
-        index = part["index"]
-        await previewer.add(
-            "call",
-            part["args"] or "",
-            index=index if isinstance(index, int) else 0,
-            call_id=part["id"] or None,
-            name=part["name"] or None,
-        )
+async def _collect(stream: AsyncIterator[AIMessage | Piece], answer: Assembly) -> None:
+    """Takes what comes until the answer is whole. Raises `AnswerTooLong` and `AnswerBroken`."""
+    async with aclosing(cast(AsyncGenerator[AIMessage | Piece], stream)):
+        async for part in stream:
+            await answer.add(part)
+    await answer.finish()

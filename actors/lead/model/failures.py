@@ -20,7 +20,7 @@ RETRIABLE_TYPES = frozenset({"server_error", "internalservererror", "internal_se
 """Types of errors of the server within a stream, which have no status."""
 RETRIABLE_CLASSES = frozenset(
     {"APITimeoutError", "APIConnectionError", "InternalServerError", "ReadError", "RemoteProtocolError"}
-    | {"ReadTimeout", "ConnectError", "ConnectTimeout", "StreamChunkTimeoutError"}
+    | {"ReadTimeout", "ConnectError", "ConnectTimeout", "StreamChunkTimeoutError", "AnswerBroken"}
 )
 """The first line is the contract's; the second has the equivalents of other clients."""
 CONTEXT_CLASS = "ContextOverflowError"

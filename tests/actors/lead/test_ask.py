@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_core.outputs import ChatGenerationChunk
 
 from actors.lead.loop.attempt import Candidate
-from actors.lead.model import ask
+from actors.lead.model import ask, assembly
 from actors.lead.model.failures import Breaker
 from adapters.models import connections, factory
 from core.errors import OwnershipLost
@@ -56,7 +56,7 @@ class Endless(Fake):
 
 
 async def test_an_answer_without_an_end_is_dropped_and_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(assembly, "ANSWER_BYTES", 10_000)
     asking = turn()
     assert isinstance(asking.journal, Kept)
     candidate = Candidate("m", Endless(), Breaker())

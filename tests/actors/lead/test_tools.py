@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from actors.lead.model.answer import UNREADABLE
+from actors.lead.model.calls import UNREADABLE
 from core.events import Message, ModelCompleted, ToolCompleted, ToolRequested
 from core.nesting import VALUE_LEVELS
 from core.thread.values import unanswered
@@ -184,7 +184,7 @@ async def test_what_is_no_text_is_replaced(tmp_path: Path) -> None:
     async with site(tmp_path, {}, tools=[echo], more_models=[halves]) as (client, _):
         messages = await client.said(await client.thread(), "Go")
     assert messages[1]["tool_calls"][0]["args"] == {"text": "a?"}
-    assert [message["content"] for message in messages[2:]] == ["a? ?", "Done ??."]
+    assert [message["content"] for message in messages[2:]] == ["a? ?", "Done 😀."]
 
 
 async def test_arguments_that_do_not_fit_are_told_to_the_model(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Too
 
 from actors.lead.messages.convert import dump, load
 from adapters.models import factory
+from adapters.models.chunks import Call, Delta, Function
 from adapters.models.dialects import VLLM, DeepSeek, Signed
 from adapters.models.factory import build
 from adapters.models.openai_compatible import OpenAICompatible
+from adapters.models.reader import reasoning_of
 from core.errors import Invalid
 from tests.support.model_server import ModelServer, ToolCall, Turn
 
@@ -133,16 +135,18 @@ async def test_the_old_switch_of_vllm_means_the_new_one(
 )
 def test_reasoning_of_any_shape_is_kept(reasoning: Any, text: str | None) -> None:
     model = VLLM(model="m", base_url="http://127.0.0.1:1/v1", api_key="k")  # type: ignore[arg-type]
-    kept = model._extras({"reasoning": reasoning})
-    assert kept == {"reasoning": reasoning} | ({"reasoning_content": text} if text else {})
+    delta = Delta(reasoning=reasoning)
+    kept = dict(model._extras(delta))
+    assert (kept, reasoning_of(delta) or None) == ({"reasoning": reasoning}, text)
     wire = model._convert(AIMessage("", additional_kwargs=kept))
     assert wire["reasoning"] == reasoning
 
 
 def test_signatures_of_calls_go_back() -> None:
     model = Signed(model="m", base_url="http://127.0.0.1:1/v1", api_key="k")  # type: ignore[arg-type]
-    signed = {"id": "a", "extra_content": {"google": {"thought_signature": "s"}}}
-    kept = model._extras({"tool_calls": [signed, {"id": "b"}]})
+    signed: Any = {"id": "a", "extra_content": {"google": {"thought_signature": "s"}}}
+    function = Function("ls", "{}")
+    kept = dict(model._extras(Delta(tool_calls=[Call(function, 0, **signed), Call(function, 1, "b")])))
     calls: list[Any] = [{"name": "ls", "args": {}, "id": identity} for identity in ("a", "b")]
     wire = model._convert(AIMessage("", tool_calls=calls, additional_kwargs=kept))
     assert [call.get("extra_content") for call in wire["tool_calls"]] == [signed["extra_content"], None]

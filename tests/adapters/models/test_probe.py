@@ -23,9 +23,9 @@ DEEPSEEK = "langchain_deepseek:ChatDeepSeek"
 @pytest.fixture
 def changed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A `ChatOpenAI` whose private method takes other parameters than ours passes."""
-    convert: Any = ChatOpenAI._convert_chunk_to_generation_chunk
+    build: Any = ChatOpenAI._get_request_payload
     monkeypatch.setattr(factory, "_built", {})
-    monkeypatch.setattr(ChatOpenAI, "_convert_chunk_to_generation_chunk", lambda self, *parts: convert(self, *parts))
+    monkeypatch.setattr(ChatOpenAI, "_get_request_payload", lambda self, *parts, **more: build(self, *parts, **more))
     probe.problem.cache_clear()
     yield
     probe.problem.cache_clear()
@@ -49,7 +49,7 @@ async def test_plain_chat_openai_stands_in_and_works() -> None:
     assert [call["name"] for call in answer.tool_calls] == ["ls"]
     [line] = logs
     assert line["log_level"] == "warning"
-    assert "takes no chunk, default_chunk_class, base_generation_info" in line["changed"]
+    assert "takes no input_, stop" in line["changed"]
 
 
 @pytest.mark.usefixtures("changed")
