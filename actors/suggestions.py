@@ -12,7 +12,7 @@ from actors.lead.messages.content import without_thoughts
 from actors.lead.setup.plan import Models
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
-from core.control import quoted
+from core.control import quoted, untagged
 from core.events import QuestionsSuggested
 from core.thread.threads import Threads
 
@@ -97,10 +97,10 @@ def suggestions(text: str, n: int) -> list[str]:
         texts = msgspec.json.decode(bare(text), type=list[str])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return []
-    lines = dict.fromkeys(" ".join(text.split()) for text in texts)
+    lines = dict.fromkeys(" ".join(untagged(text, "conversation").split()) for text in texts)
     return [line for line in lines if 0 < len(line) <= SUGGESTION_CHARACTERS][:n]
 
 
 def polished(text: str) -> str:
     """Removes thoughts and repeated tags from an answer."""
-    return without_thoughts(text).strip().removeprefix("<message>").removesuffix("</message>").strip()
+    return untagged(without_thoughts(text), "message").strip()

@@ -10,7 +10,7 @@ from actors.lead.setup.plan import Models
 from core.actor import Actor, Context
 from core.config.load import Config, ConfigSource
 from core.config.settings import Title as Settings
-from core.control import quoted
+from core.control import quoted, untagged
 from core.events import Event, Message, RunRequested, ThreadTitled
 from core.lifecycle import UNTITLED
 from core.thread.previews import text_of
@@ -21,6 +21,8 @@ QUOTED_CHARACTERS = 500
 """Limit of the message's text that the model reads."""
 LOCAL_CHARACTERS = 50
 """Limit of a title that no model wrote."""
+_QUOTED = "message"
+"""The tag around the message that the model reads."""
 NAMELESS = "New conversation"
 """The title of a message without text."""
 
@@ -106,12 +108,12 @@ def prompt_of(settings: Settings, text: str) -> Prompt:
         filled = settings.prompt_template.replace("{max_words}", str(settings.max_words))
         return Prompt("", filled.replace("{assistant_msg}", "").replace("{user_msg}", text))
     system = _PROMPT.format(max_words=settings.max_words, characters=4 * settings.max_words)
-    return Prompt(system, quoted(text, "message"))
+    return Prompt(system, quoted(text, _QUOTED))
 
 
 def cleaned(answer: str, settings: Settings) -> str:
     """Returns the first line of an answer as a title: without quotes and markup, and not too long."""
-    lines = [line.strip(_QUOTES) for line in answer.replace("<title>", "").replace("</title>", "").splitlines()]
+    lines = [line.strip(_QUOTES) for line in untagged(answer, "title", _QUOTED).splitlines()]
     line = " ".join(next(filter(None, lines), "").split())
     return line if len(line) <= settings.max_chars else f"{line[: settings.max_chars - 1].rstrip()}…"
 

@@ -102,6 +102,15 @@ def quoted(text: str, tag: str) -> str:
     return f"<{tag}>\n{neutralised(text, tag)}\n</{tag}>"
 
 
+_WHOLE = re.compile(rf"<{_SKIPPED}(?:[|\uff5c][^<>|]*+[|\uff5c]|(?P<tag>[\w.:-]++)[^<>]*+)(?:>|$)")
+
+
+def untagged(text: str, *tags: str) -> str:
+    """Returns the text without its control tags and these `tags`: what a model answers may echo those it was shown."""
+    names = _TAGS.union(map(_plain, tags))
+    return _WHOLE.sub(lambda tag: "" if tag["tag"] is None or _plain(tag["tag"].lower()) in names else tag[0], text)
+
+
 def _harmless(tags: Collection[str], match: re.Match[str]) -> str:
     text = match.group()
     if not _forges(tags, match):
