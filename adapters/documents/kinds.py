@@ -47,7 +47,8 @@ _MAIN = (
     (r"word/document\d*\.xml", "docx"),
     (r"ppt/presentation\d*\.xml", "pptx"),
     (r"xl/workbook\d*\.(xml|bin)", "xlsx"),
-    (r"META-INF/container\.xml", "epub"),
+    (r"META-INF/container\.xml|.*\.opf", "epub"),
+    (r"content\.xml", "odt"),
 )
 """Members by which an archive is recognised."""
 _OPEN_DOCUMENT = {

@@ -7,7 +7,7 @@ import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote
 
@@ -149,6 +149,18 @@ class Package:
         """Returns the name of a part as the package writes it."""
         name = _normal(unquote(name) if unquote(name).lower() in self._lower else name)
         return self._lower.get(name.lower(), name)
+
+
+def completed(targets: Sequence[str], parts: Sequence[str], *, damaged: bool) -> list[str]:
+    """Returns targets, with the parts that none leads to in the places of those that lead nowhere ("").
+
+    Only where there is one for each, or what names them is damaged: then those that are left come at the end.
+    """
+    left = [part for part in parts if part not in targets]
+    if not damaged and len(left) != sum(not target for target in targets):
+        return list(targets)
+    free = iter(left)
+    return [*(target or next(free, "") for target in targets), *(free if damaged else ())]
 
 
 def parsed(content: bytes) -> tuple[Any, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, BinaryIO, NamedTuple
 
 from lxml import etree  # type: ignore[import-untyped]
@@ -17,7 +18,7 @@ from openpyxl.utils.exceptions import CellCoordinatesException  # type: ignore[i
 
 from adapters.documents import numbers
 from adapters.documents.job import Job, Rejected, joined, note
-from adapters.documents.package import BAD_ZIP, Package
+from adapters.documents.package import BAD_ZIP, Package, completed
 from adapters.documents.tables import grid
 
 MOST_CELLS = 4_000_000
@@ -61,18 +62,15 @@ def read(document: BinaryIO, job: Job) -> tuple[str, None]:
 def _sheets(package: Package, main: str, root: Any) -> Iterator[Sheet]:
     """Yields the sheets in their order. Parts that the workbook does not name are in the order of names."""
     relations = package.relations(main)
-    parts = sorted((name for name in package if _SHEET.fullmatch(name)), key=lambda name: (len(name), name))
     elements = list(root.iter("{*}sheet")) if root is not None else []
-    nameless = len(parts) == len(elements) and not any(relation.target in parts for relation in relations.values())
-    for number, element in enumerate(elements):
-        identity = next((value for key, value in element.attrib.items() if key.endswith("}id")), "")
-        part = relations[identity].target if identity in relations else ""
-        if nameless and part not in package:
-            part = parts[number]
-        yield Sheet(element.get("name") or "", element.get("state") or "", part)
-    if not elements:
-        for part in parts:
-            yield Sheet(part.rpartition("/")[2].removesuffix(".xml"), "", part)
+    identities = [next((value for key, value in one.attrib.items() if key.endswith("}id")), "") for one in elements]
+    targets = [relations[identity].target if identity in relations else "" for identity in identities]
+    named = [target if target in package else "" for target in targets]
+    parts = sorted((name for name in package if _SHEET.fullmatch(name)), key=lambda name: (len(name), name))
+    damaged = not elements or main in package.notes
+    for element, part in zip_longest(elements, completed(named, parts, damaged=damaged)):
+        name, state = (element.get("name"), element.get("state")) if element is not None else ("", "")
+        yield Sheet(name or str(part).rpartition("/")[2].removesuffix(".xml"), state or "", part)
 
 
 def _section(package: Package, book: Book, sheet: Sheet, job: Job) -> str:

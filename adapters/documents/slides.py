@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from lxml import etree  # type: ignore[import-untyped]
 
 from adapters.documents.job import Job, Rejected, joined, note
-from adapters.documents.package import Package
+from adapters.documents.package import Package, completed
 from adapters.documents.tables import table
 
 _DRAWN = ("sp", "pic", "graphicFrame", "grpSp", "cxnSp", "AlternateContent")
@@ -39,14 +39,14 @@ def read(document: BinaryIO, job: Job) -> tuple[str, int]:
 
 
 def _slides(package: Package, main: str) -> list[str]:
-    """Returns the parts of the slides in their order, "" for a missing one; in that of names if none is listed."""
+    """Returns the parts of the slides in their order, "" for one that is missing."""
     root, relations = package.xml(main), package.relations(main)
     identities = [_attribute(element, "}id") for element in root.iter("{*}sldId")] if root is not None else []
-    listed = [relations[identity].target if identity in relations else "" for identity in identities]
-    if any(listed):
-        return listed
+    targets = [relations[identity].target if identity in relations else "" for identity in identities]
+    listed = [target if target in package else "" for target in targets]
     names = (name for name in package if re.fullmatch(r"ppt/slides/slide\d+\.xml", name))
-    return sorted(names, key=lambda name: int(re.sub(r"\D", "", name.rpartition("/")[2])))
+    parts = sorted(names, key=lambda name: (len(name), name))
+    return completed(listed, parts, damaged=not identities or main in package.notes)
 
 
 def _slide(package: Package, part: str) -> Iterator[str]:
