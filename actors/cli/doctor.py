@@ -70,13 +70,19 @@ async def _doctor(arguments: argparse.Namespace) -> int:
 
 
 async def _mcp(options: Options) -> list[Finding]:
-    """Names servers whose tools changed since somebody saw them."""
+    """Names servers that fail, tools of theirs that are left out, and those that changed since somebody saw them."""
     from actors.wiring import compose
     from channels.terminal import mcp
-    from core.mcp.servers import aggregates
+    from core.config.load import load
+    from core.mcp.servers import aggregates, in_force
 
+    config = load(options.config)
     async with compose.attach(options) as system:
-        return await mcp.changes(aggregates(system.log))
+        states = aggregates(system.log)
+        return [
+            *await mcp.changes(states),
+            *await mcp.faults(states, lambda state: in_force(config, state, lambda _: "")),
+        ]
 
 
 async def _cluster(options: Options, config: Config) -> list[Finding]:

@@ -219,7 +219,7 @@ class Mcp(Actor[Never]):
 def listed(name: str, config: str, listing: Listing) -> McpListed:
     """Returns the fact of a server's lists."""
     raw = redactor.value(msgspec.to_builtins(listing))
-    lists = {key: raw.get(key, []) for key in ("tools", "resources", "prompts")}
+    lists = {key: raw.get(key, []) for key in ("tools", "resources", "prompts", "problems")}
     digest = hashlib.sha256(msgspec.json.encode(lists, order="sorted")).hexdigest()[:12]
     return McpListed(server=name, config=config, hash=digest, **lists)
 

@@ -7,8 +7,7 @@ import importlib
 import inspect
 import itertools
 import resource
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
@@ -17,22 +16,20 @@ import anyio
 import httpx
 import mcp.types as protocol
 import msgspec
-from langchain_core.tools import BaseTool, ToolException
+from langchain_core.tools import ToolException
 from langchain_mcp_adapters.interceptors import MCPToolCallRequest
-from langchain_mcp_adapters.tools import load_mcp_tools
+from langchain_mcp_adapters.tools import convert_mcp_tool_to_langchain_tool
 from mcp import ClientSession, McpError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from adapters.mcp import stdio
-from adapters.mcp.results import TEXT, described, outcome_of, part_of, parts_of
+from adapters.mcp.lists import MOST_OFFERS, MOST_PROBLEMS, MOST_TOOLS, Raw, entries, others_of, tools_of
+from adapters.mcp.results import TEXT, described, outcome_of, prompt_parts, resource_parts, result_of
 from core.errors import Invalid
-from core.ports.mcp_frames import Ask, Command, Listing, Offer, Outcome, Reply, Setup
+from core.ports.mcp_frames import Ask, Command, Listing, Offer, Outcome, Problem, Reply, Setup
 
-MOST_TOOLS = 1000
-MOST_OFFERS = 500
-SCHEMA_BYTES = 64 << 10
 LISTING_BYTES = 4 << 20
 PROGRESS_SECONDS = 0.2
 LONGEST_SECONDS = 3000.0
@@ -79,8 +76,16 @@ class Session(ClientSession):
                     await self.send_notification(protocol.ClientNotification(notification))
             raise
 
+    @property
+    def is_closed(self) -> bool:
+        """Tells whether the transport has ended. Servers use its error code for errors of their own."""
+        return self._read_stream.statistics().open_send_streams == 0
+
     async def call_tool(self, name: str, arguments: Any = None, *rest: Any, **named: Any) -> Any:
-        return await super().call_tool(name, arguments, *rest, **{**named, "progress_callback": current.get().progress})
+        """Calls a tool. Returns its result with the parts that the protocol has; others become text."""
+        params = protocol.CallToolRequestParams(name=name, arguments=arguments)
+        request = protocol.ClientRequest(protocol.CallToolRequest(params=params))
+        return result_of(await self.send_request(request, Raw, progress_callback=current.get().progress))
 
     async def _received_request(self, responder: Any) -> None:
         """Takes a request. What waits for people or models has a task of its own: others must not wait for it."""
@@ -107,7 +112,10 @@ class Executor:
     def __init__(self, setup: Setup, send: Callable[[Reply], None]) -> None:
         self._setup, self._send = setup, send
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._tools: dict[str, BaseTool] | None = None
+        self._tools: dict[str, Offer] | None = None
+        self._problems: list[Problem] = []
+        self._unbuilt: list[Problem] = []
+        """Interceptors that cannot be loaded."""
         self._loading = asyncio.Lock()
         self._broken: asyncio.TimerHandle | None = None
         self._interceptors: list[Any] = [_keep]
@@ -119,7 +127,10 @@ class Executor:
 
     async def run(self, commands: AsyncIterator[Command]) -> None:
         for path in self._setup.interceptors:
-            self._interceptors.append(await _built(path))
+            try:
+                self._interceptors.append(await _built(path))
+            except Invalid as error:
+                self._unbuilt.append(Problem(reason=f"{error}; calls are made without it"))
         async with transport(self._setup) as streams:
             callbacks: dict[str, Any] = {"message_handler": self._on_message}
             if self._setup.roots:
@@ -236,7 +247,7 @@ class Executor:
                 return Reply(id=number, kind="closed", text="the connection was lost")
             raise
         except McpError as error:
-            if error.error.code == protocol.CONNECTION_CLOSED:
+            if error.error.code == protocol.CONNECTION_CLOSED and self.session.is_closed:
                 return Reply(id=number, kind="closed", text="the connection was closed")
             if "session terminated" in str(error).lower():
                 return Reply(id=number, kind="gone", text=str(error))
@@ -257,95 +268,88 @@ class Executor:
             case "list":
                 return Reply(kind="listing", listing=await self._list())
             case "read":
-                resource_ = await self.session.read_resource(command.name)  # type: ignore[arg-type]
-                parts = tuple(part_of(content) for content in resource_.contents)
-                return Reply(kind="outcome", outcome=Outcome(parts=parts))
+                read = protocol.ReadResourceRequestParams(uri=command.name)  # type: ignore[arg-type]
+                request = protocol.ClientRequest(protocol.ReadResourceRequest(params=read))
+                answer = await self.session.send_request(request, Raw)
+                return Reply(kind="outcome", outcome=Outcome(parts=resource_parts(answer)))
             case "prompt":
                 arguments = {key: str(value) for key, value in command.arguments.items()}
-                prompt = await self.session.get_prompt(command.name, arguments or None)
-                parts = tuple(part for message in prompt.messages for part in parts_of([message.content]))
-                return Reply(kind="outcome", outcome=Outcome(parts=parts))
+                get = protocol.GetPromptRequestParams(name=command.name, arguments=arguments or None)
+                prompt = await self.session.send_request(
+                    protocol.ClientRequest(protocol.GetPromptRequest(params=get)), Raw
+                )
+                return Reply(kind="outcome", outcome=Outcome(parts=prompt_parts(prompt)))
         return Reply(kind="outcome", outcome=await self._call(call))
 
     async def _call(self, call: Call) -> Outcome:
         name, arguments = call.command.name, dict(call.command.arguments)
-        tool = (await self._loaded()).get(name)
-        if tool is None:
+        offer = (await self._loaded()).get(name)
+        if offer is None:
             raise Invalid(f"the server has no tool {name!r} any more")
         if "runtime" in arguments:  # the adapters have an argument of this name
             _keep_result(await self.session.call_tool(name, arguments))
         else:
+            described = protocol.Tool(name=name, inputSchema=dict(offer.schema))
+            around: Any = self._interceptors
+            tool: Any = convert_mcp_tool_to_langchain_tool(
+                self.session, described, tool_interceptors=around, server_name=self._setup.server
+            )
             with suppress(ToolException):
-                await tool.coroutine(**arguments)  # type: ignore[attr-defined]
+                await tool.coroutine(**arguments)
         return outcome_of(call.result)
 
     # ── lists ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _loaded(self) -> dict[str, BaseTool]:
+    async def _loaded(self) -> dict[str, Offer]:
         async with self._loading:
             if self._tools is None:
-                around: Any = self._interceptors
-                tools = await load_mcp_tools(self.session, tool_interceptors=around, server_name=self._setup.server)
-                self._tools = {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)[:MOST_TOOLS]}
+                self._problems = []
+                listed = await entries(self.session.send_request, "tools", MOST_TOOLS, self._problems)
+                offers = tools_of(listed, self._problems)
+                self._tools = {offer.name: offer for offer in offers}
             return self._tools
 
     async def _list(self) -> Listing:
         able = self._about.capabilities
         self._tools = None
-        tools = list(_offered(await self._loaded())) if able.tools else []
-        resources, prompts = list[Offer](), list[Offer]()
-        if able.resources:
-            async for listed in _pages(self.session.list_resources, "resources"):
-                about = (listed.description or "")[:TEXT]
-                mime = listed.mimeType or ""
-                resources.append(Offer(name=listed.name[:200], description=about, uri=str(listed.uri), mime_type=mime))
-        if able.prompts:
-            async for prompt in _pages(self.session.list_prompts, "prompts"):
-                needed = {argument.name: argument.description or "" for argument in prompt.arguments or ()}
-                prompts.append(Offer(name=prompt.name, description=(prompt.description or "")[:TEXT], schema=needed))
+        tools = list((await self._loaded()).values()) if able.tools else []
+        problems = [*(self._problems if able.tools else ()), *self._unbuilt]
+        resources = await self._others("resources", problems) if able.resources else []
+        prompts = await self._others("prompts", problems) if able.prompts else []
         listing = Listing(
             tools=tools,
-            resources=sorted(resources, key=lambda offer: offer.name),
-            prompts=sorted(prompts, key=lambda offer: offer.name),
+            resources=resources,
+            prompts=prompts,
+            problems=problems[:MOST_PROBLEMS],
             instructions=(self._about.instructions or "")[:TEXT],
         )
-        if (size := len(_encode(listing))) > LISTING_BYTES:
-            raise Invalid(f"its lists have {size} bytes, more than {LISTING_BYTES}")
-        return listing
+        return _bounded(listing)
 
-
-async def _pages(method: Callable[..., Awaitable[Any]], field: str) -> AsyncIterator[Any]:
-    """Yields the first `MOST_OFFERS` entries of a list that comes in pages. Some servers declare a list and refuse it:
-    it ends there, and what else they offer stays.
-    """
-    left, cursor = MOST_OFFERS, None
-    for _ in range(MOST_OFFERS):  # pages may be empty
+    async def _others(self, field: str, problems: list[Problem]) -> list[Offer]:
+        """Returns the resources or prompts. Some servers declare a list and refuse it: what else they offer stays."""
         try:
-            page = await method(params=protocol.PaginatedRequestParams(cursor=cursor))
+            return others_of(field, await entries(self.session.send_request, field, MOST_OFFERS, problems), problems)
         except McpError as error:
-            print(f"the list of its {field} is left out: {error}"[:TEXT], file=sys.stderr)
-            return
-        for entry in getattr(page, field)[:left]:
-            left -= 1
-            yield entry
-        if not left or not (cursor := page.nextCursor):
-            return
+            problems.append(Problem(reason=f"the list of its {field} was refused: {error}"[:TEXT]))
+            return []
 
 
-def _offered(tools: dict[str, BaseTool]) -> Iterator[Offer]:
-    for tool in tools.values():
-        schema: Any = tool.args_schema
-        if not isinstance(schema, dict) or len(_encode(schema)) > SCHEMA_BYTES or len(tool.name) > 200:
-            print(f"the tool {tool.name[:200]} is left out: its schema is too large", file=sys.stderr)
-            continue
-        about = tool.metadata or {}
-        yield Offer(
-            name=tool.name,
-            description=tool.description[:TEXT],
-            schema=schema,
-            read_only=about.get("readOnlyHint") is True,
-            idempotent=about.get("idempotentHint") is True,
-        )
+def _bounded(listing: Listing) -> Listing:
+    """Returns the lists without the tools that do not fit, the largest first: they take no others with them."""
+    tools, problems = list(listing.tools), list(listing.problems)
+    sizes = {tool.name: len(_encode(tool)) for tool in tools}
+    rest = len(_encode(msgspec.structs.replace(listing, tools=(), problems=())))
+    if rest > LISTING_BYTES // 2:
+        listing, rest = msgspec.structs.replace(listing, resources=(), prompts=()), 0
+        problems.append(Problem(reason="its resources and prompts are too large together; they are left out"))
+    for tool in sorted(tools, key=lambda tool: -sizes[tool.name]):
+        if rest + sum(sizes.values()) <= LISTING_BYTES:
+            break
+        del sizes[tool.name]
+        reason = f"its lists have more than {LISTING_BYTES} bytes, and it is among the largest"
+        problems.append(Problem(tool=tool.name, reason=reason, left_out=True))
+    kept = [tool for tool in tools if tool.name in sizes]
+    return msgspec.structs.replace(listing, tools=kept, problems=problems[:MOST_PROBLEMS])
 
 
 async def _declared(*_: Any) -> Any:

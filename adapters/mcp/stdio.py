@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections import deque
@@ -121,6 +122,16 @@ async def _close(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
+def _message(line: str) -> JSONRPCMessage:
+    """Returns a message. Halves of characters and what lies deep are read by a decoder that takes them: one tool with
+    such a text must not cost the whole list. Raises `ValueError`, `RecursionError`.
+    """
+    try:
+        return JSONRPCMessage.model_validate_json(line)
+    except ValueError:
+        return JSONRPCMessage.model_validate(json.loads(line))
+
+
 async def _read(process: asyncio.subprocess.Process, incoming: Any, end: _End) -> None:
     """Passes messages on. `incoming` stays open until the reason of the end is known: calls fail when it closes."""
     assert process.stdout is not None
@@ -130,8 +141,8 @@ async def _read(process: asyncio.subprocess.Process, incoming: Any, end: _End) -
             if not line.strip():
                 continue
             try:
-                message = JSONRPCMessage.model_validate_json(line.decode("utf-8", "replace"))
-            except ValueError:
+                message = _message(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
                 junk += 1
                 if junk > JUNK_LINES:
                     raise Invalid(f"the server sent {junk} lines in a row that are no messages") from None

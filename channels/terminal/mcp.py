@@ -20,12 +20,15 @@ from core.errors import Invalid, NotFound, Refused
 from core.identity.principal import LOCAL
 from core.log.repository import Repository
 from core.mcp.names import names_of
-from core.mcp.servers import SCOPE, Directory, Installed, config_of, parsed
+from core.mcp.servers import SCOPE, Directory, Installed, Known, config_of, parsed, state_of
+from core.ports.mcp_frames import Problem
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 ROW = "{:<20} {:<6} {:<10} {:>6}  {}"
 USER = LOCAL.user
 READ_SECONDS = 3.0
+MOST_SHOWN = 5
+"""Problems of a server that are shown."""
 
 
 async def servers(directory: Directory) -> Iterator[str]:
@@ -43,11 +46,45 @@ def _lines(configured: Mapping[str, McpServer], state: Installed) -> Iterator[st
         failure = known.failure if known is not None else None
         tools = len(known.listing.tools) if known is not None and known.listing is not None else 0
         fresh = known is not None and known.config == config_of(server)
-        word = "off" if not server.enabled else "failed" if failure else "listed" if fresh else "unknown"
+        word = state_of(server, known)
         seen = state.seen.get(name)
         changed = f"changed since they were seen: {', '.join(seen.changed)}" if seen and fresh and seen.changed else ""
-        text = failure.reason if failure else server.problem or changed or server.description
+        wrong = "; ".join(_problem(problem) for problem in _problems_of(known)) if fresh else ""
+        text = failure.reason if failure else server.problem or changed or wrong or server.description
         yield ROW.format(one_line(name, 20), server.transport, word, tools or "", one_line(clean(text), 200)).rstrip()
+
+
+def _problems_of(known: Known | None) -> Sequence[Problem]:
+    return known.listing.problems if known is not None and known.listing is not None else ()
+
+
+def _problem(problem: Problem) -> str:
+    tool = f"{problem.tool} is left out: " if problem.left_out else f"{problem.tool}: " if problem.tool else ""
+    return f"{tool}{problem.reason}"
+
+
+async def faults(
+    states: Repository[Installed], configured: Callable[[Installed], Mapping[str, McpServer]]
+) -> list[Finding]:
+    """Names what is wrong with servers and their tools, and those that were never tried, for `sika doctor`."""
+    state = await states.load(SCOPE)
+    findings = list[Finding]()
+    for name, server in configured(state).items():
+        known = state.known.get(name)
+        match state_of(server, known):
+            case "failed":
+                assert known is not None
+                assert known.failure is not None
+                hint = f"`sika mcp test {name}` tries it again"
+                findings.append(Finding("MCP", "warn", f"{name} failed: {clean(known.failure.reason)}", hint))
+            case "untried":
+                findings.append(Finding("MCP", "warn", f"{name} was not tried yet", f"`sika mcp test {name}` tries it"))
+            case "partly" | "fine" if problems := _problems_of(known):
+                shown = "; ".join(one_line(clean(_problem(problem)), 200) for problem in problems[:MOST_SHOWN])
+                more = f"; and {len(problems) - MOST_SHOWN} more" if len(problems) > MOST_SHOWN else ""
+                hint = "tell the server's maintainer; its other tools work"
+                findings.append(Finding("MCP", "warn", f"{name}: {shown}{more}", hint))
+    return findings
 
 
 async def accept(directory: Directory, name: str) -> str:

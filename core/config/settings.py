@@ -147,7 +147,8 @@ class Config(Section, frozen=True, kw_only=True):
     of DeerFlow."""
     tool_groups: tuple[ToolGroup, ...] = ()
     tool_search: Off = Off()
-    """Tools with `deferred: true` are shown to the model only after it searched for them."""
+    """Tools with `deferred: true`, and all tools of MCP servers, are shown to the model only after it searched for
+    them."""
     mcp: Mcp = Mcp()
     mcp_server: McpOffer = McpOffer()
     channels: Channels = Channels()

@@ -23,8 +23,9 @@ from core.events import Event, Json, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.mcp.authorisation import Server
+from core.mcp.schemas import sound
 from core.mcp.seen import Seen, first, versions
-from core.ports.mcp_frames import Listing, Offer
+from core.ports.mcp_frames import Listing, Offer, Problem
 from core.seal import SEALED, Seal
 
 KIND = "mcp"
@@ -53,6 +54,8 @@ class McpListed(Event, frozen=True):
     tools: list[Json]
     resources: list[Json] = []  # noqa: RUF012
     prompts: list[Json] = []  # noqa: RUF012
+    problems: list[Json] | None = None
+    """What is wrong with tools or lists (`Problem`). None: of a time at which schemas were not judged."""
 
 
 class McpFailed(Event, frozen=True):
@@ -118,8 +121,8 @@ def _after(state: Installed, event: Any) -> Installed:
         case McpConfigured(servers=servers):
             return replace(state, changed=servers)
         case McpListed(server=server):
-            tools, resources, prompts = (tuple(_offers(raw)) for raw in (event.tools, event.resources, event.prompts))
-            listing = Listing(tools=tools, resources=resources, prompts=prompts)
+            listing = listing_of(event)
+            tools = listing.tools
             known = {**state.known, server: Known(event.config, listing, event.hash)}
             before = state.seen.get(server)
             same = before is not None and before.config == event.config
@@ -139,6 +142,16 @@ def _after(state: Installed, event: Any) -> Installed:
     return state
 
 
+def listing_of(event: McpListed) -> Listing:
+    """Returns the lists of a fact, as a model may read them. Those of earlier versions are judged now."""
+    tools, resources, prompts = (tuple(_offers(raw)) for raw in (event.tools, event.resources, event.prompts))
+    if event.problems is None:
+        tools, problems = _judged(tools)
+    else:
+        problems = tuple(_problems(event.problems))
+    return Listing(tools=tools, resources=resources, prompts=prompts, problems=problems)
+
+
 def _offers(raw: Sequence[Json]) -> Iterable[Offer]:
     """Yields what a server offers, as a model may read it. Names stay: the server is called by them."""
     for fields in raw:
@@ -148,6 +161,29 @@ def _offers(raw: Sequence[Json]) -> Iterable[Offer]:
         except (msgspec.ValidationError, RecursionError):
             continue
         yield msgspec.structs.replace(offer, description=text, schema=schema)
+
+
+def _problems(raw: Sequence[Json]) -> Iterator[Problem]:
+    for fields in raw:
+        try:
+            problem = msgspec.convert(fields, Problem)
+            yield msgspec.structs.replace(problem, tool=unmasked(problem.tool), reason=unmasked(problem.reason))
+        except (msgspec.ValidationError, RecursionError):
+            continue
+
+
+def _judged(offers: Iterable[Offer]) -> tuple[tuple[Offer, ...], tuple[Problem, ...]]:
+    """Returns the tools of an earlier list with schemas that providers take, and what is wrong with the others."""
+    tools, problems = list[Offer](), list[Problem]()
+    for offer in offers:
+        try:
+            schema, note = sound(offer.schema)
+        except Invalid as error:
+            problems.append(Problem(tool=offer.name, reason=str(error), left_out=True))
+            continue
+        tools.append(msgspec.structs.replace(offer, schema=schema))
+        problems += [Problem(tool=offer.name, reason=f"left out of its schema: {note}")] if note else []
+    return tuple(tools), tuple(problems)
 
 
 def aggregates(log: EventLog) -> Repository[Installed]:
@@ -297,6 +333,19 @@ def in_force(config: Config, state: Installed, opened: Callable[[str], str]) -> 
         except SikaError as error:
             servers[name] = McpServer(enabled=False, description=f"cannot be used: {error}")
     return dict(sorted(servers.items()))
+
+
+def state_of(server: McpServer, known: Known | None) -> str:
+    """Returns how a server is: `off`, `untried` as it is configured now, `failed`, `partly` (some tools are left out)
+    or `fine`.
+    """
+    if not server.enabled:
+        return "off"
+    if known is not None and known.failure is not None and known.failure.config == config_of(server):
+        return "failed"
+    if known is None or known.listing is None or known.config != config_of(server):
+        return "untried"
+    return "partly" if any(problem.left_out for problem in known.listing.problems) else "fine"
 
 
 def config_of(server: McpServer) -> str:

@@ -16,6 +16,7 @@ from core.ids import now
 from core.log.store import EventLog
 from core.mcp.names import names_of, prefix_of
 from core.mcp.references import Reference, named, recorded
+from core.mcp.schemas import plain_names
 from core.mcp.servers import SCOPE, Installed, aggregates, config_of, in_force
 from core.ports.mcp_frames import Listing, Offer
 from core.tools import Prompt, Question, Response, Result, Tool, ToolContext
@@ -30,7 +31,6 @@ REFERENCE_SECONDS = 30.0
 """Time for the content of a resource or a prompt that a message names."""
 AGAIN_SECONDS = 30.0
 """Time for which no run waits for servers after one waited in vain."""
-_EMPTY = {"type": "object", "properties": {}}
 
 
 class Offered(NamedTuple):
@@ -145,13 +145,14 @@ def made(state: Installed, enabled: Mapping[str, str], taken: Collection[str], d
 
 def _tool(name: str, server: str, original: str, offer: Offer, *, deferred: bool) -> Tool:
     effect = offer.effect
+    schema, originals = plain_names(offer.schema)
 
     async def call(ctx: ToolContext, **arguments: Any) -> Result:
         request = {
             "op": "call",
             "server": server,
             "tool": original,
-            "arguments": arguments,
+            "arguments": {originals.get(name, name): value for name, value in arguments.items()},
             "effect": effect,
             "user": ctx.user,
             "thread": ctx.thread,
@@ -170,7 +171,6 @@ def _tool(name: str, server: str, original: str, offer: Offer, *, deferred: bool
         return Result(answer["text"], artifact=artifact or None, failed=bool(answer.get("failed")))
 
     description = offer.description or f"The tool {original} of the MCP server {server}."
-    schema = offer.schema if offer.schema.get("type") == "object" else _EMPTY
     return Tool(name, description, call, effect, f"{GROUP}:{server}", deferred, {"properties": {}, **schema})
 
 

@@ -71,12 +71,23 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "pure" if self.read_only else "idempotent" if self.idempotent else "once"
 
 
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is wrong with a tool of a server, or with its lists (no `tool`). `left_out`: the tool is not offered, else
+    it is, without what was wrong.
+    """
+
+    tool: str = ""
+    reason: str
+    left_out: bool = False
+
+
 class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The offers of a server, each in the order of its names."""
+    """The offers of a server, each in the order of its names, and what is wrong with them."""
 
     tools: Sequence[Offer] = ()
     resources: Sequence[Offer] = ()
     prompts: Sequence[Offer] = ()
+    problems: Sequence[Problem] = ()
     instructions: str = ""
 
 

@@ -3,8 +3,9 @@
 `python tests/support/mcp_server.py [word …]`. Words: `hang-start`, `crash-start`, `gate=PATH` (makes the folder, and
 starts when it is deleted), `changing` (its tools change after each call), `restless` (says so after each list),
 `marks=PATH` (writes a line for each call), `many=N` (N more tools), `offers=N` (N more resources and prompts, in pages
-of three), `tools-only` (refuses to list these), `asking` (tools that ask the client, with the parameters in their
-argument `text`: `ask` and `ask_again` a person, `sample` its model).
+of three), `tools-only` (refuses to list these), `hostile=N` (a list and results that may be anything, see
+`hostile_mcp`), `code=N` (the error of the tool `refuse`), `asking` (tools that ask the client, with the parameters in
+their argument `text`: `ask` and `ask_again` a person, `sample` its model).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import hostile_mcp  # type: ignore[import-not-found]  # the folder of this file is the first on the path
+
 WORDS = sys.argv[1:]
 OPTIONS = dict(word.split("=", 1) for word in WORDS if "=" in word)
 calls = 0
@@ -31,7 +34,9 @@ def tool(name: str, about: str = "", **hints: bool) -> dict[str, Any]:
     return {"name": name, "description": about or f"Does {name}.", "inputSchema": schema, "annotations": hints}
 
 
-def tools() -> list[dict[str, Any]]:
+def tools() -> list[Any]:
+    if "hostile" in OPTIONS:
+        return list(hostile_mcp.listing(int(OPTIONS["hostile"])))
     listed = [
         tool("echo", readOnlyHint=True),
         tool("crash", "Ends the server."),
@@ -64,6 +69,8 @@ def text(value: str, **more: Any) -> dict[str, Any]:
 
 def call(name: str, arguments: dict[str, Any], number: int, meta: dict[str, Any]) -> dict[str, Any] | None:
     match name:
+        case "good":
+            return dict(hostile_mcp.result(int(OPTIONS["hostile"])))
         case "echo":
             return text(f"echo {arguments.get('text', '')}")
         case "crash":
@@ -138,7 +145,8 @@ def call(name: str, arguments: dict[str, Any], number: int, meta: dict[str, Any]
             hoard[::4096] = b"x" * len(hoard[::4096])
             time.sleep(60)
         case "refuse":
-            send({"id": number, "error": {"code": -32602, "message": "these arguments are refused"}})
+            code = int(OPTIONS.get("code", -32602))
+            send({"id": number, "error": {"code": code, "message": "these arguments are refused"}})
             return None
         case "roots":
             send({"id": f"roots-{number}", "method": "roots/list"})

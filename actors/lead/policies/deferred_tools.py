@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
+from anyio import to_thread
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import ToolCall, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
@@ -15,6 +17,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, message_of
+from actors.lead.policies.tool_index import ranked
 from core.errors import Invalid
 from core.events import Json
 from core.patterns import Pattern
@@ -26,6 +29,8 @@ QUERY_CHARACTERS = 500
 DESCRIPTION_CHARACTERS = 2000
 """Length of each description that is searched."""
 _NAME_HIT, _DESCRIPTION_HIT = 2, 1
+_EXPRESSION = re.compile(r"[|^$*+()\[\]{}\\]")
+"""Characters of expressions that are in no phrase."""
 
 
 class Deferred(NamedTuple):
@@ -61,18 +66,18 @@ class DeferredTools(AgentMiddleware[Any, Attempt, Any]):
         attempt, call = cast(Attempt, request.runtime.context), request.tool_call
         name, call_id = call["name"], str(call["id"])
         if name == SEARCH:
-            return self._search(attempt, call)
+            return await self._search(attempt, call)
         if name in self._names and name not in self._promoted_at(attempt, call_id) and not attempt.begun(call_id):
             text = f"you do not know the arguments of {name} yet. Call {SEARCH} with the query select:{name} first."
             attempt.decide(self.name, "denied", text, call_id=call_id)
             return error_result(call, text)
         return await handler(request)
 
-    def _search(self, attempt: Attempt, call: ToolCall) -> ToolResult:
+    async def _search(self, attempt: Attempt, call: ToolCall) -> ToolResult:
         query, call_id = call["args"].get("query"), str(call["id"])
         if not isinstance(query, str) or not query.strip() or len(query) > QUERY_CHARACTERS:
             return error_result(call, f"query: 1 to {QUERY_CHARACTERS} characters")
-        hits = matching(query, self._catalogue)
+        hits = await to_thread.run_sync(matching, query, self._catalogue)
         message = ToolMessage(schemas_of(hits), tool_call_id=call_id, name=SEARCH)
         if not hits:
             return message
@@ -113,7 +118,7 @@ def matching(query: str, catalogue: Sequence[Deferred]) -> list[Deferred]:
     """Returns the tools that match a query, the best first.
 
     `select:a,b` selects by name. `+must rest` requires `must` in the name and ranks by `rest`. Any other query is a
-    regular expression.
+    regular expression, or words: tools that it matches come first, then those that share words with it.
     """
     query = query.strip()
     if query.startswith("select:"):
@@ -123,8 +128,8 @@ def matching(query: str, catalogue: Sequence[Deferred]) -> list[Deferred]:
     if query.startswith("+"):
         must, _, rest = query[1:].strip().partition(" ")
         candidates = [tool for tool in catalogue if must.lower() in tool.name.lower()]
-        return _ranked(candidates, _scores(rest.strip(), candidates), least=0)
-    return _ranked(catalogue, _scores(query, catalogue), least=_DESCRIPTION_HIT)
+        return _ranked(candidates, rest.strip(), least=-1)
+    return _ranked(catalogue, query, least=0)
 
 
 def schemas_of(hits: Sequence[Deferred]) -> str:
@@ -134,9 +139,22 @@ def schemas_of(hits: Sequence[Deferred]) -> str:
     return msgspec.json.encode([tool.schema for tool in hits]).decode()
 
 
-def _ranked(catalogue: Sequence[Deferred], scores: Sequence[int], *, least: int) -> list[Deferred]:
-    hits = [(score, tool) for score, tool in zip(scores, catalogue, strict=True) if score >= least]
-    return [tool for _, tool in sorted(hits, key=lambda pair: -pair[0])][:MOST_FOUND]
+def _ranked(catalogue: Sequence[Deferred], query: str, *, least: float) -> list[Deferred]:
+    """Returns the tools that score more than `least`: by the expression, and by words where that is equal. What can
+    only be an expression is searched by words if it matches nothing.
+    """
+    matched = _scores(query, catalogue)
+    is_expression = _EXPRESSION.search(query) is not None and any(matched)
+    shared = {} if is_expression else ranked(query, tuple(_entry(tool) for tool in catalogue))
+    scores = [(score, shared.get(number, 0.0)) for number, score in enumerate(matched)]
+    hits = [(score, tool) for score, tool in zip(scores, catalogue, strict=True) if sum(score) > least]
+    return [tool for _, tool in sorted(hits, key=lambda pair: (-pair[0][0], -pair[0][1]))][:MOST_FOUND]
+
+
+def _entry(tool: Deferred) -> tuple[str, str, str]:
+    parameters = tool.schema.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, dict) else None
+    return tool.name, tool.description[:DESCRIPTION_CHARACTERS], " ".join(properties or ())
 
 
 def _scores(query: str, catalogue: Sequence[Deferred]) -> list[int]:
@@ -160,8 +178,9 @@ def _search_tool(catalogue: Sequence[Deferred]) -> BaseTool:
         on. Gives the function schemas of at most 5 tools.
 
         Args:
-            query: `select:name,other_name` for tools by name; a regular expression for names and descriptions, such as
-                `slack|mail`; or `+slack send`: tools with slack in the name, those about send first.
+            query: words for what you want to do, such as `read a web page`; `select:name,other_name` for tools by name;
+                a regular expression for names and descriptions, such as `slack|mail`; or `+slack send`: tools with
+                slack in the name, those about send first.
         """
         return schemas_of(matching(query, catalogue))
 

@@ -33,8 +33,16 @@ def contents(setup: RunSetup, tools: Sequence[BaseTool]) -> Mapping[Part, str]:
 
 def _tools(setup: RunSetup, tools: Sequence[BaseTool]) -> str:
     deferred = {tool.name for tool in setup.deferred}
-    schemas = [convert_to_openai_tool(tool)["function"] | {"deferred": tool.name in deferred} for tool in tools]
+    schemas = [_function(tool) | {"deferred": tool.name in deferred} for tool in tools]
     return _json(sorted(schemas, key=lambda schema: str(schema["name"])))
+
+
+def _function(tool: BaseTool) -> dict[str, Any]:
+    """Returns a tool as models see it. A record must not end the run that it is of."""
+    try:
+        return dict(convert_to_openai_tool(tool)["function"])
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return {"name": tool.name, "description": tool.description, "error": f"{type(error).__name__}: {error}"}
 
 
 def _model(setup: RunSetup) -> str:

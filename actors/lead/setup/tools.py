@@ -60,5 +60,10 @@ def _made(built_in: Sequence[Tool], mcp: Offered, role: Role | None, skills: Sel
     tools = tools if role is None else role.permitted(tools)
     tools = setup_skills.permitted(tools, skills, config, role)
     searched = config.tool_search.enabled
-    deferred = [tool for tool in tools if tool.deferred and (searched or tool.name in mcp.servers)]
+    deferred = [tool for tool in tools if _is_deferred(tool, tool.name in mcp.servers, searched=searched)]
     return RunTools(tuple(tools), tuple(deferred), listed(deferred, mcp.servers))
+
+
+def _is_deferred(tool: Tool, of_server: bool, *, searched: bool) -> bool:
+    """Tells whether a model has to look a tool up: with `tool_search` those of all MCP servers, as in DeerFlow."""
+    return (tool.deferred or of_server) if searched else (tool.deferred and of_server)

@@ -17,7 +17,7 @@ from core.errors import Invalid, NotFound
 from core.events import Json
 from core.mcp.change import changed, masked
 from core.mcp.names import names_of
-from core.mcp.servers import SCOPE, Installed, config_of
+from core.mcp.servers import SCOPE, Installed, config_of, state_of
 from core.ports.mcp_frames import Listing
 
 
@@ -51,9 +51,19 @@ class OfferedOther(msgspec.Struct):
     uri: str = ""
 
 
+class Fault(msgspec.Struct):
+    """What is wrong with a tool, or with a server's lists (no `tool`). `left_out`: the agent does not have the tool."""
+
+    tool: str
+    reason: str
+    left_out: bool
+
+
 class Status(msgspec.Struct):
-    """`error`: why it could not be listed the last time. `listed`: false if that is still to come. `changed`: tools of
-    the server that are described otherwise than when they were seen first, or accepted.
+    """`state`: `off`, `untried` (not listed yet, so nothing is known), `failed` (`error` says why), `partly` (some
+    tools are left out) or `fine`. `listed`: false if it is still to be listed as it is configured now. `changed`: tools
+    of the server that are described otherwise than when they were seen first, or accepted. `problems`: what is wrong
+    with its tools and lists.
     """
 
     name: str
@@ -66,6 +76,8 @@ class Status(msgspec.Struct):
     resources: list[OfferedOther]
     prompts: list[OfferedOther]
     changed: list[str] = []
+    problems: list[Fault] = []
+    state: str = "untried"
 
 
 class Statuses(msgspec.Struct):
@@ -156,7 +168,16 @@ def status(name: str, server: McpServer, state: Installed) -> Status:
     failure = known.failure.reason if known is not None and known.failure is not None else server.problem
     about = (name, server.enabled, server.transport, server.description, fresh, failure)
     resources, prompts = others
-    return Status(*about, tools=tools, resources=resources, prompts=prompts, changed=changed)
+    problems = [Fault(problem.tool, problem.reason, problem.left_out) for problem in listing.problems]
+    return Status(
+        *about,
+        tools=tools,
+        resources=resources,
+        prompts=prompts,
+        changed=changed,
+        problems=problems,
+        state=state_of(server, known),
+    )
 
 
 async def _change(call: Call, sent: Any) -> Servers:

@@ -1,4 +1,4 @@
-"""Interceptors by configuration: the first is the outermost; one that cannot be built costs its server alone."""
+"""Interceptors by configuration: the first is the outermost; one that cannot be built is named, and costs no call."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ async def test_they_change_and_refuse_calls(tmp_path: Path) -> None:
     ],
 )
 async def test_one_that_cannot_be_built(tmp_path: Path, path: str, reason: str) -> None:
-    async with mcp_site(tmp_path, {"s": server()}, {"m": calls()}, mcp={"interceptors": [path]}) as (client, _):
-        await client.said(await client.thread(), "Go")
-        failure = (await installed(client)).known["s"].failure
-    assert failure is not None
-    assert f"mcp.interceptors: {path}: " in failure.reason
-    assert reason in failure.reason
+    turns, mcp = calls(("s_echo", {"text": "hello"})), {"interceptors": [path]}
+    async with mcp_site(tmp_path, {"s": server()}, {"m": turns}, mcp=mcp) as (client, _):
+        [echo] = results(await client.said(await client.thread(), "Go"))
+        listing = (await installed(client)).known["s"].listing
+    assert echo["content"] == "echo hello"
+    assert listing is not None
+    [problem] = listing.problems
+    assert problem.reason.startswith(f"mcp.interceptors: {path}: {reason.partition(':')[0]}")
+    assert problem.reason.endswith("; calls are made without it")

@@ -52,7 +52,7 @@ async def test_from_adding_to_calling(
         assert "it went wrong" in capsys.readouterr().out
         assert await sika(home, "list") == 0
         lines = capsys.readouterr().out.partition("SERVER ")[2].splitlines()
-        assert [line.split()[:4] for line in lines[1:]][1] == ["mine", "stdio", "listed", "19"]
+        assert [line.split()[:4] for line in lines[1:]][1] == ["mine", "stdio", "fine", "19"]
         assert "failed" in lines[1]
 
 

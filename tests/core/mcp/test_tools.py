@@ -119,7 +119,7 @@ def test_what_a_server_says_of_its_tools_is_as_harmless_as_its_results(text: str
 
 @pytest.mark.parametrize("text", HONEST)
 def test_honest_descriptions_stay(text: str) -> None:
-    offer = {"name": "t", "description": text, "schema": {"properties": {text: {"enum": [text]}}}}
+    offer = {"name": "t", "description": text, "schema": {"type": "object", "properties": {text: {"enum": [text]}}}}
     listing = (
         fold([record(1, McpListed(server="s", config="c", hash="h", tools=[offer]))], Installed()).known["s"].listing
     )

@@ -196,6 +196,38 @@ def test_matching(query: str, names: str) -> None:
     assert [tool.name for tool in matching(query, CATALOGUE)] == names.split()
 
 
+ASKED = [
+    Deferred("web_fetch", "Get the content of a URL as text.", {"parameters": {"properties": {"url": {}}}}),
+    Deferred("web_search", "Search the internet for pages.", {}),
+    Deferred("calc_addNumbers", "Sum two values.", {"parameters": {"properties": {"a": {}, "b": {}}}}),
+    Deferred("files_moveFile", "Rename or move a file.", {"parameters": {"properties": {"destination": {}}}}),
+    Deferred("wetter_holen", "Holt die Vorhersagen für eine Stadt.", {}),
+    Deferred("map_route", "道路の経路を計算します。", {}),
+    *(Deferred(f"other_{number}", f"Does the thing number {number}.", {}) for number in range(200)),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("web fetch", "web_fetch"),
+        ("read the contents of a web page", "web_fetch"),
+        ("fetching urls", "web_fetch"),
+        ("searching on the internet", "web_search"),
+        ("add numbers", "calc_addNumbers"),
+        ("adding a number to another", "calc_addNumbers"),
+        ("calc add", "calc_addNumbers"),
+        ("moving files to a destination", "files_moveFile"),
+        ("+files rename", "files_moveFile"),
+        ("Vorhersage der Städte", "wetter_holen"),
+        ("経路", "map_route"),
+    ],
+)
+def test_tools_are_found_by_words(query: str, name: str) -> None:
+    """As models ask: in phrases, in other forms of the words, in parts of names."""
+    assert name in [tool.name for tool in matching(query, ASKED)[:2]]
+
+
 @pytest.mark.parametrize("query", ["tool", "+tool", "select:" + ",".join(f"tool_{n}" for n in range(9))])
 def test_at_most_five(query: str) -> None:
     many = [Deferred(f"tool_{number}", "", {}) for number in range(9)]
