@@ -263,7 +263,10 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     grants.ClientRegistered: lambda e: f"{e.client.id} at {e.issuer}",
     grants.ClientForgotten: lambda e: f"{e.client} at {e.issuer}",
     mcp.McpConfigured: lambda e: phrases.keys(e.servers) or "as in the files",
-    mcp.McpListed: lambda e: f"{e.server}: {len(e.tools)} tools, {len(e.resources) + len(e.prompts)} others",
+    mcp.McpListed: lambda e: (
+        f"{e.server}: {len(e.tools)} tools, {len(e.resources) + len(e.prompts)} others"
+        + (f", {len(e.problems)} problems" if e.problems else "")
+    ),
     mcp.McpFailed: lambda e: f"{e.server}: {e.reason}" + (f"; again at {e.again_at}" if e.again_at else ""),
     mcp.McpAccepted: lambda e: f"{e.server}: {len(e.versions)} tools" + (f", by {e.by}" if e.by else ""),
     mcp.McpForgotten: lambda e: e.server or "all servers",
