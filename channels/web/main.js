@@ -152,7 +152,7 @@ function begin() {
   void loadMarkdown();
   watch();
   void loadModels().catch(() => {});
-  requestIdleCallback(() => void loadAgents());
+  requestIdleCallback(() => void loadAgents().catch(() => {}));
 }
 
 dress();

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser, async_playwright
@@ -50,7 +51,12 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
     """A server with scripted models. It keeps its port when it is started again."""
     path: Path = tmp_path_factory.mktemp("site")
     async with ModelServer(SCRIPTS) as models:
-        config = configure(path / "config.yaml", models, runs={"lease_seconds": 2}, http={"heartbeat_seconds": 1})
+        settings: dict[str, Any] = {
+            "runs": {"lease_seconds": 2},
+            "http": {"heartbeat_seconds": 1},
+            "uploads": {"max_file_size": 1_000_000},
+        }
+        config = configure(path / "config.yaml", models, **settings)
         async with serving(path / "home", config, "--port", str(free_port())) as server:
             yield Site(server, models)
 

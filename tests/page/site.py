@@ -46,10 +46,35 @@ def bash(command: str, identity: str = "") -> ToolCall:
     return ToolCall("bash", {"description": "do it", "command": command}, identity)
 
 
+def gated(gate: str) -> list[Turn]:
+    """Sixty words, of which twelve come before the gate is released."""
+    return [Turn(text=" ".join(f"word{n}" for n in range(60)), gate=gate, gate_after=12), Turn(text="Understood.")]
+
+
+TODOS = ToolCall(
+    "write_todos",
+    {
+        "todos": [
+            {"content": "Look around", "status": "completed"},
+            {"content": "Write it down", "status": "in_progress"},
+        ]
+    },
+)
+
+
 SCRIPTS: dict[str, Script | list[Turn]] = {
     "plain": [Turn(text="One two three.")],
+    **{gate: gated(gate) for gate in ("slow", "halts", "lines", "killed", "pairs")},
+    "plans": [Turn(tool_calls=(TODOS,)), Turn(text="Planned.", gate="plans")],
+    "busy": [
+        *(
+            Turn(tool_calls=tuple(bash(f"echo call {n}", f"busy{n}") for n in range(part * 40, part * 40 + 40)))
+            for part in range(5)
+        ),
+        Turn(text="It is done."),
+    ],
+    "long": [Turn(tool_calls=(bash("seq -f 'line %.0f' 1 500000"),)), Turn(text="Printed.")],
     "markdown": [Turn(text=MARKDOWN)],
-    "slow": [Turn(text=" ".join(f"word{n}" for n in range(60)), gate="slow", gate_after=12)],
     "thinks": [Turn(reasoning="Let me think about it.", text="I thought.")],
     "tools": [
         Turn(text="I look.", tool_calls=(bash("echo first; echo last line"), bash("echo oops >&2; exit 3"))),
@@ -57,15 +82,7 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
             text="I write.",
             tool_calls=(
                 ToolCall("write_file", {"path": "/mnt/user-data/workspace/a.txt", "content": "one\ntwo\n"}),
-                ToolCall(
-                    "write_todos",
-                    {
-                        "todos": [
-                            {"content": "Look around", "status": "completed"},
-                            {"content": "Write it down", "status": "in_progress"},
-                        ]
-                    },
-                ),
+                TODOS,
             ),
         ),
         Turn(
@@ -80,10 +97,6 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
         Turn(text="All is done."),
     ],
     "fails": [Turn(error=Failure(status=401, message="Incorrect API key provided", code="invalid_api_key"))],
-    "many": [
-        Turn(tool_calls=tuple(bash(f"echo call {n}", f"many{n}") for n in range(20))),
-        Turn(text="Many calls."),
-    ],
 }
 """By the name of the model."""
 

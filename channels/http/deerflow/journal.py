@@ -106,6 +106,23 @@ def of_branch(state: ThreadState, tip: int | None = None) -> Steps:
     return Steps(range(len(state.commits)), lambda index, _: index in chain)
 
 
+def removed(state: ThreadState, steps: Steps) -> dict[str, int]:
+    """Returns the messages that somebody took away in these steps, such as a question that was asked in other words:
+    by id, the sequence of the fact. What a summary took away is not among them.
+    """
+    gone: dict[str, int] = {}
+    for index in steps.span:
+        commit = state.commits[index]
+        if commit.source != "loop" and steps.has(index, commit) and not usage.is_summary(commit.patch):
+            gone |= dict.fromkeys(_removals(commit.patch.get("messages")), commit.seq)
+    return gone
+
+
+def _removals(entries: object) -> list[str]:
+    messages = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return [str(message.get("id")) for message in messages if message.get("type") == "remove"]
+
+
 class Branches(NamedTuple):
     """The alternatives to a step: the checkpoints of those that went on from the same place, oldest first, and which of
     them is shown.

@@ -120,6 +120,8 @@ async def page(
     tip = state.head if checkpoint_id is None else journal.newest_through(state, _commit(state, checkpoint_id))
     steps = journal.of_branch(state, tip)
     data, more = await journal.page(call.live.reading.read, events_of(thread.id), state, steps, cursor)
+    gone = journal.removed(state, steps) if data else {}
+    data = [row for row in data if row.seq >= journal.PLACES * gone.get(str(row.content.get("id")), 0)]
     branches = journal.branches_of(state, tip) if data else {}
     rated = [_shown(row, branches) for row in _rated(data, state, call.user)]
     changed = await call.live.changes.load(thread.id) if data else Changed()

@@ -89,8 +89,8 @@ export async function failureOf(response) {
  * @param {string} method @param {string} path @param {Options} [options] @returns {Promise<any>}
  */
 export async function call(method, path, options) {
-  const response = await send(method, path, options);
-  return response.status === 204 ? null : response.json();
+  const text = await (await send(method, path, options)).text();
+  return text ? JSON.parse(text) : null;
 }
 
 /**

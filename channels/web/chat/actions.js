@@ -3,10 +3,11 @@
 import { Failure, call } from "../api/client.js";
 import { later, notify } from "../kit/toast.js";
 import { go } from "../state/route.js";
+import { begun } from "../state/stored.js";
 import { drop, leaving, touch } from "../state/threads.js";
 import { t, wordsOf } from "../words/words.js";
 import { contextOf } from "./choices.js";
-import { acknowledge, keepSent } from "./drafts.js";
+import { acknowledge, keepSent, sentOf } from "./drafts.js";
 
 /** @typedef {import("../state/thread.js").Thread} Thread */
 /** @typedef {import("../state/message.js").Attachment} Attachment */
@@ -24,6 +25,8 @@ export function complain(error) {
  * @returns {Promise<boolean>} whether the server has it
  */
 export async function send(thread, text, { files = [], how = "queue", id = crypto.randomUUID(), run = "" } = {}) {
+  const before = sentOf(thread.id);
+  if (before && before.text === text) id = before.id;
   const message = { type: "human", id, content: text, ...(files.length ? { additional_kwargs: { files: files.map(claimOf) } } : {}) };
   keepSent(thread.id, { id, text, files });
   try {
@@ -35,6 +38,8 @@ export async function send(thread, text, { files = [], how = "queue", id = crypt
     return false;
   }
   acknowledge(thread.id, id);
+  if (thread.branch) void thread.reload().catch(complain);
+  begun("new");
   touch(thread.id, { status: "busy", updatedAt: new Date().toISOString() });
   thread.open();
   return true;

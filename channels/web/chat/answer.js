@@ -9,6 +9,7 @@ import { textOf } from "../state/growing.js";
 import { t } from "../words/words.js";
 import { Card, needsCard } from "./cards.js";
 import { copyText, rate } from "./actions.js";
+import { Branches } from "./branches.js";
 import { StepLine } from "./step.js";
 import { Subagent } from "./subagent.js";
 
@@ -23,7 +24,7 @@ export const Answer = still(function Answer({ item, thread }) {
     ${reasoning && html`<${Reasoning} text=${reasoning} thread=${thread.id} />`}
     ${text && html`<${Markdown} text=${text} thread=${thread.id} />`}
     ${item.steps.map((/** @type {any} */ step) => html`<${StepOf} key=${step.call.id} step=${step} thread=${thread} />`)}
-    ${text && !item.steps.length && html`<${Actions} item=${item} thread=${thread} />`}
+    ${(item.message.branches || (text && !item.steps.length)) && html`<${Actions} item=${item} thread=${thread} />`}
   </article>`;
 });
 
@@ -61,6 +62,7 @@ function Reasoning({ text, live = false, thread }) {
 function Actions({ item: { message, run, rating }, thread }) {
   if (!message) return null;
   return html`<div class="actions">
+    <${Branches} message=${message} thread=${thread} />
     <${IconButton} icon="copy" size=${16} name=${t("copy.answer")} onClick=${() => copyText(message.text)} />
     <${IconButton} icon="up" size=${16} name=${t("rate.good")} pressed=${rating === 1} onClick=${() => rate(thread, run, message.id, 1)} />
     <${IconButton} icon="thumbDown" size=${16} name=${t("rate.bad")} pressed=${rating === -1} onClick=${() => rate(thread, run, message.id, -1)} />

@@ -12,9 +12,8 @@ const TRIES = ["try.research", "try.file", "try.command", "try.list"];
 /** @param {{thread: import("../state/thread.js").Thread}} props */
 export function Begin({ thread }) {
   const now = model.value;
-  const start = (/** @type {string} */ text) => {
-    go(`t/${thread.id}`, { replace: true });
-    void send(thread, text);
+  const start = async (/** @type {string} */ text) => {
+    if (await send(thread, text)) go(`t/${thread.id}`, { replace: true });
   };
   return html`<div class="conversation begin"><div class="column">
     <h1>${t("begin.title")}</h1>

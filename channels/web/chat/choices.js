@@ -37,7 +37,8 @@ export async function loadModels() {
   models.value = (await call("GET", "models")).models;
 }
 
-/** Agents are off in most installations: then there is nothing to choose. */
+/** Reads the agents that people made; in most installations there are none to choose from. */
 export async function loadAgents() {
-  agents.value = (await call("GET", "agents").catch(() => ({ agents: [] }))).agents ?? [];
+  const all = await call("POST", "assistants/search", { body: { metadata: { created_by: "user" }, limit: 100 } });
+  agents.value = all.map((/** @type {any} */ one) => ({ name: one.name, description: one.description ?? "" }));
 }

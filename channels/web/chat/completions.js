@@ -11,14 +11,18 @@ const WORD = /(^|\s)([/@])([^\s]*)$/;
 /** @type {Promise<Choice[]> | null} */
 let skills = null;
 
-/** @param {string} text @param {number} cursor @param {import("../state/thread.js").Thread} thread @returns {Promise<Choice[]>} */
-export async function completionsOf(text, cursor, thread) {
+/** @param {string} text @param {number} cursor @param {import("../state/thread.js").Thread} thread
+ * @param {(choices: Choice[]) => void} show called with what is known at once, and again with what the server says */
+export async function completionsOf(text, cursor, thread, show) {
   const match = WORD.exec(text.slice(0, cursor));
-  if (!match) return [];
-  const [whole, before, sign, word] = match;
-  if (sign === "/" && (before || whole.length !== text.slice(0, cursor).length)) return [];
-  const all = sign === "/" ? [...commandChoices(thread), ...(await (skills ??= skillChoices()))] : await fileChoices(thread.id);
-  return all.filter((choice) => choice.label.toLowerCase().includes(word.toLowerCase())).slice(0, MOST);
+  if (!match) return show([]);
+  const [whole, , sign, word] = match;
+  const fit = (/** @type {Choice[]} */ all) => show(all.filter((choice) => choice.label.toLowerCase().includes(word.toLowerCase())).slice(0, MOST));
+  if (sign === "@") return fit(await fileChoices(thread.id));
+  if (whole.length !== cursor) return show([]);
+  const own = commandChoices(thread);
+  fit(own);
+  return fit([...own, ...(await (skills ??= skillChoices()))]);
 }
 
 /** The text after a choice; null if the choice did something by itself. @param {string} text @param {number} cursor @param {Choice} choice @returns {string | null} */

@@ -10,6 +10,7 @@ import { t } from "../words/words.js";
 import { send, stop } from "./actions.js";
 import { Attachments, Uploads } from "./attachments.js";
 import { Choosers } from "./choosers.js";
+import { commands } from "./commands.js";
 import { completed, completionsOf } from "./completions.js";
 import { acknowledge, draftOf, keepDraft, sentOf } from "./drafts.js";
 
@@ -38,20 +39,19 @@ export function Composer({ thread, fresh }) {
 
   const submit = async (/** @type {"queue"|"steer"} */ how = "queue") => {
     if (!ready) return;
-    const sent = text;
+    const command = commands(thread).find(({ name }) => text.trim() === `/${name}`);
+    if (command) return void (type(""), command.run());
     setSending(true);
     setChoosing(false);
+    const taken = await send(thread, text, { files: uploads.done, how, run: run?.id ?? "" });
+    setSending(false);
+    if (!taken) return;
     type("");
-    const files = uploads.done;
     uploads.clear();
     if (fresh) go(`t/${thread.id}`, { replace: true });
-    const taken = await send(thread, sent, { files, how, run: run?.id ?? "" });
-    setSending(false);
-    if (!taken) setText((now) => now || sent);
-    if (!taken) keepDraft(thread.id, sent);
     field.current?.focus({ preventScroll: true });
   };
-  const enter = () => (run && ready && !choosing ? setChoosing(true) : void submit());
+  const enter = () => (run && ready && !choosing && !isCommand(text) ? setChoosing(true) : void submit());
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     if (list.onKey(event)) return;
     if (event.key === "Escape" && choosing) return setChoosing(false);
@@ -67,7 +67,7 @@ export function Composer({ thread, fresh }) {
     <${Attachments} uploads=${uploads} />
     <textarea ref=${field} id="composer" dir="auto" rows="1" placeholder=${run ? t("composer.busy") : t("composer.placeholder")} aria-label=${t("composer")}
       aria-describedby="composer-hint" aria-autocomplete="list" aria-controls=${list.open ? "completions" : undefined} aria-activedescendant=${list.open ? `completions-${list.at}` : undefined}
-      value=${text} onInput=${(/** @type {any} */ e) => type(e.target.value)} onKeyDown=${onKey} onPaste=${(/** @type {any} */ e) => pasted(e, uploads)}></textarea>
+      readonly=${sending} value=${text} onInput=${(/** @type {any} */ e) => type(e.target.value)} onKeyDown=${onKey} onPaste=${(/** @type {any} */ e) => pasted(e, uploads)}></textarea>
     <div class="composer-row">
       <${Attach} uploads=${uploads} />
       <${Choosers} />
@@ -78,6 +78,9 @@ export function Composer({ thread, fresh }) {
     <p id="composer-hint" class="visually-hidden">${t("composer.hint")}</p>
   </form>`;
 }
+
+/** @param {string} text */
+const isCommand = (text) => /^\/\w+\s*$/.test(text);
 
 const SendIcon = () => html`<svg class="icon" width="18" height="18" viewBox="0 0 24 24" aria-hidden="true"><path d="M12 19V5M6 11l6-6 6 6" /></svg>`;
 
@@ -162,7 +165,7 @@ function useCompletions(text, field, thread, type) {
   useEffect(() => {
     let current = true;
     setAt(0);
-    void completionsOf(text, field.current?.selectionStart ?? text.length, thread).then((found) => current && setChoices(found));
+    void completionsOf(text, field.current?.selectionStart ?? text.length, thread, (found) => current && setChoices(found));
     return () => {
       current = false;
     };

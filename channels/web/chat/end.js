@@ -21,13 +21,13 @@ export const RunEnd = still(function RunEnd({ item: { run, tokens, answer, probl
 function numbersOf(run, tokens) {
   const summary = run.summary;
   const ms = run.endedAt && run.startedAt ? new Date(run.endedAt).getTime() - new Date(run.startedAt).getTime() : (summary?.duration_ms ?? 0);
-  const cost = summary?.usage?.cost;
+  const { cost, currency } = summary?.usage ?? {};
   const changes = summary?.changes;
   return [
     run.model || summary?.model || "",
     ms > 0 ? duration(ms) : "",
     tokens > 0 ? t("tokens", { tokens: short(tokens) }) : "",
-    cost?.amount ? money(cost.amount, cost.currency ?? "USD") : "",
+    cost ? money(cost, currency ?? "USD") : "",
     changes?.files ? `${t("changes.files", { n: changes.files })} +${changes.additions} −${changes.deletions}` : "",
   ].filter(Boolean);
 }

@@ -6,7 +6,8 @@ import { Button, IconButton } from "../kit/button.js";
 import { Icon } from "../kit/icon.js";
 import { still } from "../kit/view.js";
 import { size, t } from "../words/words.js";
-import { copyText, edit, showBranch } from "./actions.js";
+import { copyText, edit } from "./actions.js";
+import { Branches } from "./branches.js";
 
 /** @param {{item: import("../state/items.js").PersonItem, thread: import("../state/thread.js").Thread}} props */
 export const Person = still(function Person({ item: { message }, thread }) {
@@ -19,22 +20,10 @@ export const Person = still(function Person({ item: { message }, thread }) {
     <div class="actions">
       <${Branches} message=${message} thread=${thread} />
       <${IconButton} icon="copy" size=${16} name=${t("copy.message")} onClick=${() => copyText(message.text)} />
-      <${IconButton} icon="pencil" size=${16} name=${t("edit")} onClick=${() => setEditing(true)} />
+      <${IconButton} icon="pencil" kind="edit" size=${16} name=${t("edit")} onClick=${() => setEditing(true)} />
     </div>
   </article>`;
 });
-
-/** ‹2/3› @param {{message: import("../state/message.js").Message, thread: import("../state/thread.js").Thread}} props */
-export function Branches({ message, thread }) {
-  const { branches } = message;
-  if (!branches || branches.count < 2) return null;
-  const to = (/** @type {number} */ step) => showBranch(thread, branches.checkpoint_ids[branches.index + step]);
-  return html`<span class="branches">
-    <${IconButton} icon="left" size=${14} name=${t("branch.before")} disabled=${branches.index === 0} onClick=${() => to(-1)} />
-    <span aria-label=${t("branch.of", { at: branches.index + 1, count: branches.count })}>${branches.index + 1}/${branches.count}</span>
-    <${IconButton} icon="right" size=${14} name=${t("branch.after")} disabled=${branches.index === branches.count - 1} onClick=${() => to(1)} />
-  </span>`;
-}
 
 /** @param {{message: import("../state/message.js").Message, thread: import("../state/thread.js").Thread, onClose: () => void}} props */
 function Editor({ message, thread, onClose }) {

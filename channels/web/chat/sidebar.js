@@ -26,7 +26,7 @@ export function Sidebar({ onPick, foot }) {
     <input class="search" type="search" id="search" placeholder=${t("search")} aria-label=${t("search")} value=${words} onInput=${(/** @type {any} */ e) => setWords(e.target.value)}
       onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Escape" && setWords("")} />
     <div class="thread-list">
-      ${groupsOf(shown, Boolean(words.trim())).map(([name, entries]) => html`<section key=${name}><h2>${name}</h2><ul>${entries.map((entry) => html`<${Row} key=${entry.id} entry=${entry} current=${entry.id === current} onPick=${pick} />`)}</ul></section>`)}
+      ${groupsOf(shown, Boolean(words.trim())).map(([name, entries]) => html`<section key=${name}><h2>${name}</h2><ul>${entries.map((entry) => html`<${Row} key=${entry.id} entry=${entry} current=${entry.id === current} words=${words.trim()} onPick=${pick} />`)}</ul></section>`)}
       ${!shown.length && (listed.value || words) && html`<p class="quiet">${words ? t("search.none") : t("threads.none")}</p>`}
       ${!words && more.value && html`<${Button} kind="quiet" onClick=${() => list({ after: threads.value.length })}>${t("older")}<//>`}
     </div>
@@ -60,8 +60,8 @@ function groupsOf(entries, found) {
   return [...groups];
 }
 
-/** @param {{entry: import("../state/threads.js").Entry, current: boolean, onPick: (id: string) => void}} props */
-const Row = still(function Row({ entry, current, onPick }) {
+/** @param {{entry: import("../state/threads.js").Entry, current: boolean, words: string, onPick: (id: string) => void}} props */
+const Row = still(function Row({ entry, current, words, onPick }) {
   const [renaming, setRenaming] = useState(false);
   const title = entry.title || t("thread.untitled");
   if (renaming) return html`<li><${Rename} entry=${entry} onClose=${() => setRenaming(false)} /></li>`;
@@ -73,7 +73,7 @@ const Row = still(function Row({ entry, current, onPick }) {
   return html`<li class=${classes("thread", current && "current")}>
     <a href="#/t/${entry.id}" aria-current=${current ? "page" : undefined} onClick=${(/** @type {MouseEvent} */ e) => e.metaKey || e.ctrlKey || (e.preventDefault(), onPick(entry.id))}>
       <${State} entry=${entry} /><span class="thread-title" dir="auto">${title}</span>
-      ${entry.excerpt && html`<small dir="auto">${marks(entry.excerpt)}</small>`}
+      ${entry.excerpt && html`<small dir="auto">${marks(entry.excerpt, words)}</small>`}
     </a>
     <${Menu} name=${t("thread.menuOf", { title })} entries=${entries} align="end" />
   </li>`;
@@ -98,7 +98,8 @@ function Rename({ entry, onClose }) {
   </form>`;
 }
 
-/** An excerpt with the found words set apart. @param {string} text with `<mark>` around them */
-function marks(text) {
-  return text.split(/<mark>(.*?)<\/mark>/s).map((part, index) => (index % 2 ? html`<mark>${part}</mark>` : part));
+/** An excerpt with the words set apart that were looked for. @param {string} text @param {string} words */
+function marks(text, words) {
+  const any = words.split(/\s+/).filter(Boolean).map((word) => word.replace(/[^\p{L}\p{N}_]/gu, "\\$&")).join("|");
+  return any ? text.split(new RegExp(`(${any})`, "iu")).map((part, index) => (index % 2 ? html`<mark>${part}</mark>` : part)) : text;
 }

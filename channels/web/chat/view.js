@@ -4,6 +4,7 @@ import { html, useEffect, useMemo } from "../vendor/preact.js";
 import { Menu } from "../kit/menu.js";
 import { isBusy } from "../state/conversation.js";
 import { go } from "../state/route.js";
+import { nameInTab } from "../state/stored.js";
 import { Thread } from "../state/thread.js";
 import { entryOf, touch } from "../state/threads.js";
 import { short, t } from "../words/words.js";
@@ -42,7 +43,7 @@ function threadFor(id) {
   const now = open.peek();
   if (id && now?.id === id) return now;
   now?.close();
-  const thread = new Thread(id ?? crypto.randomUUID());
+  const thread = new Thread(id ?? nameInTab("new"));
   if (id) thread.open();
   return thread;
 }

@@ -150,7 +150,7 @@ function started(c, { run, at, attempt, model }, seq) {
   const before = c.runs[run];
   const first = attempt <= 1;
   const change = { status: /** @type {const} */ ("running"), attempt, model: model ?? "", suspended: "", retry: null, startedAt: before?.startedAt || at };
-  const begun = first && before ? { messages: withMessages(c.messages, before.input, seq, run, at, 1) } : {};
+  const begun = first && before ? { messages: withMessages(without(c.messages, before.input), before.input, seq, run, at, 1) } : {};
   const back = first && before?.base != null ? { staleSeq: seq } : {};
   return { ...runs(c, run, change, seq), ...withoutGrowing(c, run), ...begun, ...back, suggestions: [], todos: first ? [] : c.todos };
 }
@@ -250,6 +250,12 @@ function withoutGrowing(c, run) {
 function withMessages(messages, dumps, seq, run, at, begin = 0) {
   const added = dumps.map((dump, index) => messageOf(dump, seq * PLACES + begin + index, run, at));
   return added.reduce((all, message) => (message ? withMessage(all, message) : all), messages);
+}
+
+/** Leaves out the messages that an input takes away. @param {Message[]} messages @param {any[]} input */
+function without(messages, input) {
+  const gone = new Set(input.filter((dump) => dump.type === "remove").map((dump) => dump.id));
+  return gone.size ? messages.filter((message) => !gone.has(message.id)) : messages;
 }
 
 /** @param {Message[]} messages @param {Message} message @returns {Message[]} */

@@ -8,7 +8,7 @@ import { newRun, queuedRuns } from "./conversation.js";
  * @typedef {import("./message.js").ToolCall} ToolCall
  * @typedef {{call: ToolCall, result: import("./message.js").Result|undefined, at: string, args: any, live: boolean, progress: string,
  *   subagent: import("./conversation.js").Subagent|undefined, approval: import("./conversation.js").Approval|undefined}} Step
- * @typedef {{kind: "person", key: string, message: Message, rating: undefined}} PersonItem
+ * @typedef {{kind: "person", key: string, message: Message}} PersonItem
  * @typedef {{kind: "answer", key: string, message: Message|null, run: string, steps: Step[], rating: number|undefined, last: boolean}} AnswerItem
  * @typedef {{kind: "end", key: string, run: import("./conversation.js").Run, tokens: number, answer: string, problem: string}} EndItem
  * @typedef {{kind: "note", key: string, note: import("./conversation.js").Note}} NoteItem
@@ -39,7 +39,7 @@ function* listed(c) {
     if (message.run !== run || message.type === "human") [input, answer, problem] = [0, "", ""];
     run = message.run;
     input += message.usage?.total ?? 0;
-    if (message.type === "human") yield { kind: "person", key: message.id, message, rating: undefined };
+    if (message.type === "human") yield { kind: "person", key: message.id, message };
     else {
       answer = message.id;
       if (message.error) problem = message.text;

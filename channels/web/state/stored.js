@@ -21,6 +21,26 @@ export function remember(name, value) {
   }
 }
 
+/** A name for what begins in this tab, the same after a reload until it is `begun`. @param {string} name @returns {string} */
+export function nameInTab(name) {
+  try {
+    const id = sessionStorage.getItem(PREFIX + name) ?? crypto.randomUUID();
+    sessionStorage.setItem(PREFIX + name, id);
+    return id;
+  } catch {
+    return crypto.randomUUID();
+  }
+}
+
+/** @param {string} name */
+export function begun(name) {
+  try {
+    sessionStorage.removeItem(PREFIX + name);
+  } catch {
+    // There is nothing to remove.
+  }
+}
+
 /** Forgets everything whose name begins so. @param {string} start */
 export function forget(start) {
   try {

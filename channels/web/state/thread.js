@@ -25,6 +25,8 @@ export class Thread {
   /** @param {string} id */
   constructor(id) {
     this.id = id;
+    /** The checkpoint of another branch that is shown; empty for the conversation as it stands. */
+    this.branch = "";
     /** @type {import("../vendor/preact.js").Signal<Conversation>} */
     this.state = signal(empty());
     /** @type {import("../vendor/preact.js").Signal<import("../api/follower.js").Condition>} */
@@ -37,6 +39,7 @@ export class Thread {
   /** Loads and follows a conversation that is on the server. */
   open() {
     if (this.#follower || this.#closed) return;
+    this.failure.value = null;
     this.#follower = new Follower({
       path: `threads/${this.id}/log`,
       query: { follow: 1, previews: 1, since: "turn" },
@@ -66,6 +69,7 @@ export class Thread {
     const query = { limit, checkpoint_id: checkpoint };
     const page = await call("GET", `threads/${this.id}/messages/page`, { query });
     this.#apply();
+    this.branch = checkpoint ?? "";
     this.state.value = withPage(this.state.value, page, { asOf });
   }
 
@@ -85,7 +89,9 @@ export class Thread {
   #told(condition) {
     batch(() => {
       this.condition.value = condition;
-      if (condition.failure) this.failure.value = condition.failure;
+      if (!condition.failure) return;
+      this.failure.value = condition.failure;
+      this.#follower = null;
     });
   }
 

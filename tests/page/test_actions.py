@@ -1,0 +1,269 @@
+"""What people do in a conversation, and with conversations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.page.site import Site, Tab, tab
+from tests.support.workers import wait_for
+
+pytestmark = pytest.mark.anyio
+
+
+async def working(page: Tab, model: str = "slow") -> None:
+    """Begins a run that waits at its gate."""
+    await page.open(model)
+    await page.say("Go slowly")
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5", timeout=20_000)
+
+
+async def test_a_run_is_stopped_and_its_text_stays(page: Tab, site: Site) -> None:
+    await working(page, "halts")
+    await page.page.get_by_role("button", name="Stop", exact=True).click()
+    await expect(page.page.locator(".run-end .stopped")).to_be_visible(timeout=20_000)
+    await page.say("And now?")
+    await page.page.wait_for_selector(".growing, .run-end >> nth=1")
+
+
+async def test_enter_during_a_run_offers_to_queue_and_to_steer(page: Tab, site: Site) -> None:
+    await working(page, "lines")
+    await page.say("Later please")
+    await page.page.get_by_role("button", name="Queue", exact=True).click()
+    await page.say("Not this one")
+    await page.page.get_by_role("button", name="Queue", exact=True).click()
+    queue = page.page.locator(".queue li")
+    await expect(queue).to_have_count(2)
+    await page.page.get_by_role("button", name="Remove from the queue: Not this one").click()
+    await expect(queue).to_have_count(1)
+    await page.page.reload()
+    await expect(queue).to_contain_text("Later please")
+    await page.page.fill("#composer", "Be brief")
+    await page.page.press("#composer", "Enter")
+    await page.page.get_by_role("button", name="Steer now").click()
+    await expect(page.page.locator(".queue")).to_contain_text("Be brief")
+    site.models.release("lines")
+    await page.ended(2)
+    await expect(page.page.locator(".queue")).to_have_count(0)
+    assert "Not this one" not in await page.shown()
+    assert {"Later please", "Be brief"} <= set(await page.shown())
+
+
+async def test_a_message_is_edited_an_answer_made_again_and_the_old_ones_stay(page: Tab, site: Site) -> None:
+    await page.open("plain")
+    await page.say("One")
+    await page.ended()
+    person = page.page.locator(".person")
+    await person.hover()
+    await page.page.get_by_role("button", name="Edit").click()
+    await page.page.locator("textarea.bubble").fill("Two")
+    await page.page.locator("textarea.bubble").press("Enter")
+    await expect(person.locator(".bubble")).to_have_text("Two", timeout=20_000)
+    await page.ended()
+    await expect(person.locator(".branches")).to_contain_text("2/2")
+    assert await page.shown() == ["Two", "One two three."]
+    await page.page.get_by_role("button", name="Earlier version").first.click()
+    await expect(person.locator(".bubble")).to_have_text("One")
+    await expect(page.page.locator(".branches")).to_contain_text("1/2")
+    await page.page.reload()
+    await expect(person.locator(".bubble")).to_have_text("Two")
+    await page.page.get_by_role("button", name="Try again").click()
+    await expect(page.page.locator(".branches").last).to_contain_text("2/2", timeout=20_000)
+    await page.ended()
+
+
+async def test_files_are_attached_several_at_once_and_a_refused_one_is_named(page: Tab, tmp_path: Path) -> None:
+    files = []
+    for name in ("one.txt", "two ä.csv"):
+        (tmp_path / name).write_text("a,b\n1,2\n")
+        files.append(tmp_path / name)
+    (tmp_path / "big.bin").write_bytes(b"0" * 3_000_000)
+    await page.open("plain")
+    await page.page.set_input_files("[data-attach]", [str(file) for file in files])
+    await expect(page.page.locator(".attachments .file")).to_have_count(2)
+    await page.page.set_input_files("[data-attach]", str(tmp_path / "big.bin"))
+    await expect(page.page.locator(".attachments .file.refused")).to_contain_text("big.bin", timeout=20_000)
+    await page.page.get_by_role("button", name="Remove big.bin").click()
+    await page.say("Look at these")
+    await page.ended()
+    await expect(page.page.locator(".person .file")).to_have_count(2)
+    await page.page.reload()
+    await expect(page.page.locator(".person .file").first).to_contain_text("one.txt")
+    assert "uploaded_files" not in await page.page.inner_text("main")
+
+
+async def test_an_answer_is_rated_and_the_rating_stays(page: Tab, site: Site) -> None:
+    await page.open("plain")
+    await page.say("Rate me")
+    await page.ended()
+    await page.page.locator(".answer").hover()
+    good = page.page.get_by_role("button", name="Good answer")
+    await good.click()
+    await expect(good).to_have_attribute("aria-pressed", "true")
+    await page.page.reload()
+    await expect(good).to_have_attribute("aria-pressed", "true")
+
+
+async def test_conversations_are_found_renamed_pinned_and_deleted_with_undo(page: Tab, site: Site) -> None:
+    await page.open("plain")
+    await page.say("The zebra crosses")
+    await page.ended()
+    thread = page.thread
+    row = page.page.locator("li.thread.current")
+    await row.hover()
+    await row.get_by_role("button").click()
+    await page.page.get_by_role("menuitem", name="Rename").click()
+    await page.page.locator(".rename input").fill("Stripes")
+    await page.page.locator(".rename input").press("Enter")
+    await expect(row).to_contain_text("Stripes")
+    await row.get_by_role("button").click()
+    await page.page.get_by_role("menuitem", name="Pin").click()
+    await expect(page.page.get_by_role("heading", name="Pinned")).to_be_visible()
+    await page.page.fill("#search", "zebra")
+    await expect(page.page.locator("li.thread mark")).to_have_text("zebra", ignore_case=True)
+    await page.page.fill("#search", "")
+    await page.page.reload()
+    await expect(row).to_contain_text("Stripes")
+    await row.get_by_role("button").click()
+    await page.page.get_by_role("menuitem", name="Delete").click()
+    await expect(page.page.locator("li.thread", has_text="Stripes")).to_have_count(0)
+    await page.page.get_by_role("button", name="Undo").click()
+    await expect(row).to_contain_text("Stripes")
+    assert (await site.ask("GET", f"/threads/{thread}"))["thread_id"] == thread
+
+
+async def test_a_draft_is_kept_for_each_conversation_until_the_server_has_it(page: Tab, site: Site) -> None:
+    await page.open("plain")
+    await page.page.fill("#composer", "A thought")
+    await page.page.reload()
+    await expect(page.page.locator("#composer")).to_have_value("A thought")
+    await page.page.route("**/runs", lambda route: route.abort())
+    await page.page.press("#composer", "Enter")
+    await expect(page.page.locator(".toast")).to_contain_text("cannot be reached")
+    await expect(page.page.locator("#composer")).to_have_value("A thought")
+    await page.page.reload()
+    await expect(page.page.locator("#composer")).to_have_value("A thought")
+    await page.page.unroute("**/runs")
+    await page.page.press("#composer", "Enter")
+    await page.ended()
+    assert await page.shown() == ["A thought", "One two three."]
+    await page.page.reload()
+    await page.ended()
+    await expect(page.page.locator("#composer")).to_have_value("")
+
+
+async def test_slash_offers_commands_and_skills_and_at_offers_files(page: Tab, site: Site) -> None:
+    await page.open("tools")
+    await page.say("Make a file")
+    await page.ended()
+    await page.page.fill("#composer", "/")
+    choices = page.page.get_by_role("listbox")
+    await expect(choices.get_by_role("option", name="/goal")).to_be_visible()
+    await page.page.fill("#composer", "/exp")
+    await page.page.press("#composer", "Enter")
+    await expect(page.page.get_by_role("dialog", name="Export")).to_be_visible()
+    await page.page.keyboard.press("Escape")
+    await expect(page.page.get_by_role("dialog")).to_have_count(0)
+    await page.page.locator("#composer").press_sequentially("See @a.t")
+    await expect(choices.get_by_role("option")).to_have_text("workspace/a.txt")
+    await page.page.press("#composer", "Tab")
+    await expect(page.page.locator("#composer")).to_have_value("See /mnt/user-data/workspace/a.txt ")
+
+
+async def test_a_conversation_is_exported_as_markdown_and_as_json(page: Tab) -> None:
+    await page.open("tools")
+    await page.say("Export this")
+    await page.ended()
+    texts = {}
+    for kind in ("Markdown", "JSON"):
+        await page.page.get_by_role("button", name="This conversation").click()
+        await page.page.get_by_role("menuitem", name="Export").click()
+        async with page.page.expect_download() as waiting:
+            await page.page.get_by_role("dialog").get_by_role("button", name=kind).click()
+        texts[kind] = Path(await (await waiting.value).path()).read_text()
+    assert "## You\n\nExport this" in texts["Markdown"]
+    assert "## Sika\n\nAll is done." in texts["Markdown"]
+    types = [message["type"] for message in json.loads(texts["JSON"])["messages"]]
+    assert types.count("tool") >= 5
+
+
+async def test_a_goal_is_in_view(page: Tab, site: Site) -> None:
+    await page.open("plain")
+    await page.say("Begin")
+    await page.ended()
+    await page.page.fill("#composer", "/goal")
+    await page.page.press("#composer", "Enter")
+    await page.page.get_by_role("dialog").get_by_role("textbox").fill("All tests are green")
+    await page.page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    await expect(page.page.locator(".goal")).to_contain_text("All tests are green")
+
+
+async def test_todos_and_what_runs_elsewhere_are_in_view(page: Tab, site: Site) -> None:
+    await page.open("plans")
+    await page.say("Plan")
+    await expect(page.page.locator(".todos-line")).to_contain_text("1 of 2 done", timeout=20_000)
+    await expect(page.page.locator(".todos-line")).to_contain_text("Write it down")
+    await page.page.get_by_role("link", name="Sika").click()
+    await expect(page.page.locator(".working-now")).to_contain_text("at work")
+    await page.page.locator("li.thread", has=page.page.locator(".mark.busy")).first.click()
+    await expect(page.page.locator(".todos-line")).to_contain_text("1 of 2 done")
+    site.models.release("plans")
+    await page.ended()
+
+
+async def test_everything_is_done_by_keys_and_the_keys_are_named(page: Tab) -> None:
+    await page.open("plain")
+    await page.page.keyboard.press("Escape")
+    await page.page.locator("main").click(position={"x": 600, "y": 5})
+    await page.page.keyboard.press("?")
+    dialog = page.page.get_by_role("dialog", name="Keys")
+    await expect(dialog).to_be_visible()
+    await page.page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await page.page.keyboard.press("Control+k")
+    await expect(page.page.locator("#search")).to_be_focused()
+    await page.page.locator("body").press("Control+b")
+    await expect(page.page.locator("nav.sidebar")).to_have_count(0)
+    chooser = page.page.get_by_role("button", name="Mode: Pro")
+    await chooser.focus()
+    await page.page.keyboard.press("ArrowDown")
+    await expect(page.page.get_by_role("menuitemradio", name="Pro")).to_be_focused()
+    await page.page.keyboard.press("ArrowDown")
+    await page.page.keyboard.press("Enter")
+    await expect(page.page.get_by_role("button", name="Mode: Ultra")).to_be_focused()
+
+
+async def test_chinese_is_spoken(chromium: Browser, site: Site) -> None:
+    async with tab(chromium, site, viewport={"width": 390, "height": 800}) as page:
+        await page.open("plain", language="zh")
+        await expect(page.page.locator("html")).to_have_attribute("lang", "zh-CN")
+        await page.say("你好")
+        await page.ended()
+        assert await page.shown() == ["你好", "One two three."]
+        wide = await page.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert not wide
+        assert page.complaints == []
+
+
+async def test_nothing_is_lost_when_two_say_something_at_once(page: Tab, site: Site) -> None:
+    await working(page, "pairs")
+    await site.ask(
+        "POST",
+        f"/threads/{page.thread}/runs",
+        {
+            "input": {"messages": [{"role": "user", "content": "From elsewhere"}]},
+            "context": {"model_name": "plain"},
+            "multitask_strategy": "enqueue",
+        },
+    )
+    await expect(page.page.locator(".queue")).to_contain_text("From elsewhere")
+    site.models.release("pairs")
+    await page.ended(2)
+
+    async def same() -> bool:
+        return await page.shown() == await site.texts(page.thread)
+
+    await wait_for(same)
