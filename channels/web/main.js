@@ -5,6 +5,7 @@ import { Button, IconButton } from "./kit/button.js";
 import { Toasts } from "./kit/toast.js";
 import { Menu } from "./kit/menu.js";
 import { classes, useListener } from "./kit/view.js";
+import { showHidden } from "./kit/visible.js";
 import { go, route } from "./state/route.js";
 import { recall, remember } from "./state/stored.js";
 import { threads, watch, working } from "./state/threads.js";
@@ -156,4 +157,5 @@ function begin() {
 }
 
 dress();
+showHidden();
 void speak().then(begin);

@@ -2,6 +2,7 @@
 // pictures from the thread's files; and, when the block is whole, colours, formulas and diagrams.
 
 import { fileUrl } from "../api/files.js";
+import { reveal } from "../kit/visible.js";
 import { t } from "../words/words.js";
 import { highlight } from "./highlight.js";
 import { diagram } from "../diagram/diagram.js";
@@ -13,6 +14,7 @@ const FILES = "/mnt/user-data/";
  * @param {DocumentFragment} fragment @param {{thread: string, whole: boolean}} about `whole`: no more text comes
  */
 export function enrich(fragment, { thread, whole }) {
+  reveal(fragment);
   for (const link of fragment.querySelectorAll("a")) leadOut(link, thread);
   for (const image of fragment.querySelectorAll("img")) place(image, thread);
   for (const table of fragment.querySelectorAll("table")) frame(table, "table-frame");
@@ -28,7 +30,27 @@ function leadOut(link, thread) {
   else if (!/^(?:https?:|mailto:)/i.test(href)) return link.removeAttribute("href");
   link.target = "_blank";
   link.rel = "noopener noreferrer nofollow";
-  if (link.host && link.host !== location.host && !link.title) link.title = link.href;
+  if (!link.host || link.host === location.host) return;
+  link.title = link.href;
+  if (looksElsewhere(link)) link.after(hostOf(link));
+}
+
+/** A host at the beginning of a text: after a scheme whatever stands there, without one what looks like a name. */
+const ADDRESS = /^\s*(?:[a-z]+:\/\/([^\s/?#]*)|((?:[\p{L}\d-]+\.)+\p{L}{2,})(?=[\s/?#:]|$))/iu;
+
+/** True if a text reads as an address of another host than the one it leads to. @param {HTMLAnchorElement} link */
+function looksElsewhere(link) {
+  const match = ADDRESS.exec(link.textContent ?? "");
+  const bare = (/** @type {string} */ host) => host.toLowerCase().replace(/^www\./, "");
+  return Boolean(match) && bare(match?.[1] ?? match?.[2] ?? "") !== bare(link.host);
+}
+
+/** @param {HTMLAnchorElement} link */
+function hostOf(link) {
+  const host = document.createElement("bdi");
+  host.className = "host";
+  host.textContent = ` (${link.hostname})`;
+  return host;
 }
 
 /** A picture of the thread's files; one from elsewhere becomes a link: showing it would tell its server. @param {HTMLImageElement} image @param {string} thread */
