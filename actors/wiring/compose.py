@@ -118,7 +118,9 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         ready = Readiness(running, source)
         listed = [plugin.listed() for plugin in loaded.plugins]
         services = app.Services.of(running, source.current, options.home)
-        services = replace(services, missing=ready.missing, plugins=listed, skills=skills)
+        services = replace(
+            services, missing=ready.missing, plugins=listed, skills=skills, problem=lambda: source.problem
+        )
         services = replace(services, tools=partial(tool_listings, Toolset(source.current()), source))
         services = replace(services, **_debugging(running, options))
         host = options.host or config.http.host

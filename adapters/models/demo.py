@@ -27,6 +27,9 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 WORKSPACE = "/mnt/user-data/workspace"
 REPORT = "/mnt/user-data/outputs/report.md"
+PLANETS = "/mnt/user-data/outputs/planets.csv"
+"""Equatorial diameters in km (NASA, Planetary Fact Sheet)."""
+CHART = "/mnt/user-data/outputs/planets.svg"
 LABEL = (
     "\n\n---\n*This is Sika's built-in demo model: it only knows a few phrases. "
     "To use a real model, add one under `models:` in config.yaml.*"
@@ -41,6 +44,8 @@ HELP = """Hello! I can show you how Sika works, offline. Try one of these:
 - run: uname -a
 - write Hello to hello.txt
 - read hello.txt
+- draw a chart of the planets
+- make a table of the planets
 - research otters
 - analyse data.csv"""
 
@@ -262,10 +267,41 @@ def _analyse(match: re.Match[str], tools: Tools) -> Procedure:
     return f"{figures.strip()}\n\nThe same is in `{REPORT}`."
 
 
+def _chart(match: re.Match[str], tools: Tools) -> Procedure:
+    diameters = yield from _planets()
+    drawing = _bars("Diameters of the planets, km", diameters)
+    yield _write_call("Now I draw them.", "Draw the chart", CHART, drawing)
+    if "present_files" in tools:
+        yield Call("Here they are.", "present_files", {"filepaths": [CHART, PLANETS]})
+    widest = max(diameters, key=lambda row: row[1])[0]
+    return f"![Diameters of the planets]({CHART})\n\n{widest} is the widest. The chart is `{CHART}`."
+
+
+def _table(match: re.Match[str], tools: Tools) -> Procedure:
+    diameters = yield from _planets()
+    if "present_files" in tools:
+        yield Call("Here it is.", "present_files", {"filepaths": [PLANETS]})
+    earth = dict(diameters)["Earth"]
+    rows = "\n".join(f"| {name} | {km:,.0f} | {km / earth:.2f} |" for name, km in diameters)
+    return f"| planet | diameter, km | Earth = 1 |\n|---|---:|---:|\n{rows}\n\nThe numbers are in `{PLANETS}`."
+
+
+def _planets() -> Generator[Call, str, list[tuple[str, float]]]:
+    """Writes the numbers to a file, and returns what the file then has."""
+    yield _write_call("I note the numbers.", "Write down the diameters", PLANETS, _DIAMETERS)
+    text = yield Call("I read them again.", "read_file", {"description": "Read the diameters", "path": PLANETS})
+    rows = re.findall(r"([A-Z][a-z]+),(\d+)\b", text)
+    if not rows:
+        raise ToolFailed("read_file", text)
+    return [(name, float(km)) for name, km in rows]
+
+
 _PHRASES: list[tuple[re.Pattern[str], Callable[[re.Match[str], Tools], Procedure]]] = [
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), procedure)
     for pattern, procedure in [
         (r"\brun(?::\s*|\s+(?=`))(?:`(?P<quoted>[^`]+)`|(?P<plain>.+))", _run),
+        (r"\b(?:draw|chart|plot)\b[^\n]*\bplanets\b", _chart),
+        (r"\btable\b[^\n]*\bplanets\b", _table),
         (r"\bresearch:?\s+(?P<topic>[^\n]+)", _research),
         (r"\banaly[sz]e\s+(?:the\s+)?(?:file\s+)?(?P<path>[^\n]+?\.csv\b[\"'`]?)", _analyse),
         (r"\bwrite\s+(?P<text>.+)\s+to\s+(?:the\s+)?(?:file\s+)?(?P<path>\S+)", _write),
@@ -305,6 +341,35 @@ def _essay(topic: str) -> str:
         f"# {topic[:1].upper()}{topic[1:]}\n\n## Question\n\nWhat should one know about {topic}?\n\n"
         "## Method\n\nThe demo model works offline; a real model would search, read and compare sources here.\n\n"
         f"## Next steps\n\n1. Configure a model in config.yaml.\n2. Ask again: research {topic}\n"
+    )
+
+
+_DIAMETERS = """planet,km
+Mercury,4879
+Venus,12104
+Earth,12756
+Mars,6792
+Jupiter,142984
+Saturn,120536
+Uranus,51118
+Neptune,49528
+"""
+
+
+def _bars(title: str, rows: Sequence[tuple[str, float]]) -> str:
+    """Returns a chart of bars as SVG: a row for each name."""
+    longest, height = max(value for _, value in rows), 30 * len(rows) + 50
+    bars = [
+        f'<text x="90" y="{y}" text-anchor="end">{name}</text>'
+        f'<rect x="100" y="{y - 15}" width="{400 * value / longest:.1f}" height="20" rx="3" fill="#2f7d6b"/>'
+        f'<text x="{108 + 400 * value / longest:.1f}" y="{y}">{value:,.0f}</text>'
+        for y, (name, value) in zip(range(65, height, 30), rows, strict=False)
+    ]
+    lines = "\n".join(bars)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 {height}" font-family="sans-serif" font-size="14">\n'
+        f'<rect width="600" height="{height}" fill="#fff"/>\n'
+        f'<text x="20" y="28" font-size="17">{title}</text>\n{lines}\n</svg>\n'
     )
 
 

@@ -104,7 +104,10 @@ class Entries(msgspec.Struct):
 
 
 class Setup(msgspec.Struct):
+    """`registration`: people may make accounts for themselves."""
+
     needs_setup: bool
+    registration: bool
 
 
 class Provider(msgspec.Struct):
@@ -294,10 +297,13 @@ async def get_activity(
 
 @ROUTES("GET", f"{_A}/setup-status", public=True)
 async def setup_status(call: Call) -> Reply[Setup]:
-    """Tells whether the first administrator is still to be made."""
+    """Tells whether the first administrator is still to be made, and whether people may register."""
     gate = call.request.app[GATE]
     needed = gate.accounts and not (await gate.directory.accounts()).has_admin
-    return Reply(Setup(needed), headers={"Cache-Control": "no-store" if needed else SETUP_CACHE})
+    return Reply(
+        Setup(needed, gate.accounts and call.config.auth.registration),
+        headers={"Cache-Control": "no-store" if needed else SETUP_CACHE},
+    )
 
 
 # ── elsewhere ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -60,6 +60,10 @@ DESCRIBED = {DEFAULT: "Plans, uses tools, delegates."}
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 
 
+def _no_problem() -> None:
+    return None
+
+
 async def _nothing() -> Sequence[Missing]:
     return ()
 
@@ -106,6 +110,8 @@ class Services:
     """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
     tools: Callable[[], Sequence[ToolListing]] = tuple
     """Returns the tools that the configuration declares."""
+    problem: Callable[[], str | None] = _no_problem
+    """Says why the configuration as it is now is not in force, for people and without secrets; None if it is."""
     report: Callable[[], ProcessReport] | None = None
     """Reports the work of this process's actors."""
     fork: Callable[[Aggregate, int, str], Coroutine[Any, Any, Forked]] | None = None

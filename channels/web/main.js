@@ -16,6 +16,8 @@ import { stop } from "./chat/actions.js";
 import { loadAgents, loadModels } from "./chat/choices.js";
 import { Dialogs } from "./chat/dialogs.js";
 import { open } from "./chat/open.js";
+import { Account, AccountDialogs } from "./account/menu.js";
+import { meet } from "./account/session.js";
 import { showing } from "./chat/showing.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Chat } from "./chat/view.js";
@@ -43,7 +45,7 @@ function App() {
       <div class="bar"><${IconButton} icon="menu" name=${t("sidebar")} shortcut="Ctrl B" pressed=${sidebar.value} onClick=${toggle} /><${Working} current=${view === "t" ? path[0] : ""} /></div>
       <${View} name=${view} path=${path} />
     </main>
-    <${Dialogs} /><${Toasts} />
+    <${Dialogs} /><${AccountDialogs} /><${Toasts} />
   </div>`;
 }
 
@@ -78,6 +80,7 @@ function Foot() {
   return html`<div class="sidebar-foot">
     <${Menu} name=${t("theme")} icon="sun" entries=${themes} up=${true} />
     <${Menu} name=${t("language")} icon="globe" entries=${languages} up=${true} />
+    <${Account} />
     <span class="spacer"></span>
     <${Button} kind="quiet" onClick=${() => (showing.value = "keys")}>?<span class="visually-hidden">${t("keys")}</span><//>
   </div>`;
@@ -158,4 +161,4 @@ function begin() {
 
 dress();
 showHidden();
-void speak().then(begin);
+void Promise.all([speak(), meet()]).then(begin);

@@ -110,3 +110,11 @@ async def test_finished_messages_are_not_touched_while_others_come(page: Tab, si
     await page.ended(3)
     assert await page.changes() == []
     assert [text for text in await page.shown() if text in ("First", "Second", "Third")] == ["First", "Second", "Third"]
+
+
+async def test_without_accounts_no_sign_in_is_seen(page: Tab) -> None:
+    await page.open("plain")
+    await page.say("Hello")
+    await page.ended()
+    await expect(page.page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.page.get_by_role("button", name="Account")).to_have_count(0)

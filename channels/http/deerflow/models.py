@@ -46,8 +46,11 @@ class Enabled(msgspec.Struct):
 
 
 class Models(msgspec.Struct):
+    """`problem`: why the configuration as it is now is not in force; administrators see it."""
+
     models: list[Model]
     token_usage: Enabled
+    problem: str | None = None
 
 
 _DEMO = Model(DEMO, DEMO, "Demo", "Offline; knows a few phrases. Used when no model is configured.", False, False)
@@ -60,7 +63,8 @@ ROUTES = Routes(mounts=API)
 @ROUTES("GET", "/models")
 async def get_list(call: Call) -> Models:
     """The models that can be named in a run's context; the first is the default."""
-    return Models(known(call.config), Enabled(call.config.token_usage.enabled))
+    problem = call.services.problem() if call.principal.is_admin else None
+    return Models(known(call.config), Enabled(call.config.token_usage.enabled), problem)
 
 
 @ROUTES("GET", "/models/{name:.+}", errors=(404,))

@@ -20,13 +20,19 @@ export class Failure extends Error {
   }
 }
 
-/** @type {Set<() => void>} */
-const signedOut = new Set();
+/** Waits until somebody is signed in. @type {(() => Promise<void>) | null} */
+let signedIn = null;
 
-/** Calls back when a request shows that nobody is signed in any more. @param {() => void} listener */
-export function onSignedOut(listener) {
-  signedOut.add(listener);
-  return () => signedOut.delete(listener);
+/** Has requests that find no session wait for one. @param {() => Promise<void>} wait */
+export function onSignedOut(wait) {
+  signedIn = wait;
+}
+
+/** Waits for a session if a request failed for want of one. Returns true if it is worth another try. @param {Failure} failure @param {string} path */
+export async function sessionFor(failure, path) {
+  if (failure.status !== 401 || !signedIn || path.startsWith("v1/auth/")) return false;
+  await signedIn();
+  return true;
 }
 
 /**
@@ -57,21 +63,27 @@ export function headersOf(method) {
  * Sends a request, and returns the response. Raises `Failure`, and `AbortError` if the signal says so.
  * @param {string} method @param {string} path @param {Options} [options]
  */
-export async function send(method, path, { body, query, headers, signal, keepalive } = {}) {
-  const form = body instanceof FormData;
+export async function send(method, path, options = {}) {
+  const response = await sendOnce(method, path, options);
+  if (response.ok) return response;
+  const failure = await failureOf(response);
+  if (await sessionFor(failure, path)) return send(method, path, options);
+  throw failure;
+}
+
+/** @param {string} method @param {string} path @param {Options} options */
+async function sendOnce(method, path, { body, query, headers, signal, keepalive }) {
+  const form = body instanceof FormData || body instanceof URLSearchParams;
   /** @type {RequestInit} */
   const init = { method, signal: signal ?? null, credentials: "same-origin", keepalive: keepalive ?? false };
   init.headers = { ...headersOf(method), ...(body === undefined || form ? {} : { "content-type": "application/json" }), ...headers };
   if (body !== undefined) init.body = form ? body : JSON.stringify(body);
-  let response;
   try {
-    response = await fetch(address(path, query), init);
+    return await fetch(address(path, query), init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Failure(0, "unreachable", "");
   }
-  if (response.ok) return response;
-  throw await failureOf(response);
 }
 
 /** The failure that a response tells of. @param {Response} response */
@@ -79,9 +91,7 @@ export async function failureOf(response) {
   const body = await response.json().catch(() => ({}));
   const inner = body?.detail && typeof body.detail === "object" && !Array.isArray(body.detail) ? body.detail : {};
   const text = typeof body?.detail === "string" ? body.detail : (inner.message ?? "");
-  const failure = new Failure(response.status, body?.code ?? inner.code ?? "", text, Number(response.headers.get("retry-after")) || 0);
-  if (failure.status === 401) for (const listener of signedOut) listener();
-  return failure;
+  return new Failure(response.status, body?.code ?? inner.code ?? "", text, Number(response.headers.get("retry-after")) || 0);
 }
 
 /**
@@ -107,8 +117,10 @@ export function upload(path, form, progress, signal) {
     request.onerror = () => reject(new Failure(0, "unreachable", ""));
     request.onload = async () => {
       const response = new Response(request.response || null, { status: request.status, headers: { "content-type": "application/json" } });
-      if (response.ok) resolve(await response.json().catch(() => null));
-      else reject(await failureOf(response));
+      if (response.ok) return resolve(await response.json().catch(() => null));
+      const failure = await failureOf(response);
+      if (await sessionFor(failure, path)) resolve(upload(path, form, progress, signal));
+      else reject(failure);
     };
     signal.addEventListener("abort", () => {
       request.abort();

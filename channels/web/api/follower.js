@@ -1,7 +1,7 @@
 // One stream that is followed for ever: it is opened again after the last frame, whatever ended it, with pauses that grow.
 // A page that nobody looks at lets go of it: browsers open few connections to a server at once.
 
-import { address, failureOf } from "./client.js";
+import { address, failureOf, sessionFor } from "./client.js";
 import { readFrames } from "./sse.js";
 
 /** @typedef {import("./client.js").Failure} Failure */
@@ -74,6 +74,7 @@ export class Follower {
       }
       const failure = await this.#connect();
       if (this.#closed || this.#resting) continue;
+      if (failure && (await sessionFor(failure, this.path))) continue;
       if (failure && failure.status >= 400 && !failure.passing) return this.#end(failure);
       this.#attempt += 1;
       this.tell({ kind: "lost", attempt: this.#attempt });

@@ -33,8 +33,13 @@ export function contextOf() {
   return { mode, ...(model.value ? { model_name: model.value.name } : {}), ...(agent ? { agent_name: agent } : {}) };
 }
 
+/** Why the configuration is not in force, for administrators. */
+export const problem = signal(/** @type {string|null} */ (null));
+
 export async function loadModels() {
-  models.value = (await call("GET", "models")).models;
+  const answer = await call("GET", "models");
+  models.value = answer.models;
+  problem.value = answer.problem ?? null;
 }
 
 /** Reads the agents that people made; in most installations there are none to choose from. */

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useMemo } from "../vendor/preact.js";
 import { Menu } from "../kit/menu.js";
+import { visible } from "../kit/visible.js";
 import { isBusy } from "../state/conversation.js";
 import { go } from "../state/route.js";
 import { nameInTab } from "../state/stored.js";
@@ -54,7 +55,7 @@ function useTold(thread) {
   const title = c.title || entryOf(thread.id)?.title || "";
   const busy = isBusy(c);
   useEffect(() => {
-    document.title = title ? `${title} · Sika` : "Sika";
+    document.title = title ? `${visible(title)} · Sika` : "Sika";
     if (c.title && entryOf(thread.id)?.title !== c.title) touch(thread.id, { title: c.title });
   }, [title, c.title]);
   useEffect(() => {

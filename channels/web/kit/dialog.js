@@ -5,8 +5,8 @@ import { t } from "../words/words.js";
 import { IconButton } from "./button.js";
 import { classes } from "./view.js";
 
-/** @param {{title: string, onClose: () => void, children: any, kind?: string}} props */
-export function Dialog({ title, onClose, children, kind }) {
+/** @param {{title: string, onClose?: () => void, children: any, kind?: string, firm?: boolean}} props `firm`: nobody closes it */
+export function Dialog({ title, onClose = () => {}, children, kind, firm = false }) {
   const id = useId();
   const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => {
@@ -14,10 +14,11 @@ export function Dialog({ title, onClose, children, kind }) {
     dialog.current?.showModal();
     return () => before instanceof HTMLElement && before.isConnected && before.focus();
   }, []);
-  const outside = (/** @type {MouseEvent} */ event) => event.target === dialog.current && onClose();
-  return html`<dialog ref=${dialog} class=${classes("dialog", kind)} aria-labelledby=${id} onClose=${onClose} onClick=${outside}>
+  const outside = (/** @type {MouseEvent} */ event) => !firm && event.target === dialog.current && onClose();
+  const closed = () => (firm ? dialog.current?.showModal() : onClose());
+  return html`<dialog ref=${dialog} class=${classes("dialog", kind)} aria-labelledby=${id} onClose=${closed} onClick=${outside}>
     <div class="dialog-frame">
-      <header><h2 id=${id}>${title}</h2><${IconButton} icon="cross" name=${t("close")} onClick=${onClose} /></header>
+      <header><h2 id=${id}>${title}</h2>${!firm && html`<${IconButton} icon="cross" name=${t("close")} onClick=${onClose} />`}</header>
       <div class="dialog-body">${children}</div>
     </div>
   </dialog>`;

@@ -6,6 +6,7 @@ import csv
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,27 @@ def test_simple_words_call_one_tool(asked: str, tool: str, args: dict[str, str])
     assert {key: value for key, value in given.items() if key != "description"} == args
     assert tool == "write_file" or "result-text" in final(messages)
     assert final(messages).endswith(LABEL)
+
+
+def planets(name: str, args: dict[str, Any]) -> str:
+    return "planet,km\nEarth,12756\nMars,6792\n" if name == "read_file" else "OK"
+
+
+def test_a_chart_is_drawn_of_the_numbers_that_were_read() -> None:
+    messages = converse("draw a chart of the planets", answer=planets)
+    assert [name for name, _ in calls(messages)] == ["write_file", "read_file", "write_file", "present_files"]
+    chart = calls(messages)[2][1]["content"]
+    assert ElementTree.fromstring(chart).tag.endswith("svg")
+    assert (">12,756<" in chart, ">6,792<" in chart, "Venus" in chart) == (True, True, False)
+    assert "![Diameters of the planets](/mnt/user-data/outputs/planets.svg)" in final(messages)
+    assert "Earth is the widest" in final(messages)
+
+
+def test_a_table_is_made_of_the_numbers_that_were_read() -> None:
+    messages = converse("make a table of the planets", answer=planets)
+    assert "| Mars | 6,792 | 0.53 |" in final(messages)
+    assert "Venus" not in final(messages)
+    assert "failed" in final(converse("make a table of the planets", answer=lambda *_: "nothing"))
 
 
 def test_the_first_phrase_wins() -> None:

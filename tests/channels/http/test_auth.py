@@ -32,7 +32,7 @@ def cookie(answer: Any, name: str) -> str:
 
 async def test_from_the_first_administrator_to_signing_out(here: Place) -> None:
     browser = here.browser()
-    assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": True}
+    assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": True, "registration": True}
     made = await browser.initialize()
     assert (made.status, made.body["email"], made.body["system_role"], made.body["needs_setup"]) == (
         201, ADMIN, "admin", False,
@@ -40,7 +40,7 @@ async def test_from_the_first_administrator_to_signing_out(here: Place) -> None:
     shown = (await browser.me()).body
     assert shown.pop("expires_at")
     assert shown == made.body
-    assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": False}
+    assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": False, "registration": True}
     thread = await browser.ask("POST", "/api/threads", {})
     assert thread.status == 200
     out = await browser.ask("POST", f"{AUTH}/logout")
@@ -279,7 +279,7 @@ async def test_without_accounts_everybody_is_the_local_user(
         browser = here.browser()
         me = await browser.me()
         assert (me.status, me.body["id"], me.body["system_role"]) == (200, "default", "admin")
-        assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": False}
+        assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": False, "registration": False}
         assert (await browser.ask("GET", f"{AUTH}/providers")).body == {"providers": []}
         assert (await browser.ask("POST", f"{AUTH}/logout")).status == 200
         for answer in (await browser.sign_in(ADA), await browser.register(ADA), await browser.initialize()):

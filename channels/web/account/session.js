@@ -1,0 +1,74 @@
+// Who sits here. A request that finds no session waits until the same person has signed in, and is sent then; for anybody
+// else the page begins anew, with nothing of the one before. Without accounts there is nobody to tell apart.
+
+import { signal } from "../vendor/preact.js";
+import { Failure, call, onSignedOut } from "../api/client.js";
+import { forget, recall, remember } from "../state/stored.js";
+
+/** @typedef {{id: string, email: string, system_role: "admin"|"user", needs_setup: boolean, expires_at: string|null}} Person */
+
+/** Who is signed in. Null: nobody yet, or there are no accounts. @type {import("../vendor/preact.js").Signal<Person|null>} */
+export const person = signal(null);
+/** True while the page asks for somebody. */
+export const asking = signal(false);
+
+/** @type {Promise<void> | null} */
+let looking = null;
+/** @type {(() => void)[]} */
+const waiting = [];
+
+/** Finds out who sits here; before anything is drawn if somebody was signed in before. @returns {Promise<void>} */
+export async function meet() {
+  onSignedOut(async () => {
+    look();
+    await new Promise((/** @type {(value: void) => void} */ resolve) => waiting.push(resolve));
+  });
+  addEventListener("storage", ({ key, oldValue }) => key === "sika.person" && (oldValue === null ? look() : location.reload()));
+  const known = recall("person");
+  const met = look();
+  if (known) await met;
+}
+
+/** Asks the server who sits here, once for all that want to know. */
+function look() {
+  looking ??= whoIsThere().finally(() => (looking = null));
+  return looking;
+}
+
+async function whoIsThere() {
+  try {
+    enter(await call("GET", "v1/auth/me"));
+  } catch (error) {
+    if (error instanceof Failure && error.status === 401) asking.value = true;
+    else setTimeout(release, 1000); // the requests say themselves what is wrong
+  }
+}
+
+/** Goes on as a person. For another one than before the page begins anew. @param {Person} now */
+export function enter(now) {
+  const id = now.expires_at === null && now.email.endsWith("@localhost") ? "" : now.id;
+  const before = recall("person");
+  if (before !== null && before !== id) return leave(id);
+  remember("person", id);
+  person.value = id ? now : null;
+  asking.value = false;
+  release();
+}
+
+function release() {
+  for (const go of waiting.splice(0)) go();
+}
+
+/** Forgets everything of the person, here and in the other tabs. @param {string|null} [next] who comes now */
+export function leave(next = null) {
+  forget("");
+  remember("person", next);
+  location.replace("./#/");
+  location.reload();
+}
+
+/** Ends the session, or all of them. @param {boolean} all */
+export async function signOut(all) {
+  await call("POST", all ? "v1/auth/logout-all" : "v1/auth/logout");
+  leave();
+}

@@ -1,0 +1,149 @@
+"""Signing in over the page: what was typed stays, and nothing of one person is shown to another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.e2e.servers import serving
+from tests.page.site import SCRIPTS, Site, Tab, tab
+from tests.support.model_server import ModelServer
+from tests.support.oidc import CLIENT, SECRET, provider
+from tests.support.workers import configure
+
+pytestmark = pytest.mark.anyio
+
+PASSWORD = "correct horse battery"
+ROOT, ADA, BOB = "root@example.org", "ann@example.org", "bob@example.org"
+
+
+@pytest.fixture(scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
+    """A server with accounts, of which there is none yet."""
+    path: Path = tmp_path_factory.mktemp("accounts")
+    async with ModelServer({"plain": SCRIPTS["plain"]}) as models, provider() as idp:
+        company = {"name": "company", "issuer": idp.url, "client_id": CLIENT, "client_secret": SECRET}
+        auth = {"enabled": True, "registration": True, "oidc": [{**company, "display_name": "The company"}]}
+        config = configure(path / "config.yaml", models, auth=auth, http={"heartbeat_seconds": 1})
+        async with serving(path / "home", config) as server:
+            yield Site(server, models)
+
+
+async def enter(page: Page, email: str, button: str = "Sign in") -> None:
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Address").fill(email)
+    await dialog.get_by_label("Password").fill(PASSWORD)
+    await dialog.get_by_role("button", name=button, exact=True).click()
+    await expect(dialog).to_have_count(0)
+
+
+async def leave(page: Page, email: str, entry: str = "Sign out") -> None:
+    await page.get_by_role("button", name=f"Account of {email}").click()
+    await page.get_by_role("menuitem", name=entry, exact=True).click()
+    await expect(page.get_by_role("dialog")).to_be_visible()
+
+
+async def session_ends(tab: Tab) -> None:
+    """The session ends elsewhere, and the browser lost its cookies, too."""
+    await tab.page.context.clear_cookies()
+
+
+async def test_people_come_and_go_and_see_nothing_of_each_other(page: Tab, site: Site, chromium: Browser) -> None:
+    await page.open()
+    await enter(page.page, ROOT, "Make the first administrator")
+    await page.say("The secret of root")
+    await page.ended()
+    thread = page.thread
+    await page.page.fill("#composer", "Typed by root")
+
+    async with tab(chromium, site, page.page.context) as second:
+        await second.open(place=f"t/{thread}")
+        await second.ended()
+        await leave(page.page, ROOT)
+        for each in (page, second):
+            await expect(each.page.get_by_role("dialog")).to_be_visible()
+            assert "secret" not in await each.page.evaluate("document.body.innerText + JSON.stringify(localStorage)")
+            assert "root" not in await each.page.evaluate("document.body.innerText + JSON.stringify(localStorage)")
+
+        await page.page.get_by_role("button", name="Make an account").click()
+        await enter(page.page, ADA, "Make an account")
+        await expect(second.page.get_by_role("button", name=f"Account of {ADA}")).to_be_visible()
+        await page.page.goto(f"{site.server.url}/#/t/{thread}")
+        await expect(page.page.locator(".gone")).to_be_visible()
+        await page.page.goto(f"{site.server.url}/#/")
+        await expect(page.page.locator("#composer")).to_have_value("")
+        await expect(page.page.locator("nav li.thread")).to_have_count(0)
+        assert second.complaints == []
+    await leave(page.page, ADA, "Sign out everywhere")
+
+
+async def test_a_session_ends_while_one_types(page: Tab, site: Site) -> None:
+    await page.open()
+    await page.page.get_by_role("button", name="Make an account").click()
+    await enter(page.page, BOB, "Make an account")
+    await page.say("First")
+    await page.ended()
+    thread = page.thread
+    await session_ends(page)
+    await page.page.fill("#composer", "Said without a session")
+    await page.page.press("#composer", "Enter")
+    dialog = page.page.get_by_role("dialog")
+    await expect(dialog).to_be_visible()
+    await page.page.keyboard.press("Escape")
+    await page.page.keyboard.press("Escape")
+    await expect(dialog).to_be_visible()
+    await dialog.get_by_label("Address").fill(BOB)
+    await dialog.get_by_label("Password").fill("wrong")
+    await dialog.get_by_role("button", name="Sign in", exact=True).click()
+    await expect(dialog.get_by_role("alert")).to_have_text("The address or the password is wrong.")
+    await enter(page.page, BOB)
+    await page.ended(2)
+    assert page.thread == thread
+    assert [text for text in await page.shown() if "." not in text] == ["First", "Said without a session"]
+    await page.say("And on")
+    await page.ended(3)
+
+
+async def test_another_person_signs_in_where_a_session_ended(page: Tab) -> None:
+    await page.open()
+    await enter(page.page, BOB)
+    await page.page.fill("#composer", "Typed by bob")
+    await session_ends(page)
+    await page.page.get_by_role("button", name="New conversation", exact=True).click()
+    await page.say("Sent by bob")
+    await expect(page.page.get_by_role("dialog")).to_be_visible()
+    dialog = page.page.get_by_role("dialog")
+    await dialog.get_by_label("Address").fill(ROOT)
+    await dialog.get_by_label("Password").fill(PASSWORD)
+    async with page.page.expect_navigation():
+        await dialog.get_by_role("button", name="Sign in", exact=True).click()
+    await expect(page.page.get_by_role("button", name=f"Account of {ROOT}")).to_be_visible()
+    await expect(page.page.locator("#composer")).to_have_value("")
+    assert "bob" not in await page.page.evaluate("document.body.innerText + JSON.stringify(localStorage)")
+
+
+async def test_by_an_identity_provider_one_comes_back_to_where_one_was(page: Tab) -> None:
+    await page.open(place="t/00000000-0000-7000-8000-000000000000")
+    await page.page.get_by_role("link", name="Go on with The company").click()
+    await expect(page.page.locator(".gone")).to_be_visible(timeout=20_000)
+    assert page.page.url.endswith("/#/t/00000000-0000-7000-8000-000000000000")
+
+
+async def test_a_password_is_changed(page: Tab) -> None:
+    await page.open()
+    await enter(page.page, BOB)
+    await page.page.get_by_role("button", name=f"Account of {BOB}").click()
+    await page.page.get_by_role("menuitem", name="Change the password").click()
+    dialog = page.page.get_by_role("dialog")
+    await dialog.get_by_label("Password until now").fill("wrong")
+    await dialog.get_by_label("New password").fill("another horse battery")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("The password until now is another.")
+    await dialog.get_by_label("Password until now").fill(PASSWORD)
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog).to_have_count(0)
+    await page.say("Still here")
+    await page.ended()
