@@ -38,10 +38,10 @@ function App() {
   useListener(window, "hashchange", () => wide.matches || (sidebar.value = false));
   const close = () => wide.matches || (sidebar.value = false);
   return html`<div class=${classes("page", sidebar.value && "with-sidebar")} lang=${language.value}>
-    <a class="skip" href="#composer" onClick=${(/** @type {Event} */ e) => (e.preventDefault(), document.getElementById("composer")?.focus())}>${t("skip")}</a>
+    <a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => (e.preventDefault(), document.getElementById("composer") ?? document.getElementById("main"))?.focus()}>${t("skip")}</a>
     ${sidebar.value && html`<${Sidebar} onPick=${close} foot=${html`<${Foot} />`} />`}
     ${sidebar.value && html`<div class="shade" onClick=${close}></div>`}
-    <main>
+    <main id="main" tabindex="-1">
       <div class="bar"><${IconButton} icon="menu" name=${t("sidebar")} shortcut="Ctrl B" pressed=${sidebar.value} onClick=${toggle} /><${Working} current=${view === "t" ? path[0] : ""} /></div>
       <${View} name=${view} path=${path} />
     </main>

@@ -18,7 +18,7 @@ export function Diff({ path, before, after }) {
   }, [before, after]);
   return html`<figure class="output diff">
     <figcaption><bdi>${path}</bdi></figcaption>
-    <pre tabindex="0" role="region" aria-label=${t("diff.of", { path })} dir="ltr">
+    <pre tabindex="0" role="group" aria-label=${t("diff.of", { path })} dir="ltr">
 ${(lines ?? []).slice(0, MOST_LINES).map((line) => html`<span class=${kindOf(line)}>${line}${"\n"}</span>`)}</pre>
     ${lines && lines.length > MOST_LINES && html`<p>${t("diff.more", { n: lines.length - MOST_LINES })}</p>`}
   </figure>`;

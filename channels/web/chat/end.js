@@ -36,7 +36,7 @@ function numbersOf(run, tokens) {
 function Failed({ text, kind, run, answer, thread }) {
   const details = JSON.stringify({ thread: thread.id, run: run.id, error: kind, text, at: run.endedAt }, null, 2);
   return html`<section class="card error-card" role="group" aria-label=${t("run.failed")}>
-    <h3>${t("run.failed")}</h3>
+    <h2>${t("run.failed")}</h2>
     <p dir="auto">${text || t("run.failed.unknown")}</p>
     <div class="card-actions">
       ${answer && html`<${Button} kind="first" onClick=${() => regenerate(thread, answer)}>${t("retry")}<//>`}

@@ -75,7 +75,7 @@ function Output({ name, text, tail = false }) {
   const shown = cut ? (tail ? text.slice(-SHOWN) : text.slice(0, SHOWN)) : text;
   return html`<figure class="output">
     <figcaption>${name}</figcaption>
-    <pre tabindex="0" role="region" aria-label=${name} dir="auto">${shown}</pre>
+    <pre tabindex="0" role="group" aria-label=${name} dir="auto">${shown}</pre>
     ${cut && html`<button type="button" class="button quiet" onClick=${() => setWhole(true)}>${t("output.all", { n: text.length })}</button>`}
   </figure>`;
 }

@@ -77,7 +77,7 @@ function Header({ thread, fresh }) {
     { label: t("delete"), icon: "trash", danger: true, run: () => remove(thread.id, true) },
   ];
   return html`<header class="chat-header">
-    <h1 dir="auto">${title}</h1>
+    ${!fresh && html`<h1 dir="auto">${title}</h1>`}
     <span class="spacer"></span>
     ${!fresh && html`<${Context} tokens=${c.tokens} />`}
     ${!fresh && html`<${Menu} name=${t("thread.menu")} entries=${entries} align="end" />`}

@@ -12,7 +12,7 @@ import { classes } from "./view.js";
 export function Choices({ id, name, choices, at, onChoose }) {
   const list = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" }), [at]);
-  return html`<div ref=${list} id=${id} role="listbox" aria-label=${name} class="choices">
+  return html`<div ref=${list} id=${id} role="listbox" tabindex="0" aria-label=${name} class="choices">
     ${choices.map(
       (choice, index) => html`<div key=${choice.id} id="${id}-${index}" role="option" aria-selected=${String(index === at)} class=${classes("choice", index === at && "at")}
         onPointerDown=${(/** @type {Event} */ e) => (e.preventDefault(), onChoose(choice))}>

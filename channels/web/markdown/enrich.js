@@ -71,7 +71,7 @@ function frame(element, kind) {
   const box = document.createElement("div");
   box.className = kind;
   box.tabIndex = 0;
-  box.setAttribute("role", "region");
+  box.setAttribute("role", "group");
   box.setAttribute("aria-label", t("table"));
   element.replaceWith(box);
   box.append(element);
@@ -93,7 +93,7 @@ function block(code, whole) {
   copy.textContent = t("copy");
   head.append(name, copy);
   pre.tabIndex = 0;
-  pre.setAttribute("role", "region");
+  pre.setAttribute("role", "group");
   pre.setAttribute("aria-label", language ? t("code.in", { language }) : t("code"));
   pre.dir = "ltr";
   pre.replaceWith(box);

@@ -156,7 +156,7 @@ export const en = {
   "share.tools": "Show what tools were asked and answered, too",
   "share.url": "Address",
   "sidebar": "Conversations",
-  "skip": "Skip to the message field",
+  "skip": "Skip to the conversation",
   "state.busy": "At work",
   "state.error": "Ended with an error",
   "state.waiting": "Waits for you",

@@ -156,7 +156,7 @@ export const zh = {
   "share.tools": "同时显示工具的调用与结果",
   "share.url": "地址",
   "sidebar": "对话列表",
-  "skip": "跳到输入框",
+  "skip": "跳到对话",
   "state.busy": "运行中",
   "state.error": "因错误结束",
   "state.waiting": "等待您处理",
