@@ -26,6 +26,8 @@ import { Chat } from "./chat/view.js";
 const VIEWS = {
   "": () => Chat,
   t: () => Chat,
+  approvals: () => import("./approvals/view.js").then((room) => room.View),
+  files: () => import("./files/view.js").then((room) => room.View),
 };
 
 const wide = matchMedia("(min-width: 56rem)");
@@ -42,7 +44,8 @@ function App() {
     ${sidebar.value && html`<${Sidebar} onPick=${close} foot=${html`<${Foot} />`} />`}
     ${sidebar.value && html`<div class="shade" onClick=${close}></div>`}
     <main id="main" tabindex="-1">
-      <div class="bar"><${IconButton} icon="menu" name=${t("sidebar")} shortcut="Ctrl B" pressed=${sidebar.value} onClick=${toggle} /><${Working} current=${view === "t" ? path[0] : ""} /></div>
+      <div class="bar"><${IconButton} icon="menu" name=${t("sidebar")} shortcut="Ctrl B" pressed=${sidebar.value} onClick=${toggle} /><${Working} current=${view === "t" ? path[0] : ""} />
+        ${view === "t" && path[0] && html`<a class="bar-link" href=${`#/files/${path[0]}`}>${t("files")}</a>`}</div>
       <${View} name=${view} path=${path} />
     </main>
     <${Dialogs} /><${AccountDialogs} /><${Toasts} />
@@ -78,6 +81,7 @@ function Foot() {
   const themes = ["system", "light", "dark"].map((one) => ({ label: t(`theme.${one}`), checked: one === now, run: () => paint(one) }));
   const languages = Object.entries(LANGUAGES).map(([key, label]) => ({ label, checked: key === language.value, run: () => void speak(/** @type {any} */ (key)) }));
   return html`<div class="sidebar-foot">
+    <a class="bar-link" href="#/approvals">${t("approvals")}</a>
     <${Menu} name=${t("theme")} icon="sun" entries=${themes} up=${true} />
     <${Menu} name=${t("language")} icon="globe" entries=${languages} up=${true} />
     <${Account} />
