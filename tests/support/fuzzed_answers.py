@@ -86,7 +86,7 @@ def wrong(case: Case, result: Mapping[str, Any]) -> str:
             return f"the error is Python's: {result}"
         return "an error of a good stream" if case.exact else ""
     tokens = result.get("tokens")
-    if tokens and case.tokens and any(a > b for a, b in zip(tokens, case.tokens, strict=True)):
+    if tokens and case.tokens and case.harm != "byte" and any(a > b for a, b in zip(tokens, case.tokens, strict=True)):
         return "tokens were counted twice"
     calls = result.get("calls", [])
     if case.exact:

@@ -4,10 +4,10 @@ Which call a fragment belongs to, first row that fits:
 
 | the fragment has | belongs to |
 |---|---|
-| the number of a call | that call, unless it begins another (below) |
-| a number that is new, and a name | a new call |
-| the id of a call | that call, unless it begins another |
-| a number that is new, and an id | a new call |
+| the id and the number of a call | that call |
+| the id of a call | that call, unless it begins another (below), or has a name and a number that is new |
+| the number of a call | that call, unless it begins another |
+| a number that is new, and a name or an id | a new call |
 | no number, no known id, and a name | a new call, unless it goes on with the last one |
 | neither name, id nor a known number | the last call; a new one if the last is whole |
 
@@ -24,6 +24,8 @@ What the arguments are:
 | a JSON text that is an object | the object: they were encoded twice |
 | the same object several times; each time more of it | the object |
 | anything else | none: the call gets an `error` and is not made |
+
+A call without a name is made of fragments that belong to others: then no call of the answer is made.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from core.events import Json
 from core.ports.models import CallPiece
 
 UNREADABLE = "the arguments of this call were cut off or are not a JSON object; nothing was done."
-NAMELESS = "this call came without the name of a tool; nothing was done."
+NAMELESS = "the calls of this answer came mixed up, one of them without the name of a tool; nothing was done."
 _SPECIAL = re.compile(r"<\|.*", re.DOTALL)
 """Tokens of a chat template that a server left in a name."""
 _NAMESPACE = re.compile(r"(?:functions?|tools?|default_api)[.:/]", re.IGNORECASE)
@@ -93,15 +95,16 @@ class Calls:
     def _place(self, piece: CallPiece) -> int | None:
         """Returns the place of the call that a fragment belongs to; None if it begins one."""
         last = len(self._calls) - 1
+        own = self._newest(lambda call: bool(piece.id) and call.id == piece.id and call.number == piece.number)
+        named = self._newest(lambda call: bool(piece.id) and call.id == piece.id) if own is None else own
         numbered = None if piece.number is None else self._newest(lambda call: call.number == piece.number)
-        named = self._newest(lambda call: bool(piece.id) and call.id == piece.id)
+        if named is not None and (
+            own is not None or not (piece.name and numbered is None and piece.number is not None)
+        ):
+            return None if self._begins(piece, self._calls[named]) else named
         if numbered is not None:
             return None if self._begins(piece, self._calls[numbered]) else numbered
-        if piece.number is not None and piece.name:
-            return None
-        if named is not None:
-            return None if self._begins(piece, self._calls[named]) else named
-        if last < 0 or (piece.number is not None and piece.id):
+        if last < 0 or (piece.number is not None and (piece.name or piece.id)):
             return None
         if piece.name:
             return last if self._goes_on(piece, self._calls[last]) else None
@@ -118,6 +121,8 @@ class Calls:
             return False
         if piece.id and call.id and piece.id != call.id:
             return call.is_empty() or call.is_whole()
+        if piece.id and piece.id == call.id and piece.number is not None and piece.number == call.number:
+            return False
         again = piece.name == call.name and piece.arguments in ("", call.text)
         return call.is_whole() and not again
 
@@ -128,17 +133,17 @@ class Calls:
     def finished(self, identity: str, tools: Collection[str] = ()) -> tuple[list[Json], dict[str, str]]:
         """Returns the calls as they are recorded, with unique ids, and the texts of their arguments.
 
-        A call without a name, or whose arguments are no object, gets an `error`, which becomes its result: the model
-        can try again.
+        A call that is not to be made gets an `error`, which becomes its result: the model can try again.
         """
         calls: list[Json] = []
         texts: dict[str, str] = {}
+        mixed = any(not call.name.strip() for call in self._calls)
         for place, call in enumerate(self._calls):
             call_id = call.id
             if not call_id or call_id in texts:
                 call_id = f"call_{identity[-12:]}_{place}"
             args, name = arguments_of(call.fragments), tool_name(call.name, tools)
-            error = NAMELESS if not name else UNREADABLE if args is None else None
+            error = NAMELESS if mixed else UNREADABLE if args is None else None
             calls.append({"name": name, "args": args or {}, "id": call_id, **({"error": error} if error else {})})
             texts[call_id] = call.text
         return calls, texts

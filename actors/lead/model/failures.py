@@ -120,7 +120,10 @@ def _is_too_long(refusal: Refusal) -> bool:
 
 
 def _waits(refusal: Refusal) -> bool:
-    return refusal.pause_ms is not None or bool(_WAIT.search(refusal.words))
+    """Tells whether the limit passes with time. Headers of limits alone do not say so of an empty account."""
+    if refusal.pause_ms is not None or _WAIT.search(refusal.words):
+        return True
+    return refusal.reset_ms is not None and not refusal.codes & QUOTA_CODES
 
 
 Fits = Callable[[Refusal, Set[str]], object]
@@ -156,7 +159,8 @@ def address(error: BaseException, model: object) -> str:
 
 def pause_ms(error: BaseException, attempt: int) -> int:
     """Returns the pause before the next attempt: as the provider requests, else 1, 2, 4, then 8 seconds."""
-    requested = read(error).pause_ms
+    refusal = read(error)
+    requested = refusal.reset_ms if refusal.pause_ms is None and refusal.status == 429 else refusal.pause_ms
     if requested is not None:
         return int(min(max(requested, 0), LONGEST_MS))
     return int(min(BASE_MS * 2 ** (attempt - 1), CAP_MS))

@@ -47,6 +47,10 @@ _PIECE = re.compile(r"(\d+(?:\.\d+)?)\s?(ms|h|m|s|$)", re.IGNORECASE)
 _UNITS = {"ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0, "": 1000.0}
 
 
+_SECONDS, _MILLISECONDS = 1e9, 1e12
+"""Larger numbers are moments, not durations."""
+
+
 class Refusal(NamedTuple):
     """A failed request. `codes` are in lower case, the first text is that of the error itself."""
 
@@ -55,6 +59,8 @@ class Refusal(NamedTuple):
     text: str
     pause_ms: float | None
     """The pause that the provider asks for."""
+    reset_ms: float | None = None
+    """The time until the limit that is used up begins anew, as headers say that are there with every answer."""
 
     @property
     def words(self) -> str:
@@ -67,7 +73,8 @@ def read(error: BaseException) -> Refusal:
     body = _body(error)
     codes = {code.lower() for code in (*_own_codes(error), *_codes(body, DEPTH))}
     text = text_of_error(error, body)
-    return Refusal(status_of(error), frozenset(codes), text, _pause_ms(error, body, text))
+    headers = _headers(error)
+    return Refusal(status_of(error), frozenset(codes), text, _pause_ms(headers, body, text), _reset_ms(headers))
 
 
 def text_of_error(error: BaseException, body: Any = None) -> str:
@@ -165,10 +172,39 @@ def _own_codes(error: BaseException) -> Iterator[str]:
 # ── pauses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _pause_ms(error: BaseException, body: Any, text: str) -> float | None:
-    """Returns the pause of the headers, of the body's `retryDelay`, or of the message."""
+def _headers(error: BaseException) -> dict[str, str]:
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    values = {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
+    return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
+
+
+def _reset_ms(headers: Mapping[str, str]) -> float | None:
+    """Returns the longest time until a limit begins anew of which nothing remains, or nothing is said to remain."""
+    times = []
+    for name, value in headers.items():
+        if "ratelimit" in name and "reset" in name:
+            remaining = _number(headers.get(name.replace("reset", "remaining")))
+            until = _moment_ms(value)
+            if until is not None and not remaining:
+                times.append(until)
+    return max(times, default=None)
+
+
+def _moment_ms(value: str) -> float | None:
+    """Reads "6m0s", seconds, a moment in seconds or milliseconds since 1970, or one as RFC 3339 or HTTP have it."""
+    number, now = _number(value), datetime.now(UTC).timestamp()
+    if number is None:
+        try:
+            moment = datetime.fromisoformat(value).timestamp()
+        except ValueError:
+            return _duration_ms(value) if value[:1].isdigit() else _until_ms(value)
+        return max((moment - now) * 1000, 0)
+    if number > _MILLISECONDS:
+        return max(number - now * 1000, 0)
+    return max((number - now) * 1000, 0) if number > _SECONDS else number * 1000
+
+
+def _pause_ms(values: Mapping[str, str], body: Any, text: str) -> float | None:
+    """Returns the pause of the headers, of the body's `retryDelay`, or of the message."""
     requested = _header_ms(values.get("retry-after-ms"), values.get("retry-after"))
     if requested is not None and requested == requested:
         return requested

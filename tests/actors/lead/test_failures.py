@@ -228,6 +228,7 @@ ORDINARY: list[tuple[int, Any, str]] = [
     (429, {"error": {"code": 429, "message": "You exceeded your current quota, please check your plan and billing details. Please retry in 2.1s.", "status": "RESOURCE_EXHAUSTED", "details": [{"retryDelay": "2s"}]}}, "transient"),  # noqa: E501
     (429, [{"error": {"code": 429, "message": "You exceeded your current quota.", "details": [{"retryDelay": "34s"}]}}], "transient"),  # noqa: E501
     (429, {"error": {"message": "exceed account rate limit (RPM) 额度"}}, "transient"),
+    (429, {"error": {"message": "额度 used", "code": "x"}}, "quota"),
     (502, "<html><body>Bad gateway. Contact billing@x.example</body></html>", "transient"),
     (503, "forbidden words in a page about insufficient_balance", "transient"),
     *((status, "", "transient") for status in (500, 520, 522, 524, 529, 408, 499)),
@@ -303,6 +304,19 @@ def test_the_status_wins_over_quoted_words(status: int, word: str) -> None:
         ({"error": {"message": "quota. Please retry in 2.1s.", "details": [{"retryDelay": "2s"}]}}, {}, 2000),
         ([{"error": {"details": [{"@type": "RetryInfo", "retryDelay": "34.07s"}]}}], {}, 34_070),
         ("try again in 99h", {}, LONGEST_MS),
+        ("slow down", {"x-ratelimit-reset-requests": "6m0s", "x-ratelimit-remaining-requests": "0"}, 360_000),
+        ("slow down", {"x-ratelimit-reset-tokens": "8.64s", "x-ratelimit-remaining-tokens": "900"}, 1000),
+        ("slow down", {"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "350ms"}, 1000),
+        ("slow down", {"x-ratelimit-reset": "17"}, 17_000),
+        ("slow down", {"ratelimit-reset": "3.5"}, 3500),
+        ("slow down", {"x-ratelimit-reset": "1"}, 1000),
+        ("slow down", {"x-ratelimit-reset": "1000000001"}, 0),
+        ("slow down", {"x-ratelimit-reset": "1000000000001"}, 0),
+        ("slow down", {"anthropic-ratelimit-requests-reset": "2024-01-01T00:00:00Z"}, 0),
+        ("slow down", {"anthropic-ratelimit-requests-reset": "2999-01-01T00:00:00Z"}, LONGEST_MS),
+        ("slow down", {"x-ratelimit-reset": "soon"}, 1000),
+        ("try again in 2s", {"x-ratelimit-reset": "60"}, 2000),
+        ("slow down", {"x-ratelimit-reset": "60", "retry-after": "3"}, 3000),
         ("try again later", {}, 1000),
     ],
 )
@@ -424,3 +438,11 @@ def test_calls_from_before_it_opened_change_little() -> None:
 def test_an_error_within_a_stream_says_what_it_is(body: Any) -> None:
     error = openai.APIError("An error occurred during streaming", REQUEST, body=body)
     assert text_of_error(error).endswith(" - plain boom")
+
+
+def test_headers_of_limits_do_not_make_an_empty_account_wait() -> None:
+    headers = {"x-ratelimit-reset-requests": "20ms"}
+    spent = {"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}}
+    passing = {"error": {"message": "You exceeded your current quota."}}
+    assert classify(refused(429, spent, headers)) == ("quota", False)
+    assert classify(refused(429, passing, headers)) == ("transient", True)
