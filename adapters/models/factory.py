@@ -53,6 +53,14 @@ _PLAIN: Mapping[str, tuple[str, str]] = {
 }
 """Own classes that rely on private code of packages. Plain `ChatOpenAI` stands in for them, with this URL and this
 variable of the key where an entry names none."""
+_ELSEWHERE: Mapping[str, tuple[str, str]] = {
+    "claude": ("langchain_anthropic:ChatAnthropic", "anthropic"),
+    "anthropic.": ("langchain_aws:ChatBedrockConverse", "bedrock"),
+    "gemini": ("langchain_google_genai:ChatGoogleGenerativeAI", "google"),
+}
+"""Beginnings of names of models that OpenAI does not have, with the class and the extra of their provider."""
+_URL_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+"""Variables of the environment that name another address than OpenAI's."""
 _BASE_URLS = ("base_url", "api_base", "openai_api_base", "anthropic_api_url", "endpoint_url")
 _API_KEYS = ("api_key", "openai_api_key", "anthropic_api_key", "google_api_key")
 """Synonyms in configurations and classes; an argument is renamed to the name that its class has."""
@@ -85,6 +93,7 @@ def build(entry: Mapping[str, Any], *, thinking: bool = True, reasoning_effort: 
     use = _CLASSES.get(use, use)
     limit = revealed.get("max_concurrency")
     arguments = _arguments(revealed, name, thinking, reasoning_effort)
+    _refuse_elsewhere(use, arguments, name)
     if use in _PLAIN and (changed := probe.problem()):
         use, arguments = _plain(use, arguments, name, changed)
     key = _fingerprint(use, limit, arguments)
@@ -112,6 +121,19 @@ async def close() -> None:
                 for transport in {client._transport, *client._mounts.values()} - {None}:
                     with suppress(RuntimeError):  # of a loop that is closed, and its connections with it
                         await transport.aclose()
+
+
+def _refuse_elsewhere(use: str, arguments: Mapping[str, Any], name: str) -> None:
+    """Raises `Invalid` for a model of another provider that would be asked for at OpenAI's address, with its key."""
+    if use != _OPENAI or any(arguments.get(key) for key in _BASE_URLS) or any(map(os.environ.get, _URL_VARIABLES)):
+        return
+    model = str(arguments.get("model") or "")
+    for prefix, (own, extra) in _ELSEWHERE.items():
+        if model.lower().startswith(prefix):
+            raise Invalid(
+                f"models[{name}].model: {model!r} is not one of OpenAI's, where this entry would send its key; add the "
+                f'line "use: {own}" (pip install "sika[{extra}]"), or the base_url of an OpenAI-compatible endpoint'
+            )
 
 
 def _arguments(entry: dict[str, Any], name: str, thinking: bool, reasoning_effort: str | None) -> dict[str, Any]:

@@ -299,3 +299,26 @@ def test_a_missing_key_is_the_callers_fault() -> None:
 def test_imports_are_lazy() -> None:
     code = "import sys, adapters.models.factory; sys.exit('openai' in sys.modules or 'langchain_openai' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ("claude-sonnet-4-5", "use: langchain_anthropic:ChatAnthropic"),
+        ("Gemini-2.5-pro", "use: langchain_google_genai:ChatGoogleGenerativeAI"),
+        ("anthropic.claude-sonnet-4-5-20250929-v1:0", "use: langchain_aws:ChatBedrockConverse"),
+    ],
+)
+@pytest.mark.parametrize("use", [None, "langchain_openai:ChatOpenAI"])
+def test_a_model_of_another_provider_is_not_asked_for_at_openai(
+    model: str, line: str, use: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("OPENAI_API_BASE", raising=False)
+    entry = {"name": "m", "model": model, "api_key": "k", **({"use": use} if use else {})}
+    with pytest.raises(Invalid, match=line):
+        build(entry)
+    assert build({**entry, "base_url": "https://gateway.example/v1"})
+    assert build({**entry, "model": "my-claude"})
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example/v1")
+    assert build(entry)
