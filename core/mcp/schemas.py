@@ -138,12 +138,8 @@ class _Walk:
             return rest
         if reference in references:
             self._note(f"a schema within itself ({reference[:100]})")
-            kind = target.get("type") if isinstance(target, Mapping) else None
-            return (
-                {**({"type": kind} if kind in TYPES else {}), **rest}
-                if kind != "array"
-                else {"type": kind, "items": {}}
-            )
+            kind = self._type(target) if isinstance(target, Mapping) else None
+            return {**({"type": kind} if kind else {}), **rest} if kind != "array" else {"type": kind, "items": {}}
         return {**self.schema(target, depth + 1, (*references, reference)), **rest}
 
     def _target(self, reference: str) -> Any:

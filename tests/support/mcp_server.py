@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import hostile_mcp  # type: ignore[import-not-found]  # the folder of this file is the first on the path
-
 WORDS = sys.argv[1:]
 OPTIONS = dict(word.split("=", 1) for word in WORDS if "=" in word)
+if "hostile" in OPTIONS:
+    import hostile_mcp  # type: ignore[import-not-found]  # the folder of this file is the first on the path
 calls = 0
 OFFERS = int(OPTIONS.get("offers", 0))
 _lock = threading.Lock()
