@@ -25,7 +25,8 @@ What the arguments are:
 | the same object several times; each time more of it | the object |
 | anything else | none: the call gets an `error` and is not made |
 
-A call without a name is made of fragments that belong to others: then no call of the answer is made.
+A call without a name has fragments that belong to others. So may arguments that are none, where numbers did not agree:
+then no call of the answer is made.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from core.events import Json
 from core.ports.models import CallPiece
 
 UNREADABLE = "the arguments of this call were cut off or are not a JSON object; nothing was done."
-NAMELESS = "the calls of this answer came mixed up, one of them without the name of a tool; nothing was done."
+MIXED = "the calls of this answer came mixed up; nothing was done."
 _SPECIAL = re.compile(r"<\|.*", re.DOTALL)
 """Tokens of a chat template that a server left in a name."""
 _NAMESPACE = re.compile(r"(?:functions?|tools?|default_api)[.:/]", re.IGNORECASE)
@@ -73,6 +74,8 @@ class Calls:
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
+        self._irregular = False
+        """Whether a fragment has another number than its call."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -84,6 +87,7 @@ class Calls:
             self._calls.append(Call(piece.number, ""))
             place = len(self._calls) - 1
         call = self._calls[place]
+        self._irregular = self._irregular or piece.number != call.number
         new_id = "" if call.id else piece.id
         new_name = piece.name if piece.name != call.name and call.is_empty() else ""
         call.id = call.id or piece.id
@@ -137,13 +141,14 @@ class Calls:
         """
         calls: list[Json] = []
         texts: dict[str, str] = {}
-        mixed = any(not call.name.strip() for call in self._calls)
+        broken = self._irregular and any(arguments_of(call.fragments) is None for call in self._calls)
+        mixed = broken or any(not call.name.strip() for call in self._calls)
         for place, call in enumerate(self._calls):
             call_id = call.id
             if not call_id or call_id in texts:
                 call_id = f"call_{identity[-12:]}_{place}"
             args, name = arguments_of(call.fragments), tool_name(call.name, tools)
-            error = NAMELESS if mixed else UNREADABLE if args is None else None
+            error = MIXED if mixed else UNREADABLE if args is None else None
             calls.append({"name": name, "args": args or {}, "id": call_id, **({"error": error} if error else {})})
             texts[call_id] = call.text
         return calls, texts
