@@ -75,6 +75,13 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
     ],
     "long": [Turn(tool_calls=(bash("seq -f 'line %.0f' 1 500000"),)), Turn(text="Printed.")],
     "markdown": [Turn(text=MARKDOWN)],
+    "counts": [
+        Turn(text="I will count them.", tool_calls=(bash("wc -l *.csv"), bash("printf 'Bern,134\\nGraz,303\\n'"))),
+        Turn(
+            text="Two cities are in the table:\n\n| city | people |\n|---|---:|\n| Bern | 134 |\n| Graz | 303 |\n\n"
+            "The first command found no file: I made the table of what the second one printed."
+        ),
+    ],
     "thinks": [Turn(reasoning="Let me think about it.", text="I thought.")],
     "tools": [
         Turn(text="I look.", tool_calls=(bash("echo first; echo last line"), bash("echo oops >&2; exit 3"))),
@@ -82,7 +89,7 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
             text="I write.",
             tool_calls=(
                 ToolCall("write_file", {"path": "/mnt/user-data/workspace/a.txt", "content": "one\ntwo\n"}),
-                TODOS,
+                ToolCall("write_todos", {"todos": [{"content": "Write it down", "status": "completed"}]}),
             ),
         ),
         Turn(

@@ -14,7 +14,6 @@ export function commands(thread) {
     { name: "goal", run: () => (showing.value = "goal") },
     { name: "compact", run: () => void compact(thread.id) },
     { name: "export", run: () => (showing.value = "export") },
-    { name: "share", run: () => (showing.value = "share") },
     { name: "help", run: () => (showing.value = "keys") },
   ];
 }

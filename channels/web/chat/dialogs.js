@@ -1,12 +1,12 @@
-// Dialogs about the open conversation: the keys, renaming, the goal, sharing, export.
+// Dialogs about the open conversation: the keys, renaming, the goal, export.
 
-import { html, useEffect, useState } from "../vendor/preact.js";
-import { Failure, call, send as request } from "../api/client.js";
-import { Button, IconButton } from "../kit/button.js";
+import { html, useState } from "../vendor/preact.js";
+import { call, send as request } from "../api/client.js";
+import { Button } from "../kit/button.js";
 import { Dialog } from "../kit/dialog.js";
 import { entryOf } from "../state/threads.js";
-import { moment, t, wordsOf } from "../words/words.js";
-import { complain, copyText, rename } from "./actions.js";
+import { t } from "../words/words.js";
+import { complain, rename } from "./actions.js";
 import { markdownOf } from "./export.js";
 import { open } from "./open.js";
 import { showing } from "./showing.js";
@@ -64,35 +64,6 @@ function Goal({ thread, onClose }) {
 }
 
 /** @param {{thread: import("../state/thread.js").Thread, onClose: () => void}} props */
-function Share({ thread, onClose }) {
-  const [shares, setShares] = useState(/** @type {any[]} */ ([]));
-  const [url, setUrl] = useState("");
-  const [tools, setTools] = useState(false);
-  const [problem, setProblem] = useState("");
-  const said = (/** @type {unknown} */ error) => setProblem(error instanceof Failure ? wordsOf(error) : String(error));
-  const load = () => call("GET", `threads/${thread.id}/share`).then((answer) => setShares(answer.shares)).catch(said);
-  useEffect(() => void load(), []);
-  const make = async () => {
-    try {
-      const made = await call("POST", `threads/${thread.id}/share`, { body: { tools } });
-      setUrl(new URL(made.path, location.href).href);
-      await load();
-    } catch (error) {
-      said(error);
-    }
-  };
-  const revoke = (/** @type {string} */ id) => call("DELETE", `threads/${thread.id}/share/${id}`).then(load).catch(said);
-  return html`<${Dialog} title=${t("share")} onClose=${onClose}>
-    <p>${t("share.text")}</p>
-    <label class="check"><input type="checkbox" checked=${tools} onChange=${(/** @type {any} */ e) => setTools(e.target.checked)} /> ${t("share.tools")}</label>
-    ${problem && html`<p class="error" role="alert">${problem}</p>`}
-    ${url && html`<p class="share-url"><input class="field" readonly value=${url} aria-label=${t("share.url")} /><${IconButton} icon="copy" name=${t("copy")} onClick=${() => copyText(url)} /></p>`}
-    <div class="card-actions"><${Button} kind="first" onClick=${make}>${t("share.make")}<//></div>
-    ${shares.length > 0 && html`<h3>${t("share.list")}</h3><ul class="shares">${shares.map((one) => html`<li key=${one.share_id}><span>${moment(one.created_at)}</span><${Button} kind="danger" onClick=${() => revoke(one.share_id)}>${t("share.revoke")}<//></li>`)}</ul>`}
-  <//>`;
-}
-
-/** @param {{thread: import("../state/thread.js").Thread, onClose: () => void}} props */
 function Export({ thread, onClose }) {
   const title = thread.state.value.title || "conversation";
   const save = async (/** @type {"md"|"json"} */ kind) => {
@@ -135,4 +106,4 @@ function download(name, text, type) {
 }
 
 /** @type {Record<string, any>} */
-const VIEWS = { keys: Keys, rename: Rename, goal: Goal, share: Share, export: Export };
+const VIEWS = { keys: Keys, rename: Rename, goal: Goal, export: Export };
