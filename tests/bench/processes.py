@@ -25,7 +25,15 @@ ROOT = Path(__file__).parents[2]
 START_SECONDS = 180.0
 STOP_SECONDS = 15.0
 _URL = re.compile(r"http://[^\s]+")
-MODELS = ("tokens-1", "tokens-50", "tokens-500", "tokens-50-delay-20", "tokens-100-delay-20")
+MODELS = (
+    "tokens-1",
+    "tokens-50",
+    "tokens-500",
+    "tokens-50-delay-20",
+    "tokens-100-delay-20",
+    "tokens-400",
+    "tokens-400-delay-10",
+)
 
 
 class Broken(Exception):
