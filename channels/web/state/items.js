@@ -35,8 +35,8 @@ function* listed(c) {
   let problem = "";
   for (const message of c.messages) {
     while (notes.length && notes[0].seq < message.seq) yield noteItem(notes);
-    if (run && (message.run !== run || message.type === "human")) yield* endOf(c, run, input, answer, problem);
-    if (message.run !== run || message.type === "human") [input, answer, problem] = [0, "", ""];
+    if (run && message.run !== run) yield* endOf(c, run, input, answer, problem);
+    if (message.run !== run) [input, answer, problem] = [0, "", ""];
     run = message.run;
     input += message.usage?.total ?? 0;
     if (message.type === "human") yield { kind: "person", key: message.id, message };

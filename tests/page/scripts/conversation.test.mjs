@@ -128,6 +128,18 @@ test("a failed run says why, a stopped one is stopped, queued ones wait and can 
   assert.deepEqual([end.run.status, end.run.error], ["error", "The key is wrong."]);
 });
 
+test("a run that was steered ends once", () => {
+  const c = apply(empty(), [
+    fact(1, "run.requested", { run: "a", input: { messages: [{ type: "human", id: "h1", content: "one" }] } }), fact(2, "run.started", { run: "a", attempt: 1 }),
+    fact(3, "model.completed", { run: "a", message: ai("m1", "first", { usage_metadata: { total_tokens: 3 } }) }),
+    fact(4, "message.added", { run: "a", messages: [{ type: "human", id: "h2", content: "left" }] }),
+    fact(5, "model.completed", { run: "a", message: ai("m2", "second", { usage_metadata: { total_tokens: 4 } }) }), fact(6, "run.completed", { run: "a" }),
+  ]);
+  const items = itemsOf(c);
+  assert.deepEqual(items.map((item) => item.kind), ["person", "answer", "person", "answer", "end"]);
+  assert.equal(items.at(-1).tokens, 7);
+});
+
 test("text in the making appears once, whatever comes of it, and is void when its answer is given up", () => {
   const begun = apply(empty(), [
     fact(1, "run.requested", { run: "a", input: { messages: [] } }), fact(2, "run.started", { run: "a", attempt: 1 }),
