@@ -50,12 +50,15 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-COMPILE = $(BIN)/uv pip compile pyproject.toml --extra slack --extra telegram --extra feishu --extra dingtalk --universal --python-version 3.11 --generate-hashes \
+COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
   --no-header --no-annotate --no-emit-index-url --quiet $(UPGRADE)
+CHATS = --extra slack --extra telegram --extra feishu --extra dingtalk
+PROVIDERS = --extra anthropic --extra google --extra bedrock
 
 lock: $(BIN)/uv ## make lock UPGRADE=--upgrade
-	$(COMPILE) --output-file requirements.lock
-	$(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(COMPILE) $(CHATS) --output-file requirements.lock
+	$(COMPILE) $(CHATS) --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(COMPILE) $(PROVIDERS) --output-file requirements-providers.lock
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
@@ -65,7 +68,8 @@ clean:
 TOOLKIT = bs4, docx, duckdb, markdown_it, matplotlib.pyplot, openpyxl, pandas, pdfplumber, PIL.Image, pptx, pypdf, pypdfium2, \
 	reportlab.platypus, yaml
 
-# requirements.lock is what a server needs, requirements-dev.lock all of that and what tests, checks and builds need.
+# requirements.lock is what a server needs, requirements-dev.lock all of that and what tests, checks and builds need,
+# requirements-providers.lock a server that also has the providers with a protocol of their own: nothing here installs it.
 # The stamp is older than the lock or the project file only when there is something to install. Everything comes by hash;
 # where uv cannot reach the index that pip is configured for, pip does the same more slowly.
 $(STAMP): requirements-dev.lock pyproject.toml | $(BIN)/uv
