@@ -26,13 +26,15 @@ What the arguments are:
 | anything else | none: the call gets an `error` and is not made |
 
 A call without a name has fragments that belong to others. So may arguments that are none, where numbers did not agree:
-then no call of the answer is made.
+then no call of the answer is made. Where calls share an id or a number, and one is broken, only
+those in one piece are made.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -141,14 +143,17 @@ class Calls:
         """
         calls: list[Json] = []
         texts: dict[str, str] = {}
-        broken = self._irregular and any(arguments_of(call.fragments) is None for call in self._calls)
-        mixed = broken or any(not call.name.strip() for call in self._calls)
+        broken = any(arguments_of(call.fragments) is None for call in self._calls)
+        mixed = (broken and self._irregular) or any(not call.name.strip() for call in self._calls)
+        marks = Counter(mark for call in self._calls for mark in {call.id, call.number} - {"", None})
         for place, call in enumerate(self._calls):
             call_id = call.id
             if not call_id or call_id in texts:
                 call_id = f"call_{identity[-12:]}_{place}"
             args, name = arguments_of(call.fragments), tool_name(call.name, tools)
-            error = MIXED if mixed else UNREADABLE if args is None else None
+            alone = len(call.fragments) == 1 and not call.is_empty()
+            shared = broken and not alone and max(marks[call.id], marks[call.number]) > 1
+            error = MIXED if mixed or (shared and args is not None) else UNREADABLE if args is None else None
             calls.append({"name": name, "args": args or {}, "id": call_id, **({"error": error} if error else {})})
             texts[call_id] = call.text
         return calls, texts
