@@ -77,7 +77,7 @@ class Rounds:
             state=state,
             runtime=runtime,
         )
-        with _found_by_others(_config(runtime, attempt.run)):
+        with _configured(_config(runtime, attempt.run)):
             response = cast(ModelResponse[Any], await self._chain.awrap_model_call(request, _no_model))
         answer = response.result[-1]
         assert isinstance(answer, AIMessage)
@@ -181,7 +181,7 @@ def _config(runtime: Runtime[Attempt], task: str) -> RunnableConfig:
 
 
 @contextmanager
-def _found_by_others(config: RunnableConfig) -> Iterator[None]:
+def _configured(config: RunnableConfig) -> Iterator[None]:
     before = var_child_runnable_config.set(config)
     try:
         yield
