@@ -183,7 +183,7 @@ async def test_failed_and_paused_runs_are_told(tmp_path: Path) -> None:
         await client.thread()
         await settled(client, await client.ask("t1", "Go", "m", webhook=there.url))
         assert there.bodies[0]["status"] == "error"
-        assert there.bodies[0]["error"]["error"] == "OpenAIInvalidRequestError"
+        assert there.bodies[0]["error"]["error"] == "BadRequestError"
         await settled(client, await client.ask("t1", "Go", "m", webhook=there.url, interrupt_before=["model"]))
         assert await client.records("t1", RunPaused)
         assert there.bodies[1]["status"] == "success"

@@ -1045,7 +1045,7 @@ async def test_a_run_that_raises_failed(endpoint: Endpoint, tmp_path: Path) -> N
         name, run = await requested(running)
         error = (await ended(running, name, run)).runs[run].error
         assert error
-        assert (error.error, error.text) == ("ValueError", "what?")
+        assert (error.error, error.text) == ("ValueError", "An unexpected error ended the run: what?")
     assert worker.performed == [run]
 
 
