@@ -19,7 +19,7 @@ def views(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(tables.SCHEMA)
         connection.execute("INSERT INTO position VALUES (7, 'log', 42)")
-        connection.execute("INSERT INTO threads VALUES (1, 't1', 'ada', 'idle', 'Hats', NULL, '1', '2', '2', 9)")
+        connection.execute("INSERT INTO threads VALUES (1, 't1', 'ada', 'idle', 'Hats', NULL, '1', '2', '2', 9, 0, 0)")
         connection.execute("INSERT INTO messages VALUES (1, 1, 5, 'm', NULL, 'a red hat')")
         connection.execute("INSERT INTO texts (rowid, text, owner) SELECT id, text, owner FROM owned_texts")
         connection.commit()
