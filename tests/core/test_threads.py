@@ -254,7 +254,8 @@ async def test_creating(intake: Intake, log: EventLog) -> None:
 
 
 async def test_annotating(intake: Intake, name: str) -> None:
-    assert (await intake.annotate(name, {"k": None})).metadata == {"k": None}
+    assert (await intake.annotate(name, {"k": 1, "l": {"m": None}})).metadata == {"k": 1, "l": {"m": None}}
+    assert (await intake.annotate(name, {"k": None, "unknown": None})).metadata == {"l": {"m": None}}
 
 
 async def test_asking_for_a_run(intake: Intake, bus: Bus, name: str) -> None:
