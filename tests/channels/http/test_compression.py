@@ -116,6 +116,7 @@ async def test_errors_and_foreign_origins(api: Api, config: Settings, plain: aio
 
 
 def _fields(schema: Any, schemas: Any, seen: set[str]) -> Iterator[str]:
+    """Names of fields that can hold a secret: one that only tells whether something is secret cannot."""
     match schema:
         case {"$ref": str(reference)}:
             name = reference.rsplit("/", 1)[1]
@@ -123,7 +124,8 @@ def _fields(schema: Any, schemas: Any, seen: set[str]) -> Iterator[str]:
                 seen.add(name)
                 yield from _fields(schemas[name], schemas, seen)
         case dict():
-            yield from schema.get("properties", {})
+            fields = schema.get("properties", {})
+            yield from (name for name, field in fields.items() if field.get("type") != "boolean")
             for value in schema.values():
                 yield from _fields(value, schemas, seen)
         case list():
