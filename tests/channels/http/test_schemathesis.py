@@ -34,6 +34,7 @@ from adapters.workspace import LocalWorkspace
 from channels.http.app import Services, all_routes
 from channels.http.routes import SSE, Form, Route
 from channels.http.shapes import Error, Unauthorized
+from channels.web import assets
 from core.actor import Actor
 from core.config.load import Config, ConfigSource
 from core.config.settings import Model, Off
@@ -122,6 +123,7 @@ BODIES = {
     "post_threads_thread_id_runs_regenerate_prepare": {"message_id": AI},
     "post_threads_thread_id_runs_edit_regenerate_prepare": {"human_message_id": HUMAN, "replacement_text": "Hello"},
     "put_threads_thread_id_artifacts_path": {"content": "New.", "expected_sha256": hashlib.sha256(ANSWER).hexdigest()},
+    "put_threads_thread_id_variables_name": {"value": "north"},
     "put_store_items": {"namespace": ["notes"], "key": "a", "value": {"b": 1}},
     "post_agents_import": {"agent": {"name": "imported", "description": "From elsewhere."}, "replace": True},
 }
@@ -134,6 +136,7 @@ ONLY_REFUSING = {
     "POST /api/v1/auth/change-password",
     "POST /api/v1/auth/initialize",
     "POST /api/v1/auth/login/local",
+    "POST /api/v1/auth/logout-all",
     "POST /api/v1/auth/register",
     # The assistant that comes along stays, and others are for the other operations.
     "DELETE /api/assistants/{assistant_id}",
@@ -169,6 +172,7 @@ ONLY_REFUSING = {
     "DELETE /api/mcp/oauth/{server}",
     "GET /api/mcp/oauth/callback",
     "POST /api/mcp/oauth/{server}/login",
+    "POST /api/mcp/servers/{name}/accept",
     "POST /api/mcp/servers/{name}/test",
     # No account of a chat platform is configured, and the name of a platform is not guessed.
     "DELETE /api/channels/{provider}/runtime-config",
@@ -270,6 +274,9 @@ async def _made(session: aiohttp.ClientSession, url: str) -> dict[str, list[str]
     kept = {"namespace": ["kept"], "key": "b", "value": {}}
     async with session.put(f"{url}/api/store/items", json=kept) as response:
         assert response.status == 204, await response.text()
+    view = f"{threads}/thread-0/artifacts/mnt/user-data/uploads/notes.html?view=sandbox"
+    async with session.get(view, allow_redirects=False) as response:
+        token = response.headers["Location"].split("/")[-2]
     return {
         "assistant_id": await ask("POST", f"{url}/api/assistants", "assistant_id", json={"graph_id": "lead_agent"}),
         "checkpoint_id": await ask("GET", f"{threads}/thread-0/state", "checkpoint_id"),
@@ -279,6 +286,7 @@ async def _made(session: aiohttp.ClientSession, url: str) -> dict[str, list[str]
         "filename": ["notes.html"],
         "page": ["contents"],
         "path": ["mnt/user-data/uploads/notes.html"],
+        "token": [token],
     }
 
 
@@ -292,6 +300,7 @@ async def test_every_answer_is_documented(
     async with aiohttp.ClientSession() as session:
         document = await _document(session, url)
         known = {**known, **await _made(session, url)}
+    token = known.pop("token")
     outputs = services.home / "users/default/threads/thread-0/user-data/outputs"
     outputs.mkdir(parents=True, exist_ok=True)
     (outputs / "answer.md").write_bytes(ANSWER)
@@ -303,14 +312,17 @@ async def test_every_answer_is_documented(
         "delete_threads_thread_id_runs_run_id_feedback_feedback_id": {"thread_id": ["thread-2"]},
         "delete_threads_thread_id_uploads_filename": {"thread_id": ["thread-0"], "filename": ["rest.md"]},
         "get_models_name": {"name": ["scripted"]},
+        "get_page_name": {"name": [assets.name_of(assets.ENTRY)]},
         "get_store_items": {"namespace": ["kept"], "key": ["b"]},
         "get_skills_name": {"name": ["documents"]},
+        "get_views_token_path": {"token": token, "path": ["notes.html"]},
         "put_skills_name": {"name": ["documents"]},
         "post_threads_thread_id_runs_run_id_cancel": {"thread_id": waiting},
         "put_threads_thread_id_artifacts_path": {
             "thread_id": ["thread-0"],
             "path": ["mnt/user-data/outputs/answer.md"],
         },
+        "put_threads_thread_id_variables_name": {"name": ["REGION"]},
     }
     found = await schemathesis(url, document, tmp_path, known=known, special=special, bodies=BODIES)
     assert found.clean, found.report
