@@ -93,7 +93,7 @@ def orderly(draw: st.DrawFn) -> list[BaseMessage]:
 
 def wire(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
     """The messages as they go to the provider."""
-    sent: list[dict[str, Any]] = MODEL._get_request_payload(list(messages))["extra_body"]["messages"]
+    sent: list[dict[str, Any]] = MODEL._get_request_payload(list(messages))["messages"]
     return sent
 
 

@@ -80,7 +80,7 @@ def test_where_the_marks_are() -> None:
 
 def test_marks_reach_the_router() -> None:
     model = router("anthropic/claude-opus-4.6")
-    sent = model._get_request_payload(list(with_cache_marks(TALK, model)))["extra_body"]["messages"]
+    sent = model._get_request_payload(list(with_cache_marks(TALK, model)))["messages"]
     assert [message["content"] for message in sent] == [
         [{"type": "text", "text": "prompt", **MARK}],
         [{"type": "text", "text": "question", **MARK}],
