@@ -235,7 +235,7 @@ def errors_of_the_sdk(response: httpx2.Response) -> Iterator[None]:
     except httpx2.TimeoutException as error:
         raise openai.APITimeoutError(request=request) from error
     except (httpx2.RequestError, httpx2.StreamError) as error:
-        raise openai.APIConnectionError(message=str(error) or "Connection error.", request=request) from error
+        raise _broken("The connection broke before the answer was whole.", request) from error
 
 
 def _broken(text: str, request: httpx2.Request | None) -> openai.APIConnectionError:

@@ -175,7 +175,7 @@ def check_story(story: str, events: Sequence[Any]) -> None:
         r"model\.failed .*try 2 of 3.*Error code: 429",
         r"… .* model calls",
         r"context\.compacted",
-        r"model\.failed .*try 1 of 3.*payload is not completed",
+        r"model\.failed .*try 1 of 3.*The connection broke before",
         r"model\.failed .*try 3 of 3.*another model.*out of order",
         r"failover switched: main → backup",
         r"context\.compacted",
