@@ -4,6 +4,8 @@ import { html, useEffect, useId, useRef, useState } from "../vendor/preact.js";
 import { Icon } from "./icon.js";
 import { classes, useListener } from "./view.js";
 
+const WORD_MS = 1000; // letters that follow each other so quickly are one word
+
 /**
  * @typedef {{label: string, hint?: string, icon?: any, checked?: boolean, danger?: boolean, disabled?: boolean, run: () => void}} Entry
  * @param {{name: string, entries: Entry[], children?: any, icon?: any, kind?: string, align?: "start"|"end", up?: boolean}} props
@@ -14,18 +16,22 @@ export function Menu({ name, entries, children, icon = "more", kind, align = "st
   const [open, setOpen] = useState(false);
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null));
   const list = useRef(/** @type {HTMLElement | null} */ (null));
+  const word = useRef({ text: "", at: 0 });
   const items = () => /** @type {HTMLElement[]} */ ([...(list.current?.querySelectorAll("[role^=menuitem]:not([aria-disabled])") ?? [])]);
   const close = (back = true) => {
     setOpen(false);
     if (back) button.current?.focus();
   };
   useEffect(() => {
+    word.current.text = "";
     if (open) (items().find((item) => item.ariaChecked === "true") ?? items()[0])?.focus();
   }, [open]);
   useListener(document, "pointerdown", (event) => open && !list.current?.parentElement?.contains(event.target) && close(false));
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape" || event.key === "Tab") return void (event.key === "Escape" && event.preventDefault(), event.stopPropagation(), close());
-    const target = moved(items(), event.key);
+    const led = moved(items(), event.key);
+    if (led) word.current.text = "";
+    const target = led ?? found(items(), event, word.current);
     if (target) {
       event.preventDefault();
       target.focus();
@@ -63,7 +69,24 @@ function moved(items, key) {
   if (key === "ArrowUp") return items[(at - 1 + items.length) % items.length];
   if (key === "Home") return items[0];
   if (key === "End") return items.at(-1);
-  if (key.length !== 1 || key === " ") return undefined;
-  const later = [...items.slice(at + 1), ...items.slice(0, at + 1)];
-  return later.find((item) => item.textContent?.trim().toLowerCase().startsWith(key.toLowerCase()));
+  return undefined;
+}
+
+/**
+ * The item that the letters of a word lead to. A letter that continues no item's beginning is the first of another word.
+ * @param {HTMLElement[]} items @param {KeyboardEvent} event @param {{text: string, at: number}} word
+ */
+function found(items, { key, timeStamp, ctrlKey, metaKey, altKey }, word) {
+  if (key.length !== 1 || key === " " || ctrlKey || metaKey || altKey) return undefined;
+  const at = items.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+  const letter = key.toLowerCase();
+  const before = timeStamp - word.at < WORD_MS ? word.text : "";
+  word.at = timeStamp;
+  for (const text of before ? [before + letter, letter] : [letter]) {
+    const from = text === letter ? at + 1 : Math.max(at, 0);
+    const target = [...items.slice(from), ...items.slice(0, from)].find((item) => item.textContent?.trim().toLowerCase().startsWith(text));
+    word.text = text;
+    if (target) return target;
+  }
+  return undefined;
 }
