@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
 
 from tests.e2e.servers import serving
 from tests.page.site import SCRIPTS, Site, Tab, tab
 from tests.support.model_server import ModelServer
 from tests.support.ports import free_port
 from tests.support.workers import configure
+
+expect.set_options(timeout=60_000)
+"""A deadline for a busy machine: nothing waits longer than it must."""
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 FLAGS = (

@@ -179,7 +179,7 @@ class Tab:
 
     async def ended(self, count: int = 1) -> None:
         """Waits until so many runs have ended on the screen."""
-        await expect(self.page.locator(".run-end, .error-card")).to_have_count(count, timeout=30_000)
+        await expect(self.page.locator(".run-end, .error-card")).to_have_count(count, timeout=120_000)
 
     async def shown(self) -> list[str]:
         """What people and the agent said, as it is on the screen."""
@@ -212,6 +212,7 @@ async def tab(
 ) -> AsyncIterator[Tab]:
     """A tab, in a context of its own unless one is given."""
     own = context or await browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **settings})
+    own.set_default_timeout(60_000)
     page = await own.new_page()
     opened = Tab(page, site)
 

@@ -18,13 +18,13 @@ async def working(page: Tab, model: str = "slow") -> None:
     """Begins a run that waits at its gate."""
     await page.open(model)
     await page.say("Go slowly")
-    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5", timeout=20_000)
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
 
 
 async def test_a_run_is_stopped_and_its_text_stays(page: Tab, site: Site) -> None:
     await working(page, "halts")
     await page.page.get_by_role("button", name="Stop", exact=True).click()
-    await expect(page.page.locator(".run-end .stopped")).to_be_visible(timeout=20_000)
+    await expect(page.page.locator(".run-end .stopped")).to_be_visible()
     await page.say("And now?")
     await page.page.wait_for_selector(".growing, .run-end >> nth=1")
 
@@ -61,7 +61,7 @@ async def test_a_message_is_edited_an_answer_made_again_and_the_old_ones_stay(pa
     await page.page.get_by_role("button", name="Edit").click()
     await page.page.locator("textarea.bubble").fill("Two")
     await page.page.locator("textarea.bubble").press("Enter")
-    await expect(person.locator(".bubble")).to_have_text("Two", timeout=20_000)
+    await expect(person.locator(".bubble")).to_have_text("Two")
     await page.ended()
     await expect(person.locator(".branches")).to_contain_text("2/2")
     assert await page.shown() == ["Two", "One two three."]
@@ -71,7 +71,7 @@ async def test_a_message_is_edited_an_answer_made_again_and_the_old_ones_stay(pa
     await page.page.reload()
     await expect(person.locator(".bubble")).to_have_text("Two")
     await page.page.get_by_role("button", name="Try again").click()
-    await expect(page.page.locator(".branches").last).to_contain_text("2/2", timeout=20_000)
+    await expect(page.page.locator(".branches").last).to_contain_text("2/2")
     await page.ended()
 
 
@@ -85,7 +85,7 @@ async def test_files_are_attached_several_at_once_and_a_refused_one_is_named(pag
     await page.page.set_input_files("[data-attach]", [str(file) for file in files])
     await expect(page.page.locator(".attachments .file")).to_have_count(2)
     await page.page.set_input_files("[data-attach]", str(tmp_path / "big.bin"))
-    await expect(page.page.locator(".attachments .file.refused")).to_contain_text("big.bin", timeout=20_000)
+    await expect(page.page.locator(".attachments .file.refused")).to_contain_text("big.bin")
     await page.page.get_by_role("button", name="Remove big.bin").click()
     await page.say("Look at these")
     await page.ended()
@@ -204,7 +204,7 @@ async def test_a_goal_is_in_view(page: Tab, site: Site) -> None:
 async def test_todos_and_what_runs_elsewhere_are_in_view(page: Tab, site: Site) -> None:
     await page.open("plans")
     await page.say("Plan")
-    await expect(page.page.locator(".todos-line")).to_contain_text("1 of 2 done", timeout=20_000)
+    await expect(page.page.locator(".todos-line")).to_contain_text("1 of 2 done")
     await expect(page.page.locator(".todos-line")).to_contain_text("Write it down")
     await page.page.get_by_role("link", name="Sika").click()
     await expect(page.page.locator(".working-now")).to_contain_text("at work")

@@ -28,9 +28,9 @@ async def test_text_is_seen_while_it_is_made_and_over_a_reload_and_in_a_second_t
 ) -> None:
     await page.open("slow")
     await page.say("Go slowly")
-    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5", timeout=20_000)
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
     await page.page.reload()
-    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5", timeout=20_000)
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
     async with tab(chromium, site, page.page.context) as second:
         await second.open(place=f"t/{page.thread}")
         await expect(second.page.locator(".growing .markdown")).to_contain_text("word5")
@@ -53,7 +53,7 @@ async def test_markdown_is_drawn_with_tables_code_formulas_and_diagrams(page: Ta
     await expect(answer.locator("a.cite")).to_have_attribute("href", "https://example.org/s")
     await expect(answer.locator("a.cite")).to_have_attribute("rel", re.compile("noopener"))
     frame = page.page.frame_locator(".diagram iframe")
-    await expect(frame.locator("svg .node").first).to_be_attached(timeout=20_000)
+    await expect(frame.locator("svg .node").first).to_be_attached()
 
 
 async def test_reasoning_is_folded(page: Tab) -> None:
@@ -87,7 +87,7 @@ async def test_an_error_is_a_card_in_words_that_survives_a_reload(page: Tab) -> 
     await page.open("fails")
     await page.say("Try")
     card = page.page.locator(".error-card")
-    await expect(card).to_be_visible(timeout=20_000)
+    await expect(card).to_be_visible()
     text = await card.inner_text()
     assert "{" not in text
     assert "http" not in text
@@ -102,7 +102,7 @@ async def test_finished_messages_are_not_touched_while_others_come(page: Tab, si
     await page.ended()
     await expect(page.page.locator(".answer math")).to_have_count(2)
     await expect(page.page.locator(".answer .h-keyword").first).to_be_visible()
-    await expect(page.page.locator(".diagram iframe[height]")).to_be_visible(timeout=20_000)
+    await expect(page.page.locator(".diagram iframe[height]")).to_be_visible()
     await page.watch()
     await site.run(page.thread, "Second", "plain")
     await page.ended(2)

@@ -227,7 +227,7 @@ async def test_answers_run_nothing(page: Tab, site: Site, payloads: Sequence[str
         for frame in await page.page.locator(".diagram iframe").all():
             await frame.scroll_into_view_if_needed()
         if "mermaid" in "".join(part):
-            await expect(page.page.locator(".diagram iframe[height]").first).to_be_visible(timeout=20_000)
+            await expect(page.page.locator(".diagram iframe[height]").first).to_be_visible()
         await provoke(page)
         assert await findings(page) == []
         assert "end0" in await page.page.inner_text("main")

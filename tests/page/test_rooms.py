@@ -47,7 +47,7 @@ async def test_what_waits_is_listed_edited_and_approved(page: Tab, site: Site) -
     await expect(page.page.get_by_text("Nothing waits for you.")).to_be_visible()
     await site.run("waits", "Go", "asks")
     command = page.page.get_by_label("The command or text, which you can change")
-    await expect(command).to_have_value("echo careful", timeout=20_000)
+    await expect(command).to_have_value("echo careful")
     await command.fill("echo changed")
     await page.page.get_by_role("button", name="Approve").click()
 
@@ -63,8 +63,8 @@ async def test_what_is_rejected_waits_no_more(page: Tab, site: Site) -> None:
     await page.open("asks", place="t/refused")
     await page.page.click("a[href='#/approvals']")
     entry = page.page.locator(".waiting-list article:has(a[href='#/t/refused'])")
-    await entry.get_by_role("button", name="Reject").click(timeout=20_000)
-    await expect(entry).to_have_count(0, timeout=20_000)
+    await entry.get_by_role("button", name="Reject").click()
+    await expect(entry).to_have_count(0)
     [approval] = await site.ask("GET", "/threads/refused/approvals")
     assert approval["status"] == "rejected"
 
@@ -86,7 +86,7 @@ async def test_files_are_found_and_shown_as_what_they_are(page: Tab, site: Site)
     await expect(frame.locator("#p")).to_have_text("drawn by a script")
     assert "ran" not in await page.page.title()
     await page.page.reload()
-    await expect(frame.locator("#p")).to_have_text("drawn by a script", timeout=20_000)
+    await expect(frame.locator("#p")).to_have_text("drawn by a script")
     await expect(tree.get_by_role("link", name="page.html")).to_have_attribute("aria-current", "true")
 
 

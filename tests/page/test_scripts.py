@@ -18,10 +18,11 @@ NODE = shutil.which("node")
 NPM = shutil.which("npm")
 
 
-def run(*words: str | Path, cwd: Path, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+def run(*words: str | Path, cwd: Path, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.skipif(NODE is None, reason="there is no Node: the folds are tried in the browser only")
 def test_the_folds_hold_on_recorded_logs() -> None:
     result = run(NODE or "", "--test", *sorted(SCRIPTS.glob("*.test.mjs")), cwd=ROOT)
@@ -48,17 +49,18 @@ def tools() -> Path:
             "--no-fund",
             "--ignore-scripts",
             cwd=place,
-            seconds=240,
+            seconds=600,
         )
         if result.returncode:
             pytest.skip(f"npm could not install the tools: {result.stderr[-300:]}")
     return place
 
 
+@pytest.mark.timeout(1500)
 @pytest.mark.skipif(NODE is None, reason="there is no Node: types and style of the page's scripts are not checked")
 def test_types_and_style_hold(tools: Path, tmp_path: Path) -> None:
     for file in SOURCE.glob("*.mjs"):
         shutil.copy(file, tmp_path)
     os.symlink(tools / "node_modules", tmp_path / "node_modules")
-    result = run(NODE or "", "check.mjs", PAGE, cwd=tmp_path, seconds=240)
+    result = run(NODE or "", "check.mjs", PAGE, cwd=tmp_path, seconds=600)
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]

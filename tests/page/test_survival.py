@@ -19,19 +19,19 @@ async def agree(page: Tab, site: Site) -> None:
     async def same() -> bool:
         return await page.shown() == await site.texts(page.thread)
 
-    await wait_for(same, 30)
+    await wait_for(same)
 
 
 async def test_the_server_is_killed_in_mid_stream_and_comes_back(page: Tab, site: Site) -> None:
     await page.open("killed")
     await page.say("Go on whatever happens")
-    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5", timeout=20_000)
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
     await page.page.fill("#composer", "typed meanwhile")
     await site.server.kill()
-    await expect(page.page.locator(".connection")).to_contain_text("Connection lost", timeout=20_000)
+    await expect(page.page.locator(".connection")).to_contain_text("Connection lost")
     site.models.release("killed")
     await site.server.start()
-    await expect(page.page.locator(".connection")).to_contain_text("nothing was lost", timeout=60_000)
+    await expect(page.page.locator(".connection")).to_contain_text("nothing was lost")
     await page.ended()
     await agree(page, site)
     await expect(page.page.locator("#composer")).to_have_value("typed meanwhile")
@@ -43,7 +43,7 @@ async def test_the_network_is_gone_for_a_while(page: Tab, site: Site) -> None:
     await page.ended()
     await page.watch()
     await page.page.context.set_offline(True)
-    await expect(page.page.locator(".connection")).to_contain_text("Connection lost", timeout=20_000)
+    await expect(page.page.locator(".connection")).to_contain_text("Connection lost")
     await site.run(page.thread, "Said while nobody heard", "plain")
     await wait_for_end(site, page.thread, 2)
     await page.page.context.set_offline(False)
@@ -107,7 +107,7 @@ async def test_two_thousand_messages_are_opened_page_by_page(page: Tab, site: Si
         texts = await page.shown()
         return len(texts) > 100 and texts == sorted(set(texts), key=texts.index) and texts[-1] == "ai 999"
 
-    await wait_for(older, 20)
+    await wait_for(older)
     await page.watch()
     await site.run(thread, "One more", "plain")
     await page.ended()
