@@ -336,16 +336,22 @@ async def finished(lab: Lab, modes: list[str]) -> tuple[str, list[Frame]]:
 
 @case
 async def resume_everywhere(lab: Lab) -> None:
-    """Facts after the cursor, all of them, once; the text of messages whole, however it is cut."""
+    """Facts after the cursor, all of them, once; the text of messages whole, however it is cut. After the last frame
+    there is nothing to come back for, which the SDK takes for an empty stream.
+    """
     path, frames = await finished(lab, ["values", "updates", "messages-tuple"])
     whole = said(frames)
-    for number, frame in enumerate(frames):
+    for number, frame in enumerate(frames[:-1]):
         seen = frames[: number + 1]
         rest = await lab.frames("GET", path, last=frame.id)
         assert [one for one in seen + rest if one.event != "messages"] == [
             one for one in frames if one.event != "messages"
         ]
         assert said(seen + rest) == whole
+    last = frames[-1].id
+    assert await lab.ask("GET", path, status=204, headers={"Last-Event-ID": last}) is None
+    _, _, thread, _, run, _ = path.split("/")
+    assert [part async for part in lab.client.runs.join_stream(thread, run, last_event_id=last)] == []
 
 
 @table(("-1",), ("0",), ("no-such-id",), ("99999999-0-0",), ("1795198184224-0",), ("R_event_3",))
