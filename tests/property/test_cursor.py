@@ -328,8 +328,10 @@ def _resumed(run: Run, cursor: bytes) -> list[Mapping[str, Any]]:
     status, raw = _asked(run.host, "GET", run.path, headers={"Last-Event-ID": cursor})
     if status == 204:
         place, end = Cursor.parse(cursor.decode("latin-1")), Cursor.parse(run.ids[-1])
-        assert place and end and place.seq == end.seq and place.slot >= end.slot, cursor
-        assert raw == b""
+        assert place is not None
+        assert end is not None
+        assert (place.seq, raw) == (end.seq, b"")
+        assert place.slot >= end.slot
         return []
     assert status == 200, raw
     return _frames(raw)
