@@ -115,9 +115,8 @@ class _Walk:
                 self._above()
             elif place.parts == self.under:
                 self._enter(place.fd, place.name, self.under, self.depth)
-        more = len(self.files) > self.limit
         shown = self.files[: self.limit]
-        return Files(shown, shown[-1].path if more else None, self.looked_at > MOST_LOOKED_AT)
+        return Files(shown, shown[-1].path if self._full else None, self.looked_at > MOST_LOOKED_AT)
 
     @property
     def _full(self) -> bool:

@@ -8,6 +8,7 @@ import anyio.to_thread
 from aiohttp import hdrs, web
 
 from channels.http.call import Call
+from channels.http.compression import accepts_gzip
 from channels.http.endpoint import Routes
 from channels.http.guard import SEEN
 from channels.http.routes import ROOT
@@ -71,8 +72,7 @@ async def get_file(call: Call, name: str) -> Annotated[web.Response, "text/javas
 
 
 def _sent(call: Call, file: assets.Asset, headers: dict[str, str]) -> web.Response:
-    accepts = "gzip" in call.request.headers.get(hdrs.ACCEPT_ENCODING, "")
-    small = file.compressed if accepts else None
+    small = file.compressed if accepts_gzip(call.request) else None
     if small is not None:
         headers = {**headers, hdrs.CONTENT_ENCODING: "gzip"}
     return web.Response(body=small or file.body, content_type=file.media, charset="utf-8", headers=headers)

@@ -13,11 +13,13 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
+from channels.http.access import GATE
 from channels.http.call import Call
 from channels.http.guard import SEEN, host_in
 from channels.http.routes import API
 from core.errors import NotFound
 from core.identity import sessions
+from core.identity.accounts import Account
 from core.identity.errors import Unauthenticated
 from core.identity.installation import Installation
 
@@ -44,6 +46,12 @@ def address(call: Call, user: str, ver: int, thread: str, path: str) -> str:
     view = View(user, thread, folder, ver, int(time.time()) + VALID_SECONDS)
     token = sessions.sign(view, Installation(call.services.home).derived("views"))
     return f"{PATH}/{token}/{quote(name.encode('utf-8', 'replace'), safe='')}"
+
+
+async def account_of(call: Call, user: str) -> Account | None:
+    """Returns the account whose version an address has; None where there are no accounts."""
+    gate = call.request.app[GATE]
+    return (await gate.directory.accounts()).by_id.get(user) if gate.accounts else None
 
 
 def opened(call: Call, token: str) -> View:

@@ -8,7 +8,6 @@ from aiohttp import web
 from anyio import to_thread
 
 from channels.http import view_links
-from channels.http.access import GATE
 from channels.http.call import Call
 from channels.http.deerflow.artifacts import ANYTHING, content_of, send_view
 from channels.http.endpoint import Header, Routes
@@ -46,7 +45,6 @@ async def get(
 async def _check(call: Call, view: view_links.View) -> None:
     """Raises `NotFound` if the thread or the account is gone, or the person has signed out everywhere since."""
     await call.services.commands.state(view.user, view.thread)
-    gate = call.request.app[GATE]
-    account = (await gate.directory.accounts()).by_id.get(view.user) if gate.accounts else None
+    account = await view_links.account_of(call, view.user)
     if account is not None and (account.disabled or account.version != view.ver):
         raise NotFound(view_links.GONE)

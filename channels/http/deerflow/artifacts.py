@@ -23,7 +23,6 @@ from aiohttp import web
 from anyio import to_thread
 
 from channels.http import view_links
-from channels.http.access import GATE
 from channels.http.call import Call, OwnedThread, VisibleThread
 from channels.http.endpoint import Header, Routes
 from channels.http.errors import BadRequest, Forbidden, HttpError
@@ -130,8 +129,7 @@ async def get(
     content = await to_thread.run_sync(_open, folder, archive, member)
     try:
         if view is not None:
-            gate = call.request.app[GATE]
-            account = (await gate.directory.accounts()).by_id.get(call.user) if gate.accounts else None
+            account = await view_links.account_of(call, call.user)
             ver = account.version if account is not None else 0
             return _elsewhere(view_links.address(call, call.user, ver, thread.id, _path(path)))
         headers = _headers(content, MEMBER_CACHE if member else "private, no-cache", download)
