@@ -29,6 +29,16 @@ class Convert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
 
 
+class Show(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The beginning of a document's Markdown, of at most so many characters."""
+
+    op: Literal["show"]
+    thread: str
+    user: str
+    path: str
+    limit: int
+
+
 class Documents(Actor[FileUploaded]):
     def __init__(self, config: ConfigSource, threads: Threads, documents: Port) -> None:
         self._config, self._threads, self._documents = config, threads, documents
@@ -48,6 +58,8 @@ class Documents(Actor[FileUploaded]):
             log.info("document not converted", thread=thread_id, reason=str(error))
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+        if request.get("op") == "show":
+            return await self._show(self.parse(request, Show), progress)
         convert: Convert = self.parse(request, Convert)
         owned(await self._threads.load(convert.thread), convert.thread, convert.user)
         upload = (await self._uploads.load(convert.thread)).files.get(convert.name)
@@ -55,6 +67,11 @@ class Documents(Actor[FileUploaded]):
         if settled.text is None:
             raise Invalid(f"{convert.name} {settled.reason}")
         return {"markdown": settled.text.name, "pages": settled.pages}
+
+    async def _show(self, show: Show, progress: Progress) -> dict[str, Any]:
+        owned(await self._threads.load(show.thread), show.thread, show.user)
+        text, pages = await self._documents.read(show.user, show.thread, show.path, progress)
+        return {"text": text[: show.limit], "truncated": len(text) > show.limit, "pages": pages}
 
     async def _settle(
         self, thread_id: str, name: str, upload: Upload | None, progress: Progress, cause: str | None = None

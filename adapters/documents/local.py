@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -24,7 +25,7 @@ from adapters.documents import convert
 from adapters.sandboxes import seccomp
 from adapters.sandboxes.confinement import binary, in_memory, kernel_files, namespaces, sealed
 from core import encodings
-from core.errors import Invalid
+from core.errors import Invalid, NotFound
 from core.paths import MAX_PART
 from core.ports.documents import KINDS, UNCONFINED, WHOLE, Converted, Outcome, Rejected, Selection, Text
 from core.thread.folder import Draft, Folder, digest, is_text, open_plain
@@ -103,13 +104,28 @@ class LocalDocuments:
         progress: Callable[[str], Awaitable[None]],
         only: Selection = WHOLE,
     ) -> tuple[str, int | None]:
+        with tempfile.TemporaryFile() as source:
+            await to_thread.run_sync(_fill, source, content)
+            return await self._text(name, source.fileno(), progress, only)
+
+    async def read(
+        self, user: str, thread: str, path: str, progress: Callable[[str], Awaitable[None]]
+    ) -> tuple[str, int | None]:
+        source = await to_thread.run_sync(_open_anywhere, Folder(self._home, user, thread), path)
+        try:
+            return await self._text(path.rpartition("/")[2], source, progress)
+        finally:
+            os.close(source)
+
+    async def _text(
+        self, name: str, source: int, progress: Callable[[str], Awaitable[None]], only: Selection = WHOLE
+    ) -> tuple[str, int | None]:
         kind = KINDS.get(Path(name).suffix.lower())
         if kind is None:
             raise Invalid(f"{name} {_UNSUPPORTED}")
-        with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as out:
-            await to_thread.run_sync(_fill, source, content)
+        with tempfile.TemporaryFile() as out:
             async with self._slots:
-                report = await self._run(kind, source.fileno(), out.fileno(), name, progress, only)
+                report = await self._run(kind, source, out.fileno(), name, progress, only)
             if report.converted is None:
                 raise Invalid(f"{name} {report.rejected or _DAMAGED}")
             return await to_thread.run_sync(_text, out), report.converted.pages
@@ -202,6 +218,16 @@ def _fill(file: BinaryIO, content: bytes) -> None:
 def _text(file: BinaryIO) -> str:
     file.seek(0)
     return file.read(TEXT_BYTES).decode("utf-8", "replace")
+
+
+def _open_anywhere(folder: Folder, path: str) -> int:
+    try:
+        with folder.tree().open(path) as opened:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                raise Invalid(f"{path}: is not a file")
+            return os.dup(opened)
+    except OSError as error:
+        raise NotFound(f"{path}: {os.strerror(error.errno or 0).lower()}") from None
 
 
 def _open(folder: Folder, name: str) -> int:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from anyio import to_thread
 
-from channels.http.call import Call, VisibleThread
+from channels.http.call import Call, OwnedThread, VisibleThread
 from channels.http.deerflow.artifacts import media_type
 from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
@@ -25,6 +25,8 @@ from core.paths import MAX_PATH, ROOTS, USER_DATA, Parts, Tree, join, parse, spl
 from core.thread.folder import Folder
 
 MOST_DEPTH = 32
+MOST_CHARACTERS = 100_000
+"""Limit of the text of a document that is shown."""
 MOST_LOOKED_AT = 50_000
 """Entries of directories that one request reads: about half a second. The rest is left out, and that is said."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -43,6 +45,15 @@ class File(msgspec.Struct):
     modified_at: str
     media_type: str | None
     run_id: str | None
+
+
+class DocumentText(msgspec.Struct):
+    """The text of a document as Markdown. `truncated`: it is longer. `pages`: how many it has, if it has such."""
+
+    path: str
+    text: str
+    truncated: bool
+    pages: int | None
 
 
 class Files(msgspec.Struct):
@@ -82,6 +93,16 @@ async def get_list(
         for file in page.files:
             file.run_id = changed.paths.get(file.path) or None
     return page
+
+
+@ROUTES("GET", "/threads/{thread_id}/texts/{path:.+}", "files:read", errors=(400,))
+async def get_text(call: Call, thread: OwnedThread, path: str) -> DocumentText:
+    """The text of a document of a thread (Word, Excel, PowerPoint, OpenDocument, PDF, mail…), by the path under which
+    the agent sees it. Nothing is stored. 422 says why a file has no text.
+    """
+    virtual = join(_parts(f"/{path}"))
+    request = {"op": "show", "thread": thread.id, "user": call.user, "path": virtual, "limit": MOST_CHARACTERS}
+    return msgspec.convert({"path": virtual, **await call.services.call("documents", request)}, DocumentText)
 
 
 def _parts(path: str) -> Parts:

@@ -131,22 +131,22 @@ class RunBody(RunFields, kw_only=True):
         _says("What a run on a thread does if there is none: `reject` (404, the default), or `create` it."),
     ] = None
     regenerate: Annotated[
-        Regenerate | None, _says("Instead of an input: gives the latest answer again, beside the one that is there.")
+        Regenerate | None, _says("Instead of an input: gives an answer again, beside the one that is there.")
     ] = None
     edit: Annotated[
-        Edit | None, _says("Instead of an input: asks the latest question in other words, beside what is there.")
+        Edit | None, _says("Instead of an input: asks a question in other words, beside what is there.")
     ] = None
     after_seconds: Annotated[float | None, _says("How long to wait before the run begins; 0 by default.")] = None
 
 
 class Regenerate(msgspec.Struct):
-    """`message_id`: a message of the latest answer."""
+    """`message_id`: a message of an answer, on any branch."""
 
     message_id: str
 
 
 class Edit(msgspec.Struct):
-    """`message_id`: the latest question; `text`: the words in its place. Its pictures and files stay."""
+    """`message_id`: a question, on any branch; `text`: the words in its place. Its pictures and files stay."""
 
     message_id: str
     text: str

@@ -98,6 +98,14 @@ class Documents(Protocol):
         """
         ...
 
+    async def read(
+        self, user: str, thread: str, path: str, progress: Callable[[str], Awaitable[None]]
+    ) -> tuple[str, int | None]:
+        """Returns the Markdown of a file of a thread, by the path under which agents see it, and the number of its
+        pages if the format has any. Nothing is stored. Raises `NotFound`, and `Invalid` with the reason.
+        """
+        ...
+
     async def discard(self, user: str, thread: str, text: Text) -> None:
         """Remove a Markdown file that was made, unless a person has put another one in its place."""
         ...

@@ -45,11 +45,15 @@ def turn_of(messages: Sequence[Message], index: int) -> tuple[int, int]:
     return begin, end
 
 
-def question(state: ThreadState, first: Message) -> Message:
-    """Returns the question of a turn that begins with a message: for a summary, the last question before it."""
+def question(state: ThreadState, first: Message, end: int | None = None) -> Message:
+    """Returns the question of a turn that begins with a message: for a summary, the last question before it, up to the
+    commit `end` (the head).
+    """
     if first.get("name") != SUMMARY:
         return first
-    patches = (messages_of(state.commits[index].patch)[::-1] for index in state.chain(state.head))
+    patches = (
+        messages_of(state.commits[index].patch)[::-1] for index in state.chain(state.head if end is None else end)
+    )
     return next((message for messages in patches for message in messages if message["type"] == "human"), first)
 
 
@@ -63,16 +67,27 @@ def commit_of(state: ThreadState, message_id: str, end: int | None = None) -> in
     raise NotFound(f"Message {message_id[:80]!r} not found")
 
 
+def newest_with(state: ThreadState, message_id: str) -> int:
+    """Returns the index of the last commit on any branch that added or replaced a message."""
+    undone = state.undone
+    for index in range(len(state.commits) - 1, -1, -1):
+        commit = state.commits[index]
+        if commit.run not in undone and any(message.get("id") == message_id for message in messages_of(commit.patch)):
+            return index
+    raise NotFound(f"Message {message_id[:80]!r} not found")
+
+
 def run_of(state: ThreadState, message_id: str) -> str | None:
     """Returns the run that added a message."""
     return state.commits[commit_of(state, message_id)].run
 
 
-def before(state: ThreadState, asking: Message, instead: Message) -> tuple[int, Json]:
+def before(state: ThreadState, asking: Message, instead: Message, end: int | None = None) -> tuple[int, Json]:
     """Returns the checkpoint before a question, and the input that asks another question there, with the rest of the
-    first input. The first question of a thread has no checkpoint before it: there the message is replaced.
+    first input. The first question of a thread has no checkpoint before it: there the message is replaced. `end`: a
+    commit of the question's branch (the head).
     """
-    commit = state.commits[_first(state, str(asking["id"]))]
+    commit = state.commits[_first(state, str(asking["id"]), end)]
     messages = [instead if message.get("id") == asking["id"] else message for message in _messages(commit.patch)]
     if commit.parent >= 0:
         return state.commits[commit.parent].seq, {**commit.patch, "messages": messages}
@@ -80,9 +95,9 @@ def before(state: ThreadState, asking: Message, instead: Message) -> tuple[int, 
     return commit.seq, {"messages": [*removed, instead]}
 
 
-def _first(state: ThreadState, message_id: str) -> int:
+def _first(state: ThreadState, message_id: str, end: int | None) -> int:
     """Returns the index of the commit that added a message first; later commits replaced it."""
-    index = commit_of(state, message_id)
+    index = commit_of(state, message_id, end)
     while (parent := state.commits[index].parent) >= 0:
         if not any(message.get("id") == message_id for message in state.values_at(parent).get("messages", ())):
             break

@@ -107,20 +107,19 @@ def of_branch(state: ThreadState, tip: int | None = None) -> Steps:
 
 
 def removed(state: ThreadState, steps: Steps) -> dict[str, int]:
-    """Returns the messages that somebody took away in these steps, such as a question that was asked in other words:
-    by id, the sequence of the fact. What a summary took away is not among them.
+    """Returns the messages that somebody took away or brought again in these steps, such as a question that was asked
+    in other words: by id, the sequence of the fact. What a summary took away is not among them.
     """
     gone: dict[str, int] = {}
     for index in steps.span:
         commit = state.commits[index]
         if commit.source != "loop" and steps.has(index, commit) and not usage.is_summary(commit.patch):
-            gone |= dict.fromkeys(_removals(commit.patch.get("messages")), commit.seq)
+            gone |= dict.fromkeys(_named(commit.patch.get("messages")), commit.seq)
     return gone
 
 
-def _removals(entries: object) -> list[str]:
-    messages = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    return [str(message.get("id")) for message in messages if message.get("type") == "remove"]
+def _named(entries: object) -> list[str]:
+    return [str(entry.get("id")) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 class Branches(NamedTuple):
@@ -211,6 +210,7 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
         case ToolCompleted(message=message):
             about: Json = {"caller": CALLER, "latency_ms": event.duration_ms}
             about |= {} if event.exit_code is None else {"exit_code": event.exit_code}
+            about |= _as_edited(event.call_id, state)
             shown = _messages(record, [message], about)
             return [*shown, *_decisions(record, event.decisions)]
         case MessageAdded(messages=messages):
@@ -235,6 +235,14 @@ def rows(record: Record, state: ThreadState) -> list[Row]:
         case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
             return [_of_subagent(record, event, state)]
     return [_row(record, 0, record.type, "trace", _fields(record))]
+
+
+def _as_edited(call: str, state: ThreadState) -> Json:
+    """Returns the arguments with which a call was made, if a person changed them before."""
+    for approval in state.approvals.values():
+        if approval.request.call_id == call and approval.resolved is not None and approval.resolved.args is not None:
+            return {"edited_args": approval.resolved.args} if approval.request.form is None else {}
+    return {}
 
 
 def _of_subagent(

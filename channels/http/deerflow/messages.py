@@ -16,6 +16,7 @@ from channels.http.routes import API
 from channels.http.run_request import checkpoint_seq
 from core.errors import Invalid
 from core.events import thread as events_of
+from core.ids import checkpoint_id as checkpoint_of
 from core.thread.state import Feedback, ThreadState
 from core.thread.workspace import Changed
 
@@ -51,13 +52,14 @@ class ShownRow(RatedRow):
 
 
 class ThreadPage(msgspec.Struct):
-    """`runs`: of the rows, by id."""
+    """`runs`: of the rows, by id. `checkpoint_id`: a run goes on from here if what is shown is another branch."""
 
     data: list[ShownRow]
     has_more: bool
     next_before_seq: int | None
     """The `before_seq` of the next page; null on the last."""
     runs: dict[str, RunSummary]
+    checkpoint_id: str | None
 
 
 ROUTES = Routes(mounts=API)
@@ -127,7 +129,8 @@ async def page(
     changed = await call.live.changes.load(thread.id) if data else Changed()
     runs = {row.run_id for row in rated if row.run_id is not None}
     summaries = {name: summary_of(state, state.runs[name], changed, call.config) for name in runs if name in state.runs}
-    return ThreadPage(rated, more, rated[0].seq if more else None, summaries)
+    at = checkpoint_of(state.commits[tip].seq) if tip >= 0 else None
+    return ThreadPage(rated, more, rated[0].seq if more else None, summaries, at)
 
 
 def _commit(state: ThreadState, name: str) -> int:

@@ -166,6 +166,43 @@ def edited(thread_id: str, state: ThreadState, message_id: str, replacement: str
     return PreparedEdit(*prepared, replaced["id"], source)
 
 
+def answered_again(thread_id: str, state: ThreadState, message_id: str) -> Prepared:
+    """Returns what a run starts with that gives an answer again: of any turn, on any branch. Raises as `regenerated`
+    does.
+    """
+    turns.at_rest(thread_id, state)
+    end = turns.newest_with(state, message_id)
+    messages = state.values_at(end)["messages"]
+    begin, _ = turns.turn_of(messages, turns.index_of(messages, message_id, "ai"))
+    if messages[begin]["type"] != "human":
+        raise Refused("message_id: nobody asked for this answer")
+    question = turns.question(state, messages[begin], end)
+    start, input = turns.before(state, question, question, end)
+    metadata = {"regenerate_from_message_id": message_id, "regenerate_checkpoint_id": checkpoint_id(start)}
+    return Prepared(*_prepared(thread_id, start, input, state.commits[end].run, metadata))
+
+
+def asked_otherwise(thread_id: str, state: ThreadState, message_id: str, replacement: str) -> Prepared:
+    """Returns what a run starts with that asks a question in other words: of any turn, on any branch. Raises as
+    `regenerated` does.
+    """
+    text = replacement.strip()
+    if not text:
+        raise Invalid("text: is empty")
+    turns.at_rest(thread_id, state)
+    end = turns.newest_with(state, message_id)
+    messages = state.values_at(end)["messages"]
+    question = messages[turns.index_of(messages, message_id, "human")]
+    replaced = {**question, "id": uuid7(), "content": _reworded(question.get("content"), text)}
+    start, input = turns.before(state, question, replaced, end)
+    metadata = {
+        "edit_from_message_id": message_id,
+        "edit_replacement_message_id": replaced["id"],
+        "regenerate_checkpoint_id": checkpoint_id(start),
+    }
+    return Prepared(*_prepared(thread_id, start, input, state.commits[end].run, metadata))
+
+
 # ── what a run is prepared with ─────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -294,12 +294,11 @@ async def again(call: Call, body: RunBody) -> RunBody:
     thread = await OwnedThread.of_call(call)
     if await repeated(call, thread.id, thread.state):
         return msgspec.structs.replace(body, regenerate=None, edit=None)
-    prepared: branches.Prepared
     if body.edit is not None:
-        prepared = branches.edited(thread.id, thread.state, body.edit.message_id, body.edit.text)
+        prepared = branches.asked_otherwise(thread.id, thread.state, body.edit.message_id, body.edit.text)
     else:
         assert body.regenerate is not None
-        prepared = branches.regenerated(thread.id, thread.state, body.regenerate.message_id)
+        prepared = branches.answered_again(thread.id, thread.state, body.regenerate.message_id)
     return msgspec.structs.replace(
         body,
         regenerate=None,

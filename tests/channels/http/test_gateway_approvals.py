@@ -17,11 +17,12 @@ from core.events import (
     RunCancelled,
     RunCompleted,
     RunPaused,
+    ToolCompleted,
 )
 from core.thread import approvals
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.people import ADA, BOB, WithAccounts, place
-from tests.channels.http.story import ai, call, started
+from tests.channels.http.story import ai, answer, call, started
 
 pytestmark = pytest.mark.anyio
 
@@ -126,6 +127,15 @@ async def test_a_decision(
     assert (found["status"], found["decided_by"]) == (status, "default")
     assert (found["edited_args"], found["message"]) == (fact.args, fact.message)
     assert found["decided_at"] >= found["requested_at"]
+
+
+async def test_the_conversation_shows_with_what_a_changed_call_was_made(api: Api, worker: Worker) -> None:
+    thread, _, path = await park(api, worker, asked(), asked(B, "c2"))
+    run = (await api.ask("POST", f"{path}/{A}", {"decision": "edit", "args": {"x": 2}}, status=202))["run_id"]
+    outcomes = [ToolCompleted(call_id=name, message=answer(name, "bash", "done")) for name in ("c1", "c2")]
+    await worker.write(thread, run, started(), resolved("edit", args={"x": 2}), *outcomes, RunCompleted())
+    rows = (await api.ask("GET", f"/threads/{thread}/messages/page"))["data"]
+    assert [row["metadata"].get("edited_args") for row in rows if row["content"]["type"] == "tool"] == [{"x": 2}, None]
 
 
 @pytest.mark.parametrize("header", [{}, {"traceparent": TRACEPARENT.replace("b7ad", "c8ad")}], ids=["none", "own"])

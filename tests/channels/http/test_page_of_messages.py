@@ -118,6 +118,41 @@ async def test_the_first_question_has_alternatives_too(api: Api, worker: Worker)
     assert branches["count"] == 3
 
 
+async def test_a_question_of_any_turn_is_asked_in_other_words(api: Api, worker: Worker) -> None:
+    """Also one of a branch that is not the newest; the branches that were there stay."""
+    thread = await api.thread()
+    for number in (1, 2, 3):
+        await turn(api, worker, thread, number)
+    await turn(api, worker, thread, 4, edit={"message_id": "h2", "text": "other"})
+    shown = await page(api, thread)
+    assert texts(shown) == ["question 1", "answer 1", "other", "answer 4"]
+    await turn(api, worker, thread, 5, edit={"message_id": "h3", "text": "third"})
+    assert texts(await page(api, thread)) == ["question 1", "answer 1", "question 2", "answer 2", "third", "answer 5"]
+    first = shown["data"][2]["branches"]["checkpoint_ids"][1]
+    assert texts(await page(api, thread, f"?checkpoint_id={first}")) == texts(shown)
+
+
+async def test_an_answer_of_any_turn_is_given_again(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    first = await turn(api, worker, thread, 1)
+    await turn(api, worker, thread, 2)
+    await turn(api, worker, thread, 3, regenerate={"message_id": f"a-{first}"})
+    assert texts(await page(api, thread)) == ["question 1", "answer 3"]
+
+
+async def test_a_run_goes_on_from_the_branch_that_is_shown(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    assert (await page(api, thread))["checkpoint_id"] is None
+    await turn(api, worker, thread, 1)
+    await turn(api, worker, thread, 2)
+    shown = await page(api, thread)
+    await turn(api, worker, thread, 3, edit={"message_id": "h1", "text": "other"})
+    assert (await page(api, thread))["checkpoint_id"] != shown["checkpoint_id"]
+    next_one = {"messages": [{"role": "user", "content": "and then?"}]}
+    await turn(api, worker, thread, 4, input=next_one, checkpoint_id=shown["checkpoint_id"])
+    assert texts(await page(api, thread)) == [*texts(shown), "and then?", "answer 4"]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "word"),
     [

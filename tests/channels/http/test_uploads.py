@@ -109,6 +109,28 @@ def left_over(services: Services, thread_id: str) -> list[str]:
     return os.listdir(drafts) if drafts.is_dir() else []
 
 
+@pytest.mark.usefixtures("converting")
+async def test_the_text_of_a_document_of_any_folder(api: Api, services: Services) -> None:
+    """Of what agents made, too. What has no text, and what is not there, says so; nothing is stored."""
+    thread_id = await api.thread()
+    outputs = folder(services, thread_id, "outputs")
+    outputs.mkdir(parents=True)
+    (outputs / "table.xlsx").write_bytes(build.xlsx(("id", "name"), ("007", "Ada")))
+    (outputs / "long.csv").write_text("a,b\n" + "1,2\n" * 30_000)
+    (outputs / "bad.docx").write_bytes(b"no document")
+    (outputs / "out.docx").symlink_to("/etc/passwd")
+    path = f"/threads/{thread_id}/texts/mnt/user-data/outputs"
+    shown = await api.ask("GET", f"{path}/table.xlsx")
+    assert "| 007 | Ada |" in shown["text"]
+    assert (shown["path"], shown["truncated"]) == ("/mnt/user-data/outputs/table.xlsx", False)
+    long = await api.ask("GET", f"{path}/long.csv")
+    assert (len(long["text"]), long["truncated"]) == (100_000, True)
+    for name, status in {"bad.docx": 422, "none.docx": 404, "out.docx": 422, "a.bin": 404}.items():
+        assert name in (await api.ask("GET", f"{path}/{name}", status=status))["detail"]
+    await api.ask("GET", f"/threads/{thread_id}/texts/etc/passwd", status=400)
+    assert sorted(os.listdir(outputs)) == ["bad.docx", "long.csv", "out.docx", "table.xlsx"]
+
+
 async def test_upload_list_and_delete(api: Api, services: Services, system: System) -> None:
     thread_id = await api.thread()
     made = await send(api, thread_id, ("größe %20.txt", b"hello"), ("../b/c.bin", bytes(70_000)))
