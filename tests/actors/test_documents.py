@@ -67,6 +67,9 @@ class Shelf:
             return Rejected(content, UNCONFINED)
         return Converted(content, text, 1)
 
+    async def read(self, user: str, thread: str, path: str, progress: Progress) -> tuple[str, int | None]:
+        return f"{user} {thread} {self.files[path]}", 2
+
     async def discard(self, user: str, thread: str, text: Text) -> None:
         assert text.sha256 == "text"
         self.discarded.append(text.name)
@@ -74,6 +77,14 @@ class Shelf:
 
 async def write(system: System, *events: Event) -> None:
     await system.threads.decide("t", lambda _: events, actor="http")
+
+
+async def test_the_text_of_a_file_is_shown_to_its_owner_only(system: System, config: ConfigSource) -> None:
+    actor = Documents(config, system.threads, Shelf(**{"/a.docx": "12345678"}))
+    show = {"op": "show", "thread": "t", "user": "ada", "path": "/a.docx", "limit": 10}
+    assert await actor.answer(show, _quiet) == {"text": "ada t 1234", "truncated": True, "pages": 2}
+    with pytest.raises(NotFound):
+        await actor.answer({**show, "user": "bob"}, _quiet)
 
 
 async def known(system: System) -> Mapping[str, Upload]:
