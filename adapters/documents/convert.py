@@ -90,7 +90,8 @@ def restrict(limits: dict[str, int]) -> None:
         number = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(number)[1]
         value = limits[name] if hard == resource.RLIM_INFINITY else min(limits[name], hard)
-        resource.setrlimit(number, (value, value))
+        # SIGXCPU at the soft limit tells a timeout from a crash. At the hard one it is SIGKILL, and a second later.
+        resource.setrlimit(number, (value, value + (name == "CPU" and value != hard)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from core.bus import upkeep as upkeep_of
 from core.bus.endpoint import Endpoint, reach
-from core.bus.errors import NO_PEERS, NOT_READY, ApiError, api_error, is_permanent
+from core.bus.errors import NO_PEERS, NOT_READY, ApiError, BusUnavailable, api_error, is_permanent
 from core.bus.subjects import Subjects, stream_configs
 from core.bus.upkeep import Upkeep
 from core.errors import Invalid, NotFound, Unavailable
@@ -117,10 +117,10 @@ class Bus:
     def connected(self) -> bool:
         return self.nc.is_connected
 
-    def unavailable(self, text: str) -> Unavailable:
+    def unavailable(self, text: str) -> BusUnavailable:
         """Returns the error, with the known reason."""
         trouble = self.trouble()
-        return Unavailable(f"{text} ({trouble})" if trouble else text)
+        return BusUnavailable(f"{text} ({trouble})" if trouble else text)
 
     @property
     def reconnects(self) -> int:
@@ -199,7 +199,7 @@ class Bus:
     def reconnected(self) -> None:
         for token, waiter in self._waiting.items():
             if isinstance(waiter, asyncio.Future) and not waiter.done() and int(token, 16) <= self._lost:
-                waiter.set_exception(Unavailable("the connection to NATS was lost before the answer"))
+                waiter.set_exception(BusUnavailable("the connection to NATS was lost before the answer"))
         for callback in list(self._on_reconnect):
             callback()
 

@@ -65,6 +65,10 @@ PERMANENT = frozenset(
 """The client's errors, by class, that a repetition meets again: wrong arguments. Subclasses are permanent, too."""
 
 
+class BusUnavailable(Unavailable):
+    """NATS does not answer. Whoever works on a run cannot end it either: they wait, and try again."""
+
+
 class ApiError(SikaError):
     """The JetStream API refused. `err_code` is its error code, see nats-server's errors.json."""
 
@@ -74,7 +78,7 @@ class ApiError(SikaError):
         self.status = status
 
 
-class ApiUnavailable(ApiError, Unavailable):
+class ApiUnavailable(ApiError, BusUnavailable):
     """The API may accept the request another time."""
 
 

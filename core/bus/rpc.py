@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from core.bus.connection import Bus
+from core.bus.errors import BusUnavailable
 from core.config.redaction import redactor
 from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, contained, family_of
 from core.nesting import VALUE_LEVELS, too_deep
@@ -54,8 +55,12 @@ class Declined(Unavailable):
     """The actor answered that it cannot help now: an immediate retry is useless."""
 
 
-class Silent(Unavailable):
+class Silent(BusUnavailable):
     """A process may have taken the request, and fell silent: the outcome is unknown."""
+
+
+class Disrupted(Silent):
+    """The process that took the request does not reach NATS: the outcome is unknown."""
 
 
 Answer = Callable[[Mapping[str, Any], Callable[[str], Awaitable[None]]], Awaitable[Any]]
@@ -70,6 +75,8 @@ class _Frame(msgspec.Struct, omit_defaults=True):
     """Code and text of an error."""
     family: str | None = None
     """Code of the error's class in `BY_CODE`, where it is not the error's own. Older versions do not name it."""
+    disrupted: bool = False
+    """The error is that the actor did not reach NATS."""
 
 
 async def call(
@@ -84,8 +91,8 @@ async def call(
     It may take `ANSWER_SECONDS`, as long as signs of life come.
 
     Raises the actor's error, with its code: `Invalid`, `NotFound`, `Refused`, `Declined` (it cannot help now),
-    `Internal` (a defect of the actor). Raises `Silent` if no frame arrives in time, `Unavailable` if no such actor
-    runs.
+    `Internal` (a defect of the actor). Raises `Silent` if no frame arrives in time, `Disrupted` if the actor does not
+    reach NATS, `Unavailable` if no such actor runs.
     """
     subject = bus.names.call(actor)
     async with bus.ask_many(subject, msgspec.json.encode(request)) as replies:
@@ -99,6 +106,8 @@ async def call(
             except msgspec.DecodeError as error:
                 log.warning("not an answer", actor=actor, error=str(error))
                 continue
+            if frame.disrupted and frame.error is not None:
+                raise Disrupted(frame.error[1])
             if on_sign is not None:
                 on_sign()
             if frame.error is not None:
@@ -135,7 +144,8 @@ def _refusal(error: SikaError) -> _Frame:
     text = redactor.text(sendable(str(error)))
     if len(text) > ERROR_CHARACTERS:
         text = f"{text[:ERROR_CHARACTERS]} ... [{len(text) - ERROR_CHARACTERS} characters not shown]"
-    return _Frame(error=(code, text), family=cls.code if cls.code != code else None)
+    family = cls.code if cls.code != code else None
+    return _Frame(error=(code, text), family=family, disrupted=isinstance(error, BusUnavailable))
 
 
 async def serve(bus: Bus, actor: str, answer: Answer, until: Callable[[], Awaitable[object]] | None = None) -> None:

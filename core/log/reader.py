@@ -22,8 +22,9 @@ import msgspec
 import structlog
 
 from core.bus.connection import Bus
+from core.bus.errors import BusUnavailable
 from core.bus.streams import Stored, direct_get, find
-from core.errors import Invalid, Unavailable
+from core.errors import Invalid
 from core.events import UNREADABLE, Aggregate, Opaque, Record, malformed, unreadable
 from core.lifecycle import TEMPORARY, USED_TOOLS, WEBHOOK
 from core.log.blobs import Blobs
@@ -112,7 +113,7 @@ class Reader:
             if tip is None or after >= tip:
                 return
             if asyncio.get_running_loop().time() > deadline:
-                raise Unavailable(f"{aggregate}: a replica is behind its leader: at {after} of {tip}")
+                raise BusUnavailable(f"{aggregate}: a replica is behind its leader: at {after} of {tip}")
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
     async def between(self, after: int, upto: int, *, bodies: bool = True) -> AsyncGenerator[Record]:
@@ -136,7 +137,7 @@ class Reader:
             if stored is None or stored.seq > upto:
                 return
             if asyncio.get_running_loop().time() > deadline:
-                raise Unavailable(f"a replica is behind its leader: at {after} of {upto}")
+                raise BusUnavailable(f"a replica is behind its leader: at {after} of {upto}")
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
     async def first(self, aggregate: Aggregate) -> Record | None:

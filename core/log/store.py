@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from core.bus.connection import Bus, checked
-from core.bus.errors import WRONG_LAST_SEQUENCE, ApiError
+from core.bus.errors import WRONG_LAST_SEQUENCE, ApiError, BusUnavailable
 from core.bus.streams import purge
 from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, SikaError, Unavailable
@@ -164,7 +164,7 @@ class EventLog(Feed):
                 return last
             except ApiError as error:
                 if error.err_code not in WRONG_LAST_SEQUENCE | UNDECIDED:
-                    kind = Invalid if isinstance(error, Invalid) else Unavailable
+                    kind = Invalid if isinstance(error, Invalid) else BusUnavailable
                     raise kind(f"the log refuses to store: {error}") from error
                 problem: SikaError = error
             except Unavailable as error:
@@ -183,7 +183,7 @@ class EventLog(Feed):
                 problem = error
             self.refused_at = loop.time()
             if loop.time() + pause > deadline:
-                raise Unavailable(
+                raise BusUnavailable(
                     f"{aggregate}: unknown whether it was stored: {problem} "
                     "(if this goes on, the disk of the nats-server may be full)"
                 ) from problem

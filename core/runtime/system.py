@@ -115,9 +115,9 @@ class System:
     async def call(
         self, actor: str, request: Mapping[str, Any], on_progress: Callable[[str], Awaitable[None]] | None = None
     ) -> Any:
-        """Ask an actor, wherever it runs. A process that answers may have died or be frozen: the question is asked
-        again after each silence, until `PATIENCE_SECONDS` have passed since the last sign of life. A request with
-        `once: true` is not asked again when somebody may have taken it.
+        """Ask an actor, wherever it runs. A process that answers may have died, be frozen, or not reach NATS: the
+        question is asked again after each silence, until `PATIENCE_SECONDS` have passed since the last sign of life. A
+        request with `once: true` is not asked again when somebody may have taken it.
 
         Raises `Silent` if somebody may have taken the question in the end, and was not heard again.
         """

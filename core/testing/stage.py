@@ -25,7 +25,7 @@ from core.runtime.system import System
 from core.thread.run import RunActor
 
 Made = Actor[Any] | Callable[[System], Actor[Any]]
-SECONDS = 30.0
+SECONDS = 120.0
 """Deadline of everything that a test waits for."""
 LEASE_SECONDS = 2.0
 TESTER = "test"

@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -49,13 +50,18 @@ SCRIPT = Script(
 
 
 class Pace(NamedTuple):
-    """Seconds, from and to: between two faults of a server, between two deaths of NATS, of a freeze."""
+    """Seconds, from and to: between two faults of a server, between two deaths of NATS, of a freeze. On a machine that
+    takes longer than `START` to start a server, the times between faults are longer, too: a run whose workers have less
+    time than one of its steps takes gets nowhere, and is failed at last.
+    """
 
     server: tuple[float, float]
     nats: tuple[float, float]
     frozen: tuple[float, float]
 
 
+START = 0.5
+"""Seconds in which a machine with nothing else to do starts a server."""
 SHORT = Pace((0.5, 2.0), (5.0, 15.0), (1.2 * LEASE, 4.0 * LEASE))
 LONG = Pace((2.0, 6.0), (15.0, 40.0), (5.0, 20.0))
 
@@ -92,6 +98,8 @@ class Storm:
 
     def __init__(self, servers: Sequence[Server], nats: Nats, dice: random.Random, tally: Tally, pace: Pace) -> None:
         self._servers, self._nats, self._dice, self._tally, self._pace = servers, nats, dice, tally, pace
+        self._start = START
+        """Seconds that the last start took."""
 
     async def rage(self, until: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -105,7 +113,7 @@ class Storm:
     async def _repeat(self, faults: Iterable[Fault], pause: tuple[float, float], until: asyncio.Event) -> None:
         for fault in faults:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._dice.uniform(*pause)):
+                async with asyncio.timeout(self._dice.uniform(*pause) * max(1.0, self._start / START)):
                     await until.wait()
                     return
             await fault()
@@ -120,7 +128,9 @@ class Storm:
 
     async def _kill(self, server: Server) -> None:
         await server.kill()
+        begun = time.monotonic()
         await server.start()
+        self._start = time.monotonic() - begun
         self._tally.kills += 1
 
     async def _kill_nats(self) -> None:
@@ -184,7 +194,9 @@ async def judge(tally: Tally, client: Browser, server: Server, models: ModelServ
     if (left := marks.read_text() if marks.exists() else "") != "mark\n" * 2:
         tally.marks_wrong += 1
         tally.stories.append(f"{left!r} {outcomes}: {_story(log, _seconds(log[0]['at']))}")
-    tally.outcomes_in_error += outcomes != ["real output"] * 2
+    if outcomes != ["real output"] * 2:
+        tally.outcomes_in_error += 1
+        tally.stories.append(f"{outcomes}: {_story(log, _seconds(log[0]['at']))}")
     final = {m["id"]: m["content"] for m in await client.messages(server, thread_id) if m["type"] == "ai"}
     seen = texts(frames)
     tally.wrong_texts += {name: seen.get(name) for name in final} != final or list(final.values()) != WORDS

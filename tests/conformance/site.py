@@ -17,7 +17,7 @@ from tests.support import warm
 from tests.support.nats import running
 
 ROOT = Path(__file__).parents[2]
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 TOKENS = ("tokens-50", "tokens-2000-delay-0.1", "tokens-8000-delay-0.1")
 SECTIONS: Mapping[str, Any] = {
     "title": {"enabled": False},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from core.events import RunRequested, ThreadAnnotated, ThreadCreated, thread
 from core.runtime import system
 from core.runtime.system import System
 from tests.core import deadly
+from tests.support import warm
 from tests.support.nats import Nats, append, eventually, read
 
 pytestmark = pytest.mark.anyio
@@ -29,22 +29,21 @@ async def watching(single: Nats, prefix: str, home: Path) -> AsyncIterator[Syste
         yield running
 
 
-async def started(single: Nats, prefix: str, home: Path, kind: str) -> asyncio.subprocess.Process:
-    command = ["-m", "tests.core.deadly", single.url, prefix, str(home / "deadly.db"), kind]
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout
-    assert await process.stdout.readline() in (b"ready\n", b"begun\n", b"")
+async def started(single: Nats, prefix: str, home: Path, kind: str) -> warm.Process:
+    arguments = single.url, prefix, str(home / "deadly.db"), kind
+    process = await asyncio.to_thread(warm.start, "tests.core.deadly", *arguments)
+    assert await process.line() in (b"ready\n", b"begun\n", b"")
     return process
 
 
 async def deaths(
-    process: asyncio.subprocess.Process, single: Nats, prefix: str, home: Path, kind: str, done: asyncio.Task[None]
+    process: warm.Process, single: Nats, prefix: str, home: Path, kind: str, done: asyncio.Task[None]
 ) -> int:
     """Starts the process again after each death, until `done`. Returns the number of deaths."""
     number = 0
     while True:
-        ended = asyncio.ensure_future(process.wait())
-        await asyncio.wait([ended, done], return_when=asyncio.FIRST_COMPLETED, timeout=60)
+        ended = asyncio.ensure_future(process.waited())
+        await asyncio.wait([ended, done], return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             process.kill()
             await ended
@@ -126,18 +125,15 @@ async def test_healthy_work_outlives_a_storm_of_kills(single: Nats, prefix: str,
     dice = random.Random(26)
     async with watching(single, prefix, tmp_path) as running:
         process = await started(single, prefix, tmp_path, "deadly")
-        assert process.stdout
         for number in range(4 * HEALTHY):
             await append(running.log, thread(f"ok{number}"), ThreadAnnotated(metadata={"seconds": 0.05}))
         for _ in range(system.TRIES + 2):
             for _ in range(dice.randint(1, 3)):
-                async with asyncio.timeout(60):
-                    await process.stdout.readline()
+                await process.line()
             process.kill()
-            await process.wait()
+            await process.waited()
             process = await started(single, prefix, tmp_path, "deadly")
-            assert process.stdout
         await answered(running, 4 * HEALTHY)
         assert await letters(running) == []
         process.kill()
-        await process.wait()
+        await process.waited()

@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 
 from core.bus import rpc as calls
 from core.bus.connection import Bus
+from core.bus.errors import BusUnavailable, api_error
 from core.errors import (
     Conflict,
     Divergence,
@@ -70,6 +71,8 @@ class Blind(Refused):
         (NotFound("no such thing"), NotFound, "not_found"),
         (Refused("not now"), Refused, "conflict"),
         (Unavailable("later"), calls.Declined, "unavailable"),
+        (BusUnavailable("no leader"), calls.Disrupted, "unavailable"),
+        (api_error({"code": 503, "err_code": 10008, "description": "x"}), calls.Disrupted, "unavailable"),
         (Internal("broken"), Internal, "internal"),
         (NoOmen("clouds"), calls.Declined, "no_omen"),
         (Blind("dark"), Refused, "conflict"),

@@ -18,8 +18,9 @@ from core.actor import Actor, Context, Progress
 from core.bus import rpc as calls
 from core.bus.connection import Bus
 from core.bus.endpoint import Endpoint
+from core.bus.errors import BusUnavailable
 from core.bus.queue import Hint, Wakeup, WorkQueue
-from core.errors import Invalid, OwnershipLost, Unavailable
+from core.errors import Invalid, OwnershipLost, SikaError, Unavailable
 from core.events import (
     Aggregate,
     Event,
@@ -660,19 +661,23 @@ async def test_junk_in_the_places_and_the_timers_stops_nobody(endpoint: Endpoint
 
 
 class Oracle(Actor[Never]):
-    """Is frozen before its first answers: it takes the question, and nothing is heard of it."""
+    """Is frozen before its first answers: it takes the question, and nothing is heard of it. With `error`, it answers
+    those by an error.
+    """
 
     name = "oracle"
 
-    def __init__(self, silent: int) -> None:
-        self.silent = silent
+    def __init__(self, silent: int, error: SikaError | None = None) -> None:
+        self.silent, self.error = silent, error
         self.asked = 0
 
     async def answer(self, request: Mapping[str, Any], progress: Progress) -> Any:
         self.asked += 1
-        if self.asked <= self.silent:
-            await anyio.sleep_forever()
-        return "at last"
+        if self.asked > self.silent:
+            return "at last"
+        if self.error is not None:
+            raise self.error
+        await anyio.sleep_forever()
 
 
 async def test_a_question_is_asked_again_after_silence_whatever_its_age(
@@ -687,16 +692,36 @@ async def test_a_question_is_asked_again_after_silence_whatever_its_age(
     assert oracle.asked == 2
 
 
+async def test_a_question_is_asked_again_when_its_answerer_did_not_reach_the_log(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """A nats-server that died while a tool was at work is no outcome of the tool."""
+    oracle = Oracle(2, BusUnavailable("the log does not answer"))
+    async with process(endpoint, tmp_path, oracle) as running:
+        assert await running.call("oracle", {}) == "at last"
+    assert oracle.asked == 3
+
+
+@pytest.mark.parametrize("error", [None, BusUnavailable("the log does not answer")])
 async def test_a_question_of_which_nothing_may_be_done_twice_is_asked_once(
-    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: SikaError | None
 ) -> None:
     monkeypatch.setattr(calls, "HEARTBEAT_SECONDS", 3600)
     monkeypatch.setattr(calls, "SILENCE_SECONDS", 0.5)
-    oracle = Oracle(silent=1)
+    oracle = Oracle(1, error)
     async with process(endpoint, tmp_path, oracle) as running:
         with pytest.raises(calls.Silent):
             await running.call("oracle", {"once": True})
     assert oracle.asked == 1
+
+
+async def test_an_answerer_that_never_reaches_the_log_is_given_up(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "PATIENCE_SECONDS", 0.1)
+    async with process(endpoint, tmp_path, Oracle(100, BusUnavailable("no leader"))) as running:
+        with pytest.raises(calls.Disrupted, match="no leader"):
+            await running.call("oracle", {})
 
 
 async def test_a_question_that_somebody_took_and_nobody_answers_is_told_from_one_nobody_took(

@@ -49,7 +49,7 @@ def facts(*numbers: int) -> list[ThreadAnnotated]:
 async def some(batches: AsyncIterator[Batch], count: int) -> list[Item]:
     """The next items, as many at least."""
     items: list[Item] = []
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         while len(items) < count:
             items += await anext(batches)
     return items

@@ -19,7 +19,6 @@ from tests.support.workers import configure, wait_for
 
 pytestmark = pytest.mark.anyio
 
-BACK_SECONDS = 15.0
 ROUNDS = (1, 2, 3)
 LONG = "A long answer. " * 3000
 SCRIPTS = {f"round-{n}": [Turn(text=LONG, gate=f"door-{n}", gate_after=1)] for n in ROUNDS}
@@ -73,7 +72,7 @@ async def test_filled_and_freed_three_times(tmp_path: Path) -> None:
                     async def back(enough: int = before + 1) -> bool:
                         return (await readiness(session, server))[0] == 200 and len(acknowledged) > enough
 
-                    await wait_for(back, BACK_SECONDS)
+                    await wait_for(back)
 
                     async def ended(thread_id: str = thread_id) -> bool:
                         return await client.status(server, thread_id, runs[thread_id]) == "success"

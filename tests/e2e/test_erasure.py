@@ -116,6 +116,6 @@ async def test_a_deleted_thread_is_not_on_the_disk(tmp_path: Path, killed: bool)
                 return not left(server.home)
 
             try:
-                await wait_for(erased, 30)
+                await wait_for(erased)
             except TimeoutError:
                 raise AssertionError(f"left: {left(server.home)}") from None

@@ -37,7 +37,7 @@ SCRIPTS = {
         (Turn(tool_calls=(ToolCall("bash", {"description": "look", "command": "umask"}),)), Turn(text="So.")), "total"
     ),
 }
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")

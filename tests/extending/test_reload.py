@@ -17,7 +17,7 @@ from core.config.load import parse
 from tests.extending.pages import ROOT
 from tests.support.workers import wait_for
 
-SECONDS = 90.0
+SECONDS = 120.0
 PAGE = """
 from aiohttp import web
 

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 RELEASE = "b3ffa2d1"
 """The commit of the version before this one."""
-RUNS, KILLS = 16, 2
+RUNS, KILLS = 8, 2
 NOTED = "step.noted"
 """The type that a worker with `--notes` adds, and this process does not know."""
 ROOT, WORKER = Path(__file__).parents[2], Path(__file__).with_name("worker.py")
@@ -102,7 +102,7 @@ async def converse(client: Client, *kills: Process) -> None:
                 process.kill()
                 process.start()
     for identity, run_id in runs.items():
-        assert (await client.ended(identity, run_id, 120)).status == "success", identity
+        assert (await client.ended(identity, run_id)).status == "success", identity
 
 
 async def _at_work(client: Client, pids: set[int]) -> bool:

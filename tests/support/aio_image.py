@@ -27,7 +27,7 @@ from adapters.sandboxes.confinement import binary
 
 CUT = 30_000
 MAX_SESSIONS = 6
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 WRONG_STATE = "'ErrorObservation' object has no attribute 'exit_code'"
 
 
@@ -36,7 +36,7 @@ class Session:
 
     def __init__(self, process: asyncio.subprocess.Process, folder: Path) -> None:
         self._process, self._folder = process, folder
-        self.busy = False
+        self.busy = self._forgotten = False
 
     @classmethod
     async def made(cls, folder: Path) -> Session:
@@ -59,8 +59,16 @@ class Session:
         if not (line := await stdout.readline()):
             await asyncio.Event().wait()  # `exit`: the image waits for ever
         self.busy = False
+        if self._forgotten:
+            self._process.kill()
         out, err = ((self._folder / name).read_bytes().decode(errors="replace") for name in ("out", "err"))
         return out, err, int(line)
+
+    def forget(self) -> None:
+        """Ends the shell when its command has ended."""
+        self._forgotten = True
+        if not self.busy and self._process.returncode is None:
+            self._process.kill()
 
 
 class Image:
@@ -97,7 +105,7 @@ class Image:
         orders = await request.json()
         self.failures += orders.get("failures", [])
         if orders.get("forget"):
-            self._sessions.clear()
+            self._keep(0)
         return _answer({"left": len(self.failures)})
 
     async def _sandbox(self, request: web.Request) -> web.Response:
@@ -118,8 +126,7 @@ class Image:
         if name is None:
             name = uuid4().hex
             self._sessions[name] = await Session.made(self._folder / name)
-            while len(self._sessions) > MAX_SESSIONS:
-                self._sessions.pop(next(iter(self._sessions)))
+            self._keep(MAX_SESSIONS)
         run = asyncio.ensure_future(self._sessions[name].run(body["command"]))
         try:
             out, err, code = await asyncio.wait_for(asyncio.shield(run), body.get("timeout") or 120)
@@ -131,6 +138,11 @@ class Image:
             )
         parts = {"stdout": out[:limit], "stderr": err[:limit], "exit_code": code}
         return _answer({"session_id": name, "command_id": uuid4().hex, "status": "completed", **parts})
+
+    def _keep(self, count: int) -> None:
+        """Forgets the oldest sessions."""
+        while len(self._sessions) > count:
+            self._sessions.pop(next(iter(self._sessions))).forget()
 
     async def _upload(self, request: web.Request) -> web.Response:
         path, size = "", 0

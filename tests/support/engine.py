@@ -25,7 +25,7 @@ REMOTE_IMAGE = "sika-test-remote"
 """With the tools by which files are copied."""
 ATTEMPTS = 4
 """An engine that follows a killed one fails at first (research sandboxes §4)."""
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 _GNU = (
     *("bash", "dash", "env", "kill", "mkdir", "mkfifo", "sleep", "tail", "tee", "wc", "cat", "seq", "setsid", "ls"),
     *("head", "tr", "rm", "touch", "id", "grep", "ln", "yes", "busybox"),

@@ -34,8 +34,8 @@ from core.log.store import EventLog
 from tests.support.ports import free_port
 
 T = TypeVar("T")
-READY_SECONDS = 60.0
-DEADLINE = 60.0
+READY_SECONDS = 120.0
+DEADLINE = 120.0
 """How long a test waits for something that must happen; far more than it takes."""
 
 # Streams in memory reserve their limit, and every test makes one: what is reserved is not used.

@@ -9,11 +9,12 @@ import argparse
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import anyio
 import pytest
@@ -49,9 +50,10 @@ from core.tools import Tool
 from tests.support import logs, toolset
 from tests.support.model_server import Answer, ModelServer, Script, Turn
 
+T = TypeVar("T")
 Other = Actor[Any] | Callable[[System, ConfigSource], Actor[Any]]
 """An actor, or what makes it of the parts of its process."""
-DEADLINE = 60.0
+DEADLINE = 120.0
 """Seconds after which something that a test waits for will not happen any more."""
 LEASE = 2
 STEPS = 20
@@ -83,6 +85,16 @@ async def wait_for(
             if await condition():
                 return
             await asyncio.sleep(every)
+
+
+async def reaching(probe: Callable[[], Awaitable[T]], end: Callable[[T], bool]) -> None:
+    """Waits until what a probe tells is the end. However long that takes: only a standstill of `DEADLINE` fails."""
+    last: T | None = None
+    while not end(there := await probe()):
+        if there != last:
+            last, until = there, time.monotonic() + DEADLINE
+        assert time.monotonic() < until, f"stands still at {there}"
+        await asyncio.sleep(0.1)
 
 
 logs.plain()

@@ -30,7 +30,8 @@ from actors.lead.messages.convert import dump, load
 from actors.lead.model.ask import Ask, answered
 from actors.lead.policies.approvals import answered as answered_by_person
 from actors.lead.policies.approvals import has_asked
-from core.bus.rpc import Silent, sendable_value
+from core.bus.errors import BusUnavailable
+from core.bus.rpc import sendable_value
 from core.config.redaction import Stream, redactor
 from core.errors import SikaError
 from core.events import Interrupt, ToolCompleted
@@ -268,7 +269,7 @@ async def _outcome(request: ToolCallRequest, handler: ToolHandler, left: float |
     try:
         async with asyncio.timeout(seconds) as deadline:
             return _redacted(_recordable(_one(await handler(request), call_id)))
-    except (GraphBubbleUp, Silent):  # `Silent`: the outcome of the request is unknown, so the run waits
+    except (GraphBubbleUp, BusUnavailable):  # the outcome is unknown, or cannot be recorded: the run waits
         raise
     except SikaError as error:
         text = f"Error: {redactor.known(str(error))}"

@@ -31,8 +31,8 @@ listen() {
   [ -e "$1/exit" ] || (sockets "$1" >"$1/$2" &)
 }
 
-# sockets ID: shows the open files of a command's processes, but for the way out of its network, then all sockets of the
-# network. The last line says that this is all.
+# sockets ID: shows the open files of a command's processes, but for the way out of its network, then the sockets of the
+# network that listen: all of them would not fit an answer (aio/link.py, PART). The last line says that this is all.
 sockets() {
   for process in /proc/[0-9]*; do
     kind "$process" "$1"
@@ -43,7 +43,7 @@ sockets() {
     *) ls -l "$process/fd" ;;
     esac
   done
-  cat /proc/net/tcp /proc/net/tcp6
+  grep -h "^ *[0-9]*: [^ ]* [^ ]* 0A " /proc/net/tcp /proc/net/tcp6
   echo end
 }
 

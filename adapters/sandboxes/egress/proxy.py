@@ -418,11 +418,16 @@ async def _accept(
 
 
 async def _listener(folder: Path) -> anyio.abc.SocketListener:
-    """Listens on the socket of a folder, whose path may be longer than that of a socket may (unix(7): 107 bytes)."""
+    """Listens on the socket of a folder, whose path may be longer than that of a socket may (unix(7): 107 bytes). Who
+    sees the socket is answered: one that refuses was left by a process that was killed.
+    """
+    draft = f".{SOCKET}"
     with suppress(FileNotFoundError):
-        os.unlink(folder / SOCKET)
+        os.unlink(folder / draft)
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return await anyio.create_unix_listener(f"/proc/self/fd/{fd}/{SOCKET}", mode=0o600, backlog=QUEUE)
+        listener = await anyio.create_unix_listener(f"/proc/self/fd/{fd}/{draft}", mode=0o600, backlog=QUEUE)
+        os.rename(draft, SOCKET, src_dir_fd=fd, dst_dir_fd=fd)
+        return listener
     finally:
         os.close(fd)

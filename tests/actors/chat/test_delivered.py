@@ -59,7 +59,7 @@ class Room:
             return same and not any(m.status for m in there)
 
         try:
-            await eventually(probe, 30)
+            await eventually(probe)
         except TimeoutError:
             raise AssertionError([(m.text, m.status) for m in self.platform.messages.values()]) from None
         return list(self.platform.messages.values())

@@ -20,7 +20,7 @@ from core.thread.state import ThreadState
 from tests.support.chat_platform import ACCOUNT
 from tests.support.nats import Nats
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 HERE = Target("C1")
 
 

@@ -41,7 +41,7 @@ async def until(condition: Callable[[], object]) -> None:
     async def probe() -> bool:
         return bool(condition())
 
-    await eventually(probe, 15.0)
+    await eventually(probe)
 
 
 async def typing(side: Side, run: str, after: int, message: str = "ai-1") -> Previewer:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from actors.lead.model.calls import UNREADABLE
+from core.bus.errors import BusUnavailable
 from core.events import Message, ModelCompleted, ToolCompleted, ToolRequested
 from core.nesting import VALUE_LEVELS
 from core.thread.values import unanswered
@@ -92,6 +93,26 @@ async def test_a_tool_that_gives_up_by_itself_is_told_to_the_model(tmp_path: Pat
         messages = await client.said(await client.thread(), "Go")
     [text] = tool_texts(messages)
     assert text.startswith(f"Error: Tool 'give_up' failed with {type(GIVES_UP[how]).__name__}: ")
+
+
+async def test_a_tool_that_does_not_reach_the_log_is_called_again(tmp_path: Path) -> None:
+    """Its result could not be recorded either: the run waits, and no error is told to the model."""
+    calls = 0
+
+    @tool(effect="pure")
+    async def look_up(ctx: ToolContext) -> str:
+        """Look up."""
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise BusUnavailable("the connection to NATS is lost and being made again")
+        return "real output"
+
+    turns = [Turn(tool_calls=(ToolCall("look_up", {}),)), DONE]
+    async with site(tmp_path, {"m": turns}, tools=[look_up]) as (client, _):
+        messages = await client.said(await client.thread(), "Go")
+    assert tool_texts(messages) == ["real output"]
+    assert calls == 2
 
 
 RESULTS = {

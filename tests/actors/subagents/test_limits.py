@@ -334,11 +334,11 @@ async def test_subagents_of_subagents_stop_with_the_run(
 
 
 async def test_a_subagent_has_no_more_time_than_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the caller's 120 seconds 108 are kept for its last answer, and as large a part of the subagent's."""
+    """Of the caller's 120 seconds 96 are kept for its last answer, and as large a part of the subagent's."""
     monkeypatch.setattr(Lead, "run_seconds", 120.0)
-    monkeypatch.setattr(attempts, "LAST_SHARE", 0.9)
+    monkeypatch.setattr(attempts, "LAST_SHARE", 0.8)
     lead = Script((Turn(tool_calls=(task(),)), Turn(text="It was not done in time.")), count="total")
-    sub = Script((Turn(text="Half is done.", tool_calls=(ls(),)),) * 999, count="total")
+    sub = [Turn(text="Half is done.", tool_calls=(ls(),)), Turn(text="Never.", gate="never")]
     async with site(tmp_path, {"lead": lead, "sub": sub}, subagents=OWN) as (client, _):
         thread = await client.thread()
         run = await client.ended(thread, await client.ask(thread, "Go on.", context=ON))
@@ -346,7 +346,7 @@ async def test_a_subagent_has_no_more_time_than_its_caller(tmp_path: Path, monke
         [started] = await events(client, SubagentStarted)
         subagent = await client.system.subagents.threads.load(started.subagent)
     context = subagent.runs[started.subagent].request.context
-    assert 0 < context["timeout_seconds"] <= 12
+    assert 0 < context["timeout_seconds"] <= 24
     assert (run.status, state.messages[-1]["content"].splitlines()[0]) == ("success", "It was not done in time.")
     [result] = results(state.messages)
     assert result["content"].startswith("Task timed out. Error: Stopped: the ")

@@ -157,22 +157,35 @@ async def test_a_large_pdf(documents: LocalDocuments, uploads: Path) -> None:
     assert (uploads / "large.md").read_text() == "Text on the page\n"
 
 
-@pytest.mark.parametrize(
-    ("limits", "make", "reason"),
-    [
-        ({"wall_seconds": 1}, lambda: build.csv(*[("x" * 50,) * 20] * 60_000), "takes longer than 1 s"),
-        ({"memory_bytes": 200 << 20}, lambda: build.csv(*[("x" * 20,) * 20] * 100_000), "more memory"),
-    ],
-)
-async def test_limits(tmp_path: Path, uploads: Path, limits: dict[str, int], make: object, reason: str) -> None:
-    assert callable(make)
-    (uploads / "big.csv").write_bytes(make())
-    found = await LocalDocuments(tmp_path, **limits).convert(  # type: ignore[arg-type]
-        "ada", "t1", "big.csv", None, _silent
-    )
+async def test_a_document_that_needs_too_much_memory(tmp_path: Path, uploads: Path) -> None:
+    (uploads / "big.csv").write_bytes(build.csv(*[("x" * 20,) * 20] * 100_000))
+    documents = LocalDocuments(tmp_path, memory_bytes=200 << 20)
+    found = await documents.convert("ada", "t1", "big.csv", None, _silent)
     assert isinstance(found, Rejected)
-    assert reason in found.reason
+    assert "more memory" in found.reason
     assert os.listdir(uploads) == ["big.csv"]
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_a_document_whose_reading_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, uploads: Path, tmp_path: Path, busy: bool
+) -> None:
+    """One that computes has a limit of processor time, one that waits a limit of time."""
+    script, libraries = tmp_path / "endless.py", local._libraries()
+    script.write_text(
+        f"import json, sys, time\nsys.path.insert(0, {str(Path(convert.__file__).parents[2])!r})\n"
+        "from adapters.documents import convert\nconvert.restrict(json.loads(sys.argv[2]))\n"
+        f"while True: {'pass' if busy else 'time.sleep(600)'}\n"
+    )
+    monkeypatch.setattr(local, "_libraries", lambda: [*libraries, str(script)])
+    monkeypatch.setattr(convert, "__file__", str(script))
+    monkeypatch.setattr(local, "CPU_SECONDS", 1)
+    (uploads / "a.csv").write_bytes(build.csv(("x",)))
+    documents = LocalDocuments(tmp_path) if busy else LocalDocuments(tmp_path, wall_seconds=1)
+    assert await documents.convert("ada", "t1", "a.csv", None, _silent) == Rejected(
+        ANY, "takes longer than 1 s to be converted"
+    )
+    assert os.listdir(uploads) == ["a.csv"]
 
 
 async def test_a_member_that_is_larger_than_it_says_ends_there(documents: LocalDocuments, uploads: Path) -> None:

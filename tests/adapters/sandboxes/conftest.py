@@ -77,7 +77,7 @@ async def run(sandbox: Local, command: str, call_id: str = "c1", timeout: float 
     return await sandbox.exec(call_id, command, timeout=timeout, on_output=lambda text: None)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

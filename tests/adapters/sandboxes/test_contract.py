@@ -6,6 +6,7 @@ A new provider is an entry of `contract.KINDS`.
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -94,7 +95,7 @@ async def test_impossible_commands_are_refused(sandbox: Sandbox) -> None:
 
 
 async def test_ports_of_a_command_are_its_own(sandbox: Sandbox) -> None:
-    """Also of a child; not those of others, and none of one that has ended."""
+    """Also of a child, and beside hundreds of connections; not those of others, and none of one that has ended."""
     assert isinstance(sandbox, RunsInBackground)
     assert isinstance(sandbox, ListsPorts)
     one, two = free_port(), free_port()
@@ -106,9 +107,14 @@ async def test_ports_of_a_command_are_its_own(sandbox: Sandbox) -> None:
     async def listening() -> bool:
         return [list(await sandbox.ports(name)) for name in names] == [[one], [two], []]
 
-    await eventually(listening)
-    await sandbox.kill("one")
-    assert [list(await sandbox.ports(name)) for name in ("one", "two", "never")] == [[], [two], []]
+    with ExitStack() as crowd:
+        server = crowd.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for _ in range(200):
+            crowd.enter_context(socket.create_connection(server.getsockname()))
+            crowd.enter_context(server.accept()[0])
+        await eventually(listening)
+        await sandbox.kill("one")
+        assert [list(await sandbox.ports(name)) for name in ("one", "two", "never")] == [[], [two], []]
     await sandbox.kill("two")
     await sandbox.kill("none")
 

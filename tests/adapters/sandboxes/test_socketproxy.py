@@ -179,7 +179,7 @@ async def sent(socket: Path, words: str, content: bytes = b"", headers: str = ""
     """Returns the status and the body of an answer."""
     reader, writer = await asyncio.open_unix_connection(str(socket))
     writer.write(f"{words} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n{headers}\r\n".encode() + content)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         head, _, text = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
     return int(head.split()[1]), text

@@ -277,7 +277,7 @@ class DingTalkServer:
         """Returns what the bot has said in a group, or privately to a person (by name), as it looks now."""
         return [self._now(id_) for id_ in self._messages[chat]]
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    async def until(self, holds: Callable[[], bool], seconds: float = 120.0) -> None:
         """Waits until something holds; it is looked at after every call, connection and acknowledgement."""
         async with asyncio.timeout(seconds):
             while not holds():

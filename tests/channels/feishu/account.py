@@ -38,7 +38,7 @@ class Inbox:
         self._changed.set()
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             while not condition():
                 self._changed = anyio.Event()
                 await self._changed.wait()

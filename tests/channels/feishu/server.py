@@ -398,7 +398,7 @@ class FeishuServer:
         """Returns the calls whose `METHOD path` matches."""
         return [call for call in self.calls if re.search(pattern, f"{call.method} {call.path}")]
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 30) -> None:
+    async def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
         """Waits until something is true, of this server or of who talks to it."""
         async with asyncio.timeout(seconds):
             while not condition():

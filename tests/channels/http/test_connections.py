@@ -37,7 +37,7 @@ class Line:
 
     async def answer(self) -> tuple[int, bytes]:
         """Status and body of the next answer; (0, b"") if the connection ended instead."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             try:
                 head = await self.reader.readuntil(b"\r\n\r\n")
             except (asyncio.IncompleteReadError, ConnectionError):
@@ -48,7 +48,7 @@ class Line:
             return int(head.split(b" ")[1]), await self.reader.readexactly(length)
 
     async def ended(self) -> bool:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             try:
                 return await self.reader.read() == b""
             except ConnectionError:

@@ -268,7 +268,7 @@ async def test_a_client_that_leaves_ends_its_call_and_not_the_run(
         run = await _run_of(worker, "left")
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await ended.wait()
     await worker.perform("left", run)
     async with client(url) as again:

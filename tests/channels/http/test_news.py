@@ -144,7 +144,7 @@ async def test_heartbeats_move_the_place(api: Api, worker: Worker) -> None:
         run = await api.run(thread)
         await worker.perform(thread, run)
         tip = worker.newest[run]
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             while last < tip:
                 line = await response.content.readline()
                 seen += line

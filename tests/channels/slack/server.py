@@ -292,7 +292,7 @@ class SlackServer:
         """Returns the calls of a method."""
         return [call for call in self.calls if call.method == method]
 
-    async def until(self, condition: Any, seconds: float = 30.0) -> None:
+    async def until(self, condition: Any, seconds: float = 120.0) -> None:
         """Waits until a condition holds. Raises `TimeoutError`."""
         async with asyncio.timeout(seconds):
             while not condition():

@@ -47,7 +47,7 @@ class Inbox:
 
     async def until(self, *, events: int = 0, connections: int = 0, reasons: int = 0, signs: int = 0) -> None:
         """Waits for as many messages, connections, ends of connections and signs of life."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             while (
                 len(self.events) < events
                 or self.connections < connections

@@ -290,7 +290,7 @@ async def test_dead_credentials_end_it(method: str) -> None:
     async with SlackServer() as server:
         server.faults.add(method, "invalid_auth")
         platform = platform_of(server)
-        with anyio.fail_after(30), pytest.raises(CredentialsDead, match=f"{method}: invalid_auth"):
+        with anyio.fail_after(120), pytest.raises(CredentialsDead, match=f"{method}: invalid_auth"):
             await platform.listen(Inbox().receive, Inbox())
         await platform.close()
 
@@ -304,7 +304,7 @@ async def test_credentials_that_die_later_end_it() -> None:
         server.app_token_error = "token_revoked"
         server.drop()
         with pytest.raises(CredentialsDead, match="token_revoked"):
-            await asyncio.wait_for(listening, 30)
+            await asyncio.wait_for(listening, 120)
         await platform.close()
 
 

@@ -14,7 +14,7 @@ from core.chat.facts import ChatReceived, Target
 from tests.channels.telegram.server import TelegramServer
 
 QUICK = Timing(poll=20, grace=20.0, first_pause=0.01, longest_pause=0.05, quiet=0.0, acknowledgement=5.0)
-DEADLINE = 45.0
+DEADLINE = 120.0
 
 
 async def until(condition: Callable[[], Any]) -> None:
