@@ -31,6 +31,9 @@ const VIEWS = {
 };
 
 const wide = matchMedia("(min-width: 56rem)");
+/** Whether files have room beside the conversation. */
+const large = matchMedia("(min-width: 64rem)");
+const roomy = signal(large.matches);
 /** Whether the sidebar is shown: beside the view on a wide screen, over it on a narrow one. */
 const sidebar = signal(wide.matches && recall("sidebar") !== false);
 
@@ -38,16 +41,18 @@ function App() {
   const { view, path } = route.value;
   useShortcuts();
   useListener(window, "hashchange", () => wide.matches || (sidebar.value = false));
+  useListener(large, "change", () => (roomy.value = large.matches));
+  const beside = view === "files" && roomy.value;
   const close = () => wide.matches || (sidebar.value = false);
-  return html`<div class=${classes("page", sidebar.value && "with-sidebar")} lang=${language.value}>
+  return html`<div class=${classes("page", sidebar.value && "with-sidebar", beside && "with-side")} lang=${language.value}>
     <a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => (e.preventDefault(), document.getElementById("composer") ?? document.getElementById("main"))?.focus()}>${t("skip")}</a>
     ${sidebar.value && html`<${Sidebar} onPick=${close} foot=${html`<${Foot} />`} />`}
     ${sidebar.value && html`<div class="shade" onClick=${close}></div>`}
     <main id="main" tabindex="-1">
-      <div class="bar"><${IconButton} icon="menu" name=${t("sidebar")} shortcut="Ctrl B" pressed=${sidebar.value} onClick=${toggle} /><${Working} current=${view === "t" ? path[0] : ""} />
-        ${view === "t" && path[0] && html`<a class="bar-link" href=${`#/files/${path[0]}`}>${t("files")}</a>`}</div>
-      <${View} name=${view} path=${path} />
+      <div class="bar"><${IconButton} icon="menu" name=${t("sidebar")} shortcut="Ctrl B" pressed=${sidebar.value} onClick=${toggle} /><${Working} current=${view === "t" || view === "files" ? path[0] : ""} /></div>
+      <${View} name=${beside ? "t" : view} path=${beside ? path.slice(0, 1) : path} />
     </main>
+    ${beside && html`<aside class="beside" aria-label=${t("files")}><${View} name="files" path=${path} /></aside>`}
     <${Dialogs} /><${AccountDialogs} /><${Toasts} />
   </div>`;
 }

@@ -5,6 +5,7 @@ import { Icon } from "../kit/icon.js";
 import { IconButton } from "../kit/button.js";
 import { still } from "../kit/view.js";
 import { Markdown } from "../markdown/text.js";
+import { nameOf, placeOf } from "../files/place.js";
 import { textOf } from "../state/growing.js";
 import { t } from "../words/words.js";
 import { Card, needsCard } from "./cards.js";
@@ -31,8 +32,14 @@ export const Answer = still(function Answer({ item, thread }) {
 /** @param {{step: import("../state/items.js").Step, thread: import("../state/thread.js").Thread}} props */
 const StepOf = still(function StepOf({ step, thread }) {
   if (step.subagent) return html`<${Subagent} step=${step} thread=${thread.id} />`;
-  return html`<${StepLine} step=${step} thread=${thread.id} />${needsCard(step) && html`<${Card} step=${step} thread=${thread} />`}`;
+  return html`<${StepLine} step=${step} thread=${thread.id} />${needsCard(step) && html`<${Card} step=${step} thread=${thread} />`}${step.call.name === "present_files" && step.result && html`<${Presented} step=${step} thread=${thread.id} />`}`;
 });
+
+/** Files that were presented, each a way to where it is shown. @param {{step: import("../state/items.js").Step, thread: string}} props */
+function Presented({ step: { args, result }, thread }) {
+  const paths = result?.failed || !Array.isArray(args.filepaths) ? [] : args.filepaths.map(String);
+  return html`<div class="files presented">${paths.map((/** @type {string} */ path) => html`<a class="file" key=${path} href=${placeOf(thread, path)}><${Icon} name="file" size=${16} /><bdi>${nameOf(path)}</bdi></a>`)}</div>`;
+}
 
 /** Text while it is made. It is the only part that is drawn at each frame. @param {{item: import("../state/items.js").AnswerItem, thread: import("../state/thread.js").Thread}} props */
 function Growing({ item, thread }) {

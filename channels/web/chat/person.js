@@ -1,7 +1,7 @@
 // A message of the person, with its files, its other versions, and what can be done with it.
 
 import { html, useState } from "../vendor/preact.js";
-import { fileUrl } from "../api/files.js";
+import { placeOf } from "../files/place.js";
 import { Button, IconButton } from "../kit/button.js";
 import { Icon } from "../kit/icon.js";
 import { still } from "../kit/view.js";
@@ -14,7 +14,7 @@ export const Person = still(function Person({ item: { message }, thread }) {
   const [editing, setEditing] = useState(false);
   if (editing) return html`<${Editor} message=${message} thread=${thread} onClose=${() => setEditing(false)} />`;
   return html`<article class="person" aria-label=${t("you")}>
-    ${message.files.length > 0 && html`<div class="files">${message.files.map((/** @type {any} */ file) => html`<a class="file" key=${file.path} href=${fileUrl(thread.id, file.path)} target="_blank" rel="noopener"><${Icon} name="file" size=${16} /><bdi>${file.name}</bdi>${file.size > 0 && html`<small>${size(file.size)}</small>`}</a>`)}</div>`}
+    ${message.files.length > 0 && html`<div class="files">${message.files.map((/** @type {any} */ file) => html`<a class="file" key=${file.path} href=${placeOf(thread.id, file.path)}><${Icon} name="file" size=${16} /><bdi>${file.name}</bdi>${file.size > 0 && html`<small>${size(file.size)}</small>`}</a>`)}</div>`}
     ${message.images.map((/** @type {string} */ url) => url.startsWith("data:image/") && html`<img class="picture" src=${url} alt=${t("picture")} />`)}
     ${message.text && html`<div class="bubble" dir="auto">${message.text}</div>`}
     <div class="actions">

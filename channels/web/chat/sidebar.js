@@ -16,7 +16,7 @@ export function Sidebar({ onPick, foot }) {
   const [words, setWords] = useState("");
   const hits = useHits(words);
   const shown = words.trim() ? (hits ?? []) : threads.value;
-  const current = route.value.view === "t" ? route.value.path[0] : "";
+  const current = ["t", "files"].includes(route.value.view) ? route.value.path[0] : "";
   const pick = (/** @type {string} */ id) => (go(`t/${id}`), onPick());
   return html`<nav class="sidebar" aria-label=${t("threads")}>
     <div class="sidebar-head">

@@ -1,10 +1,12 @@
 // The chat: one conversation, or the beginning of one.
 
 import { html, useEffect, useMemo } from "../vendor/preact.js";
+import { Icon } from "../kit/icon.js";
 import { Menu } from "../kit/menu.js";
 import { visible } from "../kit/visible.js";
+import { placeOf } from "../files/place.js";
 import { isBusy } from "../state/conversation.js";
-import { go } from "../state/route.js";
+import { go, route } from "../state/route.js";
 import { nameInTab } from "../state/stored.js";
 import { Thread } from "../state/thread.js";
 import { entryOf, touch } from "../state/threads.js";
@@ -79,8 +81,15 @@ function Header({ thread, fresh }) {
     ${!fresh && html`<h1 dir="auto">${title}</h1>`}
     <span class="spacer"></span>
     ${!fresh && html`<${Context} tokens=${c.tokens} />`}
+    ${!fresh && html`<${FilesLink} thread=${thread.id} />`}
     ${!fresh && html`<${Menu} name=${t("thread.menu")} entries=${entries} align="end" />`}
   </header>`;
+}
+
+/** The way to the files, and back. @param {{thread: string}} props */
+function FilesLink({ thread }) {
+  const on = route.value.view === "files";
+  return html`<a class="icon-button" href=${on ? `#/t/${thread}` : placeOf(thread)} aria-label=${t("files")} title=${t("files")} aria-current=${on ? "true" : undefined}><${Icon} name="folder" /></a>`;
 }
 
 /** How much of the model's context is used. @param {{tokens: number}} props */

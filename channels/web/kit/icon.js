@@ -20,6 +20,8 @@ const PATHS = {
   pencil: "M4 20l1-4L16 5l3 3L8 19l-4 1Z",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   retry: "M20 11a8 8 0 1 0-2.300 6.300M20 5v6h-6",
+  save: "M12 4v11M8 11l4 4 4-4M5 19h14",
+  folder: "M3 7h6l2 2h10v10H3z",
   share: "M12 15V4M8 8l4-4 4 4M5 13v7h14v-7",
   up: "M7 11v9H4v-9zM7 11l4-7c2 0 2.500 1.500 2 3l-.800 3H19l-2 10H7",
   thumbDown: "M17 13V4h3v9zM17 13l-4 7c-2 0-2.500-1.500-2-3l.800-3H5L7 4h10",

@@ -2,6 +2,7 @@
 // pictures from the thread's files; and, when the block is whole, colours, formulas and diagrams.
 
 import { fileUrl } from "../api/files.js";
+import { placeOf } from "../files/place.js";
 import { reveal } from "../kit/visible.js";
 import { t } from "../words/words.js";
 import { highlight } from "./highlight.js";
@@ -26,13 +27,22 @@ export function enrich(fragment, { thread, whole }) {
 /** @param {HTMLAnchorElement} link @param {string} thread */
 function leadOut(link, thread) {
   const href = link.getAttribute("href") ?? "";
-  if (href.startsWith(FILES)) link.href = fileUrl(thread, href);
+  if (href.startsWith(FILES)) return void (link.href = placeOf(thread, decoded(href)));
   else if (!/^(?:https?:|mailto:)/i.test(href)) return link.removeAttribute("href");
   link.target = "_blank";
   link.rel = "noopener noreferrer nofollow";
   if (!link.host || link.host === location.host) return;
   link.title = link.href;
   if (looksElsewhere(link)) link.after(hostOf(link));
+}
+
+/** @param {string} href */
+function decoded(href) {
+  try {
+    return decodeURIComponent(href);
+  } catch {
+    return href;
+  }
 }
 
 /** A host at the beginning of a text: after a scheme whatever stands there, without one what looks like a name. */

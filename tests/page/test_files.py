@@ -1,0 +1,258 @@
+"""The files of a conversation: found, followed while they change, and shown as what they are."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.e2e.servers import serving
+from tests.page.site import Site, Tab, bash, tab
+from tests.page.test_access import WIDER, shot, violations
+from tests.support import documents
+from tests.support.model_server import ModelServer, ToolCall, Turn
+from tests.support.ports import free_port
+from tests.support.workers import configure, wait_for
+
+pytestmark = pytest.mark.anyio
+
+OUTPUTS = "/mnt/user-data/outputs"
+PAGE = "<!doctype html><script>document.title = 'ran'; document.write('<p id=p>drawn by a script</p>')</script>"
+CODE = 'def area(r):\n    """Returns the area."""\n    return 3.14 * r**2\n'
+TABLE = 'id;name;note\n007;"Ada; the first";"said ""yes""\nand left"\n012;Bob;\n'
+NOTES = "# Notes\n\nWith a [table](/mnt/user-data/outputs/cities.csv), **bold** words and <script>x</script>.\n"
+WRITTEN = {
+    "notes.md": NOTES,
+    "page.html": PAGE,
+    "area.py": CODE,
+    "cities.csv": TABLE,
+    "deep/er.txt": "below",
+    "none.txt": "",
+}
+
+
+def writes(**files: str) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall("write_file", {"path": f"{OUTPUTS}/{name}", "content": text}) for name, text in files.items())
+
+
+PRESENT = ToolCall("present_files", {"filepaths": [f"{OUTPUTS}/notes.md", f"{OUTPUTS}/cities.csv"]})
+EDIT = ToolCall("str_replace", {"path": f"{OUTPUTS}/area.py", "old_str": "3.14", "new_str": "math.pi"})
+SCRIPTS = {
+    "plain": [Turn(text="One two three.")],
+    "files": [
+        Turn(tool_calls=writes(**WRITTEN)),
+        Turn(tool_calls=(PRESENT,)),
+        Turn(text="Six files."),
+    ],
+    "changes": [
+        Turn(tool_calls=(EDIT, bash(f"rm {OUTPUTS}/none.txt"))),
+        Turn(text="Changed."),
+    ],
+    "waits": [Turn(tool_calls=writes(first="1")), Turn(text="Then.", gate="waits"), Turn(text="Later.")],
+}
+
+
+@pytest.fixture(scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
+    path: Path = tmp_path_factory.mktemp("files")
+    async with ModelServer(SCRIPTS) as models:
+        settings: dict[str, Any] = {"http": {"heartbeat_seconds": 1}, "uploads": {"convert_unconfined": True}}
+        config = configure(path / "config.yaml", models, **settings)
+        async with serving(path / "home", config, "--port", str(free_port())) as server:
+            yield Site(server, models)
+
+
+@pytest.fixture(scope="module")
+async def conversation(chromium: Browser, site: Site) -> str:
+    """A thread whose two runs wrote, presented and changed files, with documents that were put there."""
+    async with tab(chromium, site) as opened:
+        await opened.open("files")
+        await opened.say("Write them")
+        await opened.ended()
+        thread = opened.thread
+        [run] = await site.ask("GET", f"/threads/{thread}/runs")
+
+        async def looked_at() -> bool:
+            """What a run changed is known only if nothing changes it again before."""
+            path = f"/threads/{thread}/runs/{run['run_id']}/workspace-changes"
+            return bool((await site.ask("GET", path))["available"])
+
+        await wait_for(looked_at)
+        await site.run(thread, "Now change them", "changes")
+        await opened.ended(2)
+        return opened.thread
+
+
+def room(page: Tab) -> Any:
+    return page.page.locator(".files-room")
+
+
+async def choose(page: Tab, thread: str, name: str) -> None:
+    await page.page.goto(f"{page.site.server.url}/#/files/{thread}{OUTPUTS}/{name}")
+
+
+async def upload(page: Tab, thread: str, name: str, content: bytes) -> None:
+    """Puts a file into the uploads as the page does."""
+    await page.page.evaluate(
+        """async ([thread, name, data]) => {
+          const form = new FormData();
+          form.append("files", new Blob([Uint8Array.from(atob(data), (one) => one.charCodeAt(0))]), name);
+          const response = await fetch(`api/threads/${thread}/uploads`, { method: "POST", body: form });
+          if (!response.ok) throw new Error(await response.text());
+        }""",
+        [thread, name, base64.b64encode(content).decode()],
+    )
+
+
+async def test_files_lie_beside_the_conversation(page: Tab, conversation: str) -> None:
+    """Opened from where they were presented; the conversation stays as it is beside them."""
+    await page.open(place=f"t/{conversation}")
+    await page.ended(2)
+    await page.watch()
+    await page.page.locator(".presented a", has_text="notes.md").click()
+    await expect(room(page).locator("h1", has_text="Notes")).to_be_visible()
+    await expect(room(page).get_by_text("<script>x</script>")).to_have_count(0)
+    await expect(page.page.locator("#composer")).to_be_visible()
+    assert await page.changes() == []
+    await room(page).get_by_role("link", name="table").click()
+    await expect(room(page).get_by_role("cell", name="Ada; the first")).to_be_visible()
+    await room(page).get_by_role("link", name="All files").click()
+    await expect(room(page).locator(".file-chips a")).to_have_text(["notes.md", "cities.csv"])
+    await expect(room(page).locator(".file-row", has_text="area.py")).to_contain_text("67B")
+    await room(page).get_by_role("link", name="Close the files").click()
+    await expect(room(page)).to_have_count(0)
+    assert await page.changes() == []
+
+
+async def test_each_file_is_shown_as_what_it_is(page: Tab, conversation: str) -> None:
+    await page.open(place=f"files/{conversation}{OUTPUTS}/cities.csv")
+    table = room(page).locator("table")
+    await expect(table.locator("thead th")).to_have_text(["Row", "id", "name", "note"])
+    rows = await table.locator("tbody tr").evaluate_all(
+        "all => all.map(r => [...r.cells].slice(1).map(c => c.textContent))"
+    )
+    assert rows == [["007", "Ada; the first", 'said "yes"\nand left'], ["012", "Bob", ""]]
+    await room(page).get_by_role("button", name="Source").click()
+    await expect(room(page).locator("code")).to_contain_text("007;")
+
+    await choose(page, conversation, "area.py")
+    await expect(room(page).locator("code .h-keyword").first).to_have_text("def")
+    assert await room(page).locator("code").text_content() == CODE.replace("3.14", "math.pi")
+    await expect(room(page).locator(".line-numbers")).to_have_text("1\n2\n3")
+
+    await choose(page, conversation, "page.html")
+    frame = page.page.frame_locator(".file-shown iframe")
+    await expect(frame.locator("#p")).to_have_text("drawn by a script")
+    assert "ran" not in await page.page.title()
+    await page.page.reload()
+    await expect(frame.locator("#p")).to_have_text("drawn by a script")
+
+    await choose(page, conversation, "deep/er.txt")
+    await expect(room(page).locator("code")).to_have_text("below")
+
+
+async def test_documents_are_shown_by_their_text(page: Tab, conversation: str) -> None:
+    await page.open(place=f"t/{conversation}")
+    await upload(page, conversation, "cities.xlsx", documents.xlsx(("id", "city"), ("007", "Bern")))
+    await upload(page, conversation, "letter.docx", documents.docx("Dear reader", "Yours"))
+    await upload(page, conversation, "broken.pptx", b"PK nothing")
+    where = f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads"
+    await page.page.goto(f"{where}/cities.xlsx")
+    await expect(room(page).get_by_role("cell", name="007")).to_be_visible()
+    await page.page.goto(f"{where}/letter.docx")
+    await expect(room(page).get_by_text("Dear reader")).to_be_visible()
+    await page.page.goto(f"{where}/broken.pptx")
+    await expect(room(page).get_by_role("alert")).to_contain_text("No text can be shown")
+
+
+async def test_what_is_not_there_or_may_not_be_shown_is_said(page: Tab, conversation: str) -> None:
+    await page.open(place=f"files/{conversation}{OUTPUTS}/none.txt")
+    await expect(room(page).get_by_role("alert")).to_have_text("This file is not there any more.")
+    await upload(page, conversation, "void.txt", b"")
+    await page.page.goto(f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads/void.txt")
+    await expect(room(page).get_by_text("The file is empty.")).to_be_visible()
+    await upload(page, conversation, "long.log", b"a line of a log\n" * 40_000)
+    await page.page.goto(f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads/long.log")
+    await expect(room(page).get_by_text("This is the beginning")).to_be_visible()
+    await expect(room(page).get_by_text("The first 5000 lines.")).to_be_visible()
+    await upload(page, conversation, "some.bin", bytes(range(256)))
+    await page.page.goto(f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads/some.bin")
+    await expect(room(page).get_by_text("Files of this kind are not shown here.")).to_be_visible()
+
+
+async def test_what_each_run_changed_is_shown_as_a_diff(page: Tab, conversation: str) -> None:
+    await page.open(place=f"files/{conversation}")
+    await room(page).get_by_role("button", name="Changes").click()
+    newest = room(page).locator("details", has_text="Now change them")
+    await expect(newest.locator(".removed")).to_have_text(["-    return 3.14 * r**2\n"])
+    await expect(newest.locator(".added")).to_have_text(["+    return math.pi * r**2\n"])
+    await expect(newest.locator(".change-kind.deleted")).to_have_count(1)
+    first = room(page).locator("details", has_text="Write them")
+    await first.locator("summary").click()
+    await expect(first.locator(".change-kind.created")).to_have_count(6)
+    await room(page).get_by_role("button", name="All", exact=True).click()
+    row = room(page).locator(".file-row", has_text="area.py")
+    await row.get_by_role("button").click()
+    await expect(newest.locator(".added")).to_be_visible()
+
+
+async def test_the_room_follows_what_the_agent_does(page: Tab, site: Site) -> None:
+    await page.open("waits")
+    await page.say("Go")
+    await page.page.get_by_role("link", name="Files").click()
+    await expect(room(page).get_by_role("link", name="first")).to_be_visible()
+    site.models.release("waits")
+    await page.ended()
+    await upload(page, page.page.url.split("/files/")[1], "mine.txt", b"x")
+    await site.run(page.page.url.split("/files/")[1], "Again", "plain")
+    await expect(room(page).get_by_role("link", name="mine.txt")).to_be_visible()
+
+
+async def test_files_of_a_conversation_without_any(page: Tab) -> None:
+    await page.open("plain")
+    await page.say("Hello")
+    await page.ended()
+    await page.page.get_by_role("link", name="Files").click()
+    await expect(page.page.get_by_text("There are no files here yet.")).to_be_visible()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_no_rule_is_broken(page: Tab, conversation: str, scheme: Any, language: str) -> None:
+    await page.page.emulate_media(color_scheme=scheme)
+    await page.open(place=f"files/{conversation}", language=language)
+    await expect(room(page).locator(".file-row").first).to_be_visible()
+    broken = {"tree": await violations(page)}
+    await shot(page, f"files-{scheme}-{language}")
+    await room(page).locator(".tab").nth(1).click()
+    await expect(room(page).locator(".added").first).to_be_visible()
+    broken["changes"] = await violations(page)
+    await shot(page, f"changes-{scheme}-{language}")
+    for name, place in {"notes.md": "h1", "cities.csv": "table", "area.py": ".h-keyword", "none.txt": ".error"}.items():
+        await choose(page, conversation, name)
+        await expect(room(page).locator(f".file-shown {place}").first).to_be_visible()
+        broken[name] = await violations(page)
+        await shot(page, f"file-{name}-{scheme}-{language}")
+    assert {view: found for view, found in broken.items() if found} == {}
+
+
+async def test_a_narrow_screen_shows_files_by_themselves(chromium: Browser, site: Site, conversation: str) -> None:
+    async with tab(chromium, site, viewport={"width": 360, "height": 640}) as page:
+        await page.open(place=f"t/{conversation}")
+        await page.ended(2)
+        await page.page.locator(".chat-header").get_by_role("link", name="Files").click()
+        await expect(page.page.locator("#composer")).to_have_count(0)
+        await room(page).get_by_role("link", name="cities.csv").last.click()
+        await expect(room(page).get_by_role("cell", name="Bob")).to_be_visible()
+        assert await page.page.evaluate(WIDER) <= 0
+        await shot(page, "file-narrow")
+        await room(page).get_by_role("link", name="All files").click()
+        assert await page.page.evaluate(WIDER) <= 0
+        await shot(page, "files-narrow")
+        await room(page).get_by_role("link", name="Close the files").click()
+        await expect(page.page.locator("#composer")).to_be_visible()
+        assert page.complaints == []
