@@ -69,7 +69,7 @@ TOOLKIT = bs4, docx, duckdb, markdown_it, matplotlib.pyplot, openpyxl, pandas, p
 	reportlab.platypus, yaml
 
 # requirements.lock is what a server needs, requirements-dev.lock all of that and what tests, checks and builds need,
-# requirements-providers.lock a server that also has the providers with a protocol of their own: nothing here installs it.
+# requirements-providers.lock a server that also has the providers with a protocol of their own, which only tests/providers runs.
 # The stamp is older than the lock or the project file only when there is something to install. Everything comes by hash;
 # where uv cannot reach the index that pip is configured for, pip does the same more slowly.
 $(STAMP): requirements-dev.lock pyproject.toml | $(BIN)/uv

@@ -37,7 +37,7 @@ from typing import Any, Literal
 from langchain_openai.chat_models.base import _create_usage_metadata
 
 from adapters.models.chunks import QUOTED, Chunk, Delta, Garbled, Refused, counts, mended, read, text_of
-from core.ports.models import CallPiece, Piece
+from core.ports.models import CUT, CallPiece, Piece
 
 _FIELD = re.compile(rb"(?:data|event|id|retry)?[ \t]*:")
 _DONE = b"[DONE]"
@@ -96,7 +96,7 @@ class Reader:
         if not self.events:
             raise Empty
         if not (self._finished or self._done):
-            raise Garbled("The stream ended before the answer did.")
+            raise Garbled(CUT)
 
     def _event(self, block: bytes) -> Iterator[Piece]:
         if block.startswith(b"data: ") and b"\n" not in block:

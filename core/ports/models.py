@@ -14,6 +14,7 @@ then nothing may be sent. Between the decision to ask and the request a process 
 and the answer be recorded by another.
 """
 
+CUT = "The stream ended before the answer did."
 ANSWER_BYTES = 16 << 20
 """Limit of an answer, as JSON of its chunks: some 200 000 tokens that come one by one, more than any model writes."""
 

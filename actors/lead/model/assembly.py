@@ -13,7 +13,7 @@ from langchain_core.messages.tool import tool_call_chunk
 
 from actors.lead.model.calls import Calls
 from core.bus.rpc import encoded
-from core.ports.models import ANSWER_BYTES, AnswerTooLong, CallPiece, Piece
+from core.ports.models import ANSWER_BYTES, CUT, AnswerTooLong, CallPiece, Piece
 from core.thread.previews import Previewer, text_of
 
 PIECE_BYTES = 64
@@ -26,8 +26,14 @@ _BROKEN = re.compile(
 """
 
 
+_REASONS = {"anthropic": "stop_reason", "google_genai": "finish_reason"}
+"""Where LangChain's classes keep the reason for an answer's end, which every whole answer of these providers has. They
+do not look for it: Amazon's class does.
+"""
+
+
 class AnswerBroken(Exception):
-    """The provider says that the answer is not whole. It is asked again."""
+    """The answer is not whole: the provider says so, or its stream was cut. It is asked again."""
 
 
 class Halves:
@@ -105,8 +111,9 @@ class Assembly:
         self._count(len(raw) + sum(len(call["args"] or "") for call in calls))
         chunk = chunk.model_copy(update=clean)
         self._chunks.append(chunk)
-        extras = chunk.additional_kwargs
-        await self._show(text_of(chunk.content), str(extras.get("reasoning_content") or "") if extras else "")
+        reasoning = str(chunk.additional_kwargs.get("reasoning_content") or "") or _thinking(chunk.content)
+        self._reasoning.append(reasoning)
+        await self._show(text_of(chunk.content), reasoning)
         for call in calls:
             index = call["index"] if isinstance(call["index"], int) else None
             await self._call(CallPiece(index, call["id"] or "", call["name"] or "", call["args"] or ""))
@@ -130,18 +137,22 @@ class Assembly:
             await self._previewer.add("call", call.arguments, index=place, call_id=call_id or None, name=name or None)
 
     async def finish(self) -> None:
-        """Ends the answer. Raises `AnswerBroken` if the provider said that it is not whole."""
+        """Ends the answer. Raises `AnswerBroken` if it is not whole."""
         text, reasoning = self._halves.rest("text"), self._halves.rest("reasoning")
         if text or reasoning:
             await self._add_piece(Piece(text, reasoning))
-        reason = self.message().response_metadata.get("finish_reason")
+        about = self.message().response_metadata
+        place = _REASONS.get(str(about.get("model_provider")))
+        reason = about.get(place or "finish_reason") or blocked(about)
+        if place and not reason:
+            raise AnswerBroken(CUT)
         if isinstance(reason, str) and _BROKEN.search(reason):
             raise AnswerBroken(f"The provider ended the answer with {reason!r}.")
 
     def message(self) -> AIMessageChunk:
         """Returns the answer so far, without its calls."""
+        reasoning = "".join(self._reasoning)
         if not self._chunks:
-            reasoning = "".join(self._reasoning)
             extras = {**({"reasoning_content": reasoning} if reasoning else {}), **self._extras}
             return AIMessageChunk(
                 content="".join(self._texts),
@@ -153,7 +164,27 @@ class Assembly:
         merged = first + others if others else first
         if self._texts and isinstance(merged.content, str):
             merged.content += "".join(self._texts)
+        if reasoning:
+            merged.additional_kwargs["reasoning_content"] = reasoning
         return merged
+
+
+def blocked(about: Mapping[str, Any]) -> str:
+    """Returns the reason for which Google did not let the model see a request, "" if it did."""
+    feedback = about.get("prompt_feedback")
+    reason = feedback.get("block_reason") if isinstance(feedback, Mapping) else None
+    return reason if isinstance(reason, str) else ""
+
+
+def _thinking(content: Any) -> str:
+    """Returns the reasoning among the blocks of a chunk, as Anthropic, Google and Amazon have it."""
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return "".join(
+        str(part.get("thinking") or part.get("reasoning") or part.get("text") or "")
+        for block in blocks
+        if block.get("type") in ("thinking", "reasoning", "reasoning_content")
+        for part in [block.get("reasoning_content") or block]
+    )
 
 
 def _merged(extras: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,14 @@ RETRIABLE_TYPES = frozenset({"server_error", "internalservererror", "internal_se
 RETRIABLE_CLASSES = frozenset(
     {"APITimeoutError", "APIConnectionError", "InternalServerError", "ReadError", "RemoteProtocolError"}
     | {"ReadTimeout", "ConnectError", "ConnectTimeout", "StreamChunkTimeoutError", "AnswerBroken"}
+    | {"ConnectionError", "TimeoutError", "ClientConnectionError", "ClientPayloadError"}
 )
-"""The first line is the contract's; the second has the equivalents of other clients."""
+"""The first line is the contract's; the others have the equivalents of other clients."""
+AMAZON_CODES = frozenset(
+    {"throttlingexception", "serviceunavailableexception", "internalserverexception", "modelstreamerrorexception"}
+    | {"modeltimeoutexception", "modelnotreadyexception"}
+)
+"""Amazon's errors that pass. Those within a stream have the status 400, and one of them speaks of too many tokens."""
 CONTEXT_CLASS = "ContextOverflowError"
 """LangChain's class of a request that is too long."""
 
@@ -109,6 +115,8 @@ def _is_too_long(refusal: Refusal) -> bool:
     if refusal.codes & CONTEXT_CODES or refusal.status == 413:
         return True
     words = refusal.words
+    if refusal.codes & AMAZON_CODES:
+        return False
     if refusal.status == 429:
         return "request too large" in words
     if refusal.status not in (None, 400, 404, 422, 500):
@@ -134,7 +142,7 @@ _TABLE: Sequence[tuple[str, bool, Fits]] = (
     ("auth", False, lambda it, _: it.status == 401 or it.codes & AUTH_CODES),
     ("quota", False, lambda it, _: _of_client(it) and _QUOTA.search(it.words)),
     ("auth", False, lambda it, _: it.status == 403 or (_of_client(it) and _AUTH.search(it.words))),
-    ("transient", True, lambda it, _: it.status in RETRIABLE_STATUS),
+    ("transient", True, lambda it, _: it.status in RETRIABLE_STATUS or it.codes & AMAZON_CODES),
     ("transient", True, lambda it, _: it.status is None and it.codes & RETRIABLE_TYPES),
     ("transient", True, lambda it, classes: it.status is None and classes & RETRIABLE_CLASSES),
     ("busy", True, lambda it, _: _of_client(it) and (_BUSY.search(it.words) or _BUSY.search(" ".join(it.codes)))),

@@ -70,17 +70,18 @@ class Refusal(NamedTuple):
 
 def read(error: BaseException) -> Refusal:
     """Reads an error as any provider's client raises it."""
-    body = _body(error)
-    codes = {code.lower() for code in (*_own_codes(error), *_codes(body, DEPTH))}
+    inner = _of_sdk(error)
+    body = _body(inner)
+    codes = {code.lower() for code in (*_own_codes(inner), *_codes(body, DEPTH))}
     text = text_of_error(error, body)
-    headers = _headers(error)
+    headers = _headers(inner)
     return Refusal(status_of(error), frozenset(codes), text, _pause_ms(headers, body, text), _reset_ms(headers))
 
 
 def text_of_error(error: BaseException, body: Any = None) -> str:
     """Returns an error's text with the provider's message, in which form ever it came, up to `MESSAGE_CHARACTERS`."""
     own = str(error) or type(error).__name__
-    body = _body(error) if body is None else body
+    body = _body(_of_sdk(error)) if body is None else body
     more: list[str] = []
     for text in _messages(body, DEPTH):
         if text not in own and not any(text in other for other in more):
@@ -89,14 +90,30 @@ def text_of_error(error: BaseException, body: Any = None) -> str:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Returns the HTTP status of the response, or of an error within a stream, whose code OpenAI's SDK makes a text."""
+    """Returns the HTTP status of the response, or of an error within a stream, whose code OpenAI's SDK makes a text.
+    The response of such a stream has a status, too: 200.
+    """
+    error = _of_sdk(error)
     response, code = getattr(error, "response", None), getattr(error, "code", None)
+    if isinstance(response, Mapping):
+        return _amazons(response).get("HTTPStatusCode")
     named: tuple[Any, ...] = (
         *(getattr(error, name, None) for name in ("status_code", "status")),
         *(getattr(response, name, None) for name in ("status_code", "status")),
         int(code) if isinstance(code, str) and _STATUS.fullmatch(code) else code,
     )
-    return next((int(value) for value in named if isinstance(value, int) and not isinstance(value, bool)), None)
+    values = (int(value) for value in named if isinstance(value, int) and not isinstance(value, bool))
+    return next((value for value in values if value >= 400), None)
+
+
+def _of_sdk(error: BaseException) -> BaseException:
+    """Returns the error of the provider's SDK, which has the response: Google's class for LangChain raises its own
+    instead of it.
+    """
+    chain = [error]
+    while (cause := chain[-1].__cause__) is not None and len(chain) < DEPTH:
+        chain.append(cause)
+    return next((link for link in chain if getattr(link, "response", None) is not None), error)
 
 
 def window_named(text: str) -> int | None:
@@ -162,6 +179,12 @@ def _codes(value: Any, depth: int) -> Iterator[str]:
             yield from _codes(part, depth - 1)
 
 
+def _amazons(response: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns what Amazon's SDK keeps of a response besides its body."""
+    about = response.get("ResponseMetadata")
+    return about if isinstance(about, Mapping) else {}
+
+
 def _own_codes(error: BaseException) -> Iterator[str]:
     for name in ("code", "error_code", "type", "status"):
         value = getattr(error, name, None)
@@ -173,7 +196,9 @@ def _own_codes(error: BaseException) -> Iterator[str]:
 
 
 def _headers(error: BaseException) -> dict[str, str]:
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    response = getattr(error, "response", None)
+    headers = _amazons(response).get("HTTPHeaders") if isinstance(response, Mapping) else None
+    headers = headers or getattr(response, "headers", None) or {}
     return {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
 
 

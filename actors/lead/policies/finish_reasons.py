@@ -9,6 +9,7 @@ from langchain_core.messages import AIMessage
 
 from actors.lead.loop.attempt import Attempt, ModelHandler, revised
 from actors.lead.model.answer import noted, without_calls
+from actors.lead.model.assembly import blocked
 
 LENGTH = frozenset(
     ("length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "model_context_window_exceeded")
@@ -58,7 +59,7 @@ class SafetyFinish(AgentMiddleware[Any, Attempt, Any]):
         if not isinstance(answer, AIMessage):
             return response
         reason, words = finish_reason(answer), refusal(answer)
-        if reason not in SAFETY and not words:
+        if reason not in SAFETY and not words and not blocked(answer.response_metadata):
             return response
         request.runtime.context.decide(self.name, "refused", f"the answer was refused ({reason})")
         return revised(response, without_calls(answer, words or REFUSED.format(reason=reason)))
@@ -70,6 +71,7 @@ def finish_reason(message: AIMessage) -> str:
     details = about.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     reason = reason or about.get("finish_reason") or about.get("stop_reason") or about.get("stopReason")
+    reason = reason or blocked(about)
     return reason.rpartition(".")[2].lower() if isinstance(reason, str) else ""
 
 

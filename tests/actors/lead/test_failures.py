@@ -46,6 +46,21 @@ def answered(status: int, message: str, **body: Any) -> openai.APIStatusError:
     return openai.APIStatusError(message, response=response, body={"message": message, **body})
 
 
+def instead_of(error: Exception, text: str = "no") -> Exception:
+    """An error that was raised from another one."""
+    try:
+        raise ValueError(text) from error
+    except ValueError as raised:
+        return raised
+
+
+def amazon(code: str, status: int, message: str = "no") -> Exception:
+    error = Failed(None, f"An error occurred ({code}): {message}")
+    about = {"HTTPStatusCode": status, "HTTPHeaders": {}}
+    error.response = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": about}  # type: ignore[assignment]
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -89,6 +104,25 @@ def answered(status: int, message: str, **body: Any) -> openai.APIStatusError:
         (Failed(400, "This model's maximum context length is 8192 tokens. However, you requested 9000"), "context"),
         (Failed(400, "prompt is too long: 208310 tokens > 200000 maximum"), "context"),
         (Failed(400, "the request exceeds the available context size, try increasing it"), "context"),
+        # an error within a stream, whose response says 200
+        (answered(200, "no", type="overloaded_error"), "busy"),
+        (Failed(200, "no", code=503), "transient"),
+        # an error of LangChain's instead of the SDK's
+        (instead_of(Failed(503)), "transient"),
+        (
+            instead_of(Failed(429, "no", body={"error": {"details": [{"retryDelay": "2s"}]}}), "exceeded quota"),
+            "transient",
+        ),
+        (instead_of(Failed(400, "no", body={"details": [{"reason": "API_KEY_INVALID"}]})), "auth"),
+        # Amazon's
+        (amazon("ThrottlingException", 429), "transient"),
+        (amazon("throttlingException", 400, "Too many tokens, please wait before trying again."), "transient"),
+        (amazon("modelStreamErrorException", 400), "transient"),
+        (amazon("ServiceUnavailableException", 503), "transient"),
+        (amazon("UnrecognizedClientException", 403), "auth"),
+        (amazon("ValidationException", 400, "Input is too long for requested model."), "context"),
+        (amazon("ValidationException", 400, "The provided model identifier is invalid."), "generic"),
+        (ConnectionError("Incomplete Bedrock response stream: missing messageStop event."), "transient"),
         # busy
         (Failed(400, "系统繁忙"), "busy"),
         (Failed(None, "当前请求过多,请稍后重试"), "busy"),
