@@ -181,6 +181,36 @@ class VariableRemoved(Event, frozen=True):
     by: User
 
 
+class SharedFile(msgspec.Struct, frozen=True):
+    """A file as it was when the thread was shared: a copy of it is kept. `path`: as the agent saw it."""
+
+    path: str
+    size: int
+
+
+class ThreadShared(Event, frozen=True):
+    """From here on whoever has an address may read the conversation up to `upto`, and these files, as they were."""
+
+    share: str
+    by: User
+    upto: int
+    """The checkpoint that is shown."""
+    digest: str
+    """SHA-256 of the token in the address. Empty in an imported thread: nobody shared it there."""
+    title: str = ""
+    files: tuple[SharedFile, ...] = ()
+    arguments: bool = False
+    """Whether the arguments of tool calls are shown, too."""
+    expires_at: str | None = None
+
+
+class ThreadUnshared(Event, frozen=True):
+    """The address of a share leads nowhere any more."""
+
+    share: str
+    by: User
+
+
 class ThreadPruned(Event, frozen=True):
     """The events before were deleted; the state that they amounted to is here."""
 

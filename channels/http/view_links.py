@@ -62,13 +62,14 @@ def opened(call: Call, token: str) -> View:
         raise NotFound(GONE) from None
 
 
-def policy(request: web.Request, token: str, *, scripts: bool) -> str:
-    """Returns the Content-Security-Policy of a document: it loads what lies in its folder, connects to nothing, goes
-    nowhere, and is shown in a frame of ours only.
+def policy(request: web.Request, token: str, path: str = PATH) -> str:
+    """Returns the Content-Security-Policy of a document: it loads what lies below its token at a path, connects to
+    nothing, goes nowhere, and is shown in a frame of ours only. There it may run scripts.
     """
+    scripts = request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object")
     seen = request[SEEN]
     hosts = dict.fromkeys(host for host in (host_in(seen.host), host_in(seen.page)) if host)
-    here = " ".join(f"http://{host}{PATH}/{token}/" for host in hosts)  # `http` allows https, too (CSP3 §6.7.2.8)
+    here = " ".join(f"http://{host}{path}/{token}/" for host in hosts)  # `http` allows https, too (CSP3 §6.7.2.8)
     return "; ".join(
         (
             f"sandbox{' allow-scripts' if scripts else ''}",

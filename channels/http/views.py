@@ -38,8 +38,7 @@ async def get(
         content = await to_thread.run_sync(content_of, call.services.home, view.user, view.thread, file)
     except (BadRequest, Forbidden):
         raise NotFound(view_links.GONE) from None
-    framed = call.request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object")
-    return await send_view(call.request, content, view_links.policy(call.request, token, scripts=framed), range)
+    return await send_view(call.request, content, view_links.policy(call.request, token), range)
 
 
 async def _check(call: Call, view: view_links.View) -> None:

@@ -97,12 +97,20 @@ class Limits:
 
     def admit_request(self, principal: Principal) -> None:
         """Counts a request. Raises `TooMany`."""
+        if not self._exempt(principal):
+            self._count(f"user {principal.user}")
+
+    def admit_stranger(self, address: str) -> None:
+        """Counts a request of somebody who is not signed in, by where it comes from. Raises `TooMany`."""
+        self._count(f"address {address}")
+
+    def _count(self, who: str) -> None:
         limit = self._config().requests_per_minute
-        if limit is None or self._exempt(principal):
+        if limit is None:
             return
         clock = self._clock()
-        times = self._requests.setdefault(principal.user, deque())
-        self._requests.move_to_end(principal.user)
+        times = self._requests.setdefault(who, deque())
+        self._requests.move_to_end(who)
         if len(self._requests) > USERS:
             self._requests.popitem(last=False)
         while times and times[0] <= clock - MINUTE:

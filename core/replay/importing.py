@@ -40,6 +40,7 @@ from core.events import (
     SubagentStarted,
     ThreadCreated,
     ThreadPruned,
+    ThreadShared,
     VariableSet,
     encode,
     written,
@@ -176,7 +177,8 @@ class _Import:
         owner = {"user": self._user} if self._user and isinstance(record.event, _OWNERS) else {}
         folder = {"path": ""} if isinstance(record.event, FolderAttached) else {}  # nobody agreed to it here
         values = [key for key in ("value", "sealed") if isinstance(record.event, VariableSet) and fields.get(key)]
-        changes = references | owner | folder | dict.fromkeys(values, "")  # nor to variables
+        shares = {"digest": ""} if isinstance(record.event, ThreadShared) else {}
+        changes = references | owner | folder | shares | dict.fromkeys(values, "")  # nor to variables
         return {name: value for name, value in changes.items() if fields[name] != value}
 
     async def _close(self, aggregate: Aggregate, last: int) -> None:

@@ -30,7 +30,9 @@ from core.events import (
     ThreadExpirySet,
     ThreadForked,
     ThreadPruned,
+    ThreadShared,
     ThreadTitled,
+    ThreadUnshared,
     VariableRemoved,
     VariableSet,
     thread,
@@ -43,13 +45,15 @@ from core.thread.intake import Intake
 from core.thread.ownership import missing, owned, owned_or_absent
 from core.thread.prune import prune
 from core.thread.runs import shown_run, thread_metadata
-from core.thread.state import Feedback, ThreadState
+from core.thread.state import Feedback, Share, ThreadState
 from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.commands")
 
 MOST_VARIABLES = 50
 """Limit of the variables of a thread's commands."""
+MOST_SHARES = 20
+"""Limit of the addresses by which a thread may be read at a time."""
 MOST_RATINGS = 100
 """Limit of one run."""
 
@@ -301,6 +305,33 @@ class Commands:
             return [VariableRemoved(name=name, by=user)] if name in state.variables else []
 
         return (await self._decide(user, thread_id, decide))[0]
+
+    # ── shares ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def share(self, user: str, thread_id: str, fact: ThreadShared) -> Share:
+        """Lets the conversation up to a checkpoint be read by an address. Raises `Refused` for more than `MOST_SHARES`,
+        and if the checkpoint is gone.
+        """
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            if len(state.shares) >= MOST_SHARES:
+                raise Refused(f"Thread {thread_id} is shared {MOST_SHARES} times already; revoke a share first")
+            if state.commit_at(fact.upto) < 0:
+                raise Refused(f"Thread {thread_id} has changed meanwhile; share it again")
+            return [fact]
+
+        state, _ = await self._decide(user, thread_id, decide)
+        return state.shares[fact.share]
+
+    async def unshare(self, user: str, thread_id: str, share: str) -> None:
+        """Makes the address of a share lead nowhere. Raises `NotFound` if there is no such share (any more)."""
+
+        def decide(state: ThreadState) -> Sequence[Event]:
+            if share not in state.shares:
+                raise NotFound(f"Share {share[:80]} not found")
+            return [ThreadUnshared(share=share, by=user)]
+
+        await self._decide(user, thread_id, decide)
 
     # ── ratings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

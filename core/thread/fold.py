@@ -43,7 +43,9 @@ from core.events import (
     ThreadExpirySet,
     ThreadForked,
     ThreadPruned,
+    ThreadShared,
     ThreadTitled,
+    ThreadUnshared,
     VariableRemoved,
     VariableSet,
     WebhookDelivered,
@@ -55,7 +57,7 @@ from core.thread import batches, goals
 from core.thread.entries import Commit, Delegation, Run
 from core.thread.fold_runs import OF_RUN, without
 from core.thread.past import Commits, Runs
-from core.thread.state import MAX_PROBLEMS, Approval, Expiry, Feedback, Problem, ThreadState
+from core.thread.state import MAX_PROBLEMS, Approval, Expiry, Feedback, Problem, Share, ThreadState
 from core.thread.steps import commit, commit_patch
 from core.thread.tokens import reported, tokens_of
 from core.thread.values import entitle
@@ -209,6 +211,15 @@ def _variable_removed(state: ThreadState, record: Record, event: VariableRemoved
     state.variables = {name: variable for name, variable in state.variables.items() if name != event.name}
 
 
+def _shared(state: ThreadState, record: Record, event: ThreadShared) -> None:
+    if event.digest:
+        state.shares = {**state.shares, event.share: Share(event, record.at)}
+
+
+def _unshared(state: ThreadState, record: Record, event: ThreadUnshared) -> None:
+    state.shares = without(state.shares, event.share)
+
+
 def _pruned(state: ThreadState, record: Record, event: ThreadPruned) -> None:
     _forget(state)
     state.exists, state.erased, state.user = True, False, event.user
@@ -307,7 +318,7 @@ def _forget(state: ThreadState) -> None:
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
     state.approvals, state.goal, state.folder, state.problems, state.size = {}, None, None, (), 0
-    state.variables = {}
+    state.variables, state.shares = {}, {}
 
 
 _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
@@ -320,6 +331,8 @@ _OF_THREAD: Mapping[type[Event], Callable[[ThreadState, Record, Any], None]] = {
     FolderDetached: _folder_detached,
     VariableSet: _variable_set,
     VariableRemoved: _variable_removed,
+    ThreadShared: _shared,
+    ThreadUnshared: _unshared,
     ThreadPruned: _pruned,
     ThreadErased: _erased,
     FeedbackGiven: _feedback_given,

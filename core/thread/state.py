@@ -32,6 +32,7 @@ from core.events import (
     Message,
     RunPaused,
     RunRequested,
+    ThreadShared,
     VariableSet,
 )
 from core.lifecycle import ENDS
@@ -75,6 +76,13 @@ class Feedback(NamedTuple):
     rating: int
     comment: str | None
     message_id: str | None
+    at: str
+
+
+class Share(NamedTuple):
+    """What may be read by an address. `at`: when it was shared."""
+
+    fact: ThreadShared
     at: str
 
 
@@ -127,6 +135,8 @@ class ThreadState:
     """The folder of the person that it works on."""
     variables: Mapping[str, VariableSet] = field(default_factory=dict)
     """The variables that the person set for its commands, by name."""
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    """What of it may be read by an address, by id, oldest first."""
     problems: tuple[Problem, ...] = ()
     """The first `MAX_PROBLEMS` events of the log that fold as nothing, and why."""
     size: int = 0

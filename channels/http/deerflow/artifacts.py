@@ -168,10 +168,12 @@ def _elsewhere(where: str) -> web.Response:
     return web.Response(status=302, headers=headers)
 
 
-async def send_view(request: web.Request, content: Content, policy: str, part: str) -> web.StreamResponse:
-    """Sends a file to be shown by itself under a Content-Security-Policy, and closes it. Its fonts and modules need
-    CORS, as its origin is opaque. A PDF is not under `sandbox`, with which browsers show none: their viewers keep it
-    apart from every origin.
+async def send_view(
+    request: web.Request, content: Content, policy: str, part: str, more: Mapping[str, str] | None = None
+) -> web.StreamResponse:
+    """Sends a file to be shown by itself under a Content-Security-Policy, with `more` headers, and closes it. Its fonts
+    and modules need CORS, as its origin is opaque. A PDF is not under `sandbox`, with which browsers show none: their
+    viewers keep it apart from every origin.
     """
     try:
         headers = _headers(content, "private, no-cache", False)
@@ -183,16 +185,19 @@ async def send_view(request: web.Request, content: Content, policy: str, part: s
             "Cross-Origin-Resource-Policy": "cross-origin",
             "Referrer-Policy": "no-referrer",
             "X-DNS-Prefetch-Control": "off",
+            **(more or {}),
         }
         return await _send(request, content, headers, _range(part, content))
     finally:
         content.close()
 
 
-async def send_saved(request: web.Request, content: Content) -> web.StreamResponse:
-    """Sends a file to be saved, and closes it."""
+async def send_saved(
+    request: web.Request, content: Content, more: Mapping[str, str] | None = None
+) -> web.StreamResponse:
+    """Sends a file to be saved, with `more` headers, and closes it."""
     try:
-        return await _send(request, content, _headers(content, "private, no-store", True), None)
+        return await _send(request, content, {**_headers(content, "private, no-store", True), **(more or {})}, None)
     finally:
         content.close()
 
@@ -225,11 +230,9 @@ def _split(path: str) -> tuple[str, str]:
 def _open(folder: Folder, path: str, member: str) -> Content:
     file = _open_file(folder, path)
     try:
-        about = os.fstat(file.fileno())
-        tag = f"{about.st_mtime_ns:x}-{about.st_size:x}-{about.st_ino:x}"
+        whole = content_in(file, path.rpartition("/")[2])
         if not member:
-            head = os.pread(file.fileno(), HEAD_BYTES, 0)
-            return Content(path.rpartition("/")[2], about.st_size, f'"{tag}"', head, file)
+            return whole
         data = _member(file, member)
         name = member.rstrip("/").rpartition("/")[2]
         inner = hashlib.sha256(member.encode("utf-8", "replace")).hexdigest()[:8]
@@ -237,7 +240,14 @@ def _open(folder: Folder, path: str, member: str) -> Content:
         file.close()
         raise
     file.close()
-    return Content(name, len(data), f'"{tag}-{inner}"', data[:HEAD_BYTES], data)
+    return Content(name, len(data), f'{whole.tag[:-1]}-{inner}"', data[:HEAD_BYTES], data)
+
+
+def content_in(file: io.FileIO, name: str) -> Content:
+    """Returns the content of an open file. Blocks."""
+    about = os.fstat(file.fileno())
+    tag = f'"{about.st_mtime_ns:x}-{about.st_size:x}-{about.st_ino:x}"'
+    return Content(name, about.st_size, tag, os.pread(file.fileno(), HEAD_BYTES, 0), file)
 
 
 def _open_file(folder: Folder, path: str) -> Frugal:

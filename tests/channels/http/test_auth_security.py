@@ -43,6 +43,7 @@ PUBLIC = {
     *(f"/v1/auth/{name}" for name in ("login/local", "register", "initialize", "logout", "setup-status", "providers")),
     "/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}", "/channels/files/{token}",
     "/views/{token}/{path:.+}",  # signed addresses of an hour, for frames without cookies
+    *(f"/shared/{{token}}{rest}" for rest in ("", "/files/{path:.+}", "/view/{path:.+}")),  # what somebody shared
 }  # fmt: skip
 
 
@@ -661,6 +662,7 @@ def test_handlers_get_threads_only_where_it_is_known_whose_they_are() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("services.threads")
     }
     followed = {f"langgraph/{name}.py" for name in ("follow", "stream", "wait")}  # opened for an owner
+    followed.add("shares.py")  # by a token, whoever has it
     followed.add("langgraph_events/feed.py")  # asks for the owner itself: a subscription outlives who owns the thread
     assert reaching <= {"access.py", "langgraph/erasure.py", *followed}
 

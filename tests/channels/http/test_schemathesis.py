@@ -100,6 +100,8 @@ PARTS = (
 """What stands for ids in paths."""
 VALUES = ("", "\x00", "NaN", "9" * 5000, "-1", "1e9", "²", "٣", "[", '["a"', "[" * 2000, "{}", "a\r\nb", "😀", "null")
 """What stands in query strings and headers."""
+SHOWN = "mnt/user-data/uploads/notes.html"
+"""A file that is presented."""
 OPINION = {"rating": 1, "comment": "Good."}
 CRON = {"assistant_id": "lead_agent", "schedule": "0 9 1 1 *", "input": {"messages": []}}
 TASK = {
@@ -277,6 +279,9 @@ async def _made(session: aiohttp.ClientSession, url: str) -> dict[str, list[str]
     view = f"{threads}/thread-0/artifacts/mnt/user-data/uploads/notes.html?view=sandbox"
     async with session.get(view, allow_redirects=False) as response:
         token = response.headers["Location"].split("/")[-2]
+    shown = {"values": {"artifacts": [f"/{SHOWN}"]}}
+    await ask("POST", f"{threads}/thread-0/state", "checkpoint_id", json=shown)
+    [shared] = await ask("POST", f"{threads}/thread-0/share", "token", json={})
     return {
         "assistant_id": await ask("POST", f"{url}/api/assistants", "assistant_id", json={"graph_id": "lead_agent"}),
         "checkpoint_id": await ask("GET", f"{threads}/thread-0/state", "checkpoint_id"),
@@ -285,7 +290,9 @@ async def _made(session: aiohttp.ClientSession, url: str) -> dict[str, list[str]
         "task_id": await ask("POST", f"{url}/api/scheduled-tasks", "id", json=TASK),
         "filename": ["notes.html"],
         "page": ["contents"],
-        "path": ["mnt/user-data/uploads/notes.html"],
+        "path": [SHOWN],
+        "share_id": await ask("POST", f"{threads}/thread-3/share", "share_id", json={}),
+        "shared": [shared],
         "token": [token],
     }
 
@@ -300,7 +307,7 @@ async def test_every_answer_is_documented(
     async with aiohttp.ClientSession() as session:
         document = await _document(session, url)
         known = {**known, **await _made(session, url)}
-    token = known.pop("token")
+    token, shared = known.pop("token"), known.pop("shared")
     outputs = services.home / "users/default/threads/thread-0/user-data/outputs"
     outputs.mkdir(parents=True, exist_ok=True)
     (outputs / "answer.md").write_bytes(ANSWER)
@@ -316,6 +323,10 @@ async def test_every_answer_is_documented(
         "get_store_items": {"namespace": ["kept"], "key": ["b"]},
         "get_skills_name": {"name": ["documents"]},
         "get_views_token_path": {"token": token, "path": ["notes.html"]},
+        "get_shared_token": {"token": shared},
+        "get_shared_token_files_path": {"token": shared, "path": [SHOWN]},
+        "get_shared_token_view_path": {"token": shared, "path": [SHOWN]},
+        "delete_threads_thread_id_share_share_id": {"thread_id": ["thread-3"]},
         "put_skills_name": {"name": ["documents"]},
         "post_threads_thread_id_runs_run_id_cancel": {"thread_id": waiting},
         "put_threads_thread_id_artifacts_path": {

@@ -22,6 +22,7 @@ from core.events import (
     StatePatched,
     SubagentStarted,
     ThreadCreated,
+    ThreadShared,
     VariableSet,
     thread,
 )
@@ -93,6 +94,17 @@ async def test_an_imported_thread_has_no_variables(log: EventLog, nats_log: Even
     there = await records(nats_log, thread("t1"))
     assert fold(there).variables == {}
     assert b"v1.x.y" not in b"".join(record.raw for record in there)
+    archive.close()
+
+
+async def test_an_imported_thread_is_shared_with_nobody(log: EventLog, nats_log: EventLog, tmp_path: Path) -> None:
+    await fill(log)
+    shared = ThreadShared(share="s", by="ada", upto=1, digest="d" * 64)
+    await log.append(thread("t1"), [shared], expected=await log.tip(thread("t1")), actor="test")
+    assert fold(await records(log, thread("t1"))).shares["s"].fact == shared
+    archive = await exported(log, tmp_path / "t.jsonl")
+    await restore(nats_log, archive)
+    assert fold(await records(nats_log, thread("t1"))).shares == {}
     archive.close()
 
 
