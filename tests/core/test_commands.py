@@ -19,6 +19,7 @@ from core.events import (
     RunStarted,
     ThreadErased,
     ThreadExpirySet,
+    ThreadShared,
     ThreadTitled,
     VariableSet,
     thread,
@@ -155,6 +156,7 @@ async def test_nothing_is_read_to_ensure_a_new_thread(
     await commands.ensure(ADA, fresh().id, {})
 
 
+SHARED = ThreadShared(share="s", by=BOB, upto=1, digest="d" * 64)
 FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
     "state": lambda commands, name: commands.state(BOB, name),
     "state_or_empty": lambda commands, name: commands.state_or_empty(BOB, name),
@@ -171,6 +173,8 @@ FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
     "set_variable": lambda commands, name: commands.set_variable(BOB, name, VariableSet(name="A", value="1", by=BOB)),
     "remove_variable": lambda commands, name: commands.remove_variable(BOB, name, "A"),
     "detach_folder": lambda commands, name: commands.detach_folder(BOB, name),
+    "share": lambda commands, name: commands.share(BOB, name, SHARED),
+    "unshare": lambda commands, name: commands.unshare(BOB, name, "s"),
     "rate": lambda commands, name: commands.rate(BOB, name, "r1", Rating(1)),
     "add_rating": lambda commands, name: commands.add_rating(BOB, name, "r1", Rating(1)),
     "withdraw_rating": lambda commands, name: commands.withdraw_rating(BOB, name, "r1"),
