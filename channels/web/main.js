@@ -40,10 +40,9 @@ const sidebar = signal(wide.matches && recall("sidebar") !== false);
 function App() {
   const { view, path } = route.value;
   useShortcuts();
-  useListener(window, "hashchange", () => wide.matches || (sidebar.value = false));
+  useListener(window, "hashchange", close);
   useListener(large, "change", () => (roomy.value = large.matches));
   const beside = view === "files" && roomy.value;
-  const close = () => wide.matches || (sidebar.value = false);
   return html`<div class=${classes("page", sidebar.value && "with-sidebar", beside && "with-side")} lang=${language.value}>
     <a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => (e.preventDefault(), document.getElementById("composer") ?? document.getElementById("main"))?.focus()}>${t("skip")}</a>
     ${sidebar.value && html`<${Sidebar} onPick=${close} foot=${html`<${Foot} />`} />`}
@@ -94,6 +93,9 @@ function Foot() {
     <${Button} kind="quiet" onClick=${() => (showing.value = "keys")}>?<span class="visually-hidden">${t("keys")}</span><//>
   </div>`;
 }
+
+/** Closes the sidebar where it lies over the view. */
+const close = () => wide.matches || (sidebar.value = false);
 
 function toggle() {
   sidebar.value = !sidebar.value;

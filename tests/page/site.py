@@ -7,6 +7,8 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -14,6 +16,14 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 
 from tests.e2e.servers import Server
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
+
+AXE = Path(__file__).parent / "axe/axe.min.js"
+"""axe-core 4.14.1 (MPL-2.0), as npm has it."""
+RULES = """async () => {
+  const { violations } = await axe.run(document, { resultTypes: ['violations'], iframes: false });
+  return violations.map(({ id, nodes }) => id + ': ' + nodes.map((one) => one.html.slice(0, 200)).join(' | '));
+}"""
+
 
 MARKDOWN = """# A heading
 
@@ -64,7 +74,8 @@ TODOS = ToolCall(
 
 SCRIPTS: dict[str, Script | list[Turn]] = {
     "plain": [Turn(text="One two three.")],
-    **{gate: gated(gate) for gate in ("slow", "halts", "lines", "killed", "pairs")},
+    **{gate: gated(gate) for gate in ("slow", "halts", "lines", "killed", "pairs", "erased")},
+    **{gate: gated(gate) for gate in ("reloaded", "offline", "silent", "frozen", "left", "joined")},
     "plans": [Turn(tool_calls=(TODOS,)), Turn(text="Planned.", gate="plans")],
     "busy": [
         *(
@@ -117,7 +128,12 @@ class Site(NamedTuple):
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON of a request to the API, as a program sends it."""
         url = f"{self.server.url}/api{path}"
-        async with aiohttp.ClientSession() as session, session.request(method, url, json=body) as response:
+        data = None if body is None else BytesIO(json.dumps(body).encode())
+        headers = {"content-type": "application/json"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.request(method, url, data=data) as response,
+        ):
             text = await response.text()
             assert response.status < 300, (response.status, text)
             return json.loads(text) if text else None
@@ -233,3 +249,11 @@ async def tab(
         yield opened
     finally:
         await (page.close() if context else own.close())
+
+
+async def violations(page: Tab) -> list[str]:
+    """Rules of axe-core that what is on the screen breaks."""
+    if not await page.page.evaluate("'axe' in window"):
+        await page.page.evaluate(AXE.read_text())
+    broken: list[str] = await page.page.evaluate(RULES)
+    return broken

@@ -12,19 +12,12 @@ from typing import Literal
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.page.site import Site, Tab, tab
+from tests.page.site import AXE, Site, Tab, tab, violations
 from tests.support.workers import wait_for
 
 pytestmark = pytest.mark.anyio
 
-AXE = Path(__file__).parent / "axe/axe.min.js"
-"""axe-core 4.14.1 (MPL-2.0), as npm has it."""
 SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
-RULES = """async () => {
-  const { violations } = await axe.run(document, { resultTypes: ['violations'], iframes: false });
-  return violations.map(({ id, nodes }) => id + ': ' + nodes.map((one) => one.html.slice(0, 200)).join(' | '));
-}"""
-
 UNFOLD = "document.querySelectorAll('main [aria-expanded=false]:not([aria-haspopup])').forEach((one) => one.click())"
 
 
@@ -51,13 +44,6 @@ async def conversation(chromium: Browser, site: Site) -> str:
             await site.run(opened.thread, f"Go on with {model}", model)
             await opened.ended(count)
         return opened.thread
-
-
-async def violations(page: Tab) -> list[str]:
-    if not await page.page.evaluate("'axe' in window"):
-        await page.page.evaluate(AXE.read_text())
-    found: list[str] = await page.page.evaluate(RULES)
-    return found
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

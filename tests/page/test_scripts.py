@@ -64,3 +64,20 @@ def test_types_and_style_hold(tools: Path, tmp_path: Path) -> None:
     os.symlink(tools / "node_modules", tmp_path / "node_modules")
     result = run(NODE or "", "check.mjs", PAGE, cwd=tmp_path, seconds=600)
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif(NODE is None, reason="there is no Node: the libraries cannot be made")
+def test_libraries_are_what_make_vendor_makes(tools: Path, tmp_path: Path) -> None:
+    """Byte for byte: their files, the manifest with their hashes, and the licences."""
+    for file in SOURCE.iterdir():
+        shutil.copy(file, tmp_path)
+    os.symlink(tools / "node_modules", tmp_path / "node_modules")
+    target = tmp_path / "made"
+    target.mkdir()
+    result = run(NODE or "", "build.mjs", target, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr[-2000:]
+    made = {file.name for file in target.iterdir()}
+    assert made == {file.name for file in (PAGE / "vendor").iterdir() if file.is_file() and file.suffix != ".ts"}
+    for name in sorted(made):
+        assert (target / name).read_bytes() == (PAGE / "vendor" / name).read_bytes(), f"{name}: run `make vendor`"

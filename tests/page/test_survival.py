@@ -4,26 +4,44 @@ long threads. Afterwards the text on the screen is the log's, and nothing is the
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.page.site import Site, Tab, tab
-from tests.support.workers import wait_for
+from core.ids import uuid7
+from tests.e2e.servers import serving
+from tests.page.site import SCRIPTS, Site, Tab, tab
+from tests.support.model_server import ModelServer
+from tests.support.workers import configure, wait_for
 
 pytestmark = pytest.mark.anyio
 
+LONG = bool(os.environ.get("SIKA_LONG"))
+OFFLINE, FROZEN = (30, 120) if LONG else (3, 3)
+"""Seconds without a network, and asleep. The server's heart beats each second: both are more than two beats."""
 
-async def agree(page: Tab, site: Site) -> None:
-    """The screen shows what the log has."""
+
+async def agree(page: Tab, site: Site, *before: str) -> None:
+    """The screen shows what the log has, after what was written `before` the first run."""
 
     async def same() -> bool:
-        return await page.shown() == await site.texts(page.thread)
+        return await page.shown() == [*before, *await site.texts(page.thread)]
 
     await wait_for(same)
 
 
 async def test_the_server_is_killed_in_mid_stream_and_comes_back(page: Tab, site: Site) -> None:
     await page.open("killed")
+    thread = await written(site, [{"type": "human", "content": "Once"}, {"type": "ai", "content": "*Upon* a time."}])
+    await page.page.goto(f"{site.server.url}/#/t/{thread}")
+    await expect(page.page.locator(".answer em")).to_be_visible()
+    await page.watch()
     await page.say("Go on whatever happens")
     await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
     await page.page.fill("#composer", "typed meanwhile")
@@ -33,23 +51,19 @@ async def test_the_server_is_killed_in_mid_stream_and_comes_back(page: Tab, site
     await site.server.start()
     await expect(page.page.locator(".connection")).to_contain_text("nothing was lost")
     await page.ended()
-    await agree(page, site)
+    await agree(page, site, "Once", "Upon a time.")
+    assert await page.changes() == []
     await expect(page.page.locator("#composer")).to_have_value("typed meanwhile")
 
 
-async def test_the_network_is_gone_for_a_while(page: Tab, site: Site) -> None:
-    await page.open("plain")
-    await page.say("First")
-    await page.ended()
-    await page.watch()
-    await page.page.context.set_offline(True)
-    await expect(page.page.locator(".connection")).to_contain_text("Connection lost")
-    await site.run(page.thread, "Said while nobody heard", "plain")
-    await wait_for_end(site, page.thread, 2)
-    await page.page.context.set_offline(False)
-    await page.ended(2)
-    await agree(page, site)
-    assert await page.changes() == []
+async def written(site: Site, messages: Sequence[dict[str, Any]]) -> str:
+    """A thread with these messages, of no run."""
+    thread = str(uuid7())
+    await site.ask("POST", "/threads", {"thread_id": thread})
+    for start in range(0, len(messages), 200):
+        part = [{"id": f"m{n}", **message} for n, message in enumerate(messages[start : start + 200], start)]
+        await site.ask("POST", f"/threads/{thread}/state", {"values": {"messages": part}})
+    return thread
 
 
 async def wait_for_end(site: Site, thread: str, runs: int) -> None:
@@ -60,20 +74,116 @@ async def wait_for_end(site: Site, thread: str, runs: int) -> None:
     await wait_for(ended)
 
 
-async def test_a_page_that_was_frozen_catches_up(page: Tab, site: Site) -> None:
-    await page.open("plain")
-    await page.say("First")
-    await page.ended()
+# ── in mid-stream ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+Rest = Callable[[], Awaitable[None]]
+"""Has the answer made to its end."""
+
+
+async def reloaded(page: Tab, rest: Rest) -> None:
+    await page.page.reload()
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
     await page.watch()
+    await rest()
+
+
+async def offline(page: Tab, rest: Rest) -> None:
+    """The network is gone, and the browser knows."""
+    await page.page.context.set_offline(True)
+    await expect(page.page.locator(".connection")).to_contain_text("Connection lost")
+    await rest()
+    await asyncio.sleep(OFFLINE)
+    await page.page.context.set_offline(False)
+    await expect(page.page.locator(".connection")).to_contain_text("nothing was lost")
+
+
+async def silent(page: Tab, rest: Rest) -> None:
+    """The connection stands, but nothing comes through it."""
+    process = page.site.server.process.pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        await expect(page.page.locator(".connection")).to_contain_text("Connection lost")
+    finally:
+        os.kill(process, signal.SIGCONT)
+    await rest()
+
+
+async def frozen(page: Tab, rest: Rest) -> None:
+    """The laptop sleeps: the page is told, and its process stands still."""
+    await page.page.evaluate(TICK)
     session = await page.page.context.new_cdp_session(page.page)
     await session.send("Page.setWebLifecycleState", {"state": "frozen"})
-    for count, text in enumerate(("Second", "Third"), 2):
-        await site.run(page.thread, text, "plain")
-        await wait_for_end(site, page.thread, count)
+    browser = page.page.context.browser
+    assert browser
+    about = await (await browser.new_browser_cdp_session()).send("SystemInfo.getProcessInfo")
+    processes = [one["id"] for one in about["processInfo"] if one["type"] == "renderer"]
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        await rest()
+        await asyncio.sleep(FROZEN)
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
     await session.send("Page.setWebLifecycleState", {"state": "active"})
-    await page.ended(3)
+    assert await page.page.evaluate("new Promise((done) => setTimeout(() => done(widest), 100))") >= 900 * FROZEN
+
+
+async def left(page: Tab, rest: Rest) -> None:
+    """Somebody looks at another conversation meanwhile."""
+    thread = page.thread
+    await page.page.get_by_role("link", name="Sika").click()
+    await expect(page.page.locator(".begin")).to_be_visible()
+    await rest()
+    await page.page.goto(f"{page.site.server.url}/#/t/{thread}")
+
+
+async def joined(page: Tab, rest: Rest) -> None:
+    """Another tab comes, and says something, too."""
+    browser = page.page.context.browser
+    assert browser
+    async with tab(browser, page.site, page.page.context) as second:
+        await second.open(place=f"t/{page.thread}")
+        await expect(second.page.locator(".growing .markdown")).to_contain_text("word5")
+        await rest()
+        await second.ended(2)
+        assert await second.shown() == await page.shown()
+        assert second.complaints == []
+
+
+DISTURBANCES = (reloaded, offline, silent, frozen, left, joined)
+TICK = """window.widest = 0;
+let before = performance.now();
+setInterval(() => { const now = performance.now(); widest = Math.max(widest, now - before); before = now; }, 20);"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("disturb", DISTURBANCES, ids=lambda one: one.__name__)
+async def test_an_answer_that_a_program_began_is_shown_once(
+    page: Tab, site: Site, disturb: Callable[[Tab, Rest], Awaitable[None]]
+) -> None:
+    """Whatever happens meanwhile: the screen has what the log has, and what was finished before is not touched."""
+    model = disturb.__name__
+    await page.open("tools")
+    await page.say("Work")
+    await page.ended()
+    await page.watch()
+    await site.run(page.thread, "Go on whatever happens", model)
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
+    thread = page.thread
+
+    async def rest() -> None:
+        site.models.release(model)
+        await wait_for_end(site, thread, 2)
+
+    await disturb(page, rest)
+    await page.ended(2)
     await agree(page, site)
+    await expect(page.page.locator(".step")).to_have_count(5)
     assert await page.changes() == []
+
+
+# ── much, and many ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_conversation_that_is_deleted_while_it_is_open_says_so(page: Tab, site: Site) -> None:
@@ -88,31 +198,35 @@ async def test_a_conversation_that_is_deleted_while_it_is_open_says_so(page: Tab
     await expect(page.page.locator(".gone")).to_contain_text("There is no such conversation")
 
 
-async def test_two_thousand_messages_are_opened_page_by_page(page: Tab, site: Site) -> None:
-    thread = "long-thread"
-    await site.ask("POST", "/threads", {"thread_id": thread})
-    for part in range(10):
-        said = [
-            {"type": kind, "id": f"{kind}{n}", "content": f"{kind} {n}"}
-            for n in range(part * 100, part * 100 + 100)
-            for kind in ("human", "ai")
-        ]
-        await site.ask("POST", f"/threads/{thread}/state", {"values": {"messages": said}})
+async def test_a_conversation_that_is_deleted_in_mid_stream_says_so(page: Tab, site: Site) -> None:
+    await page.open("erased")
+    await page.say("Soon gone")
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
+    await site.ask("DELETE", f"/threads/{page.thread}")
+    site.models.release("erased")
+    await expect(page.page.locator(".gone")).to_contain_text("This conversation was deleted")
+    assert "word5" not in await page.page.inner_text("main")
+
+
+async def test_two_thousand_messages_are_read_back_to_the_first(page: Tab, site: Site) -> None:
+    """Page by page; those that were there are not touched by those that come before and after them."""
+    said = [f"{kind} {n}" for n in range(1000) for kind in ("human", "ai")]
+    thread = await written(site, [{"type": text.split()[0], "content": text} for text in said])
     await page.open(place=f"t/{thread}")
     await expect(page.page.locator(".answer").last).to_contain_text("ai 999")
     assert len(await page.shown()) <= 200
-    await page.page.locator(".conversation").evaluate("e => { e.scrollTop = 0 }")
-
-    async def older() -> bool:
-        texts = await page.shown()
-        return len(texts) > 100 and texts == sorted(set(texts), key=texts.index) and texts[-1] == "ai 999"
-
-    await wait_for(older)
     await page.watch()
+
+    async def all_shown() -> bool:
+        await page.page.locator(".conversation").evaluate("e => { e.scrollTop = 0 }")
+        return len(await page.shown()) >= len(said)
+
+    await wait_for(all_shown, every=0.1)
+    assert await page.shown() == said
     await site.run(thread, "One more", "plain")
     await page.ended()
+    await agree(page, site, *said)
     assert await page.changes() == []
-    await expect(page.page.locator(".answer").last).to_contain_text("One two three.")
 
 
 async def test_two_hundred_calls_in_a_turn_are_lines(page: Tab, site: Site) -> None:
@@ -135,6 +249,28 @@ async def test_a_long_output_is_cut_until_it_is_asked_for(page: Tab) -> None:
     assert "line 1" in text
 
 
+async def test_five_megabytes_of_output_are_cut_until_they_are_asked_for(page: Tab, site: Site) -> None:
+    output = "\n".join(f"line {n}" for n in range(450_000))
+    assert len(output) > 5_000_000
+    call = {"id": "c1", "name": "bash", "args": {"command": "seq -f 'line %.0f' 0 449999"}}
+    said: list[dict[str, Any]] = [
+        {"type": "human", "content": "Print a lot"},
+        {"type": "ai", "content": "Here it is.", "tool_calls": [call]},
+        {"type": "tool", "tool_call_id": "c1", "name": "bash", "content": output},
+    ]
+    thread = await written(site, said)
+    await page.open(place=f"t/{thread}")
+    step = page.page.locator(".step")
+    await step.locator("button.step-line").click()
+    shown = step.locator(".output pre").last
+    assert len(await shown.inner_text()) < 60_000
+    await page.page.get_by_role("button", name="Show all").click()
+    assert await shown.evaluate("e => e.textContent") == output
+    await site.run(thread, "And on", "plain")
+    await page.ended()
+    await agree(page, site, "Print a lot", "Here it is.")
+
+
 async def test_three_tabs_and_a_program_are_one_conversation(page: Tab, site: Site, chromium: Browser) -> None:
     await page.open("plain")
     await page.say("From the first")
@@ -152,3 +288,32 @@ async def test_three_tabs_and_a_program_are_one_conversation(page: Tab, site: Si
             await one.ended(3)
             await agree(one, site)
             assert one.complaints == []
+
+
+@pytest.fixture(scope="module")
+async def accounts(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
+    """A server on which everybody may make an account."""
+    path: Path = tmp_path_factory.mktemp("accounts")
+    async with ModelServer({"pairs": SCRIPTS["pairs"]}) as models:
+        auth = {"enabled": True, "registration": True}
+        config = configure(path / "config.yaml", models, auth=auth, http={"heartbeat_seconds": 1})
+        async with serving(path / "home", config) as server:
+            yield Site(server, models)
+
+
+async def test_two_people_at_once_see_each_their_own(chromium: Browser, accounts: Site) -> None:
+    async with tab(chromium, accounts) as one, tab(chromium, accounts) as other:
+        people = {"initialize": one, "register": other}
+        for way, each in people.items():
+            account = {"email": f"{way}@example.org", "password": "correct horse battery"}
+            url = f"{accounts.server.url}/api/v1/auth/{way}"
+            assert (await each.page.context.request.post(url, data=account)).ok
+            await each.open("pairs")
+            await each.say(f"By {way}")
+            await expect(each.page.locator(".growing .markdown")).to_contain_text("word5")
+        accounts.models.release("pairs")
+        for way, each in people.items():
+            await each.ended()
+            assert await each.shown() == [f"By {way}", " ".join(f"word{n}" for n in range(60))]
+            await expect(each.page.locator("nav li.thread")).to_have_count(1)
+            assert each.complaints == []

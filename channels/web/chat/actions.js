@@ -6,11 +6,15 @@ import { go } from "../state/route.js";
 import { begun } from "../state/stored.js";
 import { drop, leaving, touch } from "../state/threads.js";
 import { t, wordsOf } from "../words/words.js";
-import { contextOf } from "./choices.js";
+import { contextOf, model } from "./choices.js";
 import { acknowledge, keepSent, sentOf } from "./drafts.js";
 
 /** @typedef {import("../state/thread.js").Thread} Thread */
 /** @typedef {import("../state/message.js").Attachment} Attachment */
+
+/** What suggestions are made of: so many of the newest messages, and characters of each. */
+const SUGGESTED_FROM = 6;
+const SUGGESTED_CHARACTERS = 2000;
 
 /** @param {unknown} error */
 export function complain(error) {
@@ -31,7 +35,7 @@ export async function send(thread, text, { files = [], how = "queue", id = crypt
   keepSent(thread.id, { id, text, files });
   try {
     if (how === "steer" && run) await call("POST", `threads/${thread.id}/runs/${run}/steer`, { body: { message } });
-    else await call("POST", `threads/${thread.id}/runs`, { body: { ...runBody(), input: { messages: [message] }, multitask_strategy: "enqueue", if_not_exists: "create" }, headers: { "idempotency-key": id } });
+    else thread.begun.value = await begin(thread, { ...runBody(), input: { messages: [message] }, multitask_strategy: "enqueue", if_not_exists: "create" }, id);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     notify(wordsOf(error), { kind: "error" });
@@ -44,6 +48,9 @@ export async function send(thread, text, { files = [], how = "queue", id = crypt
   thread.open();
   return true;
 }
+
+/** Begins a run, once for each key. Returns its id. @param {Thread} thread @param {Record<string, unknown>} body @param {string} key */
+const begin = async (thread, body, key) => (await call("POST", `threads/${thread.id}/runs`, { body, headers: { "idempotency-key": key } })).run_id;
 
 /** @param {Attachment} file */
 const claimOf = ({ name, size, path }) => ({ filename: name, size, path, status: "uploaded" });
@@ -59,7 +66,7 @@ export const edit = (thread, message, text) => rerun(thread, { edit: { message_i
 /** @param {Thread} thread @param {Record<string, unknown>} change */
 async function rerun(thread, change) {
   try {
-    await call("POST", `threads/${thread.id}/runs`, { body: { ...runBody(), ...change, multitask_strategy: "enqueue" } });
+    thread.begun.value = (await call("POST", `threads/${thread.id}/runs`, { body: { ...runBody(), ...change, multitask_strategy: "enqueue" } })).run_id;
   } catch (error) {
     complain(error);
   }
@@ -81,6 +88,13 @@ export async function stop(thread, run) {
   } catch (error) {
     if (!(error instanceof Failure) || error.status !== 409) complain(error);
   }
+}
+
+/** Has the server suggest what may be asked next; it is told by the thread's stream. @param {Thread} thread */
+export async function suggest(thread) {
+  const said = thread.state.value.messages.filter((message) => message.text).slice(-SUGGESTED_FROM);
+  const messages = said.map(({ type, text }) => ({ role: type === "human" ? "user" : "assistant", content: text.slice(0, SUGGESTED_CHARACTERS) }));
+  await call("POST", `threads/${thread.id}/suggestions`, { body: { messages, model_name: model.value?.name } }).catch(() => {});
 }
 
 /** @param {Thread} thread @param {string} run @param {string} message @param {1|-1} rating */

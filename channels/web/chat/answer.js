@@ -1,6 +1,6 @@
 // An answer of the agent: its reasoning, folded; its text; and the calls of tools, each a line.
 
-import { html, useState } from "../vendor/preact.js";
+import { html, useLayoutEffect, useState } from "../vendor/preact.js";
 import { Icon } from "../kit/icon.js";
 import { IconButton } from "../kit/button.js";
 import { still } from "../kit/view.js";
@@ -13,6 +13,9 @@ import { copyText, rate } from "./actions.js";
 import { Branches } from "./branches.js";
 import { StepLine } from "./step.js";
 import { Subagent } from "./subagent.js";
+
+/** The second half of a character that is two units of a string. */
+const PAIR_ENDS = /[\udc00-\udfff]/;
 
 /**
  * @param {{item: import("../state/items.js").AnswerItem, thread: import("../state/thread.js").Thread}} props
@@ -43,15 +46,30 @@ function Presented({ step: { args, result }, thread }) {
 
 /** Text while it is made. It is the only part that is drawn at each frame. @param {{item: import("../state/items.js").AnswerItem, thread: import("../state/thread.js").Thread}} props */
 function Growing({ item, thread }) {
-  const growing = thread.state.value.growing[item.run];
+  const growing = thread.growing.value[item.run];
   const reasoning = textOf(growing, "reasoning");
-  const text = textOf(growing, "text");
+  const text = useFlow(textOf(growing, "text"));
   const calls = growing?.parts.filter((part) => part.part === "call") ?? [];
   return html`<article class="answer growing" aria-label=${t("answer")} aria-busy="true">
     ${reasoning && html`<${Reasoning} text=${reasoning} live=${!text && !calls.length} thread=${thread.id} />`}
     ${text && html`<${Markdown} text=${text} live=${true} thread=${thread.id} />`}
     ${calls.map((part) => html`<p class="step-line coming" key=${part.index}><${Icon} name="spark" size=${16} />${t("tool.coming", { name: part.name.replaceAll("_", " ") })}</p>`)}
   </article>`;
+}
+
+/**
+ * A text that grows by pieces, each shown in two painted frames: they come less often than the screen is painted.
+ * @param {string} text
+ */
+function useFlow(text) {
+  const [shown, setShown] = useState(text.length);
+  useLayoutEffect(() => {
+    if (shown === text.length) return;
+    const frame = requestAnimationFrame(() => setShown(text.length));
+    return () => cancelAnimationFrame(frame);
+  }, [text, shown]);
+  const end = Math.ceil((shown + text.length) / 2);
+  return text.slice(0, PAIR_ENDS.test(text.charAt(end)) ? end + 1 : end);
 }
 
 /** @param {{text: string, live?: boolean, thread: string}} props */

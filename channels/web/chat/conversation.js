@@ -12,6 +12,8 @@ import { Person } from "./person.js";
 import { Since } from "./step.js";
 
 const NEAR = 48;
+/** Items that are drawn in one painted frame. */
+const SLICE = 8;
 const KINDS = { person: Person, answer: Answer, end: RunEnd, note: Note };
 
 /** @param {{thread: import("../state/thread.js").Thread}} props */
@@ -19,12 +21,15 @@ export function Conversation({ thread }) {
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const [below, follow] = useFollowing(box, thread);
   const items = reader.value ? thread.items.value : [];
+  const drawn = useSlices(items);
   const { first, loaded } = thread.state.value;
+  const older = first != null && drawn.length > 0 && drawn.length === items.length;
+  useStanding(box, `${older} ${drawn[0]?.key}`);
   return html`<div class="conversation" ref=${box} tabindex="0" role="log" aria-label=${t("conversation")} aria-live="off" onClick=${copied}>
     <div class="column">
-      ${first != null && reader.value && html`<${Older} thread=${thread} box=${box} />`}
+      ${older && html`<${Older} thread=${thread} box=${box} />`}
       ${!loaded && !items.length && html`<p class="quiet center">${t("loading")}</p>`}
-      ${items.map((item) => html`<${KINDS[item.kind]} key=${item.key} item=${item} thread=${thread} />`)}
+      ${drawn.map((item) => html`<${KINDS[item.kind]} key=${item.key} item=${item} thread=${thread} />`)}
       <${Now} thread=${thread} />
     </div>
     ${below && html`<div class="to-end"><${IconButton} icon="down" name=${t("toEnd")} onClick=${follow} /></div>`}
@@ -53,13 +58,10 @@ function Older({ thread, box }) {
   const [busy, setBusy] = useState(false);
   const mark = useRef(/** @type {HTMLElement | null} */ (null));
   const load = async () => {
-    const element = box.current;
-    if (busy || !element) return;
+    if (busy) return;
     setBusy(true);
-    const before = element.scrollHeight - element.scrollTop;
     await thread.older().catch(() => {});
     setBusy(false);
-    requestAnimationFrame(() => (element.scrollTop = element.scrollHeight - before));
   };
   useEffect(() => {
     const watcher = new IntersectionObserver((entries) => entries.some((one) => one.isIntersecting) && void load(), { root: box.current, rootMargin: "200px" });
@@ -67,6 +69,36 @@ function Older({ thread, box }) {
     return () => watcher.disconnect();
   });
   return html`<div class="older" ref=${mark}><${Button} kind="quiet" disabled=${busy} onClick=${load}>${busy ? t("loading") : t("older")}<//></div>`;
+}
+
+/**
+ * The end of a list, which grows by a slice at each painted frame until all is drawn.
+ * @param {import("../state/items.js").Item[]} items
+ */
+function useSlices(items) {
+  const drawn = useRef(/** @type {Set<string>} */ (new Set()));
+  const [, setFrames] = useState(0);
+  const place = items.findIndex((item) => drawn.current.has(item.key));
+  const start = place < 0 ? Math.max(0, items.length - SLICE) : place;
+  useLayoutEffect(() => {
+    drawn.current = new Set(items.slice(start).map((item) => item.key));
+    if (!start) return;
+    const frame = requestAnimationFrame(() => {
+      for (const item of items.slice(Math.max(0, start - SLICE), start)) drawn.current.add(item.key);
+      setFrames((frames) => frames + 1);
+    });
+    return () => cancelAnimationFrame(frame);
+  });
+  return start ? items.slice(start) : items;
+}
+
+/** Keeps what is in view where it is when something comes above it. @param {{current: HTMLElement | null}} box @param {string} top what stands first */
+function useStanding(box, top) {
+  const before = useRef({ top, below: 0 });
+  if (box.current && before.current.top !== top) before.current = { top, below: box.current.scrollHeight - box.current.scrollTop };
+  useLayoutEffect(() => {
+    if (box.current && before.current.below) box.current.scrollTop = box.current.scrollHeight - before.current.below;
+  }, [top]);
 }
 
 /**

@@ -1,6 +1,6 @@
 // The conversations: found by words, pinned ones first, the others by day, with what each does now.
 
-import { html, useEffect, useState } from "../vendor/preact.js";
+import { html, useCallback, useEffect, useState } from "../vendor/preact.js";
 import { Button, IconButton } from "../kit/button.js";
 import { Menu } from "../kit/menu.js";
 import { classes, still } from "../kit/view.js";
@@ -17,7 +17,7 @@ export function Sidebar({ onPick, foot }) {
   const hits = useHits(words);
   const shown = words.trim() ? (hits ?? []) : threads.value;
   const current = ["t", "files"].includes(route.value.view) ? route.value.path[0] : "";
-  const pick = (/** @type {string} */ id) => (go(`t/${id}`), onPick());
+  const pick = useCallback((/** @type {string} */ id) => (go(`t/${id}`), onPick()), [onPick]);
   return html`<nav class="sidebar" aria-label=${t("threads")}>
     <div class="sidebar-head">
       <a class="brand" href="#/" onClick=${(/** @type {Event} */ e) => (e.preventDefault(), go(""), onPick())}>Sika</a>

@@ -5,7 +5,7 @@ import { IconButton } from "../kit/button.js";
 import { Icon } from "../kit/icon.js";
 import { waitingOf } from "../state/items.js";
 import { t } from "../words/words.js";
-import { send, stop } from "./actions.js";
+import { send, stop, suggest } from "./actions.js";
 import { isBusy } from "../state/conversation.js";
 
 const BACK_MS = 4000;
@@ -70,6 +70,13 @@ function Waiting({ thread }) {
 /** @param {{thread: import("../state/thread.js").Thread}} props */
 function Suggestions({ thread }) {
   const c = thread.state.value;
+  const run = c.runs[thread.begun.value];
+  const done = run?.status === "success" && !isBusy(c) && run.id;
+  useEffect(() => {
+    if (!done) return;
+    thread.begun.value = "";
+    void suggest(thread);
+  }, [done]);
   if (!c.suggestions.length || isBusy(c)) return null;
   return html`<div class="suggestions" role="group" aria-label=${t("suggestions")}>
     ${c.suggestions.map((text) => html`<button type="button" class="suggestion" key=${text} dir="auto" onClick=${() => send(thread, text)}>${text}</button>`)}

@@ -50,6 +50,21 @@ export function apply(conversation, frames) {
   return frames.reduce(applied, conversation);
 }
 
+/**
+ * The conversation as of its last change that was more than text in the making: views of anything else need no newer one.
+ * @param {Conversation} before @param {Conversation} c @returns {Conversation} `before` if only text has grown since
+ */
+export function settled(before, c) {
+  const same = (/** @type {keyof Conversation} */ name) => (name === "growing" ? sameMessages(before.growing, c.growing) : before[name] === c[name]);
+  return /** @type {(keyof Conversation)[]} */ (Object.keys(c)).every(same) ? before : c;
+}
+
+/** @param {Conversation["growing"]} before @param {Conversation["growing"]} now */
+function sameMessages(before, now) {
+  const runs = Object.keys(now);
+  return runs.length === Object.keys(before).length && runs.every((run) => before[run]?.message === now[run].message);
+}
+
 /** @param {Conversation} c @param {import("../api/sse.js").Frame} frame @returns {Conversation} */
 function applied(c, frame) {
   const data = JSON.parse(frame.data);
@@ -308,7 +323,7 @@ function reused(old, message) {
 }
 
 /** @param {Record<string, Run>} runsBefore @param {Record<string, Summary>|undefined} summaries */
-function withSummaries(runsBefore, summaries) {
+export function withSummaries(runsBefore, summaries) {
   if (!summaries) return runsBefore;
   const after = { ...runsBefore };
   for (const [id, summary] of Object.entries(summaries)) {
@@ -325,6 +340,9 @@ export const activeRun = (c) => Object.values(c.runs).find((run) => run.status =
 
 /** Runs that wait for their turn, oldest first. @param {Conversation} c */
 export const queuedRuns = (c) => Object.values(c.runs).filter((run) => run.status === "pending");
+
+/** True if a run has ended since. @param {Conversation} before @param {Conversation} c */
+export const endedSince = (before, c) => before.loaded && before.runs !== c.runs && Object.values(c.runs).some((run) => run.endedAt && !before.runs[run.id]?.endedAt);
 
 /** True while something works or waits to. @param {Conversation} c */
 export const isBusy = (c) => Object.values(c.runs).some((run) => run.status === "running" || run.status === "pending");

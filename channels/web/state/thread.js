@@ -3,7 +3,7 @@
 import { batch, computed, signal } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { Follower } from "../api/follower.js";
-import { apply, empty, withPage } from "./conversation.js";
+import { apply, empty, endedSince, settled, withPage, withSummaries } from "./conversation.js";
 import { itemsOf } from "./items.js";
 
 /** Messages of a page. The first one is small: what is above the screen can come later. */
@@ -20,6 +20,7 @@ export class Thread {
   #planned = false;
   #closed = false;
   #staleSeq = 0;
+  /** @type {import("../vendor/preact.js").Signal<Conversation>} */ #newest = signal(empty());
   /** @type {import("./items.js").Item[]} */ #items = [];
 
   /** @param {string} id */
@@ -27,8 +28,13 @@ export class Thread {
     this.id = id;
     /** The checkpoint of another branch that is shown; empty for the conversation as it stands. */
     this.branch = "";
-    /** @type {import("../vendor/preact.js").Signal<Conversation>} */
-    this.state = signal(empty());
+    /** The run that was begun here last. */
+    this.begun = signal("");
+    let before = empty();
+    /** What most views show: it changes with facts, not with each piece of text. */
+    this.state = computed(() => (before = settled(before, this.#newest.value)));
+    /** Text in the making, by its run. */
+    this.growing = computed(() => this.#newest.value.growing);
     /** @type {import("../vendor/preact.js").Signal<import("../api/follower.js").Condition>} */
     this.condition = signal({ kind: "opening", attempt: 0 });
     /** @type {import("../vendor/preact.js").Signal<Failure | null>} */
@@ -56,33 +62,39 @@ export class Thread {
 
   /** Loads the page of history before the first message that is shown. */
   async older() {
-    const { first } = this.state.value;
+    const { first } = this.#newest.value;
     if (first == null) return;
     const page = await call("GET", `threads/${this.id}/messages/page`, { query: { limit: MOST_PAGE / 2, before_seq: first } });
-    if (this.state.value.first === first) this.state.value = withPage(this.state.value, page, { older: true });
+    if (this.#newest.value.first === first) this.#newest.value = withPage(this.#newest.value, page, { older: true });
   }
 
   /** Reads the newest page again, in the place of what is shown. @param {string} [checkpoint] a moment of another branch */
   async reload(checkpoint) {
-    const asOf = this.state.value.seq;
-    const limit = Math.min(MOST_PAGE, Math.max(PAGE, this.state.value.messages.length));
+    const asOf = this.#newest.value.seq;
+    const limit = Math.min(MOST_PAGE, Math.max(PAGE, this.#newest.value.messages.length));
     const query = { limit, checkpoint_id: checkpoint };
     const page = await call("GET", `threads/${this.id}/messages/page`, { query });
     this.#apply();
     this.branch = checkpoint ?? "";
-    this.state.value = withPage(this.state.value, page, { asOf });
+    this.#newest.value = withPage(this.#newest.value, page, { asOf });
   }
 
   async #load() {
     try {
       const page = await call("GET", `threads/${this.id}/messages/page`, { query: { limit: PAGE } });
       this.#apply();
-      this.state.value = withPage(this.state.value, page, { asOf: 0 });
+      this.#newest.value = withPage(this.#newest.value, page, { asOf: 0 });
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       if (error.passing && !this.#closed) setTimeout(() => this.#load(), 1000);
       else this.failure.value = error;
     }
+  }
+
+  /** Reads what the newest run cost and changed, which facts do not tell. */
+  async #sum() {
+    const page = await call("GET", `threads/${this.id}/messages/page`, { query: { limit: 1 } });
+    this.#newest.value = { ...this.#newest.value, runs: withSummaries(this.#newest.value.runs, page.runs) };
   }
 
   /** @param {import("../api/follower.js").Condition} condition */
@@ -108,8 +120,11 @@ export class Thread {
     this.#planned = false;
     const frames = this.#waiting.splice(0);
     if (!frames.length || this.#closed) return;
-    this.state.value = apply(this.state.value, frames);
-    const { staleSeq } = this.state.value;
+    const before = this.#newest.value;
+    const now = apply(before, frames);
+    this.#newest.value = now;
+    if (endedSince(before, now)) void this.#sum().catch(() => {});
+    const { staleSeq } = now;
     if (staleSeq === this.#staleSeq) return;
     this.#staleSeq = staleSeq;
     void this.reload().catch(() => {});

@@ -43,6 +43,17 @@ export function t(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
 }
 
+/** Formats are kept: to make one takes longer than to use it a hundred times. @type {Map<string, Intl.NumberFormat>} */
+const formats = new Map();
+
+/** @param {number} value @param {Intl.NumberFormatOptions} options */
+function formatted(value, options) {
+  const key = JSON.stringify([language.value, options]);
+  const format = formats.get(key) ?? new Intl.NumberFormat(language.value, options);
+  formats.set(key, format);
+  return format.format(value);
+}
+
 /** @param {number} ms */
 export function duration(ms) {
   if (ms < 950) return t("time.ms", { ms: Math.max(1, Math.round(ms)) });
@@ -54,7 +65,7 @@ export function duration(ms) {
 }
 
 /** A number with few digits, as 12.3k. @param {number} value */
-export const short = (value) => new Intl.NumberFormat(language.value, { notation: "compact", maximumFractionDigits: 1 }).format(value);
+export const short = (value) => formatted(value, { notation: "compact", maximumFractionDigits: 1 });
 
 /** @param {number} bytes */
 export function size(bytes) {
@@ -62,13 +73,13 @@ export function size(bytes) {
   let value = bytes;
   let unit = 0;
   while (value >= 1000 && unit < units.length - 1) [value, unit] = [value / 1000, unit + 1];
-  return new Intl.NumberFormat(language.value, { style: "unit", unit: units[unit], unitDisplay: "narrow", maximumFractionDigits: unit ? 1 : 0 }).format(value);
+  return formatted(value, { style: "unit", unit: units[unit], unitDisplay: "narrow", maximumFractionDigits: unit ? 1 : 0 });
 }
 
 /** @param {number} amount @param {string} currency */
 export function money(amount, currency) {
   const digits = amount && amount < 0.01 ? 4 : 2;
-  return new Intl.NumberFormat(language.value, { style: "currency", currency, maximumFractionDigits: digits }).format(amount);
+  return formatted(amount, { style: "currency", currency, maximumFractionDigits: digits });
 }
 
 /** A time of day, with the date if it was not today. @param {string} at ISO 8601 */

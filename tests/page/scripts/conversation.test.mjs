@@ -1,7 +1,7 @@
 // The fold of a conversation, fed with recorded logs: cut anywhere, doubled, with and without a page of history.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { apply, empty, isBusy, withPage } from "../../../channels/web/state/conversation.js";
+import { apply, empty, endedSince, isBusy, settled, withPage } from "../../../channels/web/state/conversation.js";
 import { itemsOf, waitingOf } from "../../../channels/web/state/items.js";
 import { PLACES } from "../../../channels/web/state/message.js";
 import { STORIES, chance, cut, framesOf, stateOf } from "./logs.mjs";
@@ -165,4 +165,25 @@ test("text in the making appears once, whatever comes of it, and is void when it
     const done = apply(c, [fact(3, "model.completed", { run: "a", message: ai("m", text) })]);
     assert.deepEqual([done.growing, done.messages.map((one) => one.text)], [{}, [text]]);
   }
+});
+
+test("text that grows is news for nobody but the one who draws it", () => {
+  const preview = (offset, text) => ({ event: "preview", id: "", data: JSON.stringify({ run: "r", message: "a", after: 2, offset, text }) });
+  const running = apply(empty(), [fact(1, "run.requested", { run: "r", input: { messages: [] } }), fact(2, "run.started", { run: "r", attempt: 1 })]);
+  const begun = settled(running, apply(running, [preview(0, "One ")]));
+  assert.notEqual(begun, running, "views learn that an answer has begun");
+  const grown = apply(begun, [preview(4, "two ")]);
+  assert.notEqual(grown, begun);
+  assert.equal(settled(begun, grown), begun);
+  const titled = apply(grown, [fact(3, "thread.titled", { title: "T" })]);
+  assert.equal(settled(begun, titled), titled);
+});
+
+test("the end of a run is noticed once, and only where it is seen to end", () => {
+  const requested = [fact(1, "run.requested", { run: "r", input: { messages: [] } }), fact(2, "run.started", { run: "r", attempt: 1 })];
+  const before = { ...apply(empty(), requested), loaded: true };
+  const after = apply(before, [fact(3, "run.completed", { run: "r" })]);
+  assert.ok(endedSince(before, after));
+  assert.ok(!endedSince(after, apply(after, [fact(4, "thread.titled", { title: "T" })])));
+  assert.ok(!endedSince(empty(), apply(empty(), [...requested, fact(3, "run.completed", { run: "r" })])));
 });
