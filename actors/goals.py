@@ -28,6 +28,7 @@ from core.events import (
     RunRolledBack,
 )
 from core.lifecycle import GOAL, RunEnded
+from core.thread.earlier import SEARCH
 from core.thread.goals import WAITS, Goal
 from core.thread.previews import text_of
 from core.thread.state import Run, ThreadState
@@ -39,7 +40,7 @@ TRANSCRIPT_CHARACTERS = 24_000
 """Limits of the end of the conversation that the model reads; a message takes at most a fourth of it."""
 REASON_CHARACTERS = 1000
 """Limit of a reason; a longer one is cut."""
-STATUS_TOOLS = ("write_todos", "tool_search")
+STATUS_TOOLS = ("write_todos", "tool_search", SEARCH)
 """Tools that are no progress."""
 INTERVENED = "a person has written or requested a run meanwhile"
 

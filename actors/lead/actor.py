@@ -55,6 +55,7 @@ from core.replay.prompts import release
 from core.replay.setups import Setups
 from core.skills.library import Library
 from core.skills.selection import reference
+from core.thread.earlier import SEARCH
 from core.thread.instructions import InstructionFile, InstructionFiles
 from core.thread.journal import CallRef, Failed, Journal, Paused, tool_message
 from core.thread.ledger import Ledgers, Today
@@ -79,7 +80,7 @@ STOP_SECONDS = 15.0
 """Time that a stopping run waits for its subagents."""
 LoadGuardrails = Callable[[Guardrails], Provider | None]
 """Returns the provider that the settings name. Raises `Invalid`."""
-POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure"}
+POLICIES_EFFECTS: dict[str, Effect] = {"write_todos": "pure", "tool_search": "pure", SEARCH: "pure"}
 """Effects of the tools that policies add."""
 
 

@@ -36,6 +36,7 @@ from actors.lead.policies.command_audit import CommandAudit
 from actors.lead.policies.dangling_calls import DanglingCalls
 from actors.lead.policies.deferred_tools import DeferredTools
 from actors.lead.policies.dynamic_context import DynamicContext, Recall
+from actors.lead.policies.earlier_messages import EarlierMessages
 from actors.lead.policies.finish_reasons import LengthFinish, SafetyFinish
 from actors.lead.policies.guardrails import Guardrails
 from actors.lead.policies.input_sanitising import InputSanitising
@@ -112,6 +113,7 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
         CommandAudit() if config.command_audit.enabled else None,
         ReadBeforeWrite() if config.read_before_write.enabled else None,
         DeferredTools(deferred) if deferred else None,
+        EarlierMessages(),
         *installed(config),
         DanglingCalls(),
         Clarification(),

@@ -24,6 +24,7 @@ from actors.lead.summary.record import PATHS, line_of_call
 from core.config.windows import Window, window_of
 from core.events import Json
 from core.ports.sandbox import RESULTS
+from core.thread.earlier import SEARCH
 from core.thread.usage import estimate
 from core.thread.windows import Windows
 
@@ -35,6 +36,8 @@ LEAST_CHARACTERS = 1500
 """Shorter results stay whole."""
 END_CHARACTERS = 200
 """The end of a result that stays: it says most often what came of the call."""
+THINNED = "thinned"
+"""The artifact of a result that is shown as a line."""
 _FILE = re.compile(re.escape(RESULTS) + r"/[\w.-]+")
 
 
@@ -103,9 +106,9 @@ def _line(message: ToolMessage, call: Json) -> BaseMessage:
     """Returns a result as one line: what it was, how it ended, and how to get it again."""
     text = text_by_line(message.content)
     path = _FILE.search(text)
-    again = f"All of it is in {path[0]}." if path else "Make the call again if you need it."
+    again = f"All of it is in {path[0]}." if path else f"{SEARCH} finds it, or make the call again."
     end = " ".join(text[-END_CHARACTERS:].split())
     line = (
         f"[The result of {line_of_call(call)} is left out, as it is old: {size_of(text)}. {again} It ended with: {end}]"
     )
-    return message.model_copy(update={"content": with_text(message.content, line)})
+    return message.model_copy(update={"content": with_text(message.content, line), "artifact": THINNED})

@@ -29,6 +29,7 @@ from core.mcp.tools import Catalogue, Offered
 from core.paths import PROJECT, WORKSPACE
 from core.skills.library import Library
 from core.skills.selection import Selection, Selections
+from core.thread.earlier import SEARCH
 from core.thread.subagents import TOOLS
 from core.tools import Tool
 from core.user import agents
@@ -41,7 +42,7 @@ DEMO = "demo"
 """The model without configuration."""
 VIEW_IMAGE, SEND_MESSAGE, CLARIFICATION = "view_image", "send_message", "ask_clarification"
 WRITE_TODOS = "write_todos"
-POLICIES_TOOLS = ("tool_search", WRITE_TODOS)
+POLICIES_TOOLS = ("tool_search", WRITE_TODOS, SEARCH)
 
 SHELL = "bash"
 

@@ -13,6 +13,7 @@ from typing import Any
 from actors.lead.summary.sizes import fitted, tokens_of
 from core.events import Json, Message
 from core.ports.sandbox import RESULTS
+from core.thread.earlier import SEARCH
 from core.thread.previews import text_of
 from core.thread.subagents import TOOLS
 from core.thread.usage import SUMMARY
@@ -40,8 +41,8 @@ REQUESTS_SHARE = 0.5
 """The part of the room that the person's messages may take."""
 _RESULT = re.compile(re.escape(RESULTS) + r"/[\w.-]+")
 ADVICE = (
-    "The above lists are from the log. Read a file again, or make a call again, for what is not in this summary; ask "
-    "the person only for what is nowhere."
+    f"The above lists are from the log. {SEARCH} finds every earlier message and result by its words: search there, or "
+    "read a file again, for what is not in this summary; ask the person only for what is nowhere."
 )
 
 

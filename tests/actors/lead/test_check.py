@@ -63,11 +63,11 @@ def test_rules_for_tools_that_there_are(text: str) -> None:
     [
         (
             "approvals: [{tool: bash}, {tool: bsh}]",
-            "approvals[1].tool: bsh: there is no such tool; there are: bash, write_todos",
+            "approvals[1].tool: bsh: there is no such tool; there are: bash, search_conversation, write_todos",
         ),
         (
             "approvals: [{tool: tool_search}]",
-            "approvals[0].tool: tool_search: there is no such tool; there are: bash, write_todos",
+            "approvals[0].tool: tool_search: there is no such tool; there are: bash, search_conversation, write_todos",
         ),
         (
             f"middlewares: [{{use: '{HERE}:Shell', config: {{called: bash}}}}]",

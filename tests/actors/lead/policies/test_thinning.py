@@ -59,7 +59,7 @@ async def test_a_line_says_what_it_was_how_it_ended_and_how_to_get_it_again() ->
     assert f"All of it is in {file}." in line
     assert line.endswith("3 failed, 20 passed]")
     assert "read_file(path=/mnt/user-data/workspace/a.py)" in other
-    assert "Make the call again if you need it." in other
+    assert "search_conversation finds it, or make the call again." in other
     assert len(line) < 600
 
 
