@@ -60,7 +60,7 @@ class Pace(NamedTuple):
     frozen: tuple[float, float]
 
 
-START = 0.5
+START = 1.0
 """Seconds in which a machine with nothing else to do starts a server."""
 SHORT = Pace((0.5, 2.0), (5.0, 15.0), (1.2 * LEASE, 4.0 * LEASE))
 LONG = Pace((2.0, 6.0), (15.0, 40.0), (5.0, 20.0))

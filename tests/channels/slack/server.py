@@ -5,7 +5,8 @@
         server.seen("general")      # messages as people see them now
 
 What Slack would refuse is refused with its error code. `faults` breaks calls and deliveries, `calls` has every call,
-`problems` what no client should do: an identical edit, a call before `Retry-After` ended, a ping of everybody.
+`problems` what no client should do: an identical edit, a call before `Retry-After` ended, a ping of everybody, a
+preview of an address.
 """
 
 from __future__ import annotations
@@ -613,6 +614,9 @@ class SlackServer:
     def _chat_postMessage(self, body: Mapping[str, Any]) -> dict[str, Any]:
         chat = self._channel(body)
         root = self._root(chat, body)
+        for kind in ("unfurl_links", "unfurl_media"):
+            if str(body.get(kind)).lower() not in ("false", "0"):
+                self.problems.append(f"addresses in an answer are fetched, whoever wrote them: {kind}")
         message = {"type": "message", "user": BOT_USER, "bot_id": BOT, "ts": self.ts(), **self._content(body, 40_000)}
         if root:
             message["thread_ts"] = root
