@@ -330,6 +330,15 @@ async def test_who_may_do_what(here: Place, record_property: Callable[[str, obje
     )
 
 
+async def test_a_narrow_key_does_not_become_its_person(here: Place) -> None:
+    """Who sends the code of a connection to the bot is the account there: no other scope begins or ends one."""
+    await here.person(ADA)
+    others = sorted({scope for route in protected() for scope in route.scope.split()} - {"connections:write", "admin"})
+    program = here.browser(**{"X-Api-Key": await here.key(ADA, others)})
+    for method, path in (("POST", "/api/channels/slack/connect"), ("DELETE", "/api/channels/connections/x")):
+        assert outcome(await program.ask(method, path)) == SCOPE
+
+
 # ── API keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -13,10 +13,12 @@ from typing import Any
 import aiohttp
 import anyio
 import pytest
+from aiohttp import web
 
 from channels.http import live
 from channels.http.app import Services, serve
 from core.events import ModelCompleted, RunCancelled, RunCompleted, RunFailed, ToolCompleted, ToolRequested, thread
+from core.ids import uuid7
 from core.runtime import system as core
 from core.runtime.system import System
 from core.thread.previews import Progress
@@ -344,6 +346,40 @@ async def test_a_server_that_stops_neither_ends_nor_cancels_the_run(
     await worker.perform(thread_id, run)
     async with api.stream("GET", f"/threads/{thread_id}/runs/{run}/stream", **{"Last-Event-ID": "-1"}) as again:
         assert (await again.rest())[-1][0] == "end"
+
+
+async def test_a_stream_that_ends_with_its_server_ends_with_a_whole_frame(
+    services: Services, worker: Worker, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a client that has more to read than its socket holds: it knows where to go on."""
+    write, requests = live.Outlet.write, list[web.Request]()
+
+    async def recorded(outlet: live.Outlet, data: bytes) -> None:
+        requests.append(outlet._request)
+        await write(outlet, data)
+
+    monkeypatch.setattr(live.Outlet, "write", recorded)
+    thread_id = await api.thread()
+    run = await api.run(thread_id, stream_mode=["updates"])
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        raw.settimeout(60)
+        async with serve(services, "127.0.0.1", 0) as port:
+            raw.connect(("127.0.0.1", port))
+            raw.sendall(f"GET /api/threads/{thread_id}/runs/{run}/stream HTTP/1.1\r\n{FROM_THE_BEGINNING}".encode())
+            await worker.start(thread_id, run)
+
+            async def one_more() -> bool:
+                message = ai(uuid7(), "x" * 20_000)
+                await worker.write(thread_id, run, ModelCompleted(message=message))
+                transport = requests[-1].transport if requests else None
+                return isinstance(transport, asyncio.WriteTransport) and transport.get_write_buffer_size() > 0
+
+            await eventually(one_more)
+        received = await asyncio.to_thread(_read_to_end, raw)
+    assert b"event: updates" in received
+    assert b"event: end" not in received
+    assert received.endswith(b"\n\n\r\n"), received[-200:]
 
 
 async def test_action_cancels_first(api: Api, worker: Worker) -> None:
