@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,6 +24,9 @@ KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USE
 """Socket options that detect a dead peer in some two minutes (`ChatOpenAI.http_socket_options` has the same). Seconds;
 the last is in milliseconds. An option that a system lacks is skipped.
 """
+
+_reused: ContextVar[bool] = ContextVar("reused", default=False)
+"""Whether the request of this task is sent on a connection that another one was sent on before."""
 
 
 @cache
@@ -100,15 +104,33 @@ def _session(transport: Any) -> aiohttp.ClientSession:
         keepalive_timeout=limits.keepalive_expiry,
         socket_factory=_keepalive_socket,
     )
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_reuseconn.append(_note_reuse)
     return aiohttp.ClientSession(
-        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), middlewares=(_confirmed_first,)
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        middlewares=(_confirmed_first,),
+        trace_configs=[trace],
     )
 
 
+async def _note_reuse(*_: Any) -> None:
+    _reused.set(True)
+
+
 async def _confirmed_first(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Sends a request, again and at once while a kept connection ends before a byte of the answer: its server had
+    closed it, as some do that said they would not. A new connection that ends so is an error.
+    """
     if isinstance(request.body, aiohttp.BytesPayload):
         await request.update_body(_Confirmed(await request.body.as_bytes()))
-    return await send(request)
+    while True:
+        _reused.set(False)
+        try:
+            return await send(request)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            if not _reused.get():
+                raise
 
 
 class _Confirmed(aiohttp.BytesPayload):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+from contextlib import suppress
 from typing import Any
 
 import anyio.to_thread
 import httpx2
 import openai
 import pytest
+from langchain_core.messages import HumanMessage
 
 from adapters.models import connections, factory
 from core.events import Json
+from tests.e2e.servers import until
 from tests.support.model_server import Failure, ModelServer, Turn
 from tests.support.ports import free_port
 
@@ -169,3 +173,55 @@ async def test_refusals_are_the_sdks_own(status: int) -> None:
     response: Any = refused.value
     assert response.status_code == status
     assert response.response.headers["retry-after"] == "7"
+
+
+_BODY = b'{"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]}'
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+
+
+async def head_of(reader: asyncio.StreamReader) -> bytes | None:
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize(("answers", "requests"), [([1, 1], 3), ([0], 1), ([2, 0], 4)])
+async def test_a_kept_connection_that_ends_costs_no_attempt(answers: list[int], requests: int, reset: bool) -> None:
+    """`answers`: how many requests each connection answers before it ends at the next one, in the order of opening."""
+    sizes: list[int] = []
+    ended: list[int] = []
+    plan = iter(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left = next(plan)
+        while (head := await head_of(reader)) is not None:
+            [length] = [int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            await reader.readexactly(length)
+            sizes.append(length)
+            if not left:
+                break
+            left -= 1
+            writer.write(ANSWER)
+            await writer.drain()
+        if reset:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.append(left)
+
+    async with await asyncio.start_server(serve, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        model: Any = factory.build({**ENTRY, "base_url": f"http://127.0.0.1:{port}/v1"})
+        for _ in range(sum(answers)):
+            assert [piece.text async for piece in model.pieces([HumanMessage("hi")])] == ["Yes."]
+        if not answers[-1]:
+            with pytest.raises(openai.APIConnectionError):
+                [piece async for piece in model.pieces([HumanMessage("hi")])]
+        await factory.close()
+        await until(lambda: len(ended) == len(answers))
+    assert len(sizes) == requests
+    assert len(set(sizes)) == 1
