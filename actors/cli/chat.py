@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from actors.cli.common import FAILED, OK, Add, count, options_of
 
 if TYPE_CHECKING:
     from channels.client.here import Access, Here
+    from channels.terminal.screen import Screen
 
 
 def chat_commands(add: Add) -> None:
@@ -26,7 +29,18 @@ def chat_commands(add: Add) -> None:
     chat.add_argument("--read-only", action="store_true", help="with --here: it changes nothing there")
     show = "with --here: a file that it may read although it looks like a secret, as .env.test; may be repeated"
     chat.add_argument("--show", metavar="NAME", action="append", default=[], help=show)
-    chat.add_argument("--plan", action="store_true", help="let the agent keep a list of steps (it does so by default)")
+    who = chat.add_argument_group("who answers, and how (/model, /agent, /mode and /effort change it later)")
+    who.add_argument("--model", metavar="NAME", help="a model of the configuration; the first one answers by default")
+    who.add_argument("--agent", metavar="NAME", help="a custom agent (`sika agent list`)")
+    who.add_argument("--mode", choices=("flash", "thinking", "pro", "ultra"), help="as in the page: how much it thinks")
+    who.add_argument("--effort", choices=("minimal", "low", "medium", "high"), help="of models that can be told")
+    switch = argparse.BooleanOptionalAction
+    who.add_argument("--plan", action=switch, help="let the agent keep a list of steps; by default it does")
+    who.add_argument("--subagents", action=switch, help="let it delegate work to subagents; by default it does")
+    shown = chat.add_argument_group("what is shown (for programs, standard output is the answer and nothing else)")
+    shown.add_argument("--json", action="store_true", help="with a message: print the answer and what it took as JSON")
+    shown.add_argument("--quiet", action="store_true", help="print answers and errors only")
+    shown.add_argument("--cost", action="store_true", help="print tokens and cost after each turn")
 
     acp = add("acp", _acp, "be an agent of an editor (Agent Client Protocol on standard input and output)")
     acp.add_argument("--url", help="a server elsewhere")
@@ -48,8 +62,10 @@ async def _chat(arguments: argparse.Namespace) -> int:
 
     from channels.client.servers import announced, healthy
     from channels.terminal.prompt import piped
-    from core.errors import Unavailable
+    from core.errors import Invalid, Unavailable
 
+    if arguments.message is None and (arguments.json or arguments.quiet):
+        raise Invalid("--json and --quiet go with a message: sika chat --json MESSAGE")
     settle_home(arguments)
     options = options_of(arguments)
     if not await _agreed(arguments):
@@ -62,7 +78,8 @@ async def _chat(arguments: argparse.Namespace) -> int:
     url = announced(options.home)
     if url is not None and await healthy(url):
         return await _talk(arguments, text, url, lambda: announced(options.home))
-    print("no server is running: starting one for this talk", file=sys.stderr)
+    if not arguments.quiet:
+        print("no server is running: starting one for this talk", file=sys.stderr)
     from actors.wiring import compose
 
     async with compose.serve(replace(options, port=0)) as url:
@@ -75,13 +92,12 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
     from channels.client.aio import AsyncSikaClient
     from channels.client.errors import ClientError
     from channels.client.here import Consents
-    from channels.client.options import Defaults
     from channels.client.servers import is_local
     from channels.terminal.chat import API_KEY, COMMANDS, Chat, explained
+    from channels.terminal.choices import Choices
     from channels.terminal.files import host_path
     from channels.terminal.interrupts import interrupts
-    from channels.terminal.prompt import Piped, Prompt
-    from channels.terminal.screen import Screen
+    from channels.terminal.prompt import Completions, Piped, Prompt
     from core.errors import SikaError
 
     def shown(thread: str, path: str) -> str:
@@ -90,22 +106,43 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
     home = options_of(arguments).home
     here, consents = _here(arguments), None if arguments.url and not is_local(url) else Consents(home)
     key = os.environ.get(API_KEY) or None
-    plan: Defaults = {"plan_mode": True} if arguments.plan else {}
-    connect = partial(AsyncSikaClient, url=url, api_key=key, locate=locate, **plan)
+    names = ("model", "agent", "mode", "effort", "plan", "subagents")
+    chosen = Choices(**{name: getattr(arguments, name) for name in names})
+    connect = partial(AsyncSikaClient, url=url, api_key=key, locate=locate)
+    answers = io.StringIO() if arguments.json else sys.stdout
     try:
         with interrupts() as pressed:
-            screen = Screen(sys.stdout, sys.stderr)
-            thread, latest = arguments.thread, arguments.latest
             async with Chat(
-                connect, pressed, screen, thread=thread, latest=latest, here=here, consents=consents, locate=shown
+                connect,
+                pressed,
+                _screen(arguments, answers),
+                thread=arguments.thread,
+                latest=arguments.latest,
+                here=here,
+                consents=consents,
+                locate=shown,
+                chosen=chosen,
+                costs=arguments.cost,
             ) as chat:
                 if arguments.message is not None:
-                    return await chat.once(arguments.message, piped)
+                    code = await chat.once(arguments.message, piped)
+                    if isinstance(answers, io.StringIO):
+                        print(json.dumps({"answer": answers.getvalue().rstrip("\n"), **await chat.report()}))
+                    return code
                 history = home / "chat_history" if home.is_dir() else None
-                lines = Prompt(history, COMMANDS, chat.threads) if sys.stdin.isatty() else Piped()
+                lines = Prompt(history, Completions(COMMANDS, chat.words)) if sys.stdin.isatty() else Piped()
                 return await chat.converse(lines, url)
     except ClientError as error:
         raise SikaError(explained(error)) from error
+
+
+def _screen(arguments: argparse.Namespace, answers: TextIO) -> Screen:
+    """Returns the screen: of a terminal, or of a program that gets the answers only."""
+    from channels.terminal.screen import Screen
+
+    if answers is sys.stdout and answers.isatty() and not arguments.quiet:
+        return Screen(sys.stdout, sys.stderr)
+    return Screen(io.StringIO() if arguments.quiet else sys.stderr, sys.stderr, answers, quiet=arguments.quiet)
 
 
 def settle_home(arguments: argparse.Namespace) -> None:

@@ -152,6 +152,8 @@ class Turn:
         self._plan: Any = None
         self._known: set[str] | None = None
         self._open: set[str] = set()
+        self._output: dict[str, str] = {}
+        """The output so far of calls that have not ended, by their ids."""
 
     def take(self, event: StreamEvent) -> Iterator[Update]:
         """Yields the updates of an event."""
@@ -161,12 +163,23 @@ class Turn:
                 yield from answered(data, self._folder)
                 self._open |= {str(call["id"]) for call in data.get("tool_calls") or ()}
             case "messages-tuple":
-                self._open.discard(str(data.get("tool_call_id")))
+                self._open.discard(call := str(data.get("tool_call_id")))
+                self._output.pop(call, None)
                 yield from result(data)
             case "values":
                 yield from self._state(data)
             case "custom":
-                yield from progress(data)
+                yield from self._progress(data)
+
+    def _progress(self, data: Json) -> Iterator[Update]:
+        """Yields all output that a call has so far, or its end: an update replaces the one before it."""
+        match data:
+            case {"type": "tool_progress", "tool_call_id": str(call), "text": str(text)} if text:
+                output = self._output.get(call, "") + text
+                self._output[call] = output = output[-MOST_RESULT:]
+                yield say.update_tool_call(
+                    call, status="in_progress", content=[say.tool_content(say.text_block(output))]
+                )
 
     def unfinished(self) -> Iterator[Update]:
         """Yields the end of the calls that have none, as of a cancelled run."""
@@ -224,13 +237,6 @@ def result(message: Json) -> Iterator[Update]:
         status="failed" if message.get("status") == "error" else "completed",
         content=[say.tool_content(say.text_block(text))],
     )
-
-
-def progress(data: Json) -> Iterator[Update]:
-    """Yields the update of the output that a tool call has so far."""
-    match data:
-        case {"type": "tool_progress", "tool_call_id": str(call), "text": str(text)} if text:
-            yield say.update_tool_call(call, status="in_progress", content=[say.tool_content(say.text_block(text))])
 
 
 def plan(todos: Iterable[Json]) -> Update:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from typing import Any
 
 import structlog
+
+from channels.client.standard_input import standard_input
 
 log = structlog.get_logger("sika.acp")
 
@@ -30,8 +31,7 @@ class Stdio:
         loop = asyncio.get_running_loop()
         out = os.fdopen(os.dup(1), "wb", buffering=0)
         os.dup2(2, 1)
-        reader = asyncio.StreamReader(limit=CHUNK)
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        reader = await standard_input(CHUNK)
         transport, protocol = await loop.connect_write_pipe(
             lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), loop=loop), out
         )

@@ -324,6 +324,10 @@ class AsyncSikaClient(MemoryMethods):
         """
         return object_of(await self._json("GET", "/api/skills"))
 
+    async def list_agents(self) -> Json:
+        """Returns `{agents: [{name, description, model, …}]}`: your agents and the shared ones."""
+        return object_of(await self._json("GET", "/api/agents"))
+
     async def get_model(self, name: str) -> Json | None:
         """Returns a model; None for an unknown name."""
         return await self._optional(f"/api/models/{quote(name, safe='')}")
@@ -351,6 +355,12 @@ class AsyncSikaClient(MemoryMethods):
         paths = await to_thread.run_sync(files_of, files)
         transport = await self._transport()
         return object_of(await transport.send_files(f"{thread_path(thread_id)}/uploads", "files", paths))
+
+    async def get_usage(self, thread_id: str) -> Json:
+        """Returns `{total_input_tokens, total_output_tokens, total_cost, currency, context_usage, …}` of a thread's
+        ended runs. `total_cost` is null where a model has no price.
+        """
+        return object_of(await self._json("GET", f"{thread_path(thread_id)}/token-usage"))
 
     async def list_uploads(self, thread_id: str) -> Json:
         """Returns `{files: [{filename, size, path, virtual_path, artifact_url, extension, modified}], count}`."""

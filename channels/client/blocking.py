@@ -152,6 +152,8 @@ class SikaClient:
 
     list_models = _waiting(AsyncSikaClient.list_models)
     list_skills = _waiting(AsyncSikaClient.list_skills)
+    list_agents = _waiting(AsyncSikaClient.list_agents)
+    get_usage = _waiting(AsyncSikaClient.get_usage)
     get_model = _waiting(AsyncSikaClient.get_model)
     readiness = _waiting(AsyncSikaClient.readiness)
     rebuild_projections = _waiting(AsyncSikaClient.rebuild_projections)

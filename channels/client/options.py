@@ -18,10 +18,12 @@ class Defaults(TypedDict, total=False):
     """Default options of a client's runs."""
 
     model_name: str | None
-    thinking_enabled: bool
+    thinking_enabled: bool | None
     subagent_enabled: bool
     plan_mode: bool
     agent_name: str | None
+    mode: Literal["flash", "thinking", "pro", "ultra"] | None
+    """What the other options are where they are not given. `thinking_enabled` is: None leaves it to the mode."""
     available_skills: Collection[str] | None
     environment: str | None
 
@@ -65,6 +67,7 @@ def body_of(options: Overrides) -> Json:
         "subagent_enabled": options.get("subagent_enabled"),
         "is_plan_mode": options.get("plan_mode"),
         "agent_name": options.get("agent_name"),
+        "mode": options.get("mode"),
         "available_skills": sorted(skills) if skills is not None else None,
         "reasoning_effort": options.get("reasoning_effort"),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from anyio import to_thread
@@ -13,13 +13,15 @@ from channels.client.errors import ClientError, Invalid, NotFound, Refused, RunF
 from channels.client.events import StreamEvent
 from channels.client.here import Access, Consents, Here
 from channels.client.wire import AWAY_SECONDS
-from channels.terminal import variables
+from channels.terminal import choices, variables
 from channels.terminal.attachments import named, with_files
 from channels.terminal.changes import change_lines, latest_changes, shown_path
+from channels.terminal.choices import Choices, named_options
+from channels.terminal.costs import cost_line
 from channels.terminal.goals import continuation, goal_line
 from channels.terminal.interrupts import Interrupts, Stopped
 from channels.terminal.prompt import Lines
-from channels.terminal.questions import Question, answer, decision, question_lines, questions_of
+from channels.terminal.questions import Question, answer, card_answer, decision, question_lines, questions_of
 from channels.terminal.render import Transcript
 from channels.terminal.screen import Screen
 from channels.terminal.shown_run import ShownRun
@@ -31,6 +33,8 @@ from core.ids import safe_id, uuid7
 HELP = """\
 /new          begin another thread
 /threads      list the latest threads; /threads N, or an id, goes on with that one
+/model        the models; /model NAME: that one answers from now on. So do /agent, /mode and /effort
+/cost         tokens and cost of this conversation; /cost on: after each turn, too
 /goal TEXT    go on by itself until that is reached; /goal shows it, /goal clear gives it up
 /here         the folder that the agent works on; /here rw or ro: this one, /here off: none
 /env          variables of the agent's commands; /env NAME=VALUE sets one, /env NAME a secret, /env NAME= removes it
@@ -41,17 +45,32 @@ HELP = """\
 /help         this list
 /SKILL TEXT   calls a skill (`sika skill list`); /SERVER:PROMPT, a prompt of an MCP server
 @file         uploads a file of this machine with the message (@"a name" with spaces)
-Tab           completes commands, threads and files; Alt-Enter begins another line
+Tab           completes commands, names, skills and files; Alt-Enter begins another line
+Enter         while a run works, what you type reaches the agent before its next step
 Ctrl-C        stops the run that is going on, or leaves a question open
 A number      alone, takes that option of the agent's question"""
-COMMANDS = ("/new", "/threads", "/goal", "/here", "/env", "/diff", "/undo", "/asked", "/quit", "/help")
+COMMANDS = (
+    "/new",
+    "/threads",
+    *choices.COMMANDS,
+    "/cost",
+    "/goal",
+    "/here",
+    "/env",
+    "/diff",
+    "/undo",
+    "/asked",
+    "/quit",
+    "/help",
+)
 """Lines that are commands also where an answer is expected."""
 LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
 API_KEY = "SIKA_API_KEY"
 """Environment variable: the key for a server with accounts (`sika key create`)."""
 OPEN = ("pending", "running")
 """Statuses of runs that have not ended."""
-OK, FAILED, STOPPED = 0, 1, 130
+OK, FAILED, WAITING, STOPPED = 0, 1, 3, 130
+"""Exit codes. WAITING: the agent waits for an approval or an answer. 2 is for wrong arguments."""
 
 
 class Chat:
@@ -68,14 +87,19 @@ class Chat:
         here: Here | None = None,
         consents: Consents | None = None,
         locate: Callable[[str, str], str] = lambda thread, path: path,
+        chosen: Choices | None = None,
+        costs: bool = False,
     ) -> None:
         """`latest`: go on with the thread that changed last. `here`: the folder that the agent works on, to which the
         person has agreed; `consents`: where that is remembered. `locate` returns the person's path of a thread's file.
+        `chosen`: who answers, and how. `costs`: show tokens and cost after each turn.
         """
         self.thread = safe_id(thread, "--thread") if thread else None
         self.client = connect(on_outage=self._outage)
         self._latest = latest
         self._here, self._consents = here, consents
+        self._choices = chosen or Choices()
+        self._costs = costs
         self._attached: set[str] = set()
         """The threads that work on `here`."""
         self._locate = locate
@@ -100,11 +124,15 @@ class Chat:
         """Runs a single turn, with a piped text after the message; returns the exit code."""
         try:
             await self._begin()
+            if message.strip().partition(" ")[0] in COMMANDS:
+                await self._command(message.strip())
+                return OK
             code = await self._turn(message, piped)
             for number, question in enumerate(self._waiting, 1):
                 self._show(question, number)
-            if self._waiting:
+            if self._waiting or self._transcript.asks:
                 self._screen.notice(f"the agent waits for you: {self._command_line} asks what is to be done")
+                return WAITING
             return code
         except Stopped:
             self._screen.notice("stopped")
@@ -114,7 +142,7 @@ class Chat:
 
     async def converse(self, lines: Lines, url: str) -> int:
         """Runs turns until the input ends; returns the exit code."""
-        self._lines = lines
+        self._lines = self._run.lines = lines
         await self._do(self._greet(url), lines)
         while (line := self._next_command or await self._next(lines)) is not None and line.strip() != "/quit":
             self._next_command = None
@@ -122,9 +150,39 @@ class Chat:
         self._show_hint()
         return OK
 
+    async def report(self) -> dict[str, Any]:
+        """Returns the last turn for a program: `{thread_id, run_id, status, error, usage, questions}`."""
+        run = await self.client.get_run(self.thread, self._run.id) if self.thread and self._run.id else {}
+        waits = bool(self._waiting) or self._transcript.asks
+        return {
+            "thread_id": self.thread,
+            "run_id": self._run.id or None,
+            "status": "waiting" if waits else run.get("status"),
+            "error": (run.get("error") or {}).get("message"),
+            "usage": {name: run.get(f"total_{name}", 0) for name in ("input_tokens", "output_tokens", "tokens")},
+            "questions": [{"id": question.id, "value": question.value} for question in self._waiting],
+        }
+
     async def threads(self, limit: int = 20) -> list[dict[str, Any]]:
         """Returns the latest threads: `{thread_id, updated_at, title}`. The title may be that of the first message."""
         return await latest_threads(self.client, limit)
+
+    async def words(self, command: str) -> Sequence[tuple[str, str]]:
+        """Returns what can follow a command, with a line about each; after `/`, the skills. Nothing while the server is
+        away.
+        """
+        try:
+            match command:
+                case "/":
+                    skills = (await self.client.list_skills())["skills"]
+                    return [(f"/{one['name']}", str(one.get("description"))) for one in skills if one["enabled"]]
+                case "/threads":
+                    return [(str(thread["thread_id"]), thread["title"]) for thread in await self.threads()]
+                case _ if command in choices.COMMANDS:
+                    return await named_options(self.client, command)
+        except ClientError:
+            pass
+        return ()
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,7 +220,8 @@ class Chat:
 
     async def _greet(self, url: str) -> None:
         models = (await self._ask(self.client.list_models())).get("models") or [{}]
-        name, model = models[0].get("name"), models[0].get("model")
+        chosen = next((one for one in models if one.get("name") == self._choices.model), models[0])
+        name, model = chosen.get("name"), chosen.get("model")
         default = f"{name} ({model})" if name and model != name else str(name or "unknown")
         self._screen.notice(f"Sika on {url}, model {one_line(default, 80)}. /help lists the commands.")
         await self._begin()
@@ -217,6 +276,14 @@ class Chat:
             case ["/threads", thread]:
                 await self._ask(self.client.describe_thread(safe_id(thread, "/threads")))
                 await self._turn_to(thread)
+            case [word] if word in choices.COMMANDS:
+                self._screen.table(await self._ask(self._choices.rows(self.client, word)))
+            case [word, name] if word in choices.COMMANDS:
+                self._screen.notice(await self._ask(self._choices.choose(self.client, word, name)))
+            case ["/cost"]:
+                await self._show_cost()
+            case ["/cost", "on" | "off" as switch]:
+                self._costs = switch == "on"
             case ["/goal"]:
                 await self._show_goal()
             case ["/goal", "clear" | "off" | "reset" | "stop"]:
@@ -350,6 +417,10 @@ class Chat:
         goal = await self._ask(self.client.get_goal(self.thread)) if self.thread else None
         self._screen.notice(goal_line(goal))
 
+    async def _show_cost(self) -> None:
+        usage = await self._ask(self.client.get_usage(self.thread)) if self.thread else {}
+        self._screen.notice(cost_line(usage))
+
     async def _turn_to(self, thread: str) -> None:
         self.thread = thread
         self._screen.notice(f"thread {thread}")
@@ -374,7 +445,10 @@ class Chat:
         self._reset()
         before, self.thread = self.thread, thread
         try:
-            return await self._follow(self.client.stream(content, thread_id=thread))
+            code = await self._follow(self.client.stream(content, thread_id=thread, **self._choices.overrides()))
+            if self._costs:
+                await self._show_cost()
+            return code
         finally:
             if not self._run.id:  # it was not begun, and neither was a new thread
                 self.thread = before
@@ -430,6 +504,23 @@ class Chat:
             except (Refused, Invalid) as error:
                 self._screen.error(str(error))
                 await self._look_again()
+        if (form := self._transcript.form) is not None and self._next_command is None:
+            await self._fill(form, lines)
+
+    async def _fill(self, form: Mapping[str, Any], lines: Lines) -> None:
+        """Asks the fields of the agent's form one by one, and sends the answer."""
+
+        async def read(prompt: str) -> str | None:
+            return await self._line(lines, prompt)
+
+        self._transcript.form = None
+        lines.forget()
+        text = await card_answer(form, read, self._screen.notice)
+        if text is not None:
+            await self._turn(text)
+            await self._answer_all(lines)
+        elif self._next_command is None:
+            self._screen.notice("(left open: a message answers it)")
 
     async def _resume(self, question: Question, lines: Lines) -> AsyncGenerator[StreamEvent, None] | None:
         """Returns the events of the run that goes on with the person's answer; None without an answer."""
@@ -441,7 +532,8 @@ class Chat:
         self._run.id = ""
         if question.approval is None:
             text = await answer(read)
-            return None if text is None else self.client.resume(self.thread, {question.id: text})
+            options = self._choices.overrides()
+            return None if text is None else self.client.resume(self.thread, {question.id: text}, **options)
         body = await decision(question, read, self._screen.notice)
         if body is None:
             return None
@@ -486,9 +578,7 @@ class Chat:
 
     def _show(self, question: Question, number: int) -> None:
         total = len(self._waiting)
-        title, lines = question_lines(question, f" ({number} of {total})" if total > 1 else "")
-        self._screen.line(title, "yellow")
-        self._screen.line("\n".join(lines))
+        self._screen.question(*question_lines(question, f" ({number} of {total})" if total > 1 else ""))
 
     def _show_hint(self) -> None:
         if self.thread is not None:

@@ -15,6 +15,7 @@ import msgspec
 
 from channels.client.servers import is_local
 from channels.client.sse import frames_of
+from channels.client.standard_input import standard_input
 
 MOST_LINE_BYTES = 4 << 20
 """Limit of a message of the client."""
@@ -23,6 +24,8 @@ AT_ONCE = 32
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 900.0
 """Longer than any tool of `/mcp` waits."""
+END_SECONDS = 10.0
+"""Time of requests that are under way when the client closes its end."""
 PARSE_ERROR, INTERNAL_ERROR = -32700, -32603
 
 
@@ -42,7 +45,10 @@ class Relay:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, lines: asyncio.StreamReader) -> None:
-        """Passes messages on until the client closes its end; what is under way then ends."""
+        """Passes messages on until the client closes its end; what is under way then has `END_SECONDS`.
+
+        Nothing is passed on before the first message, `initialize`, is answered.
+        """
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         async with (
             httpx.AsyncClient(timeout=timeout, trust_env=not is_local(self._locate() or "")) as http,
@@ -50,12 +56,17 @@ class Relay:
         ):
             while line := await self._line(lines):
                 if message := await self._message(line):
+                    if message.get("method") == "initialize":
+                        await self._pass(http, message)
+                        continue
                     await self._slots.acquire()
                     task = tasks.create_task(self._pass(http, message))
                     task.add_done_callback(lambda _: self._slots.release())
                     if "id" in message and "method" in message:
                         self._calls[message["id"]] = task
-            for task in self._calls.values():
+            if under_way := list(self._calls.values()):
+                await asyncio.wait(under_way, timeout=END_SECONDS)
+            for task in under_way:
                 task.cancel()
 
     async def _line(self, lines: asyncio.StreamReader) -> bytes:
@@ -144,8 +155,7 @@ async def serve(locate: Callable[[], str | None], key: str | None) -> None:
 
     from anyio import to_thread
 
-    lines = asyncio.StreamReader(limit=MOST_LINE_BYTES)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    lines = await standard_input(MOST_LINE_BYTES)
     writing = asyncio.Lock()
 
     def written(line: bytes) -> None:

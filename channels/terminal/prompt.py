@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import termios
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
 from prompt_toolkit import PromptSession
@@ -21,6 +21,7 @@ from prompt_toolkit.output import create_output
 
 from channels.terminal.interrupts import Stopped
 from channels.terminal.text import one_line
+from channels.terminal.typed import TypedLine, reading
 from core.errors import Invalid
 
 MAX_PIPED_BYTES = 4 << 20
@@ -29,7 +30,10 @@ PIPE_SECONDS = 3.0
 """Timeout of a silent pipe, after which a message goes without its content."""
 COMPLETE_SECONDS = 3.0
 
-Threads = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
+Words = Callable[[str], Awaitable[Sequence[tuple[str, str]]]]
+"""Returns the words that can follow a command, with what each is; after `/` alone, the commands that are no commands of
+the terminal: skills. Raises nothing.
+"""
 
 
 class Lines(Protocol):
@@ -51,15 +55,25 @@ class Lines(Protocol):
         """Drops typeahead: text typed before a question is no answer to it."""
         ...
 
+    def while_working(
+        self, shown: Callable[[str], None], entered: Callable[[str], None], stopped: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """Reads lines during the block: `shown` gets what is typed after each key, `entered` each line."""
+        ...
+
+    def begin(self, text: str) -> None:
+        """Begins the next message with a text."""
+        ...
+
 
 class Prompt:
     """Lines at a terminal. Enter sends them; Alt-Enter, or Enter after a backslash, begins another line."""
 
-    def __init__(self, history: Path | None, commands: Sequence[str], threads: Threads) -> None:
+    def __init__(self, history: Path | None, completions: Completer) -> None:
         output = None if sys.stdout.isatty() else create_output(always_prefer_tty=True)
         self._lines: PromptSession[str] = PromptSession(
             history=_history(history),
-            completer=Completions(commands, threads),
+            completer=completions,
             complete_while_typing=False,
             key_bindings=_bindings(),
             multiline=True,
@@ -68,9 +82,12 @@ class Prompt:
         )
         self._answers: PromptSession[str] = PromptSession(output=output)
         self._output = output
+        self._begun = ""
+        """The beginning of the next message."""
 
     async def line(self, prompt: str) -> str | None:
-        return await _prompt_line(self._lines, prompt)
+        begun, self._begun = self._begun, ""
+        return await _prompt_line(self._lines, prompt, begun)
 
     async def answer(self, prompt: str) -> str | None:
         return await _prompt_line(self._answers, prompt)
@@ -83,10 +100,22 @@ class Prompt:
         with suppress(termios.error):
             termios.tcflush(self._lines.input.fileno(), termios.TCIFLUSH)
 
+    @contextmanager
+    def while_working(
+        self, shown: Callable[[str], None], entered: Callable[[str], None], stopped: Callable[[], None]
+    ) -> Iterator[None]:
+        line = TypedLine(shown, entered, stopped)
+        with reading(self._lines.input, line):
+            yield
+        self.begin(line.text)
 
-async def _prompt_line(session: PromptSession[str], prompt: str) -> str | None:
+    def begin(self, text: str) -> None:
+        self._begun = "\n".join(filter(None, (self._begun, text)))
+
+
+async def _prompt_line(session: PromptSession[str], prompt: str, begun: str = "") -> str | None:
     try:
-        return await session.prompt_async(prompt, handle_sigint=False)
+        return await session.prompt_async(prompt, default=begun, handle_sigint=False)
     except EOFError:
         return None
     except KeyboardInterrupt:
@@ -122,11 +151,11 @@ async def ask(question: str, default: str, secret: bool) -> str:
 
 
 class Completions(Completer):
-    """Completes commands, threads after `/threads`, and files after an `@`."""
+    """Completes commands and what can follow them, and files after an `@`."""
 
-    def __init__(self, commands: Sequence[str], threads: Threads) -> None:
+    def __init__(self, commands: Sequence[str], words: Words) -> None:
         self._commands = commands
-        self._threads = threads
+        self._words = words
         self._files = ThreadedCompleter(PathCompleter(expanduser=True))
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
@@ -142,20 +171,25 @@ class Completions(Completer):
             path = Document(word.removeprefix("@").removeprefix('"'))
             async for completion in self._files.get_completions_async(path, complete_event):
                 yield completion
-        elif before.startswith("/threads "):
-            for thread in await self._recent():
-                if (identity := str(thread["thread_id"])).startswith(word):
-                    title = one_line(str(thread.get("title") or ""), 60)
-                    yield Completion(identity, -len(word), display=title or identity, display_meta=identity)
         elif before.startswith("/") and word == before:
             for command in self._commands:
                 if command.startswith(before):
                     yield Completion(command, -len(before))
+            async for completion in self._named("/", word):
+                yield completion
+        elif before.startswith("/") and before == f"{(command := before.partition(' ')[0])} {word}":
+            async for completion in self._named(command, word):
+                yield completion
 
-    async def _recent(self) -> Sequence[Mapping[str, Any]]:
+    async def _named(self, command: str, word: str) -> AsyncGenerator[Completion, None]:
+        """Yields the words after a command that begin so, with what each is."""
+        names: Sequence[tuple[str, str]] = ()
         with anyio.move_on_after(COMPLETE_SECONDS):
-            return await self._threads()
-        return ()
+            names = await self._words(command)
+        for name, about in names:
+            if name.startswith(word):
+                title = one_line(about, 60)
+                yield Completion(name, -len(word), display=title or name, display_meta=name if title else "")
 
 
 def _history(path: Path | None) -> History:
@@ -207,6 +241,15 @@ class Piped:
 
     def forget(self) -> None:
         """Does nothing: the lines of a pipe are meant as answers."""
+
+    def while_working(
+        self, shown: Callable[[str], None], entered: Callable[[str], None], stopped: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        """Does nothing: a line of a pipe waits until the one before it is answered."""
+        return nullcontext()
+
+    def begin(self, text: str) -> None:
+        """Does nothing: nothing is typed while a run works."""
 
 
 async def piped(fd: int = 0) -> str:

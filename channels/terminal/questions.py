@@ -125,15 +125,50 @@ def options_of(card: Any) -> list[str]:
     return [str(option["label"]) for option in options or () if isinstance(option, Mapping) and "label" in option]
 
 
+def form_of(card: Any) -> Mapping[str, Any] | None:
+    """Returns the form of a clarification card (contract http §8.4) as a schema of `core.forms`, if it has one."""
+    listed = card.get("fields") if isinstance(card, Mapping) else None
+    fields = [field for field in listed or () if isinstance(field, Mapping) and field.get("name")]
+    if not fields:
+        return None
+    required = [str(field["name"]) for field in fields if field.get("required")]
+    return {
+        "type": "object",
+        "properties": {str(field["name"]): _schema(field) for field in fields},
+        "required": required,
+    }
+
+
+def _schema(field: Mapping[str, Any]) -> dict[str, Any]:
+    options = {"enum": options_of(field)} if options_of(field) else {}
+    kinds: dict[str, dict[str, Any]] = {
+        "number": {"type": "number"},
+        "checkbox": {"type": "boolean"},
+        "multi_select": {"type": "array", "items": {"type": "string", **options}} if options else {"type": "string"},
+        "date": {"type": "string", "format": "date"},
+    }
+    return {**kinds.get(str(field.get("type")), {"type": "string", **options}), "title": str(field.get("label"))}
+
+
 def form_text(card: Any) -> str:
     """Returns the fields of a clarification card, one a line."""
-    fields = card.get("fields") if isinstance(card, Mapping) else None
-    return "\n".join(_field_line(field) for field in fields or () if isinstance(field, Mapping))
+    form = form_of(card)
+    return "" if form is None else "\n".join(f"  - {one_line(field.line, 300)}" for field in forms.fields(form))
 
 
-def _field_line(field: Mapping[str, Any]) -> str:
-    label = one_line(str(field.get("label")), 200) + (" (required)" if field.get("required") else "")
-    return f"  - {label}: {', '.join(options_of(field))}".removesuffix(": ")
+async def card_answer(form: Mapping[str, Any], read: Read, notice: Callable[[str], None]) -> str | None:
+    """Reads the fields of a clarification's form; returns a message with a line for each, None if it is left open."""
+    body = await _filled(form, read, notice)
+    if body is None or "args" not in body:
+        return None
+    labels = {field.name: field.label for field in forms.fields(form)}
+    return "\n".join(f"{labels[name]}: {_plain(value)}" for name, value in body["args"].items())
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from channels.client.events import StreamEvent, text_of
-from channels.terminal.questions import Question, form_text, options_of, questions_of
+from channels.terminal.questions import Question, form_of, form_text, options_of, questions_of
 from channels.terminal.screen import ANSWER, FAILURE, OUTPUT, THOUGHT, Screen
 from channels.terminal.text import about, is_done, one_line, todo_line
 
@@ -49,6 +49,8 @@ class Transcript:
         """True if the agent asked for a clarification."""
         self.options: list[str] = []
         """The options of the clarification."""
+        self.form: Mapping[str, Any] | None = None
+        """The form of the clarification."""
         self._screen = screen
         self._locate = locate
         """Returns the person's path of the agent's file."""
@@ -118,7 +120,7 @@ class Transcript:
         """Shows a clarification: its text with the options, and the fields of its form."""
         artifact = message.get("artifact")
         card = artifact.get("human_input") if isinstance(artifact, Mapping) else None
-        self.asks, self.options = True, options_of(card)
+        self.asks, self.options, self.form = True, options_of(card), form_of(card)
         text = text_of(message.get("content")).strip("\n")
         self._screen.line("\n".join(part for part in (text, form_text(card)) if part))
 
@@ -133,8 +135,8 @@ class Transcript:
         elif not call.announced and name not in (*_SILENT, *_ASKS, *_DELEGATES):
             subject = about(args, 100)
             text = (one_line(name, 60) or "tool") + (f": {subject}" if subject else "")
-            self._screen.line(f"▸ {text}", "dim")
             self._screen.begin(call_id, text)
+            self._screen.line(f"▸ {text}", "dim")
         call.announced = True
         return call
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple, TextIO
 
 from markdown_it import MarkdownIt
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
 from channels.terminal.output import unguarded
@@ -25,6 +25,8 @@ from channels.terminal.text import clean
 
 WIDE = 10_000
 """Width of outputs that are no terminal: lines are not wrapped there."""
+LEAST_CELL = 20
+"""Cells of the last column of a table, however narrow the terminal is."""
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _ITEM = re.compile(r"([-*+]|\d{1,9}[.)])\s")
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
@@ -45,11 +47,22 @@ FAILURE = Form("red", "    ")
 
 
 class Screen:
-    """The person's screen: `out` gets the agent's texts, `err` the program's notices."""
+    """The person's screen: `out` gets the agent's texts, `err` the program's notices.
 
-    def __init__(self, out: TextIO, err: TextIO) -> None:
+    For programs, `answers` gets nothing but the last answer of each run, and `out` what came before it.
+    """
+
+    def __init__(self, out: TextIO, err: TextIO, answers: TextIO | None = None, *, quiet: bool = False) -> None:
+        """`quiet`: errors are shown, notices are not."""
+        self._quiet = quiet
         self._out, self._err = _console(out), _console(err)
-        self._rich = self._out.is_terminal and not self._out.is_dumb_terminal
+        self._answers = None if answers is None else _console(answers)
+        self._held, self._holder = "", ""
+        """The latest text of the agent in a run, which may be its answer, and its writer."""
+        self._working = False
+        self._typed = ""
+        self.live = self._out.is_terminal and not self._out.is_dumb_terminal
+        """Whether there is a status line."""
         self._writer, self._form = "", Form()
         self._text = Blocks(whole_lines=True)
         self._live: Live | None = None
@@ -58,10 +71,13 @@ class Screen:
 
     def write(self, writer: str, text: str, form: Form = ANSWER) -> None:
         """Writes text that may continue the writer's line, and may end in the middle of a line."""
+        if self._answers is not None and form == ANSWER:
+            self._hold(writer, clean(text))
+            return
         if (writer, form) != (self._writer, self._form):
             self.settle()
             self._writer, self._form = writer, form
-            self._text = Blocks(whole_lines=not (form.markdown and self._rich))
+            self._text = Blocks(whole_lines=not (form.markdown and self.live))
         for block in self._text.feed(clean(text)):
             self._show(block)
 
@@ -71,35 +87,76 @@ class Screen:
         if rest:
             self._show(rest)
 
-    def line(self, text: str, style: str = "") -> None:
-        """Writes separate lines."""
+    def conclude(self) -> None:
+        """Ends the texts of a run: what the agent wrote last is its answer."""
         self.settle()
-        self._out.print(Text(clean(text), style), soft_wrap=True)
+        if self._answers is not None:
+            self._release(self._answers)
 
-    def table(self, rows: Iterable[Sequence[str]]) -> None:
+    def _hold(self, writer: str, text: str) -> None:
+        if writer != self._holder:
+            self._release(self._out)
+            self._holder = writer
+        self._held += text
+
+    def _release(self, place: Console) -> None:
+        held, self._held, self._holder = self._held.strip("\n"), "", ""
+        if held:
+            place.print(Text(held), soft_wrap=True)
+
+    def line(self, text: str, style: str = "") -> None:
+        """Writes separate lines: of a run, or the answer of a command."""
         self.settle()
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        for row in rows:
-            table.add_row(*(Text(clean(cell)) for cell in row))
-        self._out.print(table)
+        self._place().print(Text(clean(text), style), soft_wrap=True)
+
+    def question(self, title: str, lines: Sequence[str]) -> None:
+        """Writes what is asked of the person."""
+        self.settle()
+        self._out.print(Text(clean(title), "yellow"), soft_wrap=True)
+        self._out.print(Text(clean("\n".join(lines))), soft_wrap=True)
+
+    def table(self, rows: Sequence[Sequence[str]]) -> None:
+        """Writes rows of equally many cells, a line each: what is too long for the line is cut from the last cell."""
+        self.settle()
+        cleaned = [[clean(cell) for cell in row] for row in rows]
+        widths = [max(map(cell_len, column)) for column in list(zip(*cleaned, strict=True))[:-1]]
+        room = max(self._place().width - sum(widths) - 2 * len(widths), LEAST_CELL)
+        for row in cleaned:
+            cells = [set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False)]
+            last = row[-1] if cell_len(row[-1]) <= room else f"{set_cell_size(row[-1], room - 1).rstrip()}…"
+            self._place().print(Text("  ".join([*cells, last]).rstrip()), soft_wrap=True)
+
+    def _place(self) -> Console:
+        """Returns where lines go: those of a run do not go to a program that wants its answer."""
+        return self._answers if self._answers is not None and not self._working else self._out
 
     def notice(self, text: str, style: str = "") -> None:
         """Writes a line of the program, without ending the current text."""
+        if not self._quiet:
+            self._notice(text, style)
+
+    def _notice(self, text: str, style: str) -> None:
         console = self._out if self._live is not None and self._err.is_terminal else self._err
         console.print(Text(clean(text), style), soft_wrap=True)
 
     def error(self, text: str) -> None:
         """Writes a notice of an error."""
-        self.notice(f"error: {text}", "red")
+        self._notice(f"error: {text}", "red")
 
     # ── status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Shows the status line during the block, if the terminal supports it."""
-        if not self._rich:
-            yield
-            return
+        self._working = True
+        try:
+            with self._status() if self.live else nullcontext():
+                yield
+        finally:
+            self._working = False
+
+    @contextmanager
+    def _status(self) -> Iterator[None]:
         self._tasks = {"": ("working", time.monotonic())}
         self._live = Live(
             _Changing(self._progress),
@@ -116,7 +173,8 @@ class Screen:
             self._live = None
 
     def begin(self, task: str, text: str) -> None:
-        """Adds a task to the status line, until its `end`."""
+        """Adds a task to the status line, until its `end`. What the agent wrote before it is no answer."""
+        self._release(self._out)
         self._tasks[task] = (clean(text), time.monotonic())
 
     def update(self, task: str, text: str) -> None:
@@ -132,7 +190,14 @@ class Screen:
         tasks = list(self._tasks.values())[1:] or list(self._tasks.values())
         lines = (f"{text} {now - since:.0f} s" for text, since in tasks[-5:])
         self._spinner.update(text=Text("\n  ".join(lines), "dim", no_wrap=True, overflow="ellipsis"))
-        return Group(*self._unfinished(), self._spinner)
+        typed = [Text(f"> {self._typed[-(self._out.width - 4) :]}▏", no_wrap=True)] if self._typed else []
+        return Group(*self._unfinished(), self._spinner, *typed)
+
+    def typed(self, text: str) -> None:
+        """Shows what the person types below the status line."""
+        self._typed = clean(text)
+        if self._live is not None:
+            self._live.refresh()
 
     def _unfinished(self) -> Iterator[RenderableType]:
         """Yields the incomplete text; its last lines, if it is long."""
@@ -145,10 +210,10 @@ class Screen:
 
     def _show(self, block: str) -> None:
         block = block.removesuffix("\n")
-        self._out.print(self._rendered(block), soft_wrap=not self._form.markdown or not self._rich)
+        self._out.print(self._rendered(block), soft_wrap=not self._form.markdown or not self.live)
 
     def _rendered(self, block: str) -> RenderableType:
-        if self._form.markdown and self._rich:
+        if self._form.markdown and self.live:
             return Group(markdown(block), "") if block.endswith("\n") else markdown(block)
         lines = (self._form.indent + line if line else "" for line in block.split("\n"))
         return Text("\n".join(lines), self._form.style)

@@ -23,8 +23,8 @@ def thread_rows(threads: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         (
             str(number),
             str(thread.get("updated_at", ""))[:16].replace("T", " "),
+            one_line(str(thread["thread_id"]), 200),
             one_line(thread["title"], 60) or "(empty)",
-            one_line(str(thread["thread_id"]), 60),
         )
         for number, thread in enumerate(threads, 1)
     ]

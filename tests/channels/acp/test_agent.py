@@ -15,6 +15,7 @@ from acp.schema import McpServerStdio
 
 from channels.acp import mapping
 from channels.client.errors import RunFailed
+from channels.client.events import StreamEvent
 from tests.channels.acp.conftest import Models, Start
 
 pytestmark = pytest.mark.anyio
@@ -61,6 +62,20 @@ async def test_tools_and_plans(editor: Start) -> None:
 
 def answering(chosen: str | None) -> Callable[[list[Any]], str | None]:
     return lambda options: chosen
+
+
+def test_each_update_holds_all_output_so_far() -> None:
+    """An editor replaces what it shows of a call."""
+    turn = mapping.Turn()
+
+    def shown(text: str, call: str = "c") -> str:
+        [update] = turn.take(StreamEvent("custom", {"type": "tool_progress", "tool_call_id": call, "text": text}))
+        return str(update.content[0].content.text)
+
+    assert [shown("one\n"), shown("other", "d"), shown("two\n")] == ["one\n", "other", "one\ntwo\n"]
+    assert len(shown("x" * 10 * mapping.MOST_RESULT)) == mapping.MOST_RESULT
+    list(turn.take(StreamEvent("messages-tuple", {"type": "tool", "content": "done", "tool_call_id": "c"})))
+    assert shown("again") == "again"
 
 
 async def test_questions_are_requests_for_permission(editor: Start, models: Models) -> None:

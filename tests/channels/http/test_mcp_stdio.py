@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,26 @@ async def test_lines_that_are_no_messages(url: str) -> None:
     assert answers[2]["result"]["serverInfo"]["name"] == "sika"
     process.stdin.close()
     assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+async def test_an_input_that_ends_with_its_last_message(url: str, tmp_path: Path, kind: str) -> None:
+    """Every message is answered, `initialize` first."""
+    calls = [{"jsonrpc": "2.0", "id": n, "method": "ping"} for n in range(2, 6)]
+    lines = b"".join(json.dumps(message).encode() + b"\n" for message in (INITIALIZE, *calls))
+    (tmp_path / "in").write_bytes(lines)
+    with (tmp_path / "in").open("rb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "actors", "mcp", "serve", "--url", url),
+            stdin=file if kind == "file" else PIPE,
+            stdout=PIPE,
+        )
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate(None if kind == "file" else lines)
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert answers[0]["id"] == 1
+    assert sorted(answer["id"] for answer in answers) == [1, 2, 3, 4, 5]
+    assert process.returncode == 0
 
 
 async def test_a_server_that_is_gone_and_a_call_that_is_cancelled(url: str, worker: Worker) -> None:

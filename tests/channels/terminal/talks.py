@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -163,6 +163,14 @@ class Talk:
         return await self._typed.line(prompt)
 
     answer = secret = line
+
+    def while_working(
+        self, shown: Callable[[str], None], entered: Callable[[str], None], stopped: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def begin(self, text: str) -> None:
+        raise AssertionError("nothing is typed while a run works")
 
     def _wrote(self, text: str) -> None:
         self.shown += text

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from channels.terminal.chat import LEFT_OPEN, OK, STOPPED
+from channels.terminal.chat import LEFT_OPEN, WAITING
 from channels.terminal.questions import Question, decision, question_lines, questions_of
 from tests.channels.client.stage import Line
 from tests.channels.terminal.talks import Place, Talk, Typed, talking
@@ -150,7 +150,7 @@ def told(talk: Talk) -> list[str]:
 
 async def test_a_clarification(place: Place) -> None:
     async with talking(place, "clarifying") as talk:
-        assert await talk.chat.once("Paint it.") == OK
+        assert await talk.chat.once("Paint it.") == WAITING
         question = "🔀 Which colour?\n\n  1. red\n  2. blue\n"
         assert talk.shown.partition("\n")[2].startswith(question)  # after the news that the thread is new
         assert "  10. blue\n" in talk.shown
@@ -180,7 +180,7 @@ async def test_approvals_one_after_the_other(place: Place) -> None:
 
 async def test_one_message_says_what_waits_and_a_talk_asks(place: Place) -> None:
     async with talking(place, "two") as talk:
-        assert await talk.chat.once("Go.") == STOPPED
+        assert await talk.chat.once("Go.") == WAITING
         assert "command: echo A1\n" in talk.shown
         assert "bash waits for your approval (2 of 2)\n" in talk.shown
         assert f"the agent waits for you: sika chat --thread {talk.thread} asks" in talk.shown
@@ -208,7 +208,7 @@ async def test_a_message_goes_on_without_it(place: Place) -> None:
 async def test_somebody_else_was_quicker(place: Place) -> None:
     """They decided one and left the other: that is asked for next."""
     async with talking(place, "two") as talk:
-        assert await talk.chat.once("Go.") == STOPPED
+        assert await talk.chat.once("Go.") == WAITING
 
         async def reject(prompt: str) -> None:
             talk.before = None
@@ -224,7 +224,7 @@ async def test_somebody_else_was_quicker(place: Place) -> None:
 
 async def test_somebody_elses_answer_is_at_work(place: Place) -> None:
     async with talking(place, "gated") as talk:
-        assert await talk.chat.once("Go.") == STOPPED
+        assert await talk.chat.once("Go.") == WAITING
 
         async def reject(prompt: str) -> None:
             talk.before = None
@@ -254,7 +254,7 @@ async def test_a_decision_over_broken_connections(place: Place) -> None:
     """The answer to the decision and the stream of its run break off."""
     line = Line(place.url)
     async with line.open(), talking(place, "one", url=line.url) as talk:
-        assert await talk.chat.once("Go.") == STOPPED
+        assert await talk.chat.once("Go.") == WAITING
 
         async def break_off(prompt: str) -> None:
             talk.before = None

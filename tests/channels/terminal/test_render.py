@@ -71,8 +71,8 @@ BASH = call({"description": "count", "command": "seq 2"})
 TODOS = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "three"}]
 
 FIELDS = [
-    {"label": "Size", "required": True, "options": [{"label": "S"}, {"label": "L\x1b[1m"}]},
-    {"label": "Name"},
+    {"name": "size", "label": "Size", "required": True, "options": [{"label": "S"}, {"label": "L\x1b[1m"}]},
+    {"name": "name", "label": "Name"},
 ]
 
 TABLE: list[tuple[str, Frames, str]] = [
@@ -152,7 +152,7 @@ TABLE: list[tuple[str, Frames, str]] = [
             state(),
             state(result("Which?", name="ask_clarification", artifact={"human_input": {"fields": FIELDS}})[1][0]),
         ],
-        "Which?\n  - Size (required): S, L\n  - Name\n",
+        "Which?\n  - Size (one of): S | L\n  - Name (text, optional)\n",
     ),
     ("artifact", [state(), state(artifacts=["/mnt/x"])], "▸ artifact: /mnt/x\n"),
     ("artifact of before", [state(artifacts=["/mnt/x"]), state(artifacts=["/mnt/x"])], ""),

@@ -73,10 +73,16 @@ def test_named_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def completed(text: str) -> list[str]:
-    async def threads() -> list[dict[str, Any]]:
-        return [{"thread_id": "t1", "title": "One\x1b[2J"}, {"thread_id": "u2", "title": ""}]
+    names = {
+        "/threads": [("t1", "One\x1b[2J"), ("u2", "")],
+        "/": [("/data-analysis", "Works on tables")],
+        "/model": [("small", "thinks")],
+    }
 
-    completions: AsyncIterator[Any] = Completions(COMMANDS, threads).get_completions_async(
+    async def words(command: str) -> list[tuple[str, str]]:
+        return names.get(command, [])
+
+    completions: AsyncIterator[Any] = Completions(COMMANDS, words).get_completions_async(
         Document(text), CompleteEvent(completion_requested=True)
     )
     return [completion.text async for completion in completions]
@@ -88,6 +94,9 @@ async def test_completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert await completed("/th") == ["/threads"]
     assert await completed("/threads ") == ["t1", "u2"]
     assert await completed("/threads u") == ["u2"]
+    assert await completed("/da") == ["/data-analysis"]
+    assert await completed("/model ") == ["small"]
+    assert await completed("/model small ") == []
     assert await completed("read @no") == ["tes.md"]
     assert await completed("read /th") == []
 
