@@ -183,13 +183,14 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
 
     done = sika("chat", *home, "--thread", "t1", "run: seq 3; printf '\\033[31mred\\n'", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "▸ bash" in done.stdout
-    assert "\x1b" not in done.stdout
+    assert "▸ bash" in done.stderr
+    assert "▸" not in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
     assert "sika chat --thread t1" in done.stderr
 
     talk = sika("chat", *home, "--thread", "t1", cwd=tmp_path, stdin="list the files\n/quit\n")
     assert talk.returncode == 0, talk.stderr
-    assert "▸ ls" in talk.stdout
+    assert "▸ ls" in talk.stderr
 
     piped = sika("chat", *home, "--thread", "t2", "list the files", cwd=tmp_path, stdin="of\nthis pipe")
     assert piped.returncode == 0, piped.stderr
@@ -239,7 +240,7 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
 def test_a_talk_without_a_server_brings_its_own(tmp_path: Path) -> None:
     done = sika("chat", "--home", "home", "list the files", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "▸ ls" in done.stdout
+    assert "▸ ls" in done.stderr
     assert "starting one for this talk" in done.stderr
     assert not (tmp_path / "home" / "server.json").exists()
 
