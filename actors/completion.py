@@ -15,7 +15,7 @@ from actors.lead.setup.plan import Models
 from actors.lead.setup.prompt import short_hash
 from core.bus.rpc import sendable
 from core.config.load import Config
-from core.errors import Unavailable
+from core.errors import Unavailable, sentence_of
 from core.events import Json
 from core.thread.previews import text_of
 
@@ -76,7 +76,7 @@ async def complete(models: Models, names: Sequence[str], prompt: Prompt, *, seco
                         messages, config={"tags": [f"middleware:{purpose}"], "run_name": f"{purpose}_agent"}
                     )
                 except Exception as error:  # each provider has errors of its own
-                    reason = f"{name}: {str(error)[:REASON_CHARACTERS] or type(error).__name__}"
+                    reason = f"{name}: {sentence_of(error)[:REASON_CHARACTERS]}"
                     log.info("the model did not answer", purpose=purpose, model=name, reason=reason)
                     continue
                 usage = answer.usage_metadata if isinstance(answer, AIMessage) else None

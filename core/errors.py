@@ -75,6 +75,17 @@ class Exited(SikaError):
     code = "exited"
 
 
+def sentence_of(error: BaseException) -> str:
+    """Returns what an error says, in words: errors of Python say only a key, or nothing."""
+    text = str(error).strip().removeprefix("None")  # so says a `SyntaxError` without a text
+    match error:
+        case KeyError():
+            return f"it needs {text}, which is not there" if text else "it needs a key that is not there"
+        case TimeoutError() if not text:
+            return "it was not done in time"
+    return text or "it gives no reason; the server's own log has more"
+
+
 BY_CODE: Mapping[str, type[SikaError]] = {cls.code: cls for cls in (Invalid, NotFound, Refused, Unavailable, Internal)}
 """The errors that keep their class over the bus: a caller in another process reacts to each differently."""
 
@@ -103,7 +114,7 @@ def contained() -> Iterator[None]:
     except SystemExit as error:
         raise Exited(f"tried to end the process ({error.code})") from error
     except BaseException as error:
-        raise Exited(f"failed with {type(error).__name__}: {error}") from error
+        raise Exited(f"failed: {sentence_of(error)}") from error
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from adapters.restoring import restored
 from adapters.workspace import LocalWorkspace
 from core.actor import Progress
 from core.config.load import Config, ConfigSource
-from core.errors import Invalid, Refused, SikaError
+from core.errors import Invalid, Refused, SikaError, sentence_of
 from core.events import (
     Aggregate,
     ModelCompleted,
@@ -207,7 +207,7 @@ class WhatIf:
             journal.append(end.event)
         except Exception as error:  # of a model, a tool, a policy: this sample failed
             log.info("a sample failed", error=f"{type(error).__name__}: {error}")
-            journal.append(RunFailed(error=type(error).__name__, text=str(error) or type(error).__name__))
+            journal.append(RunFailed(error=type(error).__name__, text=sentence_of(error)))
 
     async def _asked(self, copy: _Copy, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
         """Answers the request of a tool: the sandbox actor works in the copy, others only with effects allowed.

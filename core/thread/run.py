@@ -62,7 +62,7 @@ from core.actor import Actor
 from core.bus.queue import Wakeup
 from core.bus.rpc import sendable
 from core.config.redaction import redactor
-from core.errors import Conflict, OwnershipLost, SikaError, Unavailable
+from core.errors import Conflict, OwnershipLost, SikaError, Unavailable, sentence_of
 from core.events import (
     Event,
     Json,
@@ -337,8 +337,7 @@ def failure_text(error: Exception) -> str:
     text = redactor.text(sendable(str(error))).strip()
     if isinstance(error, SikaError) and text:
         return text
-    detail = f": {text}" if text else ", which says nothing of itself; the server's own log has more"
-    return f"An unexpected error ended the run{detail}"
+    return f"An unexpected error ended the run: {redactor.text(sendable(sentence_of(error)))}"
 
 
 def _apology(text: str) -> Message:

@@ -125,7 +125,7 @@ def fail(how: str) -> Any:
     [
         ("bug", Internal, "^oracle: internal error; see the server's log$"),
         ("exit", Internal, "tried to end the process"),
-        ("panic", Internal, "failed with Panic: called"),
+        ("panic", Internal, "failed: called"),
         ("too big", Invalid, "more than 900000"),
         ("not json", Internal, "internal error"),
     ],

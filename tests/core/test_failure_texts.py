@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from channels.terminal.story import tell
-from core.errors import SikaError
+from core.errors import SikaError, sentence_of
 from core.events import ModelFailed, RunFailed
 from core.thread.run import failure_text
 
@@ -39,3 +39,14 @@ def test_it_is_a_sentence_without_the_name_of_a_class(error: Exception) -> None:
     for event in (RunFailed(error=name, text=text), ModelFailed(error=name, text=text, attempt=1, max_attempts=1)):
         assert name not in tell(event)
         assert text in tell(event)
+
+
+@pytest.mark.parametrize("error", list(_errors()), ids=lambda error: f"{type(error).__name__}{error.args}")
+def test_what_an_error_says_is_in_words(error: Exception) -> None:
+    text = sentence_of(error)
+    assert len(text.split()) >= 3
+    assert type(error).__name__ not in text
+
+
+def test_the_key_that_an_error_names_is_in_its_sentence() -> None:
+    assert sentence_of(KeyError("port")) == "it needs 'port', which is not there"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import structlog
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
 from actors.lead.loop.attempt import Attempt, Candidate
@@ -16,6 +17,8 @@ from core.events import ModelSampled
 from core.ports.models import BEFORE_REQUEST
 from core.thread.previews import text_of
 from core.tools import Completion, Prompt
+
+log = structlog.get_logger("sika.lead")
 
 SECONDS = 300.0
 """Time for the answer of one model."""
@@ -38,8 +41,9 @@ async def complete(attempt: Attempt, call_id: str, prompt: Prompt) -> Completion
                 return await _answered(attempt, candidate, call_id, messages, prompt)
         except SikaError:
             raise
-        except Exception as error:  # each provider has errors of its own
-            reason = f"{candidate.name}: {type(error).__name__}"
+        except Exception:  # each provider has errors of its own
+            log.warning("a model did not answer a tool", model=candidate.name, exc_info=True)
+            reason = f"{candidate.name} failed; the server's own log has more"
     raise Unavailable(f"no model answered ({reason})")
 
 

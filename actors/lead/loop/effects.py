@@ -33,7 +33,7 @@ from actors.lead.policies.approvals import has_asked
 from core.bus.errors import BusUnavailable
 from core.bus.rpc import sendable_value
 from core.config.redaction import Stream, redactor
-from core.errors import SikaError
+from core.errors import SikaError, sentence_of
 from core.events import Interrupt, ToolCompleted
 from core.ports.models import Pieces
 from core.thread.approvals import taken
@@ -277,9 +277,9 @@ async def _outcome(request: ToolCallRequest, handler: ToolHandler, left: float |
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
-        detail = redactor.known(str(error))[:ERROR_CHARACTERS]
+        detail = redactor.known(sentence_of(error))[:ERROR_CHARACTERS]
         advice = "Go on with what you have, or try another way."
-        text = f"Error: Tool '{name}' failed with {type(error).__name__}: {detail}. {advice}"
+        text = f"Error: Tool '{name}' failed: {detail}. {advice}"
         if deadline.expired():
             text = f"Error: Tool '{name}' had not finished after {seconds:.0f} seconds"
     return ToolMessage(text, tool_call_id=call_id, name=name, status="error")

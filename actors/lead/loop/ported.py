@@ -16,7 +16,7 @@ from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler,
 from actors.lead.messages.content import messages_of, with_messages, with_text
 from actors.lead.messages.convert import dump
 from actors.lead.model.answer import without_calls
-from core.errors import SikaError, contained
+from core.errors import SikaError, contained, sentence_of
 from core.events import Event
 from core.ids import uuid7
 from core.policy import Policy, ToolCall
@@ -98,7 +98,7 @@ class Ported(AgentMiddleware[Any, Attempt, Any]):
         except Exception as error:
             late = isinstance(error, TimeoutError) and deadline.expired()
             limit = f"not done within {self.policy.deadline_seconds:g} s"
-            reason = limit if late else f"{type(error).__name__}: {error}"
+            reason = limit if late else sentence_of(error)
             raise PolicyFailed(f"policy {self.name}: {name}: {reason}") from error
 
 

@@ -19,7 +19,7 @@ from actors.lead.messages.content import without_images
 from actors.lead.model.answer import completed, redacted
 from actors.lead.model.assembly import Assembly
 from actors.lead.model.caching import with_cache_marks
-from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of
+from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of, without_address
 from actors.lead.model.refusals import text_of_error
 from core.config.redaction import redactor
 from core.errors import SikaError
@@ -91,7 +91,8 @@ async def _with_retries(
     breaker, attempts = candidate.breaker, attempt.config.runs.max_model_attempts
     admitted = breaker.admit(time.monotonic())
     if admitted is None:
-        raise await _given_up(attempt, candidate, _down(breaker), last=last)
+        down = _down(breaker)
+        raise await _given_up(attempt, candidate, down, down.text, last=last)
     try:
         for number in range(1, attempts + 1):
             try:
@@ -106,7 +107,8 @@ async def _with_retries(
                 failed = _failure(candidate, error, reason, number, attempts, again=retriable and number < attempts)
                 if failed.wait_ms is None:
                     breaker.failed(admitted, time.monotonic(), retriable=retriable)
-                    raise await _given_up(attempt, candidate, failed, last=last) from error
+                    text = _for_people(candidate, error)
+                    raise await _given_up(attempt, candidate, failed, text, last=last) from error
                 await _record(attempt, candidate, failed)
                 await asyncio.sleep(failed.wait_ms / 1000)
             else:
@@ -141,6 +143,12 @@ def _failure(
     )
 
 
+def _for_people(candidate: Candidate, error: Exception) -> str:
+    """Returns what people read of a failure. Where the model is, the log has in `model.failed`, for its operator."""
+    text = without_address(redactor.text(_text(error)), error, candidate.model)
+    return f"{text[:MOST_TEXT]} (model {candidate.name})"
+
+
 def _text(error: Exception) -> str:
     """Returns an error's text with the provider's message, and with its OS error: the SDK's "Connection error." does
     not name the cause.
@@ -155,10 +163,14 @@ def _down(breaker: Breaker) -> ModelFailed:
     return ModelFailed(error="ModelDown", text=text, attempt=1, max_attempts=1, reason="circuit_open")
 
 
-async def _given_up(attempt: Attempt, candidate: Candidate, failed: ModelFailed, *, last: bool) -> ModelGaveUp:
-    """Records the failure of a candidate. Unless it was the last, the next one follows without a pause."""
+async def _given_up(
+    attempt: Attempt, candidate: Candidate, failed: ModelFailed, text: str, *, last: bool
+) -> ModelGaveUp:
+    """Records the failure of a candidate. Unless it was the last, the next one follows without a pause. `text` is what
+    people read of it.
+    """
     await _record(attempt, candidate, failed if last else msgspec.structs.replace(failed, wait_ms=0))
-    return ModelGaveUp(failed.error, failed.text, failed.reason, candidate.name)
+    return ModelGaveUp(failed.error, text, failed.reason, candidate.name)
 
 
 async def _record(attempt: Attempt, candidate: Candidate, failed: ModelFailed) -> None:

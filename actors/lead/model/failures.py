@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from actors.lead.model.refusals import Refusal, read
 from actors.lead.model.refusals import status_of as status_of
@@ -31,6 +32,13 @@ AMAZON_CODES = frozenset(
 """Amazon's errors that pass. Those within a stream have the status 400, and one of them speaks of too many tokens."""
 CONTEXT_CLASS = "ContextOverflowError"
 """LangChain's class of a request that is too long."""
+
+ELSEWHERE = "the model's server"
+_NUMBERS = re.compile(
+    r"(?:https?://)?(?<![\w.:])\[?(?P<address>(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]{0,4}:[0-9a-f:.]+)\]?"
+    r"(?:', \d+|:\d+)?(?:/[^\s'\")\]>]*)?"
+)
+"""What may be an address of a network, with its port."""
 
 # ── codes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,14 +163,33 @@ def address(error: BaseException, model: object) -> str:
     """Returns the provider's name of the model, and the URL of the request without credentials and query."""
     named = (getattr(model, name, None) for name in ("model_name", "model"))
     name = next((text for text in named if isinstance(text, str) and text), "")
+    url = _url_of(error, model)
+    origin = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if url.netloc else ""
+    return " at ".join(part for part in (name, origin) if part)
+
+
+def without_address(text: str, error: BaseException, model: object) -> str:
+    """Returns a text for people, who are not told where the model is: neither its host nor an address of a network."""
+    if host := _url_of(error, model).hostname:
+        place = rf"(?:[a-z]+://)?(?:[^\s/@]*@)?(?<![\w.-]){re.escape(host)}(?![\w-])(?:', \d+|:\d+)?(?:/[^\s'\")\]>]*)?"
+        text = re.sub(place, ELSEWHERE, text, flags=re.IGNORECASE)
+    return _NUMBERS.sub(lambda match: ELSEWHERE if _is_internal(match["address"]) else match[0], text)
+
+
+def _is_internal(text: str) -> bool:
+    try:
+        return not ip_address(text).is_global
+    except ValueError:
+        return False
+
+
+def _url_of(error: BaseException, model: object) -> SplitResult:
     requests = (getattr(error, "request", None), getattr(getattr(error, "response", None), "request", None))
     urls = (
         *(getattr(request, "url", None) for request in requests),
         *(getattr(model, name, None) for name in ("openai_api_base", "anthropic_api_url", "base_url")),
     )
-    url = urlsplit(next((str(url) for url in urls if url), ""))
-    origin = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if url.netloc else ""
-    return " at ".join(part for part in (name, origin) if part)
+    return urlsplit(next((str(url) for url in urls if url), ""))
 
 
 def pause_ms(error: BaseException, attempt: int) -> int:

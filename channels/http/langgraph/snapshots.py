@@ -221,7 +221,7 @@ def _tasks(thread_id: str, state: ThreadState, index: int, values: Json) -> list
     questions = state.interrupts if here else {}
     if paused:
         names += [(task, (nodes or ["model"])[0]) for task in questions if all(task != known for known, _ in names)]
-    error = f"{failed.error}: {failed.text}" if failed else None
+    error = failed.text if failed else None
     tasks = [_task(identity, name, error, questions.get(identity, [])) for identity, name in names]
     for number, (task, call) in enumerate(zip(tasks, calls, strict=False)):
         task["path"] = ["__pregel_push", number]

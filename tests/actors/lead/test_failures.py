@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -16,7 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_openai import StreamChunkTimeoutError
 
-from actors.lead.model.failures import CAP_MS, LONGEST_MS, RETRIABLE_STATUS, Breaker, address, classify, pause_ms
+from actors.lead.model.failures import (
+    CAP_MS,
+    ELSEWHERE,
+    LONGEST_MS,
+    RETRIABLE_STATUS,
+    Breaker,
+    address,
+    classify,
+    pause_ms,
+    without_address,
+)
 from actors.lead.model.refusals import read, text_of_error, window_named
 
 REQUEST: Any = httpx.Request("POST", "http://model/v1")
@@ -180,6 +191,41 @@ def test_classify(error: Exception, expected: str) -> None:
 )
 def test_pause(headers: Mapping[str, str], attempt: int, expected: int) -> None:
     assert pause_ms(Failed(429, headers=headers), attempt) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("Cannot connect to host models.corp:8443 ssl:default [Connect call failed ('10.0.0.5', 8443)]", "10.0.0.5"),
+        ("Connection error. ([Errno 111] Connect call failed ('127.0.0.1', 8000))", "127.0.0.1"),
+        ("[Errno 111] Connect call failed ('models.corp', 8443)", "models.corp"),
+        ("[Errno 111] Connect call failed ('::1', 8000, 0, 0)", "::1"),
+        ("404 at https://me:key@models.corp:8443/v1/chat: no such page", "models.corp"),
+        ("proxy http://192.168.7.3:3128/ refused", "192.168.7.3"),
+        ("proxy http://[fe80::1]:3128/ refused", "fe80"),
+        ("MODELS.CORP does not answer", "MODELS.CORP"),
+    ],
+)
+def test_people_are_not_told_where_a_model_is(text: str, place: str) -> None:
+    model = SimpleNamespace(openai_api_base="https://models.corp:8443/v1")
+    shown = without_address(text, Exception(), model)
+    assert place in text
+    assert place not in shown
+    assert ELSEWHERE in shown
+    assert not {"8443", "8000", "3128"} & set(re.findall(r"\d+", shown))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Limit 6000, Used 5500. Try again in 4.2s. Upgrade at https://x.example/settings/billing",
+        "model 1.2.3 was retired at 12:30:45; use models.corporation",
+        "This model's maximum context length is 4096 tokens: 5000 were sent",
+        "see https://platform.openai.com/docs or 8.8.8.8",
+    ],
+)
+def test_what_a_provider_says_stays(text: str) -> None:
+    assert without_address(text, Exception(), SimpleNamespace(base_url="https://models.corp/v1")) == text
 
 
 def test_an_address_has_no_secrets() -> None:

@@ -90,8 +90,12 @@ async def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
     absent = {"name": "gone", "model": "gone", "api_key": "none", "base_url": f"http://{place}/v1"}
     async with site(tmp_path, {}, more_models=[absent], runs={"max_model_attempts": 1}) as (client, _):
         run = await client.ended(await client.thread(), await client.ask("t1", "Hi", "gone"))
+        [failed] = [r.event for r in await client.records("t1", ModelFailed)]
+    assert isinstance(failed, ModelFailed)
+    assert place in failed.text, "the log is for the operator"
     assert run.error is not None
-    assert place in run.error.text
+    assert place.partition(":")[2] not in run.error.text, "people are told no place"
+    assert run.error.text.endswith("(model gone)")
 
 
 async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_message(tmp_path: Path) -> None:
@@ -121,11 +125,14 @@ async def test_a_run_whose_answer_is_empty_twice_failed(tmp_path: Path) -> None:
     assert (len(messages), len(models.requests)) == (3, 2)
 
 
-async def test_a_refusal_names_the_model_and_its_address(tmp_path: Path) -> None:
+async def test_a_refusal_names_the_model_and_the_log_its_address(tmp_path: Path) -> None:
     async with site(tmp_path, {"m": [Turn(error=Failure(status=404, message="Not Found"))]}) as (client, models):
         run = await client.ended(await client.thread(), await client.ask("t1", "Hi"))
+        [failed] = [r.event for r in await client.records("t1", ModelFailed)]
+    assert isinstance(failed, ModelFailed)
+    assert failed.text.endswith(f"(model m: m at {models.url}/chat/completions)")
     assert run.error is not None
-    assert run.error.text.endswith(f"(model m: m at {models.url}/chat/completions)")
+    assert run.error.text == failed.text.replace(f": m at {models.url}/chat/completions", "")
 
 
 async def test_a_conversation_that_is_too_long_is_said_to_be(tmp_path: Path) -> None:

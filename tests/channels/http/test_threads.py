@@ -191,7 +191,7 @@ async def test_runs_move_the_thread(api: Api, worker: Worker) -> None:
     assert failed["error"] == {"error": "E", "message": "broke"}
     assert failed["updated_at"] > made["updated_at"]
     state = await api.ask("GET", f"/threads/{thread}/state")
-    assert (state["next"], state["tasks"][-1]["error"]) == (["model"], "E: broke")
+    assert (state["next"], state["tasks"][-1]["error"]) == (["model"], "broke")
 
 
 async def test_to_the_page_a_thread_that_is_not_there_is_empty(api: Api, worker: Worker) -> None:
