@@ -102,6 +102,7 @@ async def test_headers_must_arrive_in_time(url: str, config: Settings) -> None:
         assert (await idle.answer())[0] == 200
 
 
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": uvloop}) for uvloop in (False, True)])
 async def test_headers_of_the_first_segment_must_arrive_in_time_too(url: str, config: Settings) -> None:
     """They may lie there before the handler of the connection has begun, as with uvloop."""
     config.http = Http(request_timeout_seconds=0.2)

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from core.errors import Invalid
-from core.replay.format import FORMAT, Checker, FileLine, Header, Writer
+from core.nesting import FACT_LEVELS
+from core.replay.format import FORMAT, Checker, FileLine, Header, Writer, _sum_of
 from core.replay.importing import _replaced
 
 HEADER = Header(format=FORMAT, sika="x", thread="t")
@@ -43,9 +44,10 @@ def test_pieces_in_order_are_read() -> None:
 def test_deep_nesting_is_refused(levels: int) -> None:
     writer = Writer()
     header = writer.line(HEADER)
-    deep = b'{"line":"blob","sha256":"x","body":' + b"[" * levels + b"]" * levels + b',"sum":"' + b"0" * 64 + b'"}\n'
-    with pytest.raises(Invalid, match="line 2"):
-        read(header, deep)
+    body = b'{"line":"blob","sha256":"x","body":' + b"[" * levels + b"]" * levels
+    total = _sum_of(writer._sum, body)
+    with pytest.raises(Invalid, match=f"line 2: nested too deeply, more than {FACT_LEVELS} levels"):
+        read(header, body + b',"sum":"' + total.encode() + b'"}\n')
 
 
 def test_the_deepest_fact_is_imported() -> None:
