@@ -86,7 +86,7 @@ async def get(call: Call) -> Service:
     """The accounts of chat platforms, and what their processes say."""
     accounts = await _accounts(call).all()
     enabled = {name: account.settings.enabled for name, account in accounts.items()}
-    admin = call.principal.role == "admin"
+    admin = call.principal.is_admin
     reports = await statuses(call.services.log.bus, enabled)
     shown = {status.account: _shown(status, enabled[status.account], admin) for status in reports}
     return Service(any(each.running for each in shown.values()), shown)

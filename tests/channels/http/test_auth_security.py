@@ -700,6 +700,18 @@ async def test_threads_of_others_do_not_exist(here: Place) -> None:
     assert (await ada.ask("GET", f"/api/threads/{thread_id}/runs/{run_id}")).status == 200
 
 
+def test_nothing_is_decided_by_the_role_alone() -> None:
+    """A key of an administrator that was not granted `admin` is none: `is_admin` knows, `role` does not."""
+    folder = Path(live.__file__).parent
+    asking = {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("principal.role")
+    }
+    assert asking == {"auth.py"}, "who one is (`/me`)"
+
+
 def test_handlers_get_threads_only_where_it_is_known_whose_they_are() -> None:
     """`call.OwnedThread` and its like, and the commands, take the user; `services.threads` does not."""
     folder = Path(live.__file__).parent

@@ -18,7 +18,7 @@ from channels.http.app import serve
 from channels.http.live import Services
 from core.config.load import ConfigSource
 from core.runtime.system import System
-from tests.channels.http.people import ADA, BOB, Browser, Place
+from tests.channels.http.people import ADA, ADMIN, BOB, Browser, Place
 from tests.support.model_server import ModelServer, Turn
 from tests.support.skills import ALLOW, archive, document, write
 from tests.support.workers import configure
@@ -100,6 +100,8 @@ async def test_only_an_administrator_switches_for_everybody(here: Place, ada: Br
     admin = here.browser()
     await admin.sign_in("admin@example.org")
     await ask(ada, "PUT", f"{API}/pdf", {"enabled": False}, 403)
+    key = here.browser(**{"X-Api-Key": await here.key(ADMIN, ["skills:write"])})
+    await ask(key, "PUT", f"{API}/pdf", {"enabled": False}, 403)
     assert (await ask(admin, "PUT", f"{API}/pdf", {"enabled": False}))["enabled"] is False
     assert (await ask(ada, "GET", f"{API}/pdf"))["enabled"] is False
     await ask(admin, "PUT", f"{API}/none", {"enabled": False}, 404)
