@@ -17,6 +17,7 @@ INCOMPLETE = 3
 """Exit code of an evaluation in which samples are missing, and nothing else is wrong."""
 LAST = "@last"
 WORK = "work"
+_WITHOUT = "a section, a rule or a sentence to leave out of the prompt, compared with the whole one (repeatable)"
 _PROMPT = "a file with a whole system prompt, compared with the present one (repeatable)"
 
 
@@ -31,6 +32,7 @@ def eval_commands(add: Add) -> None:
     tasks = run.add_argument_group("of the tasks of `work`")
     tasks.add_argument("--model", action="append", default=[], metavar="NAME", help="a configured model (repeatable)")
     tasks.add_argument("--prompt", action="append", default=[], type=Path, metavar="FILE", help=_PROMPT)
+    tasks.add_argument("--without", action="append", default=[], metavar="PART", help=_WITHOUT)
     tasks.add_argument("--task", action="append", default=[], metavar="NAME", help="a task, a pattern, or a kind")
     tasks.add_argument("--samples", type=count, default=1, metavar="N", help="how often each is done; default: 1")
     tasks.add_argument("--seconds", type=float, default=1800.0, metavar="N", help="time for each; default: 1800")
@@ -67,7 +69,7 @@ async def _work(arguments: argparse.Namespace) -> int:
     from actors.wiring import compose
     from channels.terminal.evaluation import sample_line
 
-    names = ("samples", "seconds", "at_once", "fail_if")
+    names = ("without", "samples", "seconds", "at_once", "fail_if")
     chosen = {name: getattr(arguments, name) for name in names}
     choice = Choice(arguments.model, arguments.prompt, arguments.task, **chosen)
     options = options_of(arguments)

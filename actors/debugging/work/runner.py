@@ -23,6 +23,7 @@ import yaml
 from actors.debugging.checking import ANSWER_CHARACTERS
 from actors.debugging.evaluations import EvaluationJournal, infrastructure
 from actors.debugging.work import code, data, shell, talk
+from actors.debugging.work.prompt import checked
 from actors.debugging.work.task import TASKS, Result, Shown, Task, Turn
 from actors.wiring import compose
 from core.config.load import ConfigSource, find
@@ -55,6 +56,7 @@ CHECK_SECONDS = 120.0
 MEMORY_SECONDS = 180.0
 """Time for the memory to read a thread."""
 ACTOR = "evaluations"
+PROMPTS = "actors.debugging.work.prompt"
 DROPPED = frozenset(
     [
         *("nats", "http", "auth", "channels", "channel_connections", "approvals", "webhooks", "tracing"),
@@ -72,11 +74,36 @@ class Choice(NamedTuple):
     prompts: Sequence[Path] = ()
     tasks: Sequence[str] = ()
     """Names or patterns of tasks, or their kinds."""
+    without: Sequence[str] = ()
+    """Parts of the prompt, each of which is left out of one of the compared prompts."""
     samples: int = 1
     seconds: float = 1800.0
     """Deadline of a task."""
     at_once: int = 2
     fail_if: str = ""
+
+
+class Variant(NamedTuple):
+    """A prompt: the present one, a file's, or the present one without a part."""
+
+    file: Path | None = None
+    part: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """What tells it from others; None for the present one."""
+        return self.file.read_text() if self.file else self.part
+
+    @property
+    def middlewares(self) -> Mapping[str, Any]:
+        """Returns the section of the configuration that puts it in force."""
+        if self.file:
+            entry = {"use": f"{PROMPTS}:SystemPrompt", "config": {"path": str(self.file.resolve())}}
+        elif self.part:
+            entry = {"use": f"{PROMPTS}:Without", "config": {"part": self.part}}
+        else:
+            return {}
+        return {"middlewares": [entry]}
 
 
 class Work:
@@ -86,7 +113,8 @@ class Work:
         self._options, self._log, self._choice = options, log, choice
         self._config = ConfigSource(options.config).current()
         self._tasks = chosen_tasks(choice.tasks)
-        self._prompts = {NOW: None, **{path.name: path for path in choice.prompts}}
+        parts = {f"without {part}": Variant(part=checked(part)) for part in choice.without}
+        self._prompts = {NOW: Variant(), **{path.name: Variant(path) for path in choice.prompts}, **parts}
 
     async def run(self, progress: Callable[[EvaluationSampled], None]) -> Evaluation:
         """Runs the tasks. Raises `Invalid` for what the choice names wrongly, before the first model call."""
@@ -99,8 +127,8 @@ class Work:
                 await journal.append(event)
                 progress(event)
 
-        for name, path in self._prompts.items():
-            async with self._server(path) as system:
+        for name, variant in self._prompts.items():
+            async with self._server(variant) as system:
                 await self._cells(system, name, done)
         reasons = failures(journal.samples, suite.gate.baseline, suite.fail_if)
         missing = any(sample.outcome == "error" for sample in journal.samples)
@@ -117,7 +145,7 @@ class Work:
             if not path.is_file():
                 raise Invalid(f"prompt {path}: no such file")
         cells = [Cell(model, prompt) for prompt in self._prompts for model in models]
-        texts = {name: None if path is None else path.read_text() for name, path in self._prompts.items()}
+        texts = {name: variant.text for name, variant in self._prompts.items()}
         source = "".join(inspect.getsource(module) for module in MODULES)
         return Suite(
             path=Path(WORK),
@@ -148,7 +176,7 @@ class Work:
     # ── the server ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     @asynccontextmanager
-    async def _server(self, prompt: Path | None) -> AsyncIterator[System]:
+    async def _server(self, prompt: Variant) -> AsyncIterator[System]:
         """Yields a system beside a server in a data directory that ends with it."""
         with tempfile.TemporaryDirectory(prefix="sika-work-", ignore_cleanup_errors=True) as directory:
             home = Path(directory)
@@ -300,16 +328,13 @@ def _fits(task: Task, name: str) -> bool:
     return task.kind == name or fnmatch.fnmatchcase(task.name, name)
 
 
-def _sections(path: Path | None, prompt: Path | None) -> Mapping[str, Any]:
+def _sections(path: Path | None, prompt: Variant) -> Mapping[str, Any]:
     """Returns the configuration of the server: what counts of the person's, and a memory that reads soon."""
     text: Any = yaml.safe_load(path.read_text()) if path is not None else {}
     sections = {name: value for name, value in (text or {}).items() if name not in DROPPED}
     sections["memory"] = {**(sections.get("memory") or {}), "debounce_seconds": 1}
     sections["title"] = {"enabled": False}
-    if prompt is not None:
-        place = {"path": str(prompt.resolve())}
-        sections["middlewares"] = [{"use": "actors.debugging.work.prompt:SystemPrompt", "config": place}]
-    return sections
+    return {**sections, **prompt.middlewares}
 
 
 def _is_refusal(record: Record) -> bool:

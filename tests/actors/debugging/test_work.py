@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.debugging.work.prompt import EXAMPLE, checked, without
 from actors.debugging.work.runner import Choice, Work, chosen_tasks
 from actors.debugging.work.task import OUTPUTS, TASKS
+from actors.lead.setup.prompt import build
 from actors.wiring import compose
 from channels.terminal.evaluation import lines
 from channels.terminal.text import Style
@@ -247,6 +250,41 @@ async def test_prompts_are_compared(tmp_path: Path) -> None:
     assert [(s.prompt, s.outcome) for s in evaluation.samples] == [("now", "passed"), ("short.md", "passed")]
     systems = [r.body["messages"][0]["content"] for r in models.requests if r.body["messages"][0]["role"] == "system"]
     assert [text == "You are short." for text in systems] == [False, False, True, True]
+
+
+async def test_the_prompt_is_compared_with_itself_without_a_part(tmp_path: Path) -> None:
+    parts = ["work_rules", "Make the smallest change", "Decide, and state in it"]
+    evaluation, models = await evaluated(tmp_path, Choice(models=["able"], without=parts, tasks=["find_the_*"]))
+    names = ["now", *(f"without {part}" for part in parts)]
+    assert [(s.prompt, s.outcome) for s in evaluation.samples] == [(name, "passed") for name in names]
+    assert [row.cell for row in evaluation.rows] == [f"able/{name}" for name in names]
+    systems = [r.body["messages"][0]["content"] for r in models.requests if r.body["messages"][0]["role"] == "system"]
+    whole, rules, rule, sentence = (text for text, again in zip(systems[::2], systems[1::2], strict=True) if again)
+    assert set(whole.splitlines()) - set(rules.splitlines()) > {"<work_rules>", "</work_rules>"}
+    [line] = set(whole.splitlines()) - set(rule.splitlines())
+    assert line.startswith("- Make the smallest change")
+    assert len(whole) - len(sentence) == len("Decide, and state in it what you assumed. ")
+    assert "your last answer is all that is read. A step that" in sentence
+
+
+@pytest.mark.parametrize("part", ["", " ", "no_such_section", "Eat more vegetables", "clarification", "ook before you"])
+def test_a_part_that_the_prompt_does_not_have_is_refused(part: str) -> None:
+    with pytest.raises(Invalid, match=r"part .*name a section \(work_rules, "):
+        checked(part)
+
+
+def test_every_section_rule_and_sentence_can_be_left_out() -> None:
+    prompt = build(EXAMPLE)
+    sections = re.findall(r"^<(\w+)>$", prompt, re.MULTILINE)
+    rules = re.findall(r"^- ([A-Z][^\n]{12})", prompt, re.MULTILINE)
+    assert len(sections) > 6
+    assert len(rules) > 15
+    for part in (*sections, *rules):
+        less = without(prompt, part)
+        assert len(less) < len(prompt)
+        assert without(less, part) == less, "once"
+    for section in sections:
+        assert not {f"<{section}>", f"</{section}>"} & set(without(prompt, section).splitlines())
 
 
 async def test_a_model_that_cannot_be_reached_is_no_failure(tmp_path: Path) -> None:
