@@ -16,6 +16,7 @@ import { stop } from "./chat/actions.js";
 import { loadAgents, loadModels } from "./chat/choices.js";
 import { Dialogs } from "./chat/dialogs.js";
 import { open } from "./chat/open.js";
+import { countWaiting, waiting } from "./approvals/badge.js";
 import { Account, AccountDialogs } from "./account/menu.js";
 import { meet } from "./account/session.js";
 import { showing } from "./chat/showing.js";
@@ -85,7 +86,7 @@ function Foot() {
   const themes = ["system", "light", "dark"].map((one) => ({ label: t(`theme.${one}`), checked: one === now, run: () => paint(one) }));
   const languages = Object.entries(LANGUAGES).map(([key, label]) => ({ label, checked: key === language.value, run: () => void speak(/** @type {any} */ (key)) }));
   return html`<div class="sidebar-foot">
-    <a class="bar-link" href="#/approvals">${t("approvals")}</a>
+    <a class="bar-link" href="#/approvals">${t("approvals")}${waiting.value > 0 && html`<span class="badge">${waiting.value}</span>`}</a>
     <${Menu} name=${t("theme")} icon="sun" entries=${themes} up=${true} />
     <${Menu} name=${t("language")} icon="globe" entries=${languages} up=${true} />
     <${Account} />
@@ -166,6 +167,7 @@ function begin() {
   render(html`<${App} />`, /** @type {Element} */ (document.getElementById("page")));
   void loadMarkdown();
   watch();
+  countWaiting();
   void loadModels().catch(() => {});
   requestIdleCallback(() => void loadAgents().catch(() => {}));
 }

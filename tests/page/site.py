@@ -187,7 +187,7 @@ class Tab:
             " localStorage.getItem(name) ?? localStorage.setItem(name, value);"
         )
         await self.page.goto(f"{self.site.server.url}/#/{place}")
-        await self.page.wait_for_selector("#composer, .gone")
+        await self.page.wait_for_selector("#composer, .gone, .files-room, .waiting-list")
 
     async def say(self, text: str) -> None:
         await self.page.fill("#composer", text)

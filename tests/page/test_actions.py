@@ -75,6 +75,29 @@ async def test_a_message_is_edited_an_answer_made_again_and_the_old_ones_stay(pa
     await page.ended()
 
 
+async def test_an_earlier_question_is_edited_and_what_is_seen_goes_on(page: Tab, site: Site) -> None:
+    """A message goes to the branch that is on the screen, not to the newest one."""
+    await page.open("plain")
+    for count, text in enumerate(("One", "Two"), start=1):
+        await page.say(text)
+        await page.ended(count)
+    first = page.page.locator(".person").first
+    await first.hover()
+    await first.get_by_role("button", name="Edit").click()
+    await page.page.locator("textarea.bubble").fill("Other")
+    await page.page.locator("textarea.bubble").press("Enter")
+    await expect(first.locator(".bubble")).to_have_text("Other")
+    await page.ended(1)
+    assert await page.shown() == ["Other", "One two three."]
+    await page.page.get_by_role("button", name="Earlier version").first.click()
+    await expect(page.page.locator(".person .bubble")).to_have_text(["One", "Two"])
+    await page.say("Three")
+    await expect(page.page.locator(".person .bubble")).to_have_text(["One", "Two", "Three"])
+    await page.ended(3)
+    await page.page.reload()
+    await expect(page.page.locator(".person .bubble")).to_have_text(["One", "Two", "Three"])
+
+
 async def test_files_are_attached_several_at_once_and_a_refused_one_is_named(page: Tab, tmp_path: Path) -> None:
     files = []
     for name in ("one.txt", "two ä.csv"):

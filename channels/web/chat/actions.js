@@ -24,25 +24,25 @@ export function complain(error) {
 
 /**
  * Sends a message. While a run is at work it waits for its turn (`queue`) or is told to the agent now (`steer`).
- * @param {Thread} thread @param {string} text @param {{files?: Attachment[], how?: "queue"|"steer", id?: string, run?: string}} [about]
- *   `id`: the message's, also if it is sent again: the server takes it once
+ * @param {Thread} thread @param {string} text @param {{files?: Attachment[], how?: "queue"|"steer", id?: string, run?: string, response?: any}} [about]
+ *   `id`: the message's, also if it is sent again: the server takes it once; `response`: what it answers
  * @returns {Promise<boolean>} whether the server has it
  */
-export async function send(thread, text, { files = [], how = "queue", id = crypto.randomUUID(), run = "" } = {}) {
+export async function send(thread, text, { files = [], how = "queue", id = crypto.randomUUID(), run = "", response } = {}) {
   const before = sentOf(thread.id);
   if (before && before.text === text) id = before.id;
-  const message = { type: "human", id, content: text, ...(files.length ? { additional_kwargs: { files: files.map(claimOf) } } : {}) };
+  const extra = { ...(files.length ? { files: files.map(claimOf) } : {}), ...(response ? { human_input_response: response } : {}) };
+  const message = { type: "human", id, content: text, additional_kwargs: extra };
   keepSent(thread.id, { id, text, files });
   try {
     if (how === "steer" && run) await call("POST", `threads/${thread.id}/runs/${run}/steer`, { body: { message } });
-    else thread.begun.value = await begin(thread, { ...runBody(), input: { messages: [message] }, multitask_strategy: "enqueue", if_not_exists: "create" }, id);
+    else thread.begun.value = await begin(thread, { ...runBody(), input: { messages: [message] }, multitask_strategy: "enqueue", if_not_exists: "create", ...(thread.tip ? { checkpoint_id: thread.tip } : {}) }, id);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     notify(wordsOf(error), { kind: "error" });
     return false;
   }
   acknowledge(thread.id, id);
-  if (thread.branch) void thread.reload().catch(complain);
   begun("new");
   touch(thread.id, { status: "busy", updatedAt: new Date().toISOString() });
   thread.open();

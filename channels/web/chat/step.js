@@ -22,6 +22,7 @@ export const StepLine = still(function StepLine({ step, thread }) {
     <button type="button" class="step-line" aria-expanded=${String(open)} onClick=${() => setOpen(!open)}>
       <${Icon} name=${failed ? "warn" : iconOf(step)} size=${16} />
       <span class="step-words"><span>${verb}</span> <code dir="auto">${about}</code></span>
+      ${step.edited && html`<span class="step-edited">${t("tool.edited")}</span>`}
       ${lines && result && !failed && html`<span class="step-lines"><ins>+${lines.added}</ins> ${lines.removed > 0 && html`<del>−${lines.removed}</del>`}</span>`}
       <${Outcome} step=${step} />
     </button>
@@ -54,12 +55,20 @@ function Details({ step, thread }) {
   const edits = editsOf(step);
   const command = step.call.name === "bash" ? String(step.args.command ?? "") : "";
   const output = step.result?.text ?? step.progress;
+  const asked = step.edited ? editedText(step.call.args, step.args) : null;
   return html`<div class="step-details">
+    ${asked && html`<${Diff} path=${t("tool.command.asked")} before=${asked[0]} after=${asked[1]} />`}
     ${command && html`<${Output} name=${t("tool.command")} text=${command} />`}
     ${edits.map((edit, index) => html`<${Diff} key=${index} ...${edit} thread=${thread} />`)}
     ${!command && !edits.length && Object.keys(step.args).length > 0 && html`<${Output} name=${t("tool.arguments")} text=${argumentsOf(step.args)} />`}
     ${output && html`<${Output} name=${step.result ? t("tool.output") : t("tool.outputSoFar")} text=${output} tail=${!step.result} />`}
   </div>`;
+}
+
+/** The text that a person changed, before and after. @param {Record<string, any>} before @param {Record<string, any>} after @returns {[string, string] | null} */
+function editedText(before, after) {
+  const name = Object.keys(after).find((one) => after[one] !== before[one]);
+  return name ? [String(before[name] ?? ""), String(after[name])] : null;
 }
 
 /** @param {Record<string, unknown>} args */

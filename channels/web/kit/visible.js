@@ -8,7 +8,7 @@ const NEVER = "\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u115
 const BESIDE_ASCII = "\\u00ad\\u034f\\u061c\\u200b-\\u200f\\u2060-\\u2064\\ufeff";
 /** Flags of regions are made of tags: a black flag, letters, and an end. */
 const FLAG = "\\u{1f3f4}[\\u{e0020}-\\u{e007e}]{2,6}\\u{e007f}";
-const HIDDEN = new RegExp(`${FLAG}|[${NEVER}]|(?<![^\\x00-\\x7f])[${BESIDE_ASCII}]+(?![^\\x00-\\x7f])|\\r(?!\\n)`, "gu");
+const HIDDEN = new RegExp(`${FLAG}|[${NEVER}]|(?<![^\\x00-\\x7f${NEVER}])[${BESIDE_ASCII}]+(?![^\\x00-\\x7f${NEVER}])|\\r(?!\\n)`, "gu");
 const ANY = new RegExp(`[${NEVER}${BESIDE_ASCII}\\r]`, "u");
 
 /** True if a text may have such characters. @param {string} text */
@@ -16,6 +16,9 @@ export const hides = (text) => ANY.test(text);
 
 /** The text with such characters by their numbers, as `[U+202E]`. @param {string} text */
 export const visible = (text) => (hides(text) ? text.replace(HIDDEN, (run) => (run.startsWith("\u{1f3f4}") ? run : [...run].map(named).join(""))) : text);
+
+/** The text without such characters. @param {string} text */
+export const withoutHidden = (text) => text.replace(HIDDEN, (run) => (run.startsWith("\u{1f3f4}") ? run : ""));
 
 /** @param {string} character */
 const named = (character) => `[U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}]`;

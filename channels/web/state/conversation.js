@@ -300,7 +300,9 @@ export function withPage(c, page, { older = false, asOf = c.seq } = {}) {
   /** @type {Message[]} */ const loaded = [];
   for (const row of rows) {
     if (row.content?.type === "tool") {
-      results[row.content.tool_call_id] ??= resultOf(row.content, row.seq, row.metadata?.latency_ms ?? 0, row.metadata?.exit_code ?? null);
+      const result = resultOf(row.content, row.seq, row.metadata?.latency_ms ?? 0, row.metadata?.exit_code ?? null, row.metadata?.edited_args ?? null);
+      const seen = results[result.call];
+      results[result.call] = seen && Boolean(seen.edited) === Boolean(result.edited) ? seen : result;
       continue;
     }
     const message = messageOf(row.content, row.seq, row.run_id ?? "", row.created_at);

@@ -6,7 +6,7 @@ import { newRun, queuedRuns } from "./conversation.js";
  * @typedef {import("./conversation.js").Conversation} Conversation
  * @typedef {import("./message.js").Message} Message
  * @typedef {import("./message.js").ToolCall} ToolCall
- * @typedef {{call: ToolCall, result: import("./message.js").Result|undefined, at: string, args: any, live: boolean, progress: string,
+ * @typedef {{call: ToolCall, result: import("./message.js").Result|undefined, at: string, args: any, edited: boolean, live: boolean, progress: string,
  *   subagent: import("./conversation.js").Subagent|undefined, approval: import("./conversation.js").Approval|undefined}} Step
  * @typedef {{kind: "person", key: string, message: Message}} PersonItem
  * @typedef {{kind: "answer", key: string, message: Message|null, run: string, steps: Step[], rating: number|undefined, last: boolean}} AnswerItem
@@ -69,13 +69,17 @@ function answerItem(c, message, approvals) {
   const steps = message.calls.map((call) => {
     const request = c.requests[call.id];
     const result = c.results[call.id];
+    const edited = result?.edited ?? editedIn(approvals.get(call.id));
     return {
-      call, result, at: request?.at ?? message.at, args: request?.args ?? call.args, progress: c.progress[call.id] ?? "",
+      call, result, at: request?.at ?? message.at, args: edited ?? request?.args ?? call.args, edited: edited !== null, progress: c.progress[call.id] ?? "",
       live: !result && run?.status === "running", subagent: c.subagents[call.id], approval: approvals.get(call.id),
     };
   });
   return { kind: "answer", key: message.id, message, run: message.run, steps, rating: c.feedback[message.id], last: false };
 }
+
+/** The arguments of a call that a person changed before it was made. @param {import("./conversation.js").Approval|undefined} approval */
+const editedIn = (approval) => (approval?.decision === "edit" && approval.tool && !approval.form ? approval.args : null);
 
 /** @param {Conversation} c @param {string} id @param {number} tokens @param {string} answer the last one
  * @param {string} problem what the run said when it failed @returns {Generator<EndItem>} */

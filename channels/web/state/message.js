@@ -9,7 +9,7 @@
  * @typedef {{input: number, output: number, total: number}} Usage tokens
  * @typedef {{index: number, count: number, checkpoint_ids: string[]}} Branches
  * @typedef {{seq: number, call: string, text: string, failed: boolean, exitCode: number|null, ms: number,
- *   artifact: any}} Result of a tool call
+ *   artifact: any, edited: any}} Result of a tool call. `edited`: the arguments of a call that a person changed
  */
 
 /** Rows of one fact at most: the place of a message in the log is `seq` of its fact times this, plus its place in it. */
@@ -40,11 +40,11 @@ export function messageOf(dump, seq, run, at) {
 
 /**
  * The result of a tool call. @param {any} dump a tool message @param {number} seq @param {number} ms
- * @param {number|null} exitCode @returns {Result}
+ * @param {number|null} exitCode @param {any} [edited] @returns {Result}
  */
-export function resultOf(dump, seq, ms, exitCode) {
+export function resultOf(dump, seq, ms, exitCode, edited = null) {
   const failed = dump.status === "error" || (exitCode !== null && exitCode !== 0);
-  return { seq, call: dump.tool_call_id, text: contentOf(dump.content).text, failed, exitCode, ms, artifact: dump.artifact ?? null };
+  return { seq, call: dump.tool_call_id, text: contentOf(dump.content).text, failed, exitCode, ms, artifact: dump.artifact ?? null, edited };
 }
 
 /** @param {any} usage @returns {Usage|null} */

@@ -26,8 +26,8 @@ export class Thread {
   /** @param {string} id */
   constructor(id) {
     this.id = id;
-    /** The checkpoint of another branch that is shown; empty for the conversation as it stands. */
-    this.branch = "";
+    /** Where a run goes on from if another branch is shown; empty for the conversation as it stands. */
+    this.tip = "";
     /** The run that was begun here last. */
     this.begun = signal("");
     let before = empty();
@@ -75,7 +75,7 @@ export class Thread {
     const query = { limit, checkpoint_id: checkpoint };
     const page = await call("GET", `threads/${this.id}/messages/page`, { query });
     this.#apply();
-    this.branch = checkpoint ?? "";
+    this.tip = checkpoint ? (page.checkpoint_id ?? "") : "";
     this.#newest.value = withPage(this.#newest.value, page, { asOf });
   }
 
