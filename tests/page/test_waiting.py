@@ -11,8 +11,8 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from tests.e2e.servers import serving
-from tests.page.site import Site, Tab, bash, tab
-from tests.page.test_access import WIDER, shot, violations
+from tests.page.site import Site, Tab, bash, tab, violations
+from tests.page.test_access import WIDER, shot
 from tests.support.mcp import server
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.ports import free_port
