@@ -11,7 +11,8 @@ from core.errors import Invalid
 
 ABSENT = "not in this version"
 _STORES = "has no effect: the log keeps everything"
-_CONTAINERS = "has no effect: there are no container providers in this version"
+_MACHINES = "has no effect: the server names its machines itself, and reaches them by the engine"
+_CAPACITY = "has no effect; see sandbox.replicas and sandbox.idle_seconds"
 _BUS = "has no effect: accounts talk to the bus, not to an address"
 _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
@@ -25,17 +26,26 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("agent_storage", "dedupe_storage"), _STORES),
     **dict.fromkeys(("memory.storage_path", "memory.storage_class"), _STORES),
     **dict.fromkeys(("memory.manager_class", "memory.mode", "memory.backend_config"), ABSENT),
+    "memory.shutdown_flush_timeout_seconds": "has no effect: what is to be read is in the log",
+    "skill_evolution.security_fail_closed": "has no effect: a skill without a verdict is always refused",
+    "subagents.enabled": "has no effect; see subagent_enabled of a run",
+    **dict.fromkeys(
+        [f"channel_connections.{platform}" for platform in ("discord", "wecom", "wechat", "github", "buzz")], ABSENT
+    ),
     "run_ownership": "has no effect; see runs.lease_seconds",
     "scheduler": "has no effect: schedules are always on",
-    **dict.fromkeys([f"sandbox.{key}" for key in ("image", "port", "container_prefix")], _CONTAINERS),
-    **dict.fromkeys([f"sandbox.{key}" for key in ("ownership",)], _CONTAINERS),
-    **dict.fromkeys([f"sandbox.{key}" for key in ("thread_data_mounts",)], _CONTAINERS),
+    **dict.fromkeys([f"sandbox.{key}" for key in ("port", "container_prefix", "ownership")], _MACHINES),
+    "sandbox.thread_data_mounts": _MACHINES,
+    "sandbox.image": "has no effect but with the provider docker; see sandbox.docker.image",
+    **dict.fromkeys([f"sandbox.{key}" for key in ("overflow_policy", "acquire_timeout", "burst_limit")], _CAPACITY),
+    "sandbox.health_check_skip_seconds": _CAPACITY,
     **dict.fromkeys([f"llm_call.{key}" for key in ("max_concurrent_calls", "retry_base_delay_ms")], _LLM),
     **dict.fromkeys([f"llm_call.{key}" for key in ("retry_cap_delay_ms", "burst_retry_base_delay_ms")], _LLM),
     **dict.fromkeys(
-        [f"token_budget.max_{which}_tokens" for which in ("input", "output")],
+        [f"{at}token_budget.max_{which}_tokens" for at in ("", "subagents.") for which in ("input", "output")],
         f"{ABSENT}: max_tokens counts input and output",
     ),
+    "subagents.token_budget.hard_stop_threshold": "has no effect: the limit is where a subagent ends",
     "tool_output.storage_subdir": "has no effect: it is always .tool-results",
     "loop_detection.max_tracked_threads": "has no effect: nothing is tracked in memory",
     "uploads.pdf_converter": "has no effect: the first converter that is installed is used",
@@ -54,9 +64,18 @@ RENAMED: Mapping[str, str] = {
     "llm_call.retry_max_attempts": "runs.max_model_attempts",
     "max_recursion_limit": "runs.max_recursion_limit",
     "auth.local.allow_registration": "auth.registration",
+    **{f"memory.backend_config.{key}": f"memory.{key}" for key in ("debounce_seconds", "max_facts", "model_name")},
+    "memory.backend_config.fact_confidence_threshold": "memory.fact_confidence_threshold",
+    "memory.backend_config.max_injection_tokens": "memory.max_injection_tokens",
 }
 """DeerFlow's keys that are ours by another name."""
-_PROVIDERS = {"LocalSandboxProvider": "host", "Host": "host", "Bubblewrap": "bubblewrap"}
+_PROVIDERS = {
+    "LocalSandboxProvider": "host", "Host": "host", "Bubblewrap": "bubblewrap", "AioSandboxProvider": "docker",
+}  # fmt: skip
+"""Classes of sandboxes. DeerFlow's all-in-one containers are ours of `docker`, or of the provisioner that is named."""
+NEWEST = 34
+"""The newest `config_version` of DeerFlow whose keys are known."""
+_OIDC = {"allowed_email_domains": "allowed_domains"}
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -68,6 +87,9 @@ def known(path: str) -> bool:
 
 def without_effect(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The keys that are set and that nothing reads, each with a remark. What is empty or off is not set."""
+    version = str(raw.get("config_version"))
+    if version.isdecimal() and int(version) > NEWEST:
+        yield "config_version", f"keys of DeerFlow are known up to version {NEWEST}; others are named as unknown"
     named: set[str] = set()
     for path, remark in sorted(WITHOUT_EFFECT.items()):
         if path.partition(".")[0] not in named and _is_set(_value(raw, path)):
@@ -94,8 +116,10 @@ def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]
     for model in models if isinstance(models, list) else ():
         if (price := _pop(model, "pricing.input_cache_hit_per_million")) is not None:
             model["pricing"].setdefault("cache_read_per_million", price)
+        if str(model.get("use") if isinstance(model, dict) else "").startswith("deerflow.models.vllm_provider:"):
+            _pop(model, "cumulative_stream_usage")  # counts that grow are always counted once
     _middlewares(raw)
-    _sandbox(raw.get("sandbox"))
+    renamed |= dict(_sandbox(raw.get("sandbox")))
     renamed |= dict(_channels(raw))
     _oidc(raw.get("auth"))
     for section in _OFF_ONLY:
@@ -118,7 +142,7 @@ def _channels(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     absent = [path.partition(".")[2] for path in WITHOUT_EFFECT if path.startswith("channels.")]
     for section, own, into in (
         ("channels", ("processes", "session", *absent), "platforms"),
-        ("channel_connections", ("enabled", "require_bound_identity"), "providers"),
+        ("channel_connections", ("enabled", "require_bound_identity", *absent), "providers"),
     ):
         try:
             for new, old in channels.gather(raw.get(section), own, into):
@@ -127,28 +151,38 @@ def _channels(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             raise Invalid(f"{section}.{error}") from None
 
 
-def _sandbox(sandbox: Any) -> None:
+def _sandbox(sandbox: Any) -> Iterator[tuple[str, str]]:
     use = _pop(sandbox, "use")
-    if not isinstance(use, str) or "provider" in sandbox:
-        return
-    provider = _PROVIDERS.get(use.rpartition(":")[2])
-    if provider is None:
-        raise Invalid(
-            f"sandbox.use: {use}: {ABSENT}; instead of it, say provider: auto, bubblewrap or host "
-            "(DeerFlow's LocalSandboxProvider is host)"
-        )
-    sandbox["provider"] = provider
+    if isinstance(use, str) and "provider" not in sandbox:
+        provider = _PROVIDERS.get(use.rpartition(":")[2])
+        if provider is None:
+            raise Invalid(
+                f"sandbox.use: {use}: {ABSENT}; instead of it, say provider: auto, bubblewrap, docker, aio, "
+                "provisioner or host (DeerFlow's LocalSandboxProvider is host, its AioSandboxProvider docker)"
+            )
+        sandbox["provider"] = "provisioner" if provider == "docker" and _value(sandbox, "provisioner.url") else provider
+    image = _pop(sandbox, "image") if _value(sandbox, "provider") == "docker" else None
+    if image is not None and _value(sandbox, "docker.image") is None:
+        _put(sandbox, "docker.image", image)
+        yield "sandbox.docker.image", "sandbox.image"
 
 
 def _oidc(auth: Any) -> None:
+    """Makes a list of DeerFlow's identity providers by name. Those that are off do not count."""
     if not isinstance(auth, dict) or not isinstance(oidc := auth.get("oidc"), dict):
         return
-    if oidc.get("enabled", True):
-        raise Invalid(
-            "auth.oidc: expected a list of providers: - {name, issuer, client_id, client_secret, allowed_domains}; "
-            "DeerFlow's `providers:` by name are not read"
-        )
+    providers = oidc.get("providers") or {}
+    if not isinstance(providers, Mapping) or not all(isinstance(entry, Mapping) for entry in providers.values()):
+        raise Invalid("auth.oidc.providers: expected providers by name: name: {issuer, client_id, client_secret}")
     del auth["oidc"]
+    if oidc.get("enabled"):
+        if not providers:
+            raise Invalid("auth.oidc: enabled, but there are no providers: nobody could sign in by them")
+        auth["oidc"] = [
+            {"name": name, **{_OIDC.get(key, key): value for key, value in entry.items() if key != "enabled"}}
+            for name, entry in providers.items()
+            if entry.get("enabled", True)
+        ]
 
 
 def _variables(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
@@ -200,8 +234,8 @@ def _pop(raw: Any, path: str) -> Any:
 
 
 def _put(raw: dict[str, Any], path: str, value: Any) -> None:
-    section, _, key = path.rpartition(".")
-    inner = raw.get(section) if isinstance(raw.get(section) or {}, dict) else None
-    if inner is None:
-        inner = raw[section] = {}
-    inner[key] = value
+    *sections, key = path.split(".")
+    for section in sections:
+        inner = raw.get(section) or {}
+        raw[section] = raw = inner if isinstance(inner, dict) else {}
+    raw[key] = value

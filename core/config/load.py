@@ -60,14 +60,17 @@ def home(argument: str | Path | None = None) -> Path:
 
 
 def find(argument: str | Path | None = None) -> Path | None:
-    """The configuration file: argument, `SIKA_CONFIG`, `DEER_FLOW_CONFIG_PATH`, `./config.yaml` if it is there."""
+    """The configuration file: argument, `SIKA_CONFIG`, `DEER_FLOW_CONFIG_PATH`, `./config.yaml` if it is there; in
+    DeerFlow's folder `backend`, else the one in the folder above, as there.
+    """
     named = argument or os.environ.get("SIKA_CONFIG") or os.environ.get("DEER_FLOW_CONFIG_PATH")
     path = Path(named or _project() / "config.yaml").expanduser().absolute()
     if path.exists():
         return path
     if named:
         raise Invalid(f"{path}: no such configuration file")
-    return None
+    above = path.parent.parent / path.name
+    return above if path.parent.name == "backend" and above.exists() else None
 
 
 def _project() -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +11,11 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
+import yaml
 
+from adapters.models import factory
 from core.config import deerflow
-from core.config.load import ConfigSource, parse
+from core.config.load import ConfigSource, find, parse
 from core.config.settings import Config, Section
 from core.errors import Invalid
 
@@ -109,11 +113,17 @@ def paths(kind: Any, prefix: str = "") -> Iterator[str]:
         ("guardrails: {enabled: true}", "guardrails: enabled, but no provider decides: name one"),
         ("sandbox: {use: 'my.pkg:Provider'}", "sandbox.use: my.pkg:Provider: not in this version; instead of it, say"),
         (
-            "sandbox:\n  use: deerflow.community.aio_sandbox:AioSandboxProvider",
-            "sandbox.use: deerflow.community.aio_sandbox:AioSandboxProvider: not in this version; instead of it, say "
-            "provider: auto, bubblewrap or host (DeerFlow's LocalSandboxProvider is host) (line 2)",
+            "sandbox:\n  use: deerflow.community.e2b_sandbox:E2BSandboxProvider",
+            "sandbox.use: deerflow.community.e2b_sandbox:E2BSandboxProvider: not in this version; instead of it, "
+            "say provider: auto, bubblewrap, docker, aio, provisioner or host (DeerFlow's LocalSandboxProvider is "
+            "host, its AioSandboxProvider docker) (line 2)",
         ),
-        ("auth: {oidc: {enabled: true, providers: {}}}", "auth.oidc: expected a list of providers: - {name, issuer"),
+        ("auth: {oidc: {enabled: true, providers: {}}}", "auth.oidc: enabled, but there are no providers"),
+        ("auth: {oidc: {enabled: true, providers: [a]}}", "auth.oidc.providers: expected providers by name"),
+        (
+            "auth: {oidc: {enabled: true, providers: {a: {issuer: 'https://a.example'}}}}",
+            "auth.oidc[0]: missing required field client_id",
+        ),
         ("max_recursion_limit: many", "max_recursion_limit: expected int, got str (line 1)"),
         (
             "model_roles: {leed: []}",
@@ -141,6 +151,151 @@ def test_what_would_silently_not_be_in_force_is_refused(text: str, problem: str)
 
 def test_an_explicit_provider_counts_more_than_another_product_s() -> None:
     assert parse("sandbox: {use: 'x:AioSandboxProvider', provider: bubblewrap}").sandbox.provider == "bubblewrap"
+
+
+AIO = "deerflow.community.aio_sandbox:AioSandboxProvider"
+OIDC = "{issuer: 'https://a.example', client_id: c, client_secret: s-1, allowed_email_domains: [a.example]}"
+MACHINES = "has no effect: the server names its machines itself, and reaches them by the engine"
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "warnings"),
+    [
+        (f"sandbox: {{use: '{AIO}'}}", {"sandbox.provider": "docker", "sandbox.docker.image": "sika-sandbox"}, []),
+        (
+            f"sandbox: {{use: '{AIO}', image: all-in-one, container_prefix: p, replicas: 5, idle_timeout: 9}}",
+            {
+                "sandbox.provider": "docker",
+                "sandbox.docker.image": "all-in-one",
+                "sandbox.replicas": 5,
+                "sandbox.idle_seconds": 9,
+            },
+            [f"sandbox.container_prefix: {MACHINES}"],
+        ),
+        (
+            f"sandbox: {{use: '{AIO}', provisioner_url: 'http://p:8002', provisioner_api_key: k-12345678}}",
+            {"sandbox.provider": "provisioner", "sandbox.provisioner.url": "http://p:8002"},
+            [],
+        ),
+        ("sandbox: {provider: docker, image: i}", {"sandbox.docker.image": "i"}, []),
+        ("sandbox: {provider: docker, image: i, docker: {image: j}}", {"sandbox.docker.image": "j"}, []),
+        (
+            "sandbox: {image: i, overflow_policy: wait, acquire_timeout: 3}",
+            {"sandbox.provider": "auto"},
+            ["sandbox.acquire_timeout: has no effect; see sandbox.replicas and sandbox.idle_seconds"],
+        ),
+        (
+            "memory: {backend_config: {debounce_seconds: 7, max_facts: 50, fact_confidence_threshold: 0.9, "
+            "max_injection_tokens: 500}}",
+            {
+                "memory.debounce_seconds": 7,
+                "memory.max_facts": 50,
+                "memory.fact_confidence_threshold": 0.9,
+                "memory.max_injection_tokens": 500,
+            },
+            [],
+        ),
+        (
+            "memory: {max_facts: 60, backend_config: {max_facts: 50, storage_path: x}}",
+            {"memory.max_facts": 60},
+            ["memory.backend_config: not in this version"],
+        ),
+        (f"auth: {{oidc: {{enabled: false, providers: {{a: {OIDC}}}}}}}", {"auth.oidc": ()}, []),
+        ("config_version: 9", {"config_version": 9}, []),
+        (
+            "config_version: 99",
+            {"config_version": 99},
+            ["config_version: keys of DeerFlow are known up to version 34; others are named as unknown"],
+        ),
+        (
+            "channel_connections: {enabled: true, discord: {enabled: true}, wechat: {enabled: true}}",
+            {"channel_connections.enabled": True},
+            ["channel_connections.discord: not in this version"],
+        ),
+        (
+            "subagents: {enabled: true, token_budget: {hard_stop_threshold: 1.0}}",
+            {},
+            ["subagents.enabled: has no effect; see subagent_enabled of a run"],
+        ),
+        (
+            "skill_evolution: {security_fail_closed: true}",
+            {},
+            ["skill_evolution.security_fail_closed: has no effect: a skill without a verdict is always refused"],
+        ),
+        (
+            "models: [{name: q, model: q, use: 'deerflow.models.vllm_provider:VllmChatModel', api_key: k, "
+            "base_url: 'http://v/v1', cumulative_stream_usage: true}]",
+            {},
+            [],
+        ),
+    ],
+)
+def test_settings_of_deerflow_are_in_force_or_named(text: str, settings: dict[str, Any], warnings: list[str]) -> None:
+    config = parse(text)
+    assert {path: operator.attrgetter(path)(config) for path in settings} == settings
+    assert list(config.warnings[: len(warnings) or None]) == warnings
+    for model in config.models:
+        entry = {**msgspec.structs.asdict(model), **model.extra}
+        assert factory.build({key: value for key, value in entry.items() if key != "extra"})
+
+
+KEYS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("deerflow_keys.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", KEYS)
+def test_every_key_of_deerflow_s_examples_is_used_translated_or_named(path: str) -> None:
+    value, outcome = KEYS[path]
+    raw = functools.reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value)
+    models = [{"name": value, "model": "m"}] if path.endswith("model_name") else []
+    text = yaml.safe_dump({**raw, "models": models} if models else raw)
+    if outcome == "refused":
+        with pytest.raises(Invalid, match=re.escape(path)):
+            parse(text)
+        return
+    config = parse(text)
+    before = dict(values(parse("")))
+    changed = {place for place, setting in values(config) if before.get(place) != setting}
+    named = [warning for warning in config.warnings if f"{path}.".startswith(f"{warning.partition(': ')[0]}.")]
+    assert bool(named) == (outcome == "named"), config.warnings
+    setting = path if outcome == "used" else outcome
+    assert outcome == "named" or any(f"{place}.".startswith(f"{setting}.") for place in changed), changed
+
+
+def values(part: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the values of a configuration by their places."""
+    if isinstance(part, msgspec.Struct):
+        part = {
+            name: getattr(part, name) for name in part.__struct_fields__ if name not in ("extra", "hash", "warnings")
+        }
+    if isinstance(part, dict) and part:
+        for key, inner in part.items():
+            yield from values(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, str(part)
+
+
+def test_identity_providers_by_name_are_a_list() -> None:
+    [provider] = parse(
+        f"auth: {{oidc: {{enabled: true, providers: {{kc: {OIDC}, off: {{enabled: false}}}}}}}}"
+    ).auth.oidc
+    assert (provider.name, provider.issuer, provider.client_id) == ("kc", "https://a.example", "c")
+    assert provider.client_secret is not None
+    assert (provider.client_secret.reveal(), provider.allowed_domains) == ("s-1", ("a.example",))
+
+
+@pytest.mark.parametrize(("folder", "found"), [("backend", True), ("other", False)])
+def test_the_configuration_above_deerflow_s_backend(
+    folder: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / "config.yaml").write_text("title: {enabled: false}")
+    monkeypatch.chdir(tmp_path / folder)
+    for name in ("SIKA_CONFIG", "DEER_FLOW_CONFIG_PATH", "DEER_FLOW_PROJECT_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    assert (find() is not None) == found
+    assert ConfigSource().current().title.enabled != found
+    (tmp_path / folder / "config.yaml").write_text("")
+    assert ConfigSource().current().title.enabled
 
 
 # --- the environment
