@@ -28,6 +28,8 @@ MOST_PACKED = 128 << 20
 """Limit of an archive."""
 MOST_ENTRIES = 10_000
 """Limit of what an archive lists, with what is left out: folders, hidden files, and those that macOS adds."""
+TAKEN = frozenset(("custom",))
+"""Names that the routes of skills use."""
 MOST_FILES, MOST_DEPTH, MOST_PART, MOST_PATH = 2000, 12, 200, 800
 MOST_RATIO, RATIO_FROM = 200, 16 << 20
 """Limit of the ratio of a file's size to its packed size, for files above `RATIO_FROM` bytes."""
@@ -65,7 +67,9 @@ def check(folder: Path, name: str | None = None) -> str:
     text = content(folder / FILE)
     if wrong := problems(text, name):
         raise Invalid(f"{FILE}: {'; '.join(wrong)}")
-    return read(text).name
+    if (own := read(text).name) in TAKEN:
+        raise Invalid(f"{FILE}: name: a skill cannot be called {own}: GET /api/skills/{own} is something else")
+    return own
 
 
 def safe_path(path: str) -> str:

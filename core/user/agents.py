@@ -160,6 +160,10 @@ class Rosters:
         await self._rosters.decide(user, decide, actor=self._actor)
 
 
+TAKEN = frozenset(("check",))
+"""Names that the routes of agents use."""
+
+
 def checked(name: str) -> str:
     """Returns the name of an agent in its stored form, lower case. Raises `Invalid`."""
     lower = name.lower()
@@ -170,6 +174,10 @@ def checked(name: str) -> str:
 
 def create(roster: Roster, definition: Definition) -> list[Event]:
     """Returns the events of a new agent. Raises `Refused` if the name is taken, or if there are too many."""
+    if definition.name in TAKEN:
+        raise Refused(
+            f"An agent cannot be called {definition.name}: GET /api/agents/{definition.name} is something else"
+        )
     if definition.name in roster.agents:
         raise Refused(f"Agent {definition.name} already exists")
     if len(roster.agents) >= MOST:

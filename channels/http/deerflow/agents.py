@@ -121,7 +121,7 @@ async def get_list(call: Call) -> Agents:
 async def check(call: Call, *, name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")]) -> Check:
     """Tells whether you may call a new agent so."""
     rosters, name = _rosters(call), agents.checked(name)
-    return Check(name not in (await rosters.of(call.user)).agents, name)
+    return Check(name not in (*agents.TAKEN, *(await rosters.of(call.user)).agents), name)
 
 
 @ROUTES("GET", "/agents/{name}", _READ, errors=(404,))

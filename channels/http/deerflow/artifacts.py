@@ -125,14 +125,15 @@ async def get(
     they may run scripts there and load files of their folder, and have no rights.
     """
     folder = Folder(call.services.home, call.user, thread.id)
-    archive, member = _split(_path(path))
-    content = await to_thread.run_sync(_open, folder, archive, member)
+    content = await to_thread.run_sync(_open, folder, _path(path))
     try:
         if view is not None:
             account = await view_links.account_of(call, call.user)
             ver = account.version if account is not None else 0
             return _elsewhere(view_links.address(call, call.user, ver, thread.id, _path(path)))
-        headers = _headers(content, MEMBER_CACHE if member else "private, no-cache", download)
+        headers = _headers(
+            content, MEMBER_CACHE if isinstance(content.source, bytes) else "private, no-cache", download
+        )
         if _known(if_none_match, content.tag):
             return web.Response(status=304, headers={name: headers[name] for name in ("Cache-Control", "ETag")})
         whole = if_range not in (None, content.tag)
@@ -150,7 +151,9 @@ async def put(call: Call, thread: OwnedThread, path: str, body: Replacement) -> 
     path = _path(path)
     if not path.startswith(f"{USER_DATA}/outputs/"):
         raise BadRequest(f"path: only files in {USER_DATA}/outputs can be replaced")
-    if _split(path)[1]:
+    folder = Folder(call.services.home, call.user, thread.id)
+    in_archive: bool = await to_thread.run_sync(_is_member, folder, path)
+    if in_archive:
         raise BadRequest("path: files in an archive cannot be replaced")
     _idle(thread.id, thread.state)
     replacing = _replace(call.services, call.user, thread.id, path, body.content.encode(), body.expected_sha256)
@@ -159,8 +162,7 @@ async def put(call: Call, thread: OwnedThread, path: str, body: Replacement) -> 
 
 def content_of(home: Path, user: str, thread_id: str, path: str) -> Content:
     """Opens a file of a thread, by the path under which the agent sees it. Blocks. Raises as `get` does."""
-    archive, member = _split(_path(path))
-    return _open(Folder(home, user, thread_id), archive, member)
+    return _open(Folder(home, user, thread_id), _path(path))
 
 
 def _elsewhere(where: str) -> web.Response:
@@ -227,8 +229,8 @@ def _split(path: str) -> tuple[str, str]:
     return (f"{head}.skill", tail) if mark and tail.strip("/") else (path, "")
 
 
-def _open(folder: Folder, path: str, member: str) -> Content:
-    file = _open_file(folder, path)
+def _open(folder: Folder, path: str) -> Content:
+    file, member = _file_or_archive(folder, path)
     try:
         whole = content_in(file, path.rpartition("/")[2])
         if not member:
@@ -241,6 +243,25 @@ def _open(folder: Folder, path: str, member: str) -> Content:
         raise
     file.close()
     return Content(name, len(data), f'{whole.tag[:-1]}-{inner}"', data[:HEAD_BYTES], data)
+
+
+def _file_or_archive(folder: Folder, path: str) -> tuple[Frugal, str]:
+    """Returns the file of this path, or the archive on its way and the path in it. A folder may be called `x.skill`."""
+    archive, member = _split(path)
+    if member:
+        try:
+            return _open_file(folder, archive), member
+        except BadRequest:  # no file
+            pass
+    return _open_file(folder, path), ""
+
+
+def _is_member(folder: Folder, path: str) -> bool:
+    if not _split(path)[1]:
+        return False
+    file, member = _file_or_archive(folder, path)
+    file.close()
+    return bool(member)
 
 
 def content_in(file: io.FileIO, name: str) -> Content:

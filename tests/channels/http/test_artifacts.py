@@ -265,6 +265,13 @@ async def test_members_of_skills(api: Api, outputs: Path, member: str, status: i
         assert (await get(api, f"{OUT}/x.skill/{member}", Range="bytes=0-1")).body == content[:2]
 
 
+async def test_a_folder_may_be_called_like_an_archive(api: Api, outputs: Path) -> None:
+    (outputs / "my.skill").mkdir()
+    (outputs / "my.skill" / "SKILL.md").write_text("# Mine")
+    assert (await get(api, f"{OUT}/my.skill/SKILL.md")).body == b"# Mine"
+    assert (await get(api, f"{OUT}/my.skill/none")).status == 404
+
+
 async def test_a_large_member(api: Api, outputs: Path) -> None:
     (outputs / "x.skill").write_bytes(_skill())
     found = await get(api, f"{OUT}/x.skill/noise.bin")
@@ -415,6 +422,7 @@ async def test_what_cannot_be_edited(
     (outputs / "binary").write_bytes(b"\0")
     (outputs / "latin").write_bytes(b"\xff")
     (outputs / "large.txt").write_bytes(b"x" * (3 << 20))
+    (outputs / "x.skill").write_bytes(_skill())
     url = URL(f"{api.url}/api/threads/t/artifacts/{OUT}/{name.replace('..', '%2e%2e')}", encoded=True)
     data = io.BytesIO(msgspec.json.encode(body))
     async with api.session.put(url, data=data, headers={"Content-Type": "application/json"}) as response:
