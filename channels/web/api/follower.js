@@ -61,6 +61,7 @@ export class Follower {
     clearTimeout(this.#hiddenTimer);
     clearTimeout(this.#quietTimer);
     this.#connection?.abort();
+    this.#connection = null;
     this.#wake?.();
   }
 
@@ -103,6 +104,7 @@ export class Follower {
       return null;
     } finally {
       connection.abort();
+      if (this.#connection === connection) this.#connection = null; // its reason keeps alive what ran when it was aborted
       clearTimeout(this.#quietTimer);
     }
     return null;

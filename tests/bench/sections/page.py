@@ -195,11 +195,11 @@ def _heap(lab: Laboratory, browser: Browser) -> Row:
         sizes = []
         for number in range(12 if lab.quick else 60):
             tab.goto(f"{_url(lab.shared)}/#/")
-            tab.wait_for_selector(".begin")
+            tab.locator(".begin").wait_for()
             _say(tab, 1)
             if number in (5, 11, 59):
                 tab.goto(f"{_url(lab.shared)}/#/")
-                tab.wait_for_selector(".begin")
+                tab.locator(".begin").wait_for()
                 session.send("HeapProfiler.collectGarbage")
                 sizes.append(session.send("Runtime.getHeapUsage")["usedSize"])
         return Row(
