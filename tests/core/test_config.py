@@ -367,7 +367,7 @@ async def test_a_change_is_checked_in_a_thread(tmp_path: Path) -> None:
 
     def check(changed: Config) -> None:
         begun.set()
-        if not go.wait(5):
+        if not go.wait(60):
             raise Invalid("the event loop waits for this")
         if changed.http.port == 3:
             raise ZeroDivisionError("a fault of the check")

@@ -79,7 +79,7 @@ async def test_a_command_in_the_background_outlives_the_server(tmp_path: Path) -
                 last = (await done("reads"))[-1]
                 return f"is running and listens on localhost:{PORT}." in last and "after" in last
 
-            await asyncio.wait_for(wait_for(says_after), 60)
+            await asyncio.wait_for(wait_for(says_after), 120)
             assert "before" in "".join(await results(client, server, thread_id))
             assert "served" in (await done("tries"))[-1]
             assert "has ended: it was ended." in (await done("ends"))[-1]

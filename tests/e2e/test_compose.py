@@ -211,7 +211,7 @@ async def test_a_run_goes_on_after_the_server_was_killed_and_its_command_ran_on_
         async def begun() -> bool:
             return (workspace / "begun").exists()
 
-        await wait_for(begun, 60)
+        await wait_for(begun, 120)
         await stack.kill()
         (workspace / "go").touch()
         await stack.run("up", "--detach", "--wait", "--no-recreate", "sika")

@@ -79,7 +79,7 @@ BEGUN, GO = threading.Event(), threading.Event()
 def slow(settings: Mapping[str, Any]) -> Tool:
     """A factory that ends when the event loop has done something meanwhile."""
     BEGUN.set()
-    if not GO.wait(5):
+    if not GO.wait(60):
         raise ValueError("the event loop waits for this")
     return ring
 

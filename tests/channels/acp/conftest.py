@@ -142,6 +142,6 @@ def editor(url: str) -> Start:
             await connection.close()
             writer.close()
             end.close()
-            await asyncio.wait_for(process.waited(), 30)
+            await asyncio.wait_for(process.waited(), 120)
 
     return start

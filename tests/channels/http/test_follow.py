@@ -236,7 +236,7 @@ async def test_live_over_several_runs(api: Api, worker: Worker) -> None:
 
 async def beaten(stream: Any) -> bool:
     """Heartbeats go on while nothing happens."""
-    line = await asyncio.wait_for(stream.response.content.readline(), 5)
+    line = await asyncio.wait_for(stream.response.content.readline(), 120)
     return bool(line.startswith(b":"))
 
 

@@ -294,7 +294,7 @@ def test_a_signal_during_the_start_ends_it(tmp_path: Path, number: int) -> None:
         while not (tmp_path / "home" / "lock").exists():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         process.send_signal(number)
-        return await asyncio.wait_for(process.wait(), 20)
+        return await asyncio.wait_for(process.wait(), 120)
 
     assert asyncio.run(start_and_stop()) == 0
     assert not (tmp_path / "home" / "server.json").exists()
