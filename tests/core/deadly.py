@@ -13,7 +13,7 @@ import anyio
 
 from core.actor import Actor, Context
 from core.bus.endpoint import Endpoint
-from core.events import Event, ThreadAnnotated
+from core.events import Aggregate, Event, ThreadAnnotated
 from core.observe import logs
 from core.runtime import system
 from core.thread.owned import OwnedRun
@@ -45,6 +45,15 @@ class InTurn(Deadly):
     ordered = True
 
 
+class Timed(Deadly):
+    """Dies of what no event led to."""
+
+    name = "timed"
+
+    async def wake(self, aggregate: Aggregate, ctx: Context) -> None:
+        os._exit(DIED)
+
+
 class Preparing(RunActor):
     """Dies before it begins with a run."""
 
@@ -59,7 +68,7 @@ class Preparing(RunActor):
         return None
 
 
-KINDS: dict[str, type[Actor[Any]]] = {"deadly": Deadly, "inturn": InTurn, "lead": Preparing}
+KINDS: dict[str, type[Actor[Any]]] = {"deadly": Deadly, "inturn": InTurn, "timed": Timed, "lead": Preparing}
 
 
 async def main(url: str, prefix: str, views: str, kind: str) -> None:

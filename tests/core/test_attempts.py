@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from channels.terminal import dlq
+from core.bus.queue import Hint
 from core.bus.streams import counts
 from core.events import RunRequested, ThreadAnnotated, ThreadCreated, thread
 from core.runtime import system
@@ -73,11 +74,14 @@ async def marks(running: System) -> list[str]:
     return [subject for subject in await counts(running.bus, "place", names.place("*")) if "@" in subject]
 
 
-@pytest.mark.parametrize("kind", ["deadly", "inturn"])
+@pytest.mark.parametrize("kind", ["deadly", "inturn", "timed"])
 async def test_a_handler_that_ends_its_process(single: Nats, prefix: str, tmp_path: Path, kind: str) -> None:
     async with watching(single, prefix, tmp_path) as running:
         first = await started(single, prefix, tmp_path, kind)
-        await append(running.log, thread("t1"), ThreadAnnotated(metadata={"die": True}))
+        if kind == "timed":
+            await running.queue.wake(kind, thread("t1"), Hint(), key="t1")
+        else:
+            await append(running.log, thread("t1"), ThreadAnnotated(metadata={"die": True}))
         for number in range(HEALTHY):
             await append(running.log, thread(f"ok{number}"), ThreadAnnotated(metadata={}))
 
