@@ -20,8 +20,9 @@ run: $(STAMP) ## make run ARGS="--port 8000"
 test: $(STAMP) ## make test PYTEST="-k log -x"
 	$(MAKE) --jobs 2 check tests
 
+# Tests that fail beside five others are run once more, alone, if they are few; the output names them.
 tests: $(STAMP)
-	$(BIN)/python -m pytest --processes $(WORKERS) --durations=25 $(PYTEST)
+	$(BIN)/python -m pytest --processes $(WORKERS) --again 8 --durations=25 $(PYTEST)
 
 test-fast: $(STAMP) ## files that take at most three seconds: for every save
 	$(BIN)/python -m pytest --processes $(WORKERS) --fast $(PYTEST)

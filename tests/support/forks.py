@@ -3,6 +3,10 @@
 pytest-xdist collects anew in each of its processes: a quarter of a minute of CPU each, three quarters of a minute
 before the first test on two cores. A forked process has everything that collecting has made. It asks for the next file,
 runs it, and sends its reports to the process that collected, which shows and counts them.
+
+With `--again N`, up to N tests that failed beside others are run once more, each alone. A test that passes then is no
+failure of the run, and is printed with what it said the first time: it hides a deadline that is too short for a busy
+machine, or a race. More than N are no accident, and count as they are.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ File = Sequence[int]
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("forked processes")
     group.addoption("--processes", type=int, default=0, help="processes that tests run in (0: the one that collects)")
+    group.addoption("--again", type=int, default=0, help="most failed tests that are run once more, each alone")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,8 +48,25 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not processes or session.config.option.collectonly or session.testsfailed:
         return None
     assert threading.active_count() == 1, "a forked process has only the thread that forked it"
-    Lanes(session).run(processes)
+    lanes = Lanes(session)
+    lanes.run(processes)
+    lanes.run_again()
     return True
+
+
+PASSED_ALONE = pytest.StashKey[list[pytest.TestReport]]()
+"""The first failures of tests that passed when they were alone."""
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    if not (reports := config.stash.get(PASSED_ALONE, [])):
+        return
+    terminalreporter.section("failed beside others, passed alone")
+    for report in reports:
+        terminalreporter.write_sep("_", report.nodeid)
+        report.toterminal(terminalreporter._tw)
+    for report in reports:
+        terminalreporter.write_line(f"ALONE {report.nodeid}")
 
 
 class Lane:
@@ -67,11 +89,32 @@ class Lanes:
         self._files: deque[File] = deque(list(positions) for _, positions in by_file)
         self._lanes: dict[Connection, Lane] = {}
         self._numbers = count()
+        self._again = 0 if session.config.option.maxfail else session.config.getoption("--again")
+        """How many failures are held back: those tests are run once more."""
+        self._failed: dict[str, list[pytest.TestReport]] = {}
+        """The reports that are held back, by test, from the first failure of each on."""
+        self._bad: set[str] = set()
+        """The tests whose failures are reported."""
         factory = session.config._tmp_path_factory  # type: ignore[attr-defined]
         self._folder: Path = factory.getbasetemp()
         reporter = session.config.pluginmanager.getplugin("terminalreporter")
         if isinstance(reporter, TerminalReporter):
             reporter.showfspath = False  # the files run side by side
+
+    def run_again(self) -> None:
+        """Runs the tests that failed once more, one after the other, or reports their failures if they are too many."""
+        failed, self._failed = self._failed, {}
+        most, self._again = self._again, 0
+        if len(failed) > most:
+            for reports in failed.values():
+                for report in reports:
+                    self._reported(report)
+            return
+        positions = {item.nodeid: position for position, item in enumerate(self._session.items)}
+        self._files.extend([positions[name]] for name in failed)
+        self.run(1)
+        first = [next(report for report in reports if report.failed) for reports in failed.values()]
+        self._session.config.stash[PASSED_ALONE] = [one for one in first if one.nodeid not in self._bad]
 
     def run(self, processes: int) -> None:
         try:
@@ -118,6 +161,11 @@ class Lanes:
                 self._hook.pytest_warning_recorded.call_historic(kwargs=about[0])
 
     def _reported(self, report: pytest.TestReport) -> None:
+        if self._again and (report.failed or report.nodeid in self._failed):
+            self._failed.setdefault(report.nodeid, []).append(report)
+            return
+        if report.failed:
+            self._bad.add(report.nodeid)
         self._hook.pytest_runtest_logreport(report=report)
         if self._session.shouldfail:
             raise self._session.Failed(self._session.shouldfail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.warm import ROOT
@@ -51,10 +52,43 @@ def test_fatal(): os.kill(os.getpid(), 9)
 def test_after(): pass
 """,
 }
+LOADED = {
+    "test_loaded.py": """
+from pathlib import Path
+import pytest
+
+def first(name):
+    if not (mark := Path(name)).exists():
+        mark.touch()
+        return True
+
+def test_once():
+    print("what it said first")
+    assert not first("once")
+
+@pytest.fixture
+def fragile():
+    assert not first("fragile"), "no fixture"
+    yield
+
+def test_with_a_fixture(fragile): pass
+def test_always(): assert 1 == 2
+def test_good(): pass
+""",
+    "test_fatal.py": """
+import os
+from pathlib import Path
+
+def test_fatal():
+    if not Path("fatal").exists():
+        Path("fatal").touch()
+        os.kill(os.getpid(), 9)
+""",
+}
 
 
-def _pytest(folder: Path, *options: str) -> str:
-    for name, text in FILES.items():
+def _pytest(folder: Path, *options: str, files: Mapping[str, str] = FILES, code: int = 1) -> str:
+    for name, text in files.items():
         (folder / name).write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-p", "tests.support.forks", "--processes", "2", *options]
@@ -62,7 +96,7 @@ def _pytest(folder: Path, *options: str) -> str:
     result = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
-    assert result.returncode == 1, result.stdout + result.stderr
+    assert result.returncode == code, result.stdout + result.stderr
     return result.stdout
 
 
@@ -82,3 +116,27 @@ def test_reports(tmp_path: Path) -> None:
 
 def test_the_first_failure_ends_the_run(tmp_path: Path) -> None:
     assert re.search(r"stopping after 1 failures", _pytest(tmp_path, "-x"))
+
+
+def test_what_failed_beside_others_is_run_once_more(tmp_path: Path) -> None:
+    shown = _pytest(tmp_path, "--again", "4", files=LOADED)
+    assert re.search(r"1 failed, 4 passed in", shown)
+    assert "FAILED test_loaded.py::test_always" in shown
+    assert "what it said first" in shown
+    alone = [line.removeprefix("ALONE ") for line in shown.splitlines() if line.startswith("ALONE")]
+    assert sorted(alone) == [
+        "test_fatal.py::test_fatal",
+        "test_loaded.py::test_once",
+        "test_loaded.py::test_with_a_fixture",
+    ]
+
+
+def test_many_failures_are_no_accident(tmp_path: Path) -> None:
+    shown = _pytest(tmp_path, "--again", "3", files=LOADED)
+    assert re.search(r"3 failed, 1 passed, 1 error in", shown)
+    assert "ALONE" not in shown
+
+
+def test_a_run_whose_failures_pass_alone_is_green(tmp_path: Path) -> None:
+    files = {"test_loaded.py": LOADED["test_loaded.py"].replace("def test_always(): assert 1 == 2\n", "")}
+    assert re.search(r"3 passed in", _pytest(tmp_path, "--again", "3", files=files, code=0))
