@@ -57,6 +57,13 @@ async def get_page(call: Call) -> Annotated[web.Response, "text/html"]:
     return _sent(call, await anyio.to_thread.run_sync(assets.document), DOCUMENT_HEADERS)
 
 
+@ROUTES("GET", "/shared")
+async def get_shared(call: Call) -> Annotated[web.Response, "text/html"]:
+    """The page of a conversation that somebody shares. Which one stands after `#`, which browsers do not send."""
+    headers = {**DOCUMENT_HEADERS, "Referrer-Policy": "no-referrer", "X-Robots-Tag": "noindex, nofollow"}
+    return _sent(call, await anyio.to_thread.run_sync(assets.document), headers)
+
+
 @ROUTES("GET", "/page/{name}")
 async def get_file(call: Call, name: str) -> Annotated[web.Response, "text/javascript", "text/css", "text/html"]:
     """A file of the page. Its name has a hash, so that a browser asks for it once."""

@@ -2,6 +2,7 @@
 
 import { html, render, signal, useEffect, useState } from "./vendor/preact.js";
 import { Button, IconButton } from "./kit/button.js";
+import { Room } from "./kit/room.js";
 import { Toasts } from "./kit/toast.js";
 import { Menu } from "./kit/menu.js";
 import { classes, useListener } from "./kit/view.js";
@@ -172,6 +173,14 @@ function begin() {
   requestIdleCallback(() => void loadAgents().catch(() => {}));
 }
 
+/** The page of a conversation that somebody shares: nobody is asked who they are. */
+function share() {
+  const token = location.hash.slice(1);
+  void loadMarkdown();
+  render(html`<${Room} load=${() => import("./share/view.js").then((room) => room.View)} token=${token} />`, /** @type {Element} */ (document.getElementById("page")));
+}
+
 dress();
 showHidden();
-void Promise.all([speak(), meet()]).then(begin);
+if (location.pathname.endsWith("/shared")) void speak().then(share);
+else void Promise.all([speak(), meet()]).then(begin);

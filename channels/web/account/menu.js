@@ -1,7 +1,8 @@
 // Who is signed in, at the foot of the sidebar; and the dialogs about the account, whose rooms are loaded when they are met.
 
-import { html, signal, useEffect, useState } from "../vendor/preact.js";
+import { html, signal, useEffect } from "../vendor/preact.js";
 import { Menu } from "../kit/menu.js";
+import { Room } from "../kit/room.js";
 import { t } from "../words/words.js";
 import { complain } from "../chat/actions.js";
 import { asking, person, signOut } from "./session.js";
@@ -25,11 +26,4 @@ export function AccountDialogs() {
   useEffect(() => void (person.value?.needs_setup && (changing.value = true)), [person.value]);
   if (asking.value) return html`<${Room} load=${() => import("./view.js").then((room) => room.SignIn)} />`;
   return changing.value && html`<${Room} load=${() => import("./password.js").then((room) => room.Password)} onClose=${() => (changing.value = false)} />`;
-}
-
-/** @param {{load: () => Promise<any>, onClose?: () => void}} props */
-function Room({ load, onClose }) {
-  const [View, setView] = useState(/** @type {{draw: any} | null} */ (null));
-  useEffect(() => void load().then((draw) => setView({ draw })), []);
-  return View && html`<${View.draw} onClose=${onClose} />`;
 }

@@ -4,6 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { call, send as request } from "../api/client.js";
 import { Button } from "../kit/button.js";
 import { Dialog } from "../kit/dialog.js";
+import { Room } from "../kit/room.js";
 import { entryOf } from "../state/threads.js";
 import { t } from "../words/words.js";
 import { complain, rename } from "./actions.js";
@@ -82,6 +83,9 @@ function Export({ thread, onClose }) {
   <//>`;
 }
 
+/** @param {{thread: import("../state/thread.js").Thread, onClose: () => void}} props */
+const Share = (props) => html`<${Room} load=${() => import("../share/dialog.js").then((room) => room.ShareDialog)} ...${props} />`;
+
 /** All messages of the conversation as it stands, page by page. @param {string} thread */
 async function allMessages(thread) {
   /** @type {any[]} */ let messages = [];
@@ -106,4 +110,4 @@ function download(name, text, type) {
 }
 
 /** @type {Record<string, any>} */
-const VIEWS = { keys: Keys, rename: Rename, goal: Goal, export: Export };
+const VIEWS = { keys: Keys, rename: Rename, goal: Goal, export: Export, share: Share };

@@ -74,6 +74,7 @@ function Header({ thread, fresh }) {
   const entries = [
     { label: t("rename"), icon: "pencil", run: () => (showing.value = "rename") },
     { label: entry?.pinned ? t("unpin") : t("pin"), icon: "pin", run: () => pin(thread.id, !entry?.pinned) },
+    { label: t("share"), icon: "share", run: () => (showing.value = "share") },
     { label: t("export"), icon: "file", run: () => (showing.value = "export") },
     { label: t("delete"), icon: "trash", danger: true, run: () => remove(thread.id, true) },
   ];

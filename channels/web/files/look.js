@@ -6,7 +6,7 @@ import { t, wordsOf } from "../words/words.js";
 /** @typedef {"frame"|"image"|"audio"|"video"|"markdown"|"table"|"document"|"text"|"none"} Kind */
 /** @typedef {{kind: Kind, media: string, size: number, tag: string, text: string, cut: boolean}} Look `cut`: there is more text */
 
-const MOST_BYTES = 500_000;
+export const MOST_BYTES = 500_000;
 const FRAMED = /^(text\/html|application\/xhtml\+xml|image\/svg\+xml|application\/pdf)$/;
 const TEXT = /^(text\/|application\/(.+\+)?(json|xml|javascript|x-sh|toml|yaml|x-ndjson|sql|x-python))/;
 const TABLE = /\.(csv|tsv|tab|psv)$/i;
@@ -31,7 +31,7 @@ export async function look(thread, path, signal) {
 }
 
 /** @param {string} path @param {string} media @returns {Kind} */
-function kindOf(path, media) {
+export function kindOf(path, media) {
   if (FRAMED.test(media)) return "frame";
   if (DOCUMENT.test(path)) return "document";
   if (TABLE.test(path)) return "table";

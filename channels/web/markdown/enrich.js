@@ -12,7 +12,7 @@ import { safeMath } from "./safe.js";
 const FILES = "/mnt/user-data/";
 
 /**
- * @param {DocumentFragment} fragment @param {{thread: string, whole: boolean}} about `whole`: no more text comes
+ * @param {DocumentFragment} fragment @param {{thread: string, whole: boolean}} about `whole`: no more text comes; `thread`: empty where its files are not shown
  */
 export function enrich(fragment, { thread, whole }) {
   reveal(fragment);
@@ -27,7 +27,7 @@ export function enrich(fragment, { thread, whole }) {
 /** @param {HTMLAnchorElement} link @param {string} thread */
 function leadOut(link, thread) {
   const href = link.getAttribute("href") ?? "";
-  if (href.startsWith(FILES)) return void (link.href = placeOf(thread, decoded(href)));
+  if (href.startsWith(FILES)) return thread ? void (link.href = placeOf(thread, decoded(href))) : link.removeAttribute("href");
   else if (!/^(?:https?:|mailto:)/i.test(href)) return link.removeAttribute("href");
   link.target = "_blank";
   link.rel = "noopener noreferrer nofollow";
@@ -68,7 +68,7 @@ function place(image, thread) {
   const source = image.getAttribute("src") ?? "";
   image.loading = "lazy";
   if (source.startsWith("data:")) return;
-  if (source.startsWith(FILES)) return void (image.src = fileUrl(thread, source));
+  if (source.startsWith(FILES)) return thread ? void (image.src = fileUrl(thread, source)) : image.replaceWith(image.alt || source);
   const link = document.createElement("a");
   link.textContent = image.alt || source;
   link.setAttribute("href", source);

@@ -38,7 +38,7 @@ from tests.support.oidc import by_hand
 PUBLIC = {
     "/mcp/oauth/client.json",  # read by authorisation servers
    
-    "/ok", "/info", "/health", "/ready", "/docs", "/redoc", "/openapi.json", "/", "/page/{name}",
+    "/ok", "/info", "/health", "/ready", "/docs", "/redoc", "/openapi.json", "/", "/shared", "/page/{name}",
     "/asyncapi.json", "/.well-known/oauth-protected-resource/mcp",
     *(f"/v1/auth/{name}" for name in ("login/local", "register", "initialize", "logout", "setup-status", "providers")),
     "/v1/auth/oauth/{provider}", "/v1/auth/callback/{provider}", "/channels/files/{token}",

@@ -1,0 +1,105 @@
+// A conversation that somebody shares, to be read without an account. The token is in the part of the address that browsers
+// keep to themselves; requests carry no cookie.
+
+import { html, useEffect, useState } from "../vendor/preact.js";
+import { Failure, address, failureOf } from "../api/client.js";
+import { Content } from "../files/content.js";
+import { MOST_BYTES, kindOf } from "../files/look.js";
+import { Button, IconButton } from "../kit/button.js";
+import { Icon } from "../kit/icon.js";
+import { visible } from "../kit/visible.js";
+import { Markdown } from "../markdown/text.js";
+import { moment, size, t, wordsOf } from "../words/words.js";
+
+/** @typedef {{path: string, name: string, size: number, media_type: string|null}} File */
+
+const PAGE = 100;
+/** @type {RequestInit} */
+const ANONYMOUS = { credentials: "omit", referrerPolicy: "no-referrer" };
+
+/** @param {string} token @param {string} path @param {Record<string, unknown>} [query] */
+const urlOf = (token, path, query) => address(`shared/${encodeURIComponent(token)}${path.split("/").map(encodeURIComponent).join("/")}`, query);
+
+/** @param {string} url */
+async function asked(url) {
+  const response = await fetch(url, ANONYMOUS).catch(() => {
+    throw new Failure(0, "unreachable", "");
+  });
+  if (!response.ok) throw await failureOf(response);
+  return response;
+}
+
+/** @param {{token: string}} props */
+export function View({ token }) {
+  const [pages, setPages] = useState(/** @type {any[]} */ ([]));
+  const [problem, setProblem] = useState("");
+  const last = pages.at(-1);
+  const read = async () => {
+    try {
+      const response = await asked(urlOf(token, "", { limit: PAGE, after_seq: last?.next_after_seq ?? null }));
+      const page = await response.json();
+      setPages((before) => [...before, page]);
+      document.title = `${visible(page.title || t("approvals.untitled"))} · Sika`;
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      setProblem(error.status === 404 ? t("shared.gone") : wordsOf(error));
+    }
+  };
+  useEffect(() => void read(), []);
+  if (problem) return html`<main class="shared gone"><div class="card"><h1>${problem}</h1></div></main>`;
+  if (!last) return html`<main class="shared"><p class="quiet center">${t("loading")}</p></main>`;
+  const [{ title, shared_at: at, files }] = pages;
+  return html`<main class="shared"><div class="column">
+    <header><h1 dir="auto">${title || t("approvals.untitled")}</h1><p class="quiet">${t("shared.about", { time: moment(at) })}</p></header>
+    ${files.length > 0 && html`<${Files} files=${files} token=${token} />`}
+    ${pages.flatMap((page) => page.messages).map((message) => html`<${Message} key=${message.id} message=${message} />`)}
+    ${last.next_after_seq !== null && html`<${Button} onClick=${() => void read()}>${t("files.more")}<//>`}
+  </div></main>`;
+}
+
+/** @param {{message: any}} props */
+function Message({ message: { type, text, tool_calls: calls, status, name } }) {
+  if (type === "human") return text && html`<article class="person" aria-label=${t("you")}><div class="bubble" dir="auto">${text}</div></article>`;
+  if (type === "tool") return (text || status === "error") && html`<p class="step-line"><${Icon} name=${status === "error" ? "warn" : "flag"} size=${16} />${text || `${name}: ${t("tool.failed")}`}</p>`;
+  return html`<article class="answer" aria-label=${t("answer")}>
+    ${text && html`<${Markdown} text=${text} thread="" />`}
+    ${calls.map((/** @type {any} */ call) => html`<${Called} key=${call.id} call=${call} />`)}
+  </article>`;
+}
+
+/** @param {{call: any}} props */
+function Called({ call: { name, arguments: args } }) {
+  const line = html`<${Icon} name="spark" size=${16} />${t("tool.other.done", { name: name.replaceAll("_", " ") })}`;
+  if (!args) return html`<p class="step-line">${line}</p>`;
+  return html`<details class="shared-call"><summary class="step-line">${line}</summary><pre dir="ltr" tabindex="0" role="group" aria-label=${t("tool.arguments")}>${JSON.stringify(args, null, 2)}</pre></details>`;
+}
+
+/** @param {{files: File[], token: string}} props */
+function Files({ files, token }) {
+  const [open, setOpen] = useState(/** @type {File | null} */ (null));
+  return html`<div class="files shared-files">${files.map((file) => html`<button type="button" class="file" key=${file.path} aria-expanded=${String(open === file)} onClick=${() => setOpen(open === file ? null : file)}><${Icon} name="file" size=${16} /><bdi>${file.name}</bdi><small>${size(file.size)}</small></button>`)}</div>
+    ${open && html`<${Shown} key=${open.path} file=${open} token=${token} onClose=${() => setOpen(null)} />`}`;
+}
+
+/** @param {{file: File, token: string, onClose: () => void}} props */
+function Shown({ file, token, onClose }) {
+  const kind = kindOf(file.name, file.media_type ?? "");
+  const readable = ["markdown", "table", "text"].includes(kind) && file.size <= MOST_BYTES;
+  const [text, setText] = useState("");
+  const url = urlOf(token, `/files${file.path}`);
+  useEffect(() => {
+    if (readable) void asked(url).then((response) => response.text()).then(setText, () => {});
+  }, []);
+  return html`<section class="card shared-file" aria-label=${file.name}>
+    <header class="file-head"><span class="file-title"><strong><bdi>${file.name}</bdi></strong></span>
+      <a class="icon-button" href=${url} download=${file.name} aria-label=${t("files.save", { name: file.name })} title=${t("files.save", { name: file.name })}><${Icon} name="save" /></a>
+      <${IconButton} icon="cross" name=${t("close")} onClick=${onClose} /></header>
+    ${kind === "frame"
+      ? html`<iframe src=${`${url}?view=sandbox`} sandbox=${file.media_type === "application/pdf" ? undefined : "allow-scripts"} title=${file.name} referrerpolicy="no-referrer"></iframe>`
+      : kind === "image"
+        ? html`<div class="file-picture"><img src=${url} alt=${file.name} crossorigin="anonymous" /></div>`
+        : readable
+          ? text && html`<${Content} file=${{ ...file, thread: "", media: file.media_type ?? "", kind, text, cut: false }} source=${false} />`
+          : html`<p class="quiet file-note">${t("files.unshown")}</p>`}
+  </section>`;
+}
