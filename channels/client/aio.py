@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from channels.client.local import Lease
 
 CANCEL_SECONDS = 5.0
-"""Timeout of the cancellation of a run at the end of its stream."""
+"""Timeout of what is done at the end in any case: to cancel the run of a stream, to delete the thread of an archive."""
 ARTIFACT_SECONDS = 600.0
 PAGE = 100
 """Limit of checkpoints in a request for a thread's history."""
@@ -318,11 +318,46 @@ class AsyncSikaClient(MemoryMethods):
         """Returns `{models: [{name, model, display_name, …}], token_usage: {enabled}}`, the default model first."""
         return object_of(await self._json("GET", "/api/models"))
 
-    async def list_skills(self) -> Json:
-        """Returns `{skills: [{name, description, category, enabled, …}], skipped: [{path, reason}]}`: your skills,
-        enabled or not.
+    async def list_skills(self, enabled_only: bool = False) -> Json:
+        """Returns `{skills: [{name, description, category, enabled, …}], skipped: [{path, reason}]}`: your skills; also
+        those that are off, unless `enabled_only`.
         """
-        return object_of(await self._json("GET", "/api/skills"))
+        listing = object_of(await self._json("GET", "/api/skills"))
+        if enabled_only:
+            listing["skills"] = [skill for skill in listing["skills"] if skill["enabled"]]
+        return listing
+
+    async def get_skill(self, name: str) -> Json | None:
+        """Returns a skill; None for an unknown name."""
+        return await self._optional(_skill_path(name))
+
+    async def update_skill(self, name: str, *, enabled: bool) -> Json:
+        """Turns a skill on or off, and returns it: yours for you, others, as an administrator, for everybody."""
+        return object_of(await self._json("PUT", _skill_path(name), {"enabled": enabled}, safe=True))
+
+    async def install_skill(self, path: str | PathLike[str]) -> Json:
+        """Installs a `.skill` archive of this machine as a skill of yours, by a thread that is deleted afterwards:
+        `{success, skill_name, message}`. Its content is checked.
+        """
+        thread_id = uuid7()
+        await self.create_thread(thread_id, {})
+        try:
+            [archive] = (await self.upload_files(thread_id, [path]))["files"]
+            body = {"thread_id": thread_id, "path": archive["virtual_path"]}
+            return object_of(await self._json("POST", "/api/skills/install", body))
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_SECONDS):
+                await self._json("DELETE", thread_path(thread_id), safe=True)
+
+    async def get_mcp_config(self) -> Json:
+        """Returns `{mcp_servers: {name: {…}}}`, without secrets."""
+        return object_of(await self._json("GET", "/api/mcp/config"))
+
+    async def update_mcp_config(self, mcp_servers: Mapping[str, Mapping[str, Any]]) -> Json:
+        """Replaces the MCP servers, and returns them as `get_mcp_config` does. A secret that is sent as it was returned
+        stays as it is.
+        """
+        return object_of(await self._json("PUT", "/api/mcp/config", {"mcp_servers": mcp_servers}, safe=True))
 
     async def list_agents(self) -> Json:
         """Returns `{agents: [{name, description, model, …}]}`: your agents and the shared ones."""
@@ -473,6 +508,10 @@ class AsyncSikaClient(MemoryMethods):
             if self._lease is not None:
                 self._lease.release()
                 self._lease = None
+
+
+def _skill_path(name: str) -> str:
+    return f"/api/skills/{quote(name, safe='')}"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -152,6 +152,11 @@ class SikaClient:
 
     list_models = _waiting(AsyncSikaClient.list_models)
     list_skills = _waiting(AsyncSikaClient.list_skills)
+    get_skill = _waiting(AsyncSikaClient.get_skill)
+    update_skill = _waiting(AsyncSikaClient.update_skill)
+    install_skill = _waiting(AsyncSikaClient.install_skill)
+    get_mcp_config = _waiting(AsyncSikaClient.get_mcp_config)
+    update_mcp_config = _waiting(AsyncSikaClient.update_mcp_config)
     list_agents = _waiting(AsyncSikaClient.list_agents)
     get_usage = _waiting(AsyncSikaClient.get_usage)
     get_model = _waiting(AsyncSikaClient.get_model)

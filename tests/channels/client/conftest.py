@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def config(folder: Path, models: Models) -> Path:
-    return written(folder / "config", models.server)
+    return written(folder / "config", models.server, skill_evolution={"moderation_model_name": "judging"})
 
 
 @pytest.fixture(scope="package")

@@ -19,6 +19,7 @@ from channels.client import SikaClient, StreamEvent
 from channels.client.background import Background
 from tests.support import warm
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
+from tests.support.skills import ALLOW
 from tests.support.workers import DEADLINE
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ SCRIPTS: Mapping[str, Script | Sequence[Turn]] = {
     "noting": [Turn(text="Let me write that down.", tool_calls=(NOTE,)), Turn(text="It is written.")],
     "thinking": [Turn(reasoning="Let me think this over.", text="Yes, that is so.")],
     "failing": [Turn(error=Failure(status=400, message="no luck today"))],
+    "judging": [Turn(text=ALLOW)],
     "asking": [Turn(tool_calls=(ASK,)), Turn(text="Thank you.")],
     "looping": [Turn(tool_calls=(LIST,))] * 30,
     "switched": [Turn(text="Either way.")],
