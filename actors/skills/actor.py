@@ -18,6 +18,7 @@ from core.errors import Invalid, NotFound
 from core.log.store import EventLog
 from core.mcp.tools import Catalogue
 from core.paths import OUTPUTS
+from core.skills import trees
 from core.skills.archive import SUFFIX
 from core.skills.format import FILE
 from core.skills.library import Library
@@ -42,6 +43,12 @@ class Install(Request, frozen=True, kw_only=True, tag="install"):
 
     thread: str
     path: str
+
+
+class InstallStaged(Request, frozen=True, kw_only=True, tag="install_staged"):
+    """Installs an archive that lies in a staged folder of the user's skills. The answer is the skill's name."""
+
+    staged: str
 
 
 class Edit(Request, frozen=True, kw_only=True, tag="edit"):
@@ -86,7 +93,7 @@ class Manage(OfRun, frozen=True, kw_only=True, tag="manage"):
     expected_count: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
-AnyRequest = Install | Edit | Remove | Rollback | Search | Manage
+AnyRequest = Install | InstallStaged | Edit | Remove | Rollback | Search | Manage
 
 
 class Skills(Actor[Never]):
@@ -114,6 +121,8 @@ class Skills(Actor[Never]):
         match command:
             case Install(thread=thread, path=path):
                 return await self._install(user, thread, path)
+            case InstallStaged(staged=staged):
+                return await self._writer.install(user, trees.staged_file(self._home, user, staged))
             case Edit(name=name, content=content):
                 return await self._writer.edit(user, name, FILE, lambda _: content, "edit")
             case Remove(name=name):

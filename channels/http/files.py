@@ -86,8 +86,8 @@ async def get_list(
 
     Links are named and not followed. A folder that is not there is empty: a thread has none before it needs them.
     """
-    walk = _Walk(Folder(call.services.home, call.user, thread.id).tree(), _parts(under), depth, limit, _parts(after))
-    page = await to_thread.run_sync(walk.page)
+    tree = Folder(call.services.home, call.user, thread.id).tree()
+    page = await to_thread.run_sync(Walk(tree, parts_of(under), depth, limit, parts_of(after)).page)
     if page.files:
         changed = await call.live.changes.load(thread.id)
         for file in page.files:
@@ -100,12 +100,12 @@ async def get_text(call: Call, thread: OwnedThread, path: str) -> DocumentText:
     """The text of a document of a thread (Word, Excel, PowerPoint, OpenDocument, PDF, mail…), by the path under which
     the agent sees it. Nothing is stored. 422 says why a file has no text.
     """
-    virtual = join(_parts(f"/{path}"))
+    virtual = join(parts_of(f"/{path}"))
     request = {"op": "show", "thread": thread.id, "user": call.user, "path": virtual, "limit": MOST_CHARACTERS}
     return msgspec.convert({"path": virtual, **await call.services.call("documents", request)}, DocumentText)
 
 
-def _parts(path: str) -> Parts:
+def parts_of(path: str) -> Parts:
     if not path:
         return ()
     try:
@@ -118,14 +118,14 @@ def _parts(path: str) -> Parts:
 
 
 @dataclass(slots=True)
-class _Walk:
+class Walk:
     """A walk through a part of the tree, in the order of the paths' parts. Blocks."""
 
     tree: Tree
     under: Parts
     depth: int
     limit: int
-    after: Parts
+    after: Parts = ()
     """The last entry of the page before."""
     files: list[File] = field(default_factory=list)
     looked_at: int = 0

@@ -24,7 +24,7 @@ from core.thread.state import ThreadState
 ROUTES = Routes()
 
 
-@ROUTES("GET", "/threads/{thread_id}/log", "threads:read")
+@ROUTES("GET", "/threads/{thread_id}/log", "threads:read", answers={204: None})
 async def get_log(
     call: Call,
     owned: OwnedThread,
@@ -47,6 +47,10 @@ async def get_log(
         return await _array(call, owned.id, after)
     if last.isascii() and last.isdigit() and len(last) < 19:
         after, since = int(last), None
+        if not follow and after >= owned.state.seq:
+            return web.Response(
+                status=204, headers={"Content-Type": SSE}
+            )  # at which an `EventSource` does not come again
     after = _before_turn(owned.state) if since == "turn" else after
     log = _Log(after, owned.state if follow and previews else None)
     return await _stream(call, owned.id, log, follow)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
@@ -26,6 +27,7 @@ TREES = ".trees"
 USER = f"{SKILLS}/{OWN_SKILLS}"
 """The user's skills in sandboxes."""
 _CHUNK = 1 << 20
+_STAGED = re.compile(r"\.staged-[a-z0-9_]+/[0-9a-f]+")
 
 
 def folder_of(home: Path, user: str) -> Path:
@@ -35,6 +37,13 @@ def folder_of(home: Path, user: str) -> Path:
 
 def tree_of(home: Path, user: str, tree: str) -> Path:
     return folder_of(home, user) / TREES / safe_id(tree, "tree")
+
+
+def staged_file(home: Path, user: str, name: str) -> Path:
+    """Returns a file that somebody put into a folder of `staged`. Raises `Invalid` for a name that leads elsewhere."""
+    if _STAGED.fullmatch(name) is None:
+        raise Invalid(f"staged: {name[:80]!r} is not a file that was staged")
+    return folder_of(home, user) / TREES / name
 
 
 @contextmanager

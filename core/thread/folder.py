@@ -114,10 +114,11 @@ class Folder:
 
 
 class Draft:
-    """A file being written. `close` removes it unless it was published."""
+    """A file being written. `close` removes it unless it was published. `name`: what it has until then."""
 
     def __init__(self, drafts: Path) -> None:
-        self._path: Path | None = drafts / secrets.token_hex(8)
+        self.name = secrets.token_hex(8)
+        self._path: Path | None = drafts / self.name
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         self._file = open(fd, "r+b", buffering=0)  # noqa: SIM115  closed by `close`, or with the last reference
         self._digest = hashlib.sha256()

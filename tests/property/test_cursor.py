@@ -325,7 +325,7 @@ def _asked(
 
 def _resumed(run: Run, cursor: bytes) -> list[Mapping[str, Any]]:
     """The stream after a cursor; it ends, and it is a stream. There is none (204) only from the last frame on."""
-    status, raw = _asked(run.host, "GET", run.path, headers={"Last-Event-ID": cursor})
+    status, raw = _asked(run.host, "GET", run.path, headers={"Accept": "text/event-stream", "Last-Event-ID": cursor})
     if status == 204:
         place, end = Cursor.parse(cursor.decode("latin-1")), Cursor.parse(run.ids[-1])
         assert place is not None

@@ -181,7 +181,7 @@ async def send_view(
         headers = _headers(content, "private, no-cache", False)
         pdf = headers["Content-Type"] == "application/pdf"
         headers |= {
-            "Content-Disposition": _disposition("inline", content.name),
+            "Content-Disposition": disposition("inline", content.name),
             "Content-Security-Policy": "default-src 'none'; frame-ancestors 'self'" if pdf else policy,
             "Access-Control-Allow-Origin": "*",
             "Cross-Origin-Resource-Policy": "cross-origin",
@@ -326,7 +326,7 @@ def _headers(content: Content, cache: str, download: bool) -> dict[str, str]:
         "Content-Type": kind,
         "Accept-Ranges": "bytes",
         "Cache-Control": cache,
-        "Content-Disposition": _disposition("attachment" if download or active else "inline", content.name),
+        "Content-Disposition": disposition("attachment" if download or active else "inline", content.name),
         "ETag": content.tag,
         "X-Content-Type-Options": "nosniff",
         **({"Content-Security-Policy": "sandbox"} if active else {}),
@@ -390,7 +390,7 @@ def _utf8(head: bytes) -> bool:
     return True
 
 
-def _disposition(how: str, name: str) -> str:
+def disposition(how: str, name: str) -> str:
     """With the name as RFC 5987 wants it: any name, and nothing that could end the header."""
     return f"{how}; filename*=UTF-8''{quote(name.encode('utf-8', 'replace'), safe='')}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from channels.http.call import Call
@@ -25,6 +27,15 @@ class Price(msgspec.Struct):
     cache_read: float
 
 
+class Thinking(msgspec.Struct):
+    """What can be chosen of a model's thinking. `modes`: what a run has by `thinking_enabled`; with one there is no
+    choice. `efforts`: values of `reasoning_effort`; none if that is not looked at.
+    """
+
+    modes: list[Literal["off", "on"]]
+    efforts: list[Literal["low", "medium", "high"]]
+
+
 class Model(msgspec.Struct):
     """`name` is what clients say, `model` what the provider calls it. `context_window`: tokens that fit in a request,
     null where nobody knows. `price`: null where none is configured.
@@ -39,6 +50,7 @@ class Model(msgspec.Struct):
     supports_vision: bool = False
     context_window: int | None = None
     price: Price | None = None
+    thinking: Thinking = msgspec.field(default_factory=lambda: Thinking(["off"], []))
 
 
 class Enabled(msgspec.Struct):
@@ -104,7 +116,16 @@ def _as_configured(config: Config, entry: settings.Model) -> Model:
         entry.supports_vision,
         None if window.source == "assumed" else window.tokens,
         _price(entry.pricing) if entry.pricing else None,
+        Thinking(_modes(entry), ["low", "medium", "high"] if entry.supports_reasoning_effort else []),
     )
+
+
+def _modes(entry: settings.Model) -> list[Literal["off", "on"]]:
+    """Returns the modes of a model: one that thinks and has no settings for it thinks in every run."""
+    if not entry.supports_thinking:
+        return ["off"]
+    switched = (entry.when_thinking_enabled, entry.when_thinking_disabled, entry.thinking)
+    return ["on"] if all(settings is None for settings in switched) else ["off", "on"]
 
 
 def _price(pricing: settings.Pricing) -> Price:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Annotated, Any
 
 import anyio.to_thread
 import msgspec
 
 from channels.http.call import Call
+from channels.http.deerflow.uploads import receive_one
 from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest, Forbidden
 from channels.http.live import ACTOR
-from channels.http.routes import API
+from channels.http.routes import API, Form
 from core.errors import Invalid, NotFound, Unavailable
 from core.ids import safe_id
 from core.skills import trees
+from core.skills.archive import MOST_PACKED
 from core.skills.facts import Version, scope_of
 from core.skills.folders import Listing, content
 from core.skills.folders import Skill as Known
+from core.thread.folder import Draft
 
 WRITER = "skills"
+FIELD = "file"
+"""The field of a form that has an archive."""
 GRACE_SECONDS = 30.0
 """Time for a change beyond that of the check by a model."""
 MOST_SHOWN = 64_000
@@ -73,6 +79,12 @@ class Installed(msgspec.Struct):
     success: bool
     skill_name: str
     message: str
+
+
+class Uploaded(Installed):
+    """`verdict`: what the check by a model said, and why; empty if skills are not checked."""
+
+    verdict: dict[str, Any]
 
 
 class EditBody(msgspec.Struct):
@@ -127,6 +139,19 @@ async def install(call: Call, body: InstallBody) -> Installed:
     await call.services.commands.state(call.user, thread)
     name = str(await _ask(call, {"op": "install", "thread": thread, "path": body.path}))
     return Installed(True, name, f"Skill '{name}' installed successfully")
+
+
+@ROUTES("POST", "/skills/upload", _WRITE, body=Form(files=(FIELD,)), errors=(400, 409, 413))
+async def upload(call: Call) -> Uploaded:
+    """Install a `.skill` archive, or a zip with a skill in it, from the form field `file` as a custom skill of yours.
+    Its content is checked.
+    """
+    with trees.staged(call.services.home, call.user) as staging, closing(Draft(staging)) as draft:
+        await receive_one(call.request, FIELD, draft, MOST_PACKED)
+        name = str(await _ask(call, {"op": "install_staged", "staged": f"{staging.name}/{draft.name}"}))
+    scope = await call.services.skills.scopes.load(scope_of(call.user))
+    newest = next(iter(scope.versions.get(name, ())[-1:]), None)
+    return Uploaded(True, name, f"Skill '{name}' installed successfully", newest.checked if newest else {})
 
 
 @ROUTES("GET", "/skills/custom", _READ)

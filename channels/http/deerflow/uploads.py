@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Container, Coroutine, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Container, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -140,8 +140,6 @@ class Batch:
     originals: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     """Why, by the name as it was sent."""
-    other: int = 0
-    """Bytes of form fields that are no files."""
 
     @property
     def all(self) -> list[Draft]:
@@ -165,8 +163,6 @@ async def upload(call: Call, thread: VisibleThread) -> Uploaded:
     converted to Markdown if the server is so configured; what is not done within seconds is done later.
     """
     live, user, thread_id = call.live, call.user, thread.id
-    if not call.request.content_type.startswith("multipart/"):
-        raise BadRequest("expected multipart/form-data with files in the field 'files'")
     folder = Folder(live.services.home, user, thread_id)
     await to_thread.run_sync(folder.make)
     batch = Batch(folder, live.services.config().uploads)
@@ -297,22 +293,53 @@ def _named(name: str) -> str:
 
 async def _receive(request: web.Request, batch: Batch) -> None:
     """Read all parts. Raises `BadRequest` for what is no proper form, 413 as soon as a limit is exceeded."""
-    try:
-        reader = await request.multipart()
-        while (part := await _soon(request, reader.next())) is not None:
-            if not isinstance(part, BodyPartReader):
-                raise BadRequest("a form within the form")
-            name, sent = part.name, part.filename
-            if name is None:
-                raise BadRequest("a part of the form has no name")
-            if name != FIELD or sent is None:
-                await _skip_field(request, part, batch)
-            elif sent:
+    with _well_formed():
+        async for part, sent in _parts(request, FIELD):
+            if sent:
                 await _receive_file(request, part, sent, batch)
-    except (ValueError, AssertionError, LookupError, RuntimeWarning, HttpProcessingError, web.RequestPayloadError):
-        raise BadRequest("the form is malformed, or not complete") from None
     if not batch.drafts and not batch.skipped:
         raise BadRequest(f"no files in the field '{FIELD}'")
+
+
+async def receive_one(request: web.Request, name: str, draft: Draft, most: int) -> None:
+    """Reads the one file of a form, in the field `name`, into a draft. Raises as `_receive` does."""
+    files = 0
+    with _well_formed():
+        async for part, _ in _parts(request, name):
+            files += 1
+            while data := await _soon(request, part.read_chunk(CHUNK_BYTES)):
+                if draft.size + len(data) > most:
+                    raise too_much(f"{name}: larger than {most} bytes")
+                await to_thread.run_sync(draft.write, bytes(data))
+    if files != 1:
+        raise BadRequest(f"one file is expected in the field '{name}', got {files}")
+
+
+@contextmanager
+def _well_formed() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, AssertionError, LookupError, RuntimeWarning, HttpProcessingError, web.RequestPayloadError):
+        raise BadRequest("the form is malformed, or not complete") from None
+
+
+async def _parts(request: web.Request, name: str) -> AsyncIterator[tuple[BodyPartReader, str]]:
+    """Yields the files of a form that are in a field, with their names as sent. Passes over other fields."""
+    if not request.content_type.startswith("multipart/"):
+        raise BadRequest(f"expected multipart/form-data with files in the field '{name}'")
+    reader, other = await request.multipart(), 0
+    while (part := await _soon(request, reader.next())) is not None:
+        if not isinstance(part, BodyPartReader):
+            raise BadRequest("a form within the form")
+        if part.name is None:
+            raise BadRequest("a part of the form has no name")
+        if part.name == name and part.filename is not None:
+            yield part, part.filename
+            continue
+        while data := await _soon(request, part.read_chunk(CHUNK_BYTES)):
+            other += len(data)
+            if other > MAX_OTHER_BYTES:
+                raise too_much(f"more than {MAX_OTHER_BYTES} bytes of form fields other than files in '{name}'")
 
 
 async def _receive_file(request: web.Request, part: BodyPartReader, sent: str, batch: Batch) -> None:
@@ -340,13 +367,6 @@ async def _receive_file(request: web.Request, part: BodyPartReader, sent: str, b
             gathered.clear()
     await to_thread.run_sync(draft.write, bytes(gathered))
     await to_thread.run_sync(draft.seal)
-
-
-async def _skip_field(request: web.Request, part: BodyPartReader, batch: Batch) -> None:
-    while data := await _soon(request, part.read_chunk(CHUNK_BYTES)):
-        batch.other += len(data)
-        if batch.other > MAX_OTHER_BYTES:
-            raise too_much(f"more than {MAX_OTHER_BYTES} bytes of form fields other than files in '{FIELD}'")
 
 
 async def _soon(request: web.Request, reading: Coroutine[Any, Any, T]) -> T:

@@ -130,13 +130,14 @@ async def join_stream(
 ) -> Stream:
     """Follow a run as server-sent events, from a frame on. With `action` the run is cancelled first.
 
-    204 after the last frame of an ended run: there is nothing to come back for.
+    204 after the last frame of an ended run, to clients that accept `text/event-stream`: there is nothing to come back
+    for.
     """
     if action is not None or cancel_on_disconnect:
         access.demand(call.principal, _CANCEL)
     thread_id, run = of.thread_id, of.run
     chosen = modes(list(stream_mode) or list(run.request.stream_modes))
-    if action is None and (answer := stream.seen_all(run, last_event_id)) is not None:
+    if action is None and (answer := stream.seen_all(call.request, run, last_event_id)) is not None:
         return answer
     async with call.live.follow(thread_id) as follower:
         if action is not None and run.open:

@@ -47,11 +47,15 @@ async def play(
     return outlet.response
 
 
-def seen_all(run: Run, last_event_id: str | None) -> web.Response | None:
+def seen_all(request: web.Request, run: Run, last_event_id: str | None) -> web.Response | None:
     """Returns the answer to a client that has a run's last frame: 204, at which an `EventSource` does not come again.
-    None if something is left to be sent. The media type is for clients that check it whatever the status.
+    None if something is left to be sent, and for clients that do not ask for events by their type, as an `EventSource`
+    does: LangGraph's in JavaScript takes an answer without a body for an error. The media type is for clients that
+    check it whatever the status.
     """
     cursor = Cursor.parse(last_event_id or "")
+    if SSE not in request.headers.get("Accept", ""):
+        return None
     if cursor is None or run.ended_seq is None or (cursor.seq, cursor.slot) < (run.ended_seq, Slot.END):
         return None
     return web.Response(status=204, headers={"Content-Type": SSE}) if cursor.seq == run.ended_seq else None

@@ -100,6 +100,7 @@ class Api:
         return str((await self.ask("POST", f"/threads/{thread}/runs", body))["run_id"])
 
     def stream(self, method: str, path: str, body: Any = None, **headers: str) -> Stream:
+        headers = {"Accept": "text/event-stream", **headers}
         return Stream(self.session.request(method, f"{self.url}/api{path}", json=body, headers=headers))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from langgraph_sdk import get_client
+from playwright.async_api import Browser
 
 from channels.http.langgraph.follow import ThreadFrames
 from channels.http.langgraph.frames import Cursor, Frames
@@ -44,6 +45,7 @@ from tests.channels.http.story import (
     resumed,
     started,
 )
+from tests.channels.http.test_views import browser, in_a_browser  # noqa: F401  fixture
 from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio
@@ -265,6 +267,45 @@ async def test_previews_are_shown(api: Api, worker: Worker, system: System) -> N
 
 def preview(message: str, after: int, offset: int, words: str) -> bytes:
     return msgspec.json.encode(Preview(message=message, after=after, offset=offset, text=words))
+
+
+async def test_the_log_so_far_ends_for_good(api: Api, worker: Worker) -> None:
+    """An `EventSource` comes again after each end with its last id, until it is told 204."""
+    thread = await api.thread()
+    run = await api.run(thread)
+    await worker.write(thread, run, started())
+    seen: list[str] = []
+    last: dict[str, str] = {}
+    while True:
+        url = f"{api.url}/api/threads/{thread}/log"
+        async with api.session.get(url, headers={"Accept": "text/event-stream", **last}) as response:
+            if response.status == 204:
+                break
+            assert response.status == 200
+            lines = (await response.text()).splitlines()
+        ids = [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]
+        assert ids, "an answer with nothing in it is asked for again, for ever"
+        seen, last = [*seen, *ids], {"Last-Event-ID": ids[-1]}
+        if len(seen) == len(ids):
+            await worker.write(thread, run, RunCompleted())
+    assert seen == [str(event["seq"]) for event in await api.ask("GET", f"/threads/{thread}/log")]
+
+
+@in_a_browser
+@pytest.mark.parametrize("of", ["log", "run"])
+async def test_an_event_source_ends(api: Api, worker: Worker, browser: Browser, of: str) -> None:  # noqa: F811
+    """A browser's own: it closes at 204, and at nothing else."""
+    thread = await api.thread()
+    run = await api.run(thread)
+    await worker.write(thread, run, started())
+    await worker.write(thread, run, RunCompleted())
+    page = await browser.new_page()
+    await page.goto(f"{api.url}/health")
+    path = f"/api/threads/{thread}/{'log' if of == 'log' else f'runs/{run}/stream'}"
+    opened = """path => new Promise(ok => {
+        let opened = 0; const source = new EventSource(path); source.onopen = () => { opened += 1 };
+        source.onerror = () => { if (source.readyState === EventSource.CLOSED) ok(opened) } })"""
+    assert await page.evaluate(opened, path) == 1
 
 
 async def test_the_log_shows_previews_from_the_turn_that_is_on(api: Api, worker: Worker, system: System) -> None:

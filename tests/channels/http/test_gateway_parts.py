@@ -8,6 +8,7 @@ import pytest
 
 from channels.http.app import all_routes
 from channels.http.deerflow import pending
+from core.config.settings import Model
 from core.identity.principal import LOCAL
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.gateway import OTHER, PRICED, Changeable
@@ -30,6 +31,7 @@ async def test_models(api: Api, config: Changeable) -> None:
         "supports_vision": False,
         "context_window": 1000,
         "price": {"currency": "EUR", "input": 2, "output": 10, "cache_read": 1},
+        "thinking": {"modes": ["on"], "efforts": []},
     }
     assert found["models"][0] == first
     assert [model["name"] for model in found["models"]] == ["m", "family/n"]
@@ -41,6 +43,24 @@ async def test_models(api: Api, config: Changeable) -> None:
     config.sections["models"] = ()
     assert [model["name"] for model in (await api.ask("GET", "/models"))["models"]] == ["demo"]
     assert (await api.ask("GET", "/models/demo"))["name"] == "demo"
+
+
+THINKING: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    ({}, ["off"], []),
+    ({"supports_thinking": True}, ["on"], []),
+    ({"supports_thinking": True, "thinking": {"type": "enabled"}}, ["off", "on"], []),
+    ({"supports_thinking": True, "when_thinking_enabled": {"x": 1}}, ["off", "on"], []),
+    ({"supports_thinking": True, "when_thinking_disabled": {}}, ["off", "on"], []),
+    ({"supports_reasoning_effort": True}, ["off"], ["low", "medium", "high"]),
+]
+
+
+@pytest.mark.parametrize(("fields", "modes", "efforts"), THINKING)
+async def test_what_can_be_chosen_of_thinking(
+    api: Api, config: Changeable, fields: dict[str, Any], modes: list[str], efforts: list[str]
+) -> None:
+    config.sections["models"] = (Model(name="m", model="m", **fields),)
+    assert (await api.ask("GET", "/models/m"))["thinking"] == {"modes": modes, "efforts": efforts}
 
 
 async def test_features(api: Api) -> None:

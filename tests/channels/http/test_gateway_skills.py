@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anyio
 import pytest
 
@@ -17,8 +20,11 @@ from adapters.models.configured import Configured
 from channels.http.app import serve
 from channels.http.live import Services
 from core.config.load import ConfigSource
+from core.errors import Invalid
 from core.runtime.system import System
+from core.skills import trees
 from tests.channels.http.people import ADA, ADMIN, BOB, Browser, Place
+from tests.core.skills.test_archive import REFUSED
 from tests.support.model_server import ModelServer, Turn
 from tests.support.skills import ALLOW, archive, document, write
 from tests.support.workers import configure
@@ -73,6 +79,19 @@ async def installed(person: Browser, here: Place, content: bytes, status: int = 
     return await ask(person, "POST", f"{API}/install", body, status)
 
 
+def form_of(content: bytes, name: str = "x.zip") -> aiohttp.FormData:
+    form = aiohttp.FormData()
+    form.add_field("comment", "is passed over")
+    form.add_field("file", io.BytesIO(content), filename=name)
+    return form
+
+
+async def uploaded(person: Browser, content: bytes, status: int = 200, name: str = "x.zip") -> Any:
+    answer = await person.ask("POST", f"{API}/upload", data=form_of(content, name))
+    assert answer.status == status, answer
+    return answer.body
+
+
 async def names(person: Browser, path: str = API) -> list[str]:
     return [skill["name"] for skill in (await ask(person, "GET", path))["skills"]]
 
@@ -94,6 +113,76 @@ async def test_all_skills_and_why_others_are_none(ada: Browser) -> None:
     assert (await ask(ada, "GET", f"{CUSTOM}/team"))["content"].endswith("Do team.\n")
     await ask(ada, "GET", f"{CUSTOM}/pdf", status=404)
     await ask(ada, "GET", f"{API}/none", status=404)
+
+
+async def test_an_archive_from_the_browser(here: Place, ada: Browser) -> None:
+    bob = await here.person(BOB)
+    package = archive({"mine/SKILL.md": document("mine"), "mine/scripts/a.py": "print(1)"})
+    assert await uploaded(ada, package) == {
+        "success": True,
+        "skill_name": "mine",
+        "message": "Skill 'mine' installed successfully",
+        "verdict": (await ask(ada, "GET", f"{CUSTOM}/mine/history"))["history"][0]["scanner"],
+    }
+    assert (await ask(ada, "GET", f"{CUSTOM}/mine/history"))["history"][0]["scanner"]["decision"] == "allow"
+    assert "already exists" in (await uploaded(ada, package, 409))["detail"]
+    assert "mine" not in await names(bob)
+    assert (await uploaded(bob, package))["skill_name"] == "mine", "each has their own"
+    assert (await here.browser().ask("POST", f"{API}/upload", data=form_of(package), csrf=None)).status == 401
+    assert (await ada.ask("POST", f"{API}/upload", data=form_of(package), csrf=None)).status == 403
+    assert nothing_staged(here)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_hostile_archives_of_the_browser_are_refused(here: Place, ada: Browser, case: str) -> None:
+    packed, reason = REFUSED[case]
+    body = await uploaded(ada, packed if isinstance(packed, bytes) else packed(), 400)
+    assert re.search(reason, body["detail"]), body
+    assert await names(ada, CUSTOM) == ["team"]
+    assert nothing_staged(here)
+
+
+FORMS: dict[str, tuple[Any, int, str]] = {
+    "no form": (b"x", 400, "multipart/form-data"),
+    "nothing in it": ({}, 400, "multipart/form-data"),
+    "another field": ([("files", "a.zip")], 400, "one file is expected in the field 'file', got 0"),
+    "no file": ([("file", None)], 400, "one file is expected in the field 'file', got 0"),
+    "two files": ([("file", "a.zip"), ("file", "b.zip")], 400, "got 2"),
+    "a name that leads out": ([("file", "../../../x.zip")], 400, "not a valid archive"),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+async def test_forms_without_one_archive(here: Place, ada: Browser, case: str) -> None:
+    fields, status, words = FORMS[case]
+    form: Any = fields
+    if isinstance(fields, list):
+        form = aiohttp.FormData()
+        for name, filename in fields:
+            form.add_field(name, b"x" if filename else "x", filename=filename, content_type="text/plain")
+    answer = await ada.ask("POST", f"{API}/upload", data=form)
+    assert (answer.status, words in answer.body["detail"]) == (status, True), answer.body
+    assert nothing_staged(here)
+
+
+async def test_an_archive_that_is_too_large(here: Place, ada: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.http.deerflow.skills.MOST_PACKED", 100)
+    body = await uploaded(ada, archive({"mine/SKILL.md": document("mine")}), 413)
+    assert body["detail"] == "file: larger than 100 bytes"
+    assert nothing_staged(here)
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", ".staged-a/../../b", "/etc/passwd", ".staged-a/0f/..", "", ".trees/0f", "a\nb"]
+)
+def test_only_what_was_staged_is_installed(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Invalid, match="staged"):
+        trees.staged_file(tmp_path, "u", name)
+
+
+def nothing_staged(here: Place) -> bool:
+    """What is received and refused leaves nothing behind."""
+    return not [*here.home.glob("users/*/skills/.trees/.staged-*")]
 
 
 async def test_only_an_administrator_switches_for_everybody(here: Place, ada: Browser) -> None:

@@ -165,6 +165,7 @@ ONLY_REFUSING = {
     "POST /api/threads/{thread_id}/approvals/{approval_id}",
     # No user has a skill, and no model gives a verdict on one.
     "POST /api/skills/install",
+    "POST /api/skills/upload",
     "PUT /api/skills/custom/{name}",
     "DELETE /api/skills/custom/{name}",
     "POST /api/skills/custom/{name}/rollback",
@@ -318,6 +319,7 @@ async def test_every_answer_is_documented(
         "delete_threads_thread_id_runs_run_id_feedback": {"thread_id": ["thread-1"]},
         "delete_threads_thread_id_runs_run_id_feedback_feedback_id": {"thread_id": ["thread-2"]},
         "delete_threads_thread_id_uploads_filename": {"thread_id": ["thread-0"], "filename": ["rest.md"]},
+        "get_threads_thread_id_files_zip": {"thread_id": ["thread-0"], "under": ["/mnt/user-data/uploads"]},
         "get_models_name": {"name": ["scripted"]},
         "get_page_name": {"name": [assets.name_of(assets.ENTRY)]},
         "get_store_items": {"namespace": ["kept"], "key": ["b"]},

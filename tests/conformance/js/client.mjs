@@ -282,6 +282,9 @@ test("runs.joinStream", async (lab) => {
   const rest = await all(client.runs.joinStream(thread, run_id, { lastEventId: middle, streamMode: ["values"] }));
   assert.deepEqual(named(rest, "values"), named(parts, "values").slice(1));
   assert.deepEqual(named(await all(client.runs.joinStream(thread, run_id)), "values"), []);
+  const headers = { "Last-Event-ID": parts.at(-1).id, Accept: "text/event-stream" };
+  assert.equal((await fetch(`${lab.url}/threads/${thread}/runs/${run_id}/stream`, { headers })).status, 204);
+  assert.deepEqual(await all(client.runs.joinStream(thread, run_id, { lastEventId: parts.at(-1).id })), []);
 });
 
 test("runs.cancel", async (lab) => {

@@ -349,7 +349,9 @@ async def resume_everywhere(lab: Lab) -> None:
         ]
         assert said(seen + rest) == whole
     last = frames[-1].id
-    assert await lab.ask("GET", path, status=204, headers={"Last-Event-ID": last}) is None
+    assert (
+        await lab.ask("GET", path, status=204, headers={"Accept": "text/event-stream", "Last-Event-ID": last}) is None
+    )
     _, _, thread, _, run, _ = path.split("/")
     assert [part async for part in lab.client.runs.join_stream(thread, run, last_event_id=last)] == []
 
