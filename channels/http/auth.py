@@ -7,7 +7,7 @@ import functools
 import re
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,7 +20,7 @@ from channels.http.access import ENTRY, GATE, Gate, presented, unauthenticated
 from channels.http.accounts import cookies
 from channels.http.accounts.oidc import Oidc, Pending, Rejection, UnknownProvider
 from channels.http.call import Call
-from channels.http.endpoint import Reply, Routes
+from channels.http.endpoint import Created, Reply, Routes
 from channels.http.errors import Forbidden
 from channels.http.guard import SEEN
 from channels.http.parsing import plain
@@ -30,7 +30,7 @@ from core.config.settings import OidcProvider
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import type_of
 from core.identity import accounts, activity, lockout, sessions
-from core.identity.accounts import Account
+from core.identity.accounts import Account, Key
 from core.identity.activity import SessionOpened, SessionRefused
 from core.identity.errors import EmailTaken, Unauthenticated, WrongPassword
 from core.identity.passwords import strong
@@ -85,6 +85,34 @@ class Me(User):
     """`expires_at`: when the session ends; null for an API key, and where there are no accounts."""
 
     expires_at: str | None = None
+
+
+class KeyBody(msgspec.Struct):
+    """`scopes`: null for all that you may do. `current_password`: of an account that has one."""
+
+    scopes: Annotated[list[str], msgspec.Meta(max_length=100)] | None = None
+    expires_in_days: Annotated[int, msgspec.Meta(ge=1, le=3660)] | None = None
+    current_password: str = ""
+
+
+class KeyAnswer(msgspec.Struct):
+    """`own`: you made it here; others were made by the operator."""
+
+    id: str
+    scopes: list[str] | None
+    created_at: str
+    expires_at: str | None
+    own: bool
+
+
+class NewKey(KeyAnswer):
+    """`key`: shown this once."""
+
+    key: str
+
+
+class Keys(msgspec.Struct):
+    keys: list[KeyAnswer]
 
 
 class Note(msgspec.Struct):
@@ -213,23 +241,13 @@ async def initialize(call: Call, gate: Gate, body: Credentials) -> Annotated[web
 async def change_password(call: Call, gate: Gate, body: ChangeBody) -> Annotated[web.Response, Note]:
     """Choose another password, and perhaps another address. All sessions end but this one, which gets a new cookie.
 
-    API keys stay, and may not do this: only the operator makes and revokes them (`sika key`), so whoever knew the old
-    password could not have made one.
+    So do the API keys that the account made for itself, as whoever knew the old password could have made them. Those
+    that the operator made (`sika key`) stay. API keys may not do this.
     """
     session = call.request[ENTRY].session
     if session is None:
         raise Forbidden("An API key may not change the password; sign in")
-    user = call.user
-    account = (await gate.directory.accounts(now=True)).by_id.get(user)
-    if account is None:
-        raise WrongPassword("This user has no password")
-    tried = lockout.of_account(account.email)
-    await gate.lockout.check(tried)
-    checked = await gate.directory.check(account.email, body.current_password)
-    await gate.lockout.check(tried)
-    if checked is None:
-        await gate.lockout.failed(tried)
-        raise WrongPassword("The current password is wrong")
+    checked = await _confirmed(call, gate, body.current_password)
     gate.leave(call.request)  # its own session ends by this; it must not be cut off for that
     changed = await gate.directory.change_password(checked, body.new_password, body.new_email)
     response = plain(Note("Password changed"))
@@ -237,6 +255,64 @@ async def change_password(call: Call, gate: Gate, body: ChangeBody) -> Annotated
         remember = session.kept if body.remember_me is None else body.remember_me
         await _sign_in(call, response, changed, "password", remember=remember)
     return response
+
+
+async def _confirmed(call: Call, gate: Gate, password: str) -> Account:
+    """Returns the caller's account if this is its password. Raises `WrongPassword`, and `TooMany` after failures."""
+    account = (await gate.directory.accounts(now=True)).by_id.get(call.user)
+    if account is None:
+        raise WrongPassword("This user has no password")
+    tried = lockout.of_account(account.email)
+    await gate.lockout.check(tried)
+    checked = await gate.directory.check(account.email, password)
+    await gate.lockout.check(tried)
+    if checked is None:
+        await gate.lockout.failed(tried)
+        raise WrongPassword("The current password is wrong")
+    return checked
+
+
+# ── keys of one's own ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@ROUTES("GET", f"{_A}/keys", answers={409: Unauthorized})
+async def get_keys(call: Call, gate: Gate) -> Keys:
+    """The API keys of one's account that work, newest first; not their text."""
+    known = (await gate.directory.accounts(now=True)).keys_of(call.user)
+    return Keys([_key(key) for key in sorted(known.values(), key=lambda key: key.created_at, reverse=True)])
+
+
+@ROUTES("POST", f"{_A}/keys", answers=_FAILURES)
+async def make_key(call: Call, gate: Gate, body: KeyBody) -> Created[NewKey]:
+    """Make an API key for oneself, which may do what one may do, or less. At most 20; they end with the password.
+
+    An API key may not do this: it would outlive itself.
+    """
+    _by_session(call)
+    account = (await gate.directory.accounts(now=True)).by_id.get(call.user)
+    if account is not None and account.password is not None:
+        await _confirmed(call, gate, body.current_password)
+    days = body.expires_in_days
+    expires = datetime.now(UTC) + timedelta(days=days) if days is not None else None
+    key, text = await gate.directory.create_key(call.user, body.scopes, expires, actor="http", own=True)
+    return NewKey(**msgspec.structs.asdict(_key(key)), key=text.reveal())
+
+
+@ROUTES("DELETE", f"{_A}/keys/{{key_id}}", errors=(404,), answers={409: Unauthorized})
+async def revoke_key(call: Call, gate: Gate, key_id: str) -> None:
+    """End an API key of one's own."""
+    _by_session(call)
+    await gate.directory.revoke_key(key_id, actor="http", owner=call.user)
+
+
+def _by_session(call: Call) -> None:
+    if call.request[ENTRY].session is None:
+        raise Forbidden("An API key may not make or end keys; sign in")
+
+
+def _key(key: Key) -> KeyAnswer:
+    scopes = None if key.scopes is None else sorted(key.scopes)
+    return KeyAnswer(key.id, scopes, key.created_at, key.expires_at, key.own)
 
 
 @ROUTES("POST", f"{_A}/logout", public=True)

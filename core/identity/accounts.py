@@ -28,6 +28,8 @@ GRANTABLE = frozenset(
 )
 """The resources of keys' scopes; `runs` includes `runs:create`, `runs:read` and `runs:cancel`."""
 EMAIL_CHARACTERS = 254
+MOST_KEYS = 20
+"""Keys of a user with which they can make no other."""
 
 
 # ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,6 +112,8 @@ class KeyCreated(Event, frozen=True):
     """None: all permissions of the user."""
     expires_at: str | None = None
     """ISO 8601; None: never."""
+    own: bool = False
+    """Its user made it, signed in with a session: it ends with their password."""
 
 
 class KeyRevoked(Event, frozen=True):
@@ -150,6 +154,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str] | None
     created_at: str
     expires_at: str | None = None
+    own: bool = False
     revoked: bool = False
 
 
@@ -167,6 +172,10 @@ class Accounts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_admin(self) -> bool:
         return any(account.role == "admin" and not account.disabled for account in self.by_id.values())
+
+    def keys_of(self, user: str) -> dict[str, Key]:
+        """Returns the keys of a user that were not revoked, by id."""
+        return {name: key for name, key in self.keys.items() if key.user == user and not key.revoked}
 
     def find(self, name: str) -> Account:
         """Returns the account with an id or address. Raises `NotFound`."""
@@ -198,9 +207,11 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
                     scopes=None if key.scopes is None else frozenset(key.scopes),
                     created_at=record.at,
                     expires_at=key.expires_at,
+                    own=key.own,
                 )
             case KeyRevoked(key=name) if name in keys:
-                keys[name] = msgspec.structs.replace(keys[name], revoked=True)
+                revoked = msgspec.structs.replace(keys.pop(name), revoked=True)
+                keys |= {} if revoked.own else {name: revoked}  # people may make and end any number
             case SubjectLinked() as link:
                 subjects[link.issuer, link.subject] = link.user
             case SessionEnded(session=name, expires_at=until):
@@ -218,6 +229,8 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
                 if after.email != before.email:
                     by_email.pop(before.email, None)
                     by_email[after.email] = after.id
+                if isinstance(event, PasswordSet):
+                    keys = {name: key for name, key in keys.items() if not (key.own and key.user == event.user)}
     return Accounts(by_id=by_id, by_email=by_email, keys=keys, subjects=subjects, ended=ended)
 
 
@@ -322,8 +335,16 @@ def end_session(state: Accounts, session: Session) -> Sequence[Event]:
     return [SessionEnded(user=session.sub, session=session.id, expires_at=until)]
 
 
-def revoke(state: Accounts, key: str) -> Sequence[Event]:
-    if key not in state.keys:
+def make_own_key(state: Accounts, key: KeyCreated) -> Sequence[Event]:
+    """Returns the events of a key that its user makes. Raises `Refused` if they have too many."""
+    if len(state.keys_of(key.user)) >= MOST_KEYS:
+        raise Refused(f"You have {MOST_KEYS} keys already; revoke one first")
+    return [key]
+
+
+def revoke(state: Accounts, key: str, owner: str | None = None) -> Sequence[Event]:
+    """Returns the events of the end of a key. Raises `NotFound` if there is no such key (of the owner)."""
+    if key not in state.keys or (owner is not None and key not in state.keys_of(owner)):
         raise NotFound(f"key {key[:40]!r}: there is no such key")
     return [] if state.keys[key].revoked else [KeyRevoked(key=key)]
 

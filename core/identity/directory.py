@@ -179,29 +179,28 @@ class Directory:
     # ── keys ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_key(
-        self, name: str, scopes: Sequence[str] | None, expires: datetime | None, *, actor: str
+        self, name: str, scopes: Sequence[str] | None, expires: datetime | None, *, actor: str, own: bool = False
     ) -> tuple[Key, Secret]:
-        """Creates a key. Returns it with its text, which is not stored."""
+        """Creates a key. Returns it with its text, which is not stored. `own`: its user makes it."""
         if expires is not None and expires <= datetime.now(UTC):
             raise Invalid("expires: lies in the past")
         unique_scopes = None if scopes is None else accounts.scopes(scopes)
+        until = None if expires is None else expires.astimezone(UTC).isoformat()
         identity, digest, text = keys.make()
-        state = await self._decide(
-            lambda now: [
-                accounts.KeyCreated(
-                    key=identity,
-                    user=now.find(name).id,
-                    digest=digest,
-                    scopes=unique_scopes,
-                    expires_at=None if expires is None else expires.astimezone(UTC).isoformat(),
-                )
-            ],
-            actor,
-        )
+
+        def decide(now: Accounts) -> Sequence[Event]:
+            user = now.find(name).id
+            key = accounts.KeyCreated(
+                key=identity, user=user, digest=digest, scopes=unique_scopes, expires_at=until, own=own
+            )
+            return accounts.make_own_key(now, key) if own else [key]
+
+        state = await self._decide(decide, actor)
         return state.keys[identity], text
 
-    async def revoke_key(self, key: str, *, actor: str) -> None:
-        await self._decide(lambda now: accounts.revoke(now, key), actor)
+    async def revoke_key(self, key: str, *, actor: str, owner: str | None = None) -> None:
+        """Ends a key. Raises `NotFound` if there is no such key (of the owner)."""
+        await self._decide(lambda now: accounts.revoke(now, key, owner), actor)
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -139,6 +139,9 @@ ONLY_REFUSING = {
     "POST /api/v1/auth/initialize",
     "POST /api/v1/auth/login/local",
     "POST /api/v1/auth/logout-all",
+    "GET /api/v1/auth/keys",
+    "POST /api/v1/auth/keys",
+    "DELETE /api/v1/auth/keys/{key_id}",
     "POST /api/v1/auth/register",
     # The assistant that comes along stays, and others are for the other operations.
     "DELETE /api/assistants/{assistant_id}",
