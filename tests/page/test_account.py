@@ -56,6 +56,7 @@ async def test_people_come_and_go_and_see_nothing_of_each_other(page: Tab, site:
     await enter(page.page, ROOT, "Make the first administrator")
     await page.say("The secret of root")
     await page.ended()
+    await expect(page.page.get_by_text("Your session ends at")).to_have_count(0)
     thread = page.thread
     await page.page.fill("#composer", "Typed by root")
 

@@ -3,6 +3,8 @@
 
 import { signal } from "../vendor/preact.js";
 import { Failure, call, onSignedOut } from "../api/client.js";
+import { notify } from "../kit/toast.js";
+import { moment, t } from "../words/words.js";
 import { forget, recall, remember } from "../state/stored.js";
 
 /** @typedef {{id: string, email: string, system_role: "admin"|"user", needs_setup: boolean, expires_at: string|null}} Person */
@@ -12,6 +14,11 @@ export const person = signal(null);
 /** True while the page asks for somebody. */
 export const asking = signal(false);
 
+/** How long before its end a session is warned of, and how long a browser's timers are. */
+const WARNING_MS = 300_000;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let warning;
 /** @type {Promise<void> | null} */
 let looking = null;
 /** @type {(() => void)[]} */
@@ -52,7 +59,16 @@ export function enter(now) {
   remember("person", id);
   person.value = id ? now : null;
   asking.value = false;
+  warnOf(id ? now.expires_at : null);
   release();
+}
+
+/** Warns before a session ends. @param {string|null} at */
+function warnOf(at) {
+  clearTimeout(warning);
+  const left = at ? new Date(at).getTime() - Date.now() - WARNING_MS : Infinity;
+  if (left > LONGEST_TIMER_MS) return;
+  warning = setTimeout(() => notify(t("account.ends", { time: moment(at ?? "") }), { ms: WARNING_MS }), Math.max(0, left));
 }
 
 function release() {

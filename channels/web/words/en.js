@@ -3,6 +3,7 @@
 /** @type {Record<string, string>} */
 export const en = {
   "account.email": "Address",
+  "account.ends": "Your session ends at {time}. What you type is kept; then you sign in again.",
   "account.first": "Make the first administrator",
   "account.first.text": "Nobody has an account here yet. The first one runs the server.",
   "account.of": "Account of {email}",

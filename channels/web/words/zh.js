@@ -3,6 +3,7 @@
 /** @type {Record<string, string>} */
 export const zh = {
   "account.email": "邮箱",
+  "account.ends": "您的会话将于 {time} 结束。您输入的内容会保留，届时请重新登录。",
   "account.first": "创建首位管理员",
   "account.first.text": "这里还没有任何账号。第一位用户管理服务器。",
   "account.of": "{email} 的账号",
