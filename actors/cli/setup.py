@@ -12,7 +12,8 @@ from actors.cli.common import FAILED, OK, Add, options_of
 
 def init_command(add: Add) -> None:
     init = add("init", _init, "write a first config.yaml: asks for a provider and a key, and tries them")
-    init.add_argument("--provider", metavar="NAME", help="openai, deepseek, openrouter, groq, mistral, ollama, custom")
+    names = "openai, deepseek, openrouter, groq, mistral, ollama, anthropic, google, bedrock, azure, custom"
+    init.add_argument("--provider", metavar="NAME", help=names)
     init.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible endpoint")
     init.add_argument("--model", metavar="NAME", help="as the provider calls it")
     key = init.add_mutually_exclusive_group()

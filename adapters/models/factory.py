@@ -224,6 +224,9 @@ def _missing(module: str, absent: str) -> str:
         return f"there is no counterpart of {module} here; name the provider's own class"
     if "." in absent and importlib.util.find_spec(package):
         return f"there is no module {absent!r}"
+    for use, extra in _ELSEWHERE.values():
+        if use.startswith(f"{package}:"):
+            return f'{module} comes with an extra of this package; install it with: pip install "sika[{extra}]"'
     distribution = _DISTRIBUTIONS.get(package, package.replace("_", "-"))
     return f"{module} needs the package {distribution!r}; install it with: pip install {distribution}"
 

@@ -24,7 +24,7 @@ Read = Callable[[str, str, bool], Awaitable[str]]
 
 
 class Provider(NamedTuple):
-    """An OpenAI-compatible endpoint. Without a `variable` it needs no key."""
+    """An OpenAI-compatible endpoint, or a class for another protocol. Without a `variable` it needs no key here."""
 
     base_url: str | None
     variable: str
@@ -41,8 +41,14 @@ PROVIDERS = {
     "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-120b"),
     "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral-large-latest"),
     "ollama": Provider("http://127.0.0.1:11434/v1", "", "qwen3"),
+    "anthropic": Provider(None, "ANTHROPIC_API_KEY", "claude-sonnet-4-5", "langchain_anthropic:ChatAnthropic"),
+    "google": Provider(None, "GOOGLE_API_KEY", "gemini-2.5-pro", "langchain_google_genai:ChatGoogleGenerativeAI"),
+    "bedrock": Provider(None, "", "anthropic.claude-sonnet-4-5-20250929-v1:0", "langchain_aws:ChatBedrockConverse"),
+    "azure": Provider(None, "AZURE_API_KEY", "gpt-5.4"),
     CUSTOM: Provider(None, "MODEL_API_KEY", ""),
 }
+ADDRESSES = {"azure": "https://NAME.openai.azure.com/openai/v1", CUSTOM: "http://localhost:8000/v1"}
+"""Providers whose address is the person's own, with an example."""
 
 
 class Wishes(NamedTuple):
@@ -89,8 +95,8 @@ async def choose(wishes: Wishes, read: Read | None) -> Choice:
         raise Invalid(f"--provider: {name} unknown; there are: {', '.join(PROVIDERS)}")
     provider = PROVIDERS[name]
     base_url = wishes.base_url or provider.base_url
-    if name == CUSTOM:
-        base_url = await ask(wishes.base_url, "--base-url", "Base URL (as http://localhost:8000/v1)")
+    if name in ADDRESSES:
+        base_url = await ask(wishes.base_url, "--base-url", f"Base URL (as {ADDRESSES[name]})")
     if base_url is not None:
         base_url = _address(base_url)
     model = await ask(wishes.model, "--model", "Model, as the provider calls it", provider.example)
@@ -110,7 +116,8 @@ def written(choice: Choice) -> str:
     lines = [f"    model: {json.dumps(choice.model)}"]
     if choice.use:
         lines.append(f"    use: {choice.use}")
-    lines.append(f"    api_key: ${choice.variable}" if choice.variable else f"    api_key: {NO_KEY}")
+    if choice.variable or not choice.use:
+        lines.append(f"    api_key: ${choice.variable}" if choice.variable else f"    api_key: {NO_KEY}")
     if choice.base_url:
         lines.append(f"    base_url: {json.dumps(choice.base_url)}")
     return TEMPLATE.replace("    model:\n", "\n".join(lines) + "\n")

@@ -81,31 +81,33 @@ class Providers:
     def routes(self) -> Iterator[web.RouteDef]:
         yield web.post("/v1/messages", self._anthropic)
         yield web.post("/model/{model}/converse-stream", self._bedrock)
-        yield web.post("/{version}/models/{model}:streamGenerateContent", self._google)
+        yield web.post("/{version}/models/{model}:{way}", self._google)
 
     async def _anthropic(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
         assert "key-of-anthropic" in request.headers.get("authorization", request.headers.get("x-api-key", ""))
-        return self._answer(body, "tool_result" in json.dumps(body["messages"][-1]))
+        after = "tool_result" in json.dumps(body["messages"][-1])
+        return self._answer("anthropic", body, after, whole=not body.get("stream"))
 
     async def _google(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
         assert request.headers["x-goog-api-key"] == "key-of-google"
         after = "functionResponse" in json.dumps(body["contents"][-1])
-        return self._answer(body, after)
+        return self._answer("google", body, after, whole=request.match_info["way"] == "generateContent")
 
     async def _bedrock(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
         assert "key-of-bedrock" in request.headers["authorization"]
         after = "toolResult" in json.dumps(body["messages"][-1])
-        return self._answer(body, after)
+        return self._answer("bedrock", body, after)
 
-    def _answer(self, body: Any, after: bool) -> web.Response:
-        [name] = set(NAME.findall(json.dumps(body)))
+    def _answer(self, provider: str, body: Any, after: bool, *, whole: bool = False) -> web.Response:
+        [name] = set(NAME.findall(json.dumps(body))) or {f"{provider}-text"}
         self.requests[name].append(body)
-        provider = name.partition("-")[0]
         again = name.endswith(ONCE) and len(self.requests[name]) > 1
         case = CASES[provider]["text"] if after or again else case_of(name)
+        if whole:
+            return web.Response(body=case["whole"].encode(), content_type="application/json")
         if "events" in case:
             frames = b"".join(frame(*event) for event in case["events"])
             return web.Response(body=frames, content_type="application/vnd.amazon.eventstream")
@@ -213,6 +215,28 @@ async def test_every_answer_is_one_or_says_what_the_provider_said(tmp_path: Path
         f"{name}: {text}" for name in names for text in problems_of(name, results[name], providers.requests[name])
     ]
     assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "google"])
+async def test_a_first_configuration_is_tried_and_written(provider: str, tmp_path: Path) -> None:
+    async with listening(Providers()) as url:
+        command = ("-c", MAIN, "init", "--provider", provider, "--base-url", url, "--key-stdin")
+        pipe = asyncio.subprocess.PIPE
+        environment = {**certificates.environment(), "PYTHONPATH": str(ROOT)}
+        process = await asyncio.create_subprocess_exec(
+            str(PYTHON),
+            *command,
+            cwd=tmp_path,
+            env=environment,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        shown, _ = await process.communicate(f"key-of-{provider}\n".encode())
+    assert process.returncode == 0, shown.decode()
+    [model] = yaml.safe_load((tmp_path / "config.yaml").read_text())["models"]
+    assert (model["use"], model["base_url"]) == (PROVIDERS[provider]["use"], url)
+    assert f"key-of-{provider}" in (tmp_path / ".env").read_text()
 
 
 def problems_of(name: str, result: Mapping[str, Any], requests: list[Any]) -> Iterator[str]:

@@ -59,6 +59,13 @@ async def test_a_model_that_does_not_answer_leaves_nothing(tmp_path: Path, model
     assert (await init(tmp_path, *given, "--no-call"))[0] == 0
 
 
+async def test_an_extra_that_is_missing_is_named(tmp_path: Path) -> None:
+    code, shown = await init(tmp_path, "--provider", "anthropic", "--key-stdin")
+    assert code == 1
+    assert 'pip install "sika[anthropic]"' in shown
+    assert "nothing was written" in shown
+
+
 async def test_a_key_that_is_in_the_env_file_is_used(tmp_path: Path, models: ModelServer) -> None:
     (tmp_path / ".env").write_text(f"MODEL_API_KEY={KEY}")
     given = ("--provider", "custom", "--base-url", models.url, "--model", "good")
@@ -91,11 +98,13 @@ async def test_a_person_is_asked(tmp_path: Path, models: ModelServer) -> None:
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_every_provider_makes_a_configuration(name: str) -> None:
+    """The keys of Amazon are not in the file: its class reads them where Amazon's tools do."""
     choice = await choose(Wishes(name, "http://127.0.0.1:1/v1", "m" if name == CUSTOM else "", "", KEY), None)
     [model] = parse(written(choice), environ={choice.variable: KEY}).models
     assert model.name == "main"
     assert model.model == (PROVIDERS[name].example or "m")
     assert model.extra["base_url"] == "http://127.0.0.1:1/v1"
+    assert ("api_key" in model.extra) == (name != "bedrock")
 
 
 @pytest.mark.parametrize(
@@ -103,6 +112,8 @@ async def test_every_provider_makes_a_configuration(name: str) -> None:
     [
         (Wishes("nobody"), "--provider: nobody unknown"),
         (Wishes("custom"), "--base-url is missing"),
+        (Wishes("azure"), "--base-url is missing"),
+        (Wishes("anthropic"), "--key-env or --key-stdin is missing"),
         (Wishes("custom", "localhost"), "http"),
         (Wishes("ollama", "nonsense"), "http"),
         (Wishes("ollama", "http://localhost:99999/v1"), "http"),
