@@ -6,8 +6,10 @@ Each payload would call `canary` or ask `canary.invalid`; and no element or attr
 from __future__ import annotations
 
 import base64
+import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +22,7 @@ from core.ids import uuid7
 from tests.e2e.servers import serving
 from tests.page.site import Site, Tab, tab
 from tests.support.model_server import ModelServer, Turn
-from tests.support.workers import configure
+from tests.support.workers import configure, wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -177,6 +179,17 @@ async def written(site: Site, messages: Sequence[dict[str, Any]], title: str = "
     return thread
 
 
+async def uploaded(site: Site, thread: str, files: Mapping[str, str]) -> list[str]:
+    """Names of files as the server has taken them."""
+    form = aiohttp.FormData()
+    for name, text in files.items():
+        form.add_field("files", text.encode(), filename=name)
+    url = f"{site.server.url}/api/threads/{thread}/uploads"
+    async with aiohttp.ClientSession() as session, session.post(url, data=form) as response:
+        assert response.status == 200, await response.text()
+        return [file["filename"] for file in (await response.json())["files"]]
+
+
 PROVOKE = """async () => {
   const folded = 'main [aria-expanded=false]:not([aria-haspopup])';
   for (const button of document.querySelectorAll(folded)) button.click();
@@ -311,13 +324,7 @@ async def reading(chromium: Browser, site: Site) -> AsyncIterator[Tab]:
 
 async def test_files_run_nothing_on_our_origin(page: Tab, site: Site) -> None:
     thread = await written(site, [{"type": "ai", "content": "files"}])
-    form = aiohttp.FormData()
-    for name, text in ARTIFACTS.items():
-        form.add_field("files", text.encode(), filename=name)
-    url = f"{site.server.url}/api/threads/{thread}/uploads"
-    async with aiohttp.ClientSession() as session, session.post(url, data=form) as response:
-        assert response.status == 200, await response.text()
-        files = [file["filename"] for file in (await response.json())["files"]]
+    files = await uploaded(site, thread, ARTIFACTS)
     assert len(files) == len(ARTIFACTS)
     await page.open(place=f"t/{thread}")
     answers = await page.page.evaluate(
@@ -337,3 +344,70 @@ async def test_files_run_nothing_on_our_origin(page: Tab, site: Site) -> None:
         [thread, files],
     )
     assert set(answers) == set(ARTIFACTS)
+
+
+PROBES = """
+const tried = {};
+const attempt = async (name, act) => {
+  try { tried[name] = String(await act()); } catch { tried[name] = 'refused'; }
+};
+const press = (element) => { document.body.append(element); element.click(); };
+(async () => {
+  await attempt('cookie', () => document.cookie);
+  await attempt('storage', () => localStorage.length);
+  await attempt('parent', () => parent.document.title);
+  await attempt('canary', () => parent.canary('parent'));
+  await attempt('top', () => top.document.title);
+  await attempt('fetch', () => fetch('ORIGIN/api/threads/search', {method: 'POST', body: '{}'}));
+  await attempt('fetch of canary', () => fetch('ORIGIN/api/canary', {mode: 'no-cors', credentials: 'include'}));
+  await attempt('socket', () => new Promise((resolve, reject) => {
+    const socket = new EventSource('ORIGIN/api/events');
+    socket.onopen = resolve;
+    socket.onerror = reject;
+  }));
+  await attempt('navigate', () => { top.location = 'BEACON'; });
+  await attempt('window', () => { if (!window.open('BEACON')) throw new Error(); });
+  document.body.dataset.tried = JSON.stringify(tried);
+  press(Object.assign(document.createElement('a'), {href: 'data:,x', download: 'x'}));
+  press(Object.assign(document.createElement('a'), {href: 'BEACON', target: '_top'}));
+  press(Object.assign(document.createElement('a'), {href: 'BEACON', target: '_blank'}));
+  const form = Object.assign(document.createElement('form'), {action: 'BEACON', target: '_top'});
+  document.body.append(form);
+  form.requestSubmit();
+  alert('canary');
+  document.body.dataset.done = 'yes';
+})();
+"""
+BLOCKED = ("Connecting to", "Fetch API cannot", "Framing ", "Unsafe attempt", "Blocked ", "Ignored call", "Download is")
+"""What Chromium says of the attempts."""
+FRAMED = ("cookie", "storage", "parent", "canary", "top", "fetch", "fetch of canary", "socket", "navigate", "window")
+
+
+async def test_a_page_in_a_page_has_no_rights_either(page: Tab, site: Site) -> None:
+    """A file that is shown, and a document that it writes into a frame, try everything; other files are not framed."""
+    probes = f"<script>{PROBES}</script>".replace("ORIGIN", site.server.url).replace("BEACON", BEACON)
+    srcdoc = escape(f"<!doctype html><body>{probes}</body>")
+    outer = f'<!doctype html><body>{probes}<iframe src="inner.html"></iframe><iframe srcdoc="{srcdoc}"></iframe></body>'
+    thread = await written(site, [{"type": "ai", "content": "files"}])
+    await uploaded(site, thread, {"outer.html": outer, "inner.html": f"<!doctype html><body>{probes}</body>"})
+    page.expected += BLOCKED
+    events: list[str] = []
+    page.page.on("download", lambda download: events.append(download.url))
+    page.page.context.on("page", lambda other: events.append(other.url))
+    await page.open(place=f"t/{thread}")
+    await page.page.goto(f"{site.server.url}/#/files/{thread}/mnt/user-data/uploads/outer.html")
+    address = page.page.url
+
+    async def all_done() -> bool:
+        frames = page.page.frames[1:]
+        done = [await frame.evaluate("document.body?.dataset.done") for frame in frames]
+        return len(frames) == 3 and done == ["yes", None, "yes"]
+
+    await wait_for(all_done, every=0.1)
+    shown, refused, within = page.page.frames[1:]
+    assert refused.url.startswith("chrome-error:")
+    for frame in (shown, within):
+        tried = json.loads(await frame.evaluate("document.body.dataset.tried"))
+        assert tried == dict.fromkeys(FRAMED, "refused"), frame.url
+    assert page.page.url == address
+    assert events == []

@@ -1,0 +1,226 @@
+"""Every view and dialog keeps every rule of axe-core, in both themes and both languages; in all pairs of them with
+`SIKA_LONG=1`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.e2e.servers import serving
+from tests.page.site import TODOS, Site, Tab, bash, tab, violations
+from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
+from tests.support.workers import configure
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+OUTPUTS = "/mnt/user-data/outputs"
+TASK = ToolCall("task", {"description": "Count", "prompt": "How many?", "subagent_type": "general-purpose"})
+QUESTION = ToolCall("ask_clarification", {"question": "Which city?", "options": ["Bern", "Graz"]})
+WRITES = tuple(
+    ToolCall("write_file", {"path": f"{OUTPUTS}/{name}", "content": text})
+    for name, text in (("notes.md", "# Notes\n\ntext"), ("table.csv", "a,b\n1,2\n"), ("page.html", "<p>text"))
+)
+SCRIPTS: dict[str, Script | list[Turn]] = {
+    "plain": [Turn(text="One two three.")],
+    "suggests": [Turn(text='["And of Graz?", "And of Bern?"]')],
+    "careful": [Turn(tool_calls=(bash("echo careful"),)), Turn(text="It is done.")],
+    "asks": [Turn(tool_calls=(QUESTION,)), Turn(text="I see.")],
+    "delegates": [Turn(tool_calls=(TASK,)), Turn(text="Two.")],
+    "writes": [Turn(tool_calls=WRITES), Turn(text="Written.")],
+    "fails": [Turn(error=Failure(status=401, message="Incorrect API key provided", code="invalid_api_key"))],
+}
+WORDS = " ".join(f"word{n}" for n in range(60))
+SCRIPTS |= {
+    gate: Script(
+        (Turn(tool_calls=(TODOS,)), Turn(text=WORDS, gate=gate, gate_after=12), Turn(text="Understood.")), count="total"
+    )
+    for gate in ("gated0", "gated1", "gated2", "gated3")
+}
+CHOOSE = "name => localStorage.setItem('sika.choices', JSON.stringify({model: name, mode: 'ultra', agent: ''}))"
+Scheme = Literal["light", "dark"]
+LOOKS: list[tuple[Scheme, str]] = [("light", "en"), ("dark", "zh")]
+if os.environ.get("SIKA_LONG"):
+    LOOKS += [("light", "zh"), ("dark", "en")]
+looks = pytest.mark.parametrize(("scheme", "language"), LOOKS)
+
+
+@pytest.fixture(scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
+    """A server with accounts, of which there is none yet, and with everything that a view may show."""
+    path: Path = tmp_path_factory.mktemp("rules")
+    async with ModelServer(SCRIPTS) as models:
+        settings: dict[str, Any] = {
+            "auth": {"enabled": True, "registration": True},
+            "approvals": [{"tool": "bash", "match": {"command": "careful"}}],
+            "suggestions": {"model_name": "suggests"},
+            "subagents": {"agents": {"general-purpose": {"model": "plain"}}},
+            "agents_api": {"enabled": True},
+            "http": {"heartbeat_seconds": 1},
+        }
+        config = configure(path / "config.yaml", models, **settings)
+        async with serving(path / "home", config) as server:
+            yield Site(server, models)
+
+
+class Walk:
+    """A tab that is led from view to view, and the rules that each breaks."""
+
+    def __init__(self, page: Tab) -> None:
+        self.tab, self.page = page, page.page
+        self.thread = ""
+        self.broken: dict[str, list[str]] = {}
+
+    async def look(self, name: str, selector: str) -> None:
+        """Tries the rules as soon as there is something."""
+        await expect(self.page.locator(selector).first).to_be_visible()
+        if broken := await violations(self.tab):
+            self.broken[name] = broken
+
+    async def go(self, place: str) -> None:
+        await self.page.goto(f"{self.tab.site.server.url}/#/{place}")
+
+    async def press(self, selector: str) -> None:
+        await self.page.locator(selector).first.click()
+
+    async def menu(self, button: str, name: str) -> None:
+        await self.press(button)
+        await self.look(name, "[role=menu]")
+        await self.page.keyboard.press("Escape")
+
+    async def run(self, model: str, *, ended: bool = True) -> None:
+        """Begins a conversation with a run of a model, and waits for its end if it has one."""
+        await self.go("")
+        await self.page.evaluate(CHOOSE, model)
+        await self.page.reload()
+        await self.page.wait_for_selector("#composer")
+        await self.tab.say("Go on")
+        await self.page.wait_for_url("**/#/t/*")
+        self.thread = self.tab.thread
+        if ended:
+            await self.tab.ended()
+
+
+@asynccontextmanager
+async def walking(
+    browser: Browser, site: Site, scheme: Scheme, language: str, state: Any = None
+) -> AsyncIterator[Walk]:
+    async with tab(browser, site, color_scheme=scheme, storage_state=state) as page:
+        await page.open(language=language)
+        walk = Walk(page)
+        yield walk
+        assert walk.broken == {}
+        assert page.complaints == []
+
+
+@looks
+async def test_where_the_first_administrator_is_made(
+    chromium: Browser, site: Site, scheme: Scheme, language: str
+) -> None:
+    async with walking(chromium, site, scheme, language) as walk:
+        await walk.look("first", "dialog.sign-in input")
+
+
+@pytest.fixture(scope="module")
+async def person(chromium: Browser, site: Site) -> Any:
+    """What the browser keeps of somebody who is signed in."""
+    async with tab(chromium, site) as page:
+        account = {"email": "root@example.org", "password": "correct horse battery"}
+        url = f"{site.server.url}/api/v1/auth/initialize"
+        assert (await page.page.context.request.post(url, data=account)).ok
+        return await page.page.context.storage_state()
+
+
+@looks
+async def test_where_people_sign_in(chromium: Browser, site: Site, person: Any, scheme: Scheme, language: str) -> None:
+    async with walking(chromium, site, scheme, language) as walk:
+        await walk.look("sign in", "dialog.sign-in input")
+        await walk.page.fill("dialog [type=email]", "nobody@example.org")
+        await walk.page.fill("dialog [type=password]", "wrong")
+        await walk.page.press("dialog [type=password]", "Enter")
+        await walk.look("wrong", "dialog [role=alert]")
+        await walk.press("dialog p > button.quiet")
+        await walk.look("register", "dialog.sign-in [autocomplete=new-password]")
+
+
+@looks
+async def test_a_conversation_at_work(
+    chromium: Browser, site: Site, person: Any, scheme: Scheme, language: str
+) -> None:
+    gate = f"gated{LOOKS.index((scheme, language))}"
+    async with walking(chromium, site, scheme, language, person) as walk:
+        await walk.look("begin", ".try")
+        await walk.run(gate, ended=False)
+        await walk.press(".todos-line")
+        await walk.look("text in the making", ".growing .markdown")
+        await walk.tab.say("Later")
+        await walk.look("queue or steer", ".how")
+        await walk.press(".how button")
+        await walk.look("queue", ".queue")
+        await walk.page.context.set_offline(True)
+        await walk.look("lost", ".connection")
+        await walk.page.context.set_offline(False)
+        site.models.release(gate)
+        await walk.tab.ended(2)
+        await walk.run("plain")
+        await walk.look("suggestions", ".suggestion")
+        for model, selector in (("asks", ".card.waiting"), ("delegates", ".subagent-card"), ("fails", ".error-card")):
+            await walk.run(model)
+            await walk.look(model, selector)
+            if model == "delegates":
+                await walk.press(".subagent-card")
+                await walk.look("subagent", "dialog .answer")
+
+
+@looks
+async def test_dialogs_menus_and_forms(
+    chromium: Browser, site: Site, person: Any, scheme: Scheme, language: str
+) -> None:
+    async with walking(chromium, site, scheme, language, person) as walk:
+        await walk.run("plain")
+        await walk.page.set_input_files("[data-attach]", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"})
+        await walk.look("attachment", ".attachments .file")
+        for number in range(await walk.page.locator("button.chooser").count()):
+            await walk.menu(f"button.chooser >> nth={number}", f"chooser {number}")
+        for button in (".sidebar-foot", ".chat-header", "li.thread"):
+            for number in range(await walk.page.locator(f"{button} [aria-haspopup=menu]").count())[:4]:
+                await walk.menu(f"{button} [aria-haspopup=menu] >> nth={number}", f"{button} {number}")
+        for command in ("goal", "export", "help"):
+            await walk.tab.say(f"/{command}")
+            await walk.look(command, "dialog[open]")
+            if command == "goal":
+                await walk.page.fill("dialog textarea", "All is said")
+                await walk.press("dialog [type=submit]")
+                await walk.look("goal in view", ".goal")
+            await walk.page.keyboard.press("Escape")
+        await walk.page.hover(".person")
+        await walk.press(".person .edit")
+        await walk.look("edit", ".editing")
+        await walk.page.keyboard.press("Escape")
+        await walk.page.fill("#search", "Go")
+        await walk.look("search", "li.thread mark")
+        await walk.page.fill("#search", "")
+        await walk.press("li.thread.current [aria-haspopup=menu]")
+        await walk.press("[role=menu] .danger")
+        await walk.look("undo", ".toast")
+
+
+@looks
+async def test_rooms(chromium: Browser, site: Site, person: Any, scheme: Scheme, language: str) -> None:
+    async with walking(chromium, site, scheme, language, person) as walk:
+        await walk.run("careful", ended=False)
+        await walk.look("card", ".card.waiting")
+        await walk.press("a[href='#/approvals']")
+        await walk.look("approvals", ".waiting-list article")
+        await walk.run("writes")
+        await walk.press("a[href^='#/files/']")
+        await walk.look("files", ".files-room")
+        for file in ("notes.md", "table.csv", "page.html"):
+            await walk.go(f"files/{walk.thread}{OUTPUTS}/{file}")
+            await walk.look(file, ".file-shown")
