@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,15 @@ async def test_what_each_run_changed_is_shown_as_a_diff(page: Tab, conversation:
     row = room(page).locator(".file-row", has_text="area.py")
     await row.get_by_role("button").click()
     await expect(newest.locator(".added")).to_be_visible()
+
+
+async def test_all_files_are_saved_at_once(page: Tab, conversation: str) -> None:
+    await page.open(place=f"files/{conversation}")
+    async with page.page.expect_download() as download:
+        await room(page).get_by_role("link", name="Save all files").click()
+    with zipfile.ZipFile(await (await download.value).path()) as archive:
+        [table] = [name for name in archive.namelist() if name.endswith("cities.csv")]
+        assert archive.read(table).decode() == TABLE
 
 
 async def test_the_room_follows_what_the_agent_does(page: Tab, site: Site) -> None:

@@ -2,6 +2,7 @@
 // that is chosen. Beside the conversation where there is room, else by itself.
 
 import { html, useState } from "../vendor/preact.js";
+import { address } from "../api/client.js";
 import { open } from "../chat/open.js";
 import { Icon } from "../kit/icon.js";
 import { classes } from "../kit/view.js";
@@ -27,6 +28,7 @@ export function View({ path: [thread, ...parts] }) {
               <${Tab} name=${t("changes")} on=${run !== null} onClick=${() => setRun("")} />
             </div>
             <span class="spacer"></span>
+            <a class="icon-button" href=${address(`threads/${thread}/files.zip`)} download aria-label=${t("files.save.all")} title=${t("files.save.all")}><${Icon} name="save" /></a>
             <a class="icon-button" href=${`#/t/${thread}`} aria-label=${t("files.close")} title=${t("files.close")}><${Icon} name="cross" /></a>
           </header>
           <div class="file-body">

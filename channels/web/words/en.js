@@ -161,6 +161,7 @@ export const en = {
   "files.rows.other": "{n} rows",
   "files.rows.show": "Show {n} more",
   "files.save": "Save {name}",
+  "files.save.all": "Save all files",
   "files.shown": "What is shown",
   "files.source": "Source",
   "files.table": "Table of {name}",

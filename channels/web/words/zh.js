@@ -161,6 +161,7 @@ export const zh = {
   "files.rows.other": "{n} 行",
   "files.rows.show": "再显示 {n} 行",
   "files.save": "保存 {name}",
+  "files.save.all": "保存所有文件",
   "files.shown": "显示内容",
   "files.source": "源文本",
   "files.table": "{name} 的表格",
