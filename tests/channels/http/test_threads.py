@@ -202,7 +202,7 @@ async def test_to_the_page_a_thread_that_is_not_there_is_empty(api: Api, worker:
     for name in ("never", gone):
         assert await api.ask("POST", f"/langgraph/threads/{name}/history", {"limit": 1}) == []
         page = await api.ask("GET", f"/threads/{name}/messages/page")
-        assert page == {"data": [], "has_more": False, "next_before_seq": None, "runs": {}}
+        assert page == {"data": [], "has_more": False, "next_before_seq": None, "checkpoint_id": None, "runs": {}}
         assert (await api.ask("GET", f"/threads/{name}/token-usage"))["total_runs"] == 0
         await api.ask("POST", f"/threads/{name}/history", {"limit": 1}, status=404)
         await api.ask("GET", f"/langgraph/threads/{name}", status=404)

@@ -140,7 +140,7 @@ async def test_a_fact_is_recorded() -> None:
 
 @pytest.mark.parametrize("hook", ["before_model", "after_model"])
 async def test_a_policy_that_fails_fails_the_run(hook: str) -> None:
-    with pytest.raises(PolicyFailed, match=rf"^policy sees: {hook}: ZeroDivisionError: oh$"):
+    with pytest.raises(PolicyFailed, match=rf"^policy sees: {hook}: oh$"):
         await model_call(Ported(Sees(**{hook: ZeroDivisionError("oh")})), turn([human("hi")]), Asked())
 
 
