@@ -49,6 +49,8 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         config = load(options.config)
     except Invalid:  # reported by the check; checks that need the configuration are impossible
         return await doctor.examine(checks, print, style_of(sys.stdout))
+    if not running:
+        checks.append(("MCP", partial(_unreached, config)))
     checks.append(("loading", partial(doctor.loading, partial(compose.problems, config))))
     external = options.nats or config.nats.url
     address = compose.running_server(options.home) if running else None
@@ -70,7 +72,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
 
 
 async def _mcp(options: Options) -> list[Finding]:
-    """Names servers that fail, tools of theirs that are left out, and those that changed since somebody saw them."""
+    """Says how each server is, and names tools that are left out, and those that changed since somebody saw them."""
     from actors.wiring import compose
     from channels.terminal import mcp
     from core.config.load import load
@@ -81,8 +83,14 @@ async def _mcp(options: Options) -> list[Finding]:
         states = aggregates(system.log)
         return [
             *await mcp.changes(states),
-            *await mcp.faults(states, lambda state: in_force(config, state, lambda _: "")),
+            *await mcp.health(states, lambda state: in_force(config, state, lambda _: "")),
         ]
+
+
+async def _unreached(config: Config) -> list[Finding]:
+    from channels.terminal import mcp
+
+    return mcp.unreached(config.mcp.servers)
 
 
 async def _cluster(options: Options, config: Config) -> list[Finding]:

@@ -25,7 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from adapters.mcp import stdio
-from adapters.mcp.lists import MOST_OFFERS, MOST_PROBLEMS, MOST_TOOLS, Raw, entries, others_of, tools_of
+from adapters.mcp.lists import MOST_OFFERS, MOST_TOOLS, Raw, entries, most_of, others_of, tools_of
 from adapters.mcp.results import TEXT, described, outcome_of, prompt_parts, resource_parts, result_of
 from core.errors import Invalid
 from core.ports.mcp_frames import Ask, Command, Listing, Offer, Outcome, Problem, Reply, Setup
@@ -320,7 +320,7 @@ class Executor:
             tools=tools,
             resources=resources,
             prompts=prompts,
-            problems=problems[:MOST_PROBLEMS],
+            problems=problems,
             instructions=(self._about.instructions or "")[:TEXT],
         )
         return _bounded(listing)
@@ -349,7 +349,7 @@ def _bounded(listing: Listing) -> Listing:
         reason = f"its lists have more than {LISTING_BYTES} bytes, and it is among the largest"
         problems.append(Problem(tool=tool.name, reason=reason, left_out=True))
     kept = [tool for tool in tools if tool.name in sizes]
-    return msgspec.structs.replace(listing, tools=kept, problems=problems[:MOST_PROBLEMS])
+    return msgspec.structs.replace(listing, tools=kept, problems=most_of(problems))
 
 
 async def _declared(*_: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import mcp.types as protocol
@@ -81,16 +81,19 @@ def tools_of(listed: list[Any], problems: list[Problem]) -> list[Offer]:
                 problems.append(Problem(tool=name, reason=f"left out of its schema: {note}"))
         except (Invalid, RecursionError) as error:
             reason = str(error) if isinstance(error, Invalid) else "its schema lies too deep"
-            problems.append(
-                Problem(tool=name[:NAME_CHARACTERS] or f"tool {number}", reason=reason[:TEXT], left_out=True)
-            )
+            shown = name[:NAME_CHARACTERS] if _is_name(name) else f"tool {number}"
+            problems.append(Problem(tool=shown, reason=reason[:TEXT], left_out=True))
     return [tools[name] for name in sorted(tools)]
+
+
+def _is_name(name: str) -> bool:
+    return bool(name.strip()) and name.isprintable()
 
 
 def _tool(name: str, raw: Any) -> tuple[Offer, str]:
     if not isinstance(raw, Mapping):
         raise Invalid("it is no object")
-    if not name.strip() or not name.isprintable():
+    if not _is_name(name):
         raise Invalid("it has no name")
     if len(name) > NAME_CHARACTERS:
         raise Invalid(f"its name has more than {NAME_CHARACTERS} characters")
@@ -119,6 +122,16 @@ def others_of(field: str, listed: list[Any], problems: list[Problem]) -> list[Of
         name = name[:NAME_CHARACTERS] if field == "resources" else name
         offers.append(Offer(name=name, description=about, schema=dict(_arguments(raw)), uri=uri, mime_type=mime))
     return sorted(offers, key=lambda offer: offer.name)
+
+
+def most_of(problems: Iterable[Problem]) -> list[Problem]:
+    """Returns as many problems as are recorded, those of entries that are left out first. The last counts the rest."""
+    ordered = sorted(problems, key=lambda problem: not problem.left_out)
+    if len(ordered) <= MOST_PROBLEMS:
+        return ordered
+    rest = ordered[MOST_PROBLEMS - 1 :]
+    more = f"{len(rest)} more faults, {sum(problem.left_out for problem in rest)} of them of what is left out"
+    return [*ordered[: MOST_PROBLEMS - 1], Problem(reason=more)]
 
 
 def _arguments(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

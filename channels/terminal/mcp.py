@@ -20,15 +20,13 @@ from core.errors import Invalid, NotFound, Refused
 from core.identity.principal import LOCAL
 from core.log.repository import Repository
 from core.mcp.names import names_of
-from core.mcp.servers import SCOPE, Directory, Installed, Known, config_of, parsed, state_of
-from core.ports.mcp_frames import Problem
+from core.mcp.servers import SCOPE, Directory, Installed, Known, config_of, failure_of, parsed, state_of
+from core.ports.mcp_frames import Listing, Problem
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 ROW = "{:<20} {:<6} {:<10} {:>6}  {}"
 USER = LOCAL.user
 READ_SECONDS = 3.0
-MOST_SHOWN = 5
-"""Problems of a server that are shown."""
 
 
 async def servers(directory: Directory) -> Iterator[str]:
@@ -43,7 +41,7 @@ def _lines(configured: Mapping[str, McpServer], state: Installed) -> Iterator[st
     yield ROW.format("SERVER", "TYPE", "STATE", "TOOLS", "")
     for name, server in configured.items():
         known = state.known.get(name)
-        failure = known.failure if known is not None else None
+        failure = failure_of(server, known)
         tools = len(known.listing.tools) if known is not None and known.listing is not None else 0
         fresh = known is not None and known.config == config_of(server)
         word = state_of(server, known)
@@ -59,32 +57,46 @@ def _problems_of(known: Known | None) -> Sequence[Problem]:
 
 
 def _problem(problem: Problem) -> str:
-    tool = f"{problem.tool} is left out: " if problem.left_out else f"{problem.tool}: " if problem.tool else ""
-    return f"{tool}{problem.reason}"
+    name, reason = one_line(problem.tool, 80), one_line(problem.reason, 300)
+    return f"{name} is left out: {reason}" if name and problem.left_out else f"{name}: {reason}" if name else reason
 
 
-async def faults(
+async def health(
     states: Repository[Installed], configured: Callable[[Installed], Mapping[str, McpServer]]
 ) -> list[Finding]:
-    """Names what is wrong with servers and their tools, and those that were never tried, for `sika doctor`."""
+    """Says of each server how it is, and of each tool that is left out or changed why, for `sika doctor`."""
     state = await states.load(SCOPE)
-    findings = list[Finding]()
-    for name, server in configured(state).items():
-        known = state.known.get(name)
-        match state_of(server, known):
-            case "failed":
-                assert known is not None
-                assert known.failure is not None
-                hint = f"`sika mcp test {name}` tries it again"
-                findings.append(Finding("MCP", "warn", f"{name} failed: {clean(known.failure.reason)}", hint))
-            case "untried":
-                findings.append(Finding("MCP", "warn", f"{name} was not tried yet", f"`sika mcp test {name}` tries it"))
-            case "partly" | "fine" if problems := _problems_of(known):
-                shown = "; ".join(one_line(clean(_problem(problem)), 200) for problem in problems[:MOST_SHOWN])
-                more = f"; and {len(problems) - MOST_SHOWN} more" if len(problems) > MOST_SHOWN else ""
-                hint = "tell the server's maintainer; its other tools work"
-                findings.append(Finding("MCP", "warn", f"{name}: {shown}{more}", hint))
-    return findings
+    servers = configured(state).items()
+    return [finding for name, server in servers for finding in _findings(name, server, state.known.get(name))]
+
+
+def _findings(name: str, server: McpServer, known: Known | None) -> Iterator[Finding]:
+    if (state := state_of(server, known)) == "off":
+        return
+    again = f"`sika mcp test {name}` tries it"
+    if failure := failure_of(server, known):
+        yield Finding("MCP", "warn", f"{name} failed: {one_line(failure.reason, 300)}", f"{again} again")
+    elif state == "untried":
+        yield _untried(name, server, again)
+    else:
+        listing = (known and known.listing) or Listing()
+        yield Finding("MCP", "ok", f"{name} is {state}: {len(listing.tools)} tools")
+        *most, last = [_problem(problem) for problem in listing.problems] or [""]
+        yield from (Finding("MCP", "warn", f"{name}: {text}") for text in most)
+        if last:
+            yield Finding("MCP", "warn", f"{name}: {last}", "tell the server's maintainer; its other tools work")
+
+
+def _untried(name: str, server: McpServer, advice: str) -> Finding:
+    if server.problem:
+        return Finding("MCP", "warn", f"{name} cannot be started: {server.problem}", "correct its settings")
+    return Finding("MCP", "warn", f"{name} was not tried yet", advice)
+
+
+def unreached(servers: Mapping[str, McpServer]) -> list[Finding]:
+    """Says of configured servers what is known while no server of Sika runs: what their settings lack."""
+    advice = "`sika serve` has to run; then `sika mcp test` tries them"
+    return [_untried(name, server, advice) for name, server in servers.items() if server.enabled]
 
 
 async def accept(directory: Directory, name: str) -> str:

@@ -341,11 +341,17 @@ def state_of(server: McpServer, known: Known | None) -> str:
     """
     if not server.enabled:
         return "off"
-    if known is not None and known.failure is not None and known.failure.config == config_of(server):
+    if failure_of(server, known) is not None:
         return "failed"
     if known is None or known.listing is None or known.config != config_of(server):
         return "untried"
     return "partly" if any(problem.left_out for problem in known.listing.problems) else "fine"
+
+
+def failure_of(server: McpServer, known: Known | None) -> McpFailed | None:
+    """Returns the failure of a server as it is configured now; None if it did not fail since."""
+    failure = known.failure if known is not None else None
+    return failure if failure is not None and failure.config == config_of(server) else None
 
 
 def config_of(server: McpServer) -> str:

@@ -2,10 +2,11 @@
 
 `python tests/support/mcp_server.py [word …]`. Words: `hang-start`, `crash-start`, `gate=PATH` (makes the folder, and
 starts when it is deleted), `changing` (its tools change after each call), `restless` (says so after each list),
-`marks=PATH` (writes a line for each call), `many=N` (N more tools), `offers=N` (N more resources and prompts, in pages
-of three), `tools-only` (refuses to list these), `hostile=N` (a list and results that may be anything, see
-`hostile_mcp`), `code=N` (the error of the tool `refuse`), `asking` (tools that ask the client, with the parameters in
-their argument `text`: `ask` and `ask_again` a person, `sample` its model).
+`marks=PATH` (writes a line for each call), `lists=PATH` (its tools are those of this file, as JSON),
+`many=N` (N more tools), `offers=N` (N more resources and prompts, in pages of three), `tools-only` (refuses to list
+these), `hostile=N` (a list and results that may be anything, see `hostile_mcp`), `code=N` (the error of the tool
+`refuse`), `asking` (tools that ask the client, with the parameters in their argument `text`: `ask` and `ask_again` a
+person, `sample` its model).
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def tool(name: str, about: str = "", **hints: bool) -> dict[str, Any]:
 def tools() -> list[Any]:
     if "hostile" in OPTIONS:
         return list(hostile_mcp.listing(int(OPTIONS["hostile"])))
+    if "lists" in OPTIONS:
+        return list(json.loads(Path(OPTIONS["lists"]).read_text()))
     listed = [
         tool("echo", readOnlyHint=True),
         tool("crash", "Ends the server."),

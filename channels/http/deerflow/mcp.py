@@ -17,7 +17,7 @@ from core.errors import Invalid, NotFound
 from core.events import Json
 from core.mcp.change import changed, masked
 from core.mcp.names import names_of
-from core.mcp.servers import SCOPE, Installed, config_of, state_of
+from core.mcp.servers import SCOPE, Installed, config_of, failure_of, state_of
 from core.ports.mcp_frames import Listing
 
 
@@ -165,8 +165,9 @@ def status(name: str, server: McpServer, state: Installed) -> Status:
         [OfferedOther(offer.name, offer.description, offer.uri) for offer in offers]
         for offers in (listing.resources, listing.prompts)
     ]
-    failure = known.failure.reason if known is not None and known.failure is not None else server.problem
-    about = (name, server.enabled, server.transport, server.description, fresh, failure)
+    failure = failure_of(server, known)
+    error = server.problem if failure is None else failure.reason
+    about = (name, server.enabled, server.transport, server.description, fresh, error)
     resources, prompts = others
     problems = [Fault(problem.tool, problem.reason, problem.left_out) for problem in listing.problems]
     return Status(

@@ -11,7 +11,7 @@ import pytest
 from mcp import McpError
 
 from actors.mcp.actor import listed
-from adapters.mcp.lists import MOST_TOOLS, Raw, entries, others_of, tools_of
+from adapters.mcp.lists import MOST_PROBLEMS, MOST_TOOLS, Raw, entries, most_of, others_of, tools_of
 from adapters.mcp.results import outcome_of, prompt_parts, resource_parts, result_of
 from core.errors import Invalid
 from core.mcp.names import names_of
@@ -78,6 +78,33 @@ def test_what_is_left_out_of_a_schema_is_said() -> None:
     assert problems == [
         Problem(tool="bad", reason="left out of its schema: a reference that leads nowhere (#/$defs/Missing)")
     ]
+
+
+@pytest.mark.parametrize("name", [" ", "\t", "\x1b[2J", "", 3, None])
+def test_a_tool_without_a_name_is_named_by_its_place(name: Any) -> None:
+    problems = list[Problem]()
+    tools_of([GOOD, {**BAD, "name": name}], problems)
+    assert [(problem.tool, problem.reason) for problem in problems] == [("tool 2", "it has no name")]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "notes", "last"),
+    [
+        (0, 100, None),
+        (100, 0, None),
+        (30, 90, "21 more faults, 0 of them"),
+        (150, 20, "71 more faults, 51 of them"),
+    ],
+)
+def test_what_is_left_out_is_named_first(left_out: int, notes: int, last: str | None) -> None:
+    problems = [
+        *(Problem(tool=f"note {n}", reason="r") for n in range(notes)),
+        *(Problem(tool=f"bad {n}", reason="r", left_out=True) for n in range(left_out)),
+    ]
+    kept = most_of(problems)
+    assert len(kept) == min(MOST_PROBLEMS, left_out + notes)
+    assert [problem.left_out for problem in kept].count(True) == min(left_out, MOST_PROBLEMS - bool(last))
+    assert kept[-1].reason.startswith(last or "r")
 
 
 def test_no_list_takes_a_good_tool_with_it() -> None:

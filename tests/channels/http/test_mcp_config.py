@@ -10,7 +10,7 @@ import pytest
 
 from actors.mcp.actor import listed
 from core.config.load import Config, parse
-from core.events import Aggregate, Event
+from core.events import Aggregate
 from core.mcp.servers import KIND, SCOPE, Directory, McpConfigured, McpFailed, aggregates, config_of
 from core.ports.mcp_frames import Listing, Offer
 from core.runtime.system import System
@@ -167,10 +167,14 @@ async def test_what_servers_offer(api: Api, system: System, config: Any) -> None
     servers: Config = config()
     digest = config_of(servers.mcp.servers["files"])
     listing = Listing(tools=[Offer(name="read.all", description="Reads.", read_only=True)])
-    failed = McpFailed(server="web", config="x", reason="it is down")
-    events: list[Event] = [listed("files", digest, listing), failed]
-    await aggregates(system.log).decide(SCOPE, lambda _: events, actor="mcp")
+    failed = McpFailed(server="web", config=config_of(servers.mcp.servers["web"]), reason="it is down")
+    before = McpFailed(server="web", config="another", reason="it was down")
+    await aggregates(system.log).decide(SCOPE, lambda _: [listed("files", digest, listing), before], actor="mcp")
+    _, web = (await api.ask("GET", "/mcp/servers"))["servers"]
+    assert (web["state"], web["error"]) == ("untried", None), "a failure is that of its configuration"
+    await aggregates(system.log).decide(SCOPE, lambda _: [failed], actor="mcp")
     files, web = (await api.ask("GET", "/mcp/servers"))["servers"]
+    assert (files["state"], web["state"]) == ("fine", "failed")
     [tool] = files["tools"]
     assert (files["listed"], files["error"], tool["tool"], tool["effect"]) == (True, None, "read.all", "pure")
     assert tool["name"].startswith("files_read_all_")
