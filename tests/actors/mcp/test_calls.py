@@ -100,6 +100,29 @@ async def test_many_tools_are_searched(tmp_path: Path) -> None:
     assert len(listed) == 1
 
 
+@pytest.mark.parametrize("query", ["say something again", "echoing texts"])
+async def test_few_tools_are_searched_where_that_is_configured(tmp_path: Path, query: str) -> None:
+    """As in DeerFlow: with `tool_search` the model knows the tools of servers by name until it finds them by words."""
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "loudness": {"type": "integer"}}}
+    echo = {"name": "echo", "description": "Says a text again.", "inputSchema": schema}
+    lists = tmp_path / "tools.json"
+    lists.write_text(json.dumps([echo, {"name": "crash", "description": "Ends the process."}]))
+    turns = calls(("s_echo", {"text": "blind"}), ("tool_search", {"query": query}), ("s_echo", {"text": "hi"}))
+    more = {"tool_search": {"enabled": True}}
+    async with mcp_site(tmp_path, {"s": server(f"lists={lists}")}, {"m": turns}, **more) as (client, models):
+        blind, search, found = results(await client.said(await client.thread(), "Go"))
+    names = [{tool["function"]["name"] for tool in request.body["tools"]} for request in models.requests]
+    assert ["s_echo" in some for some in names] == [False, False, True, True]
+    assert not any("s_crash" in some for some in names)
+    assert {"tool_search", "read_file"} <= names[0]
+    assert "loudness" not in json.dumps(models.requests[0].body)
+    assert "s_echo" in models.requests[0].body["messages"][0]["content"]
+    assert (blind["status"], "tool_search" in blind["content"]) == ("error", True)
+    assert "loudness" in search["content"]
+    assert "Ends the process" not in search["content"]
+    assert found["content"] == "echo hi"
+
+
 async def test_a_server_in_the_sandbox(tmp_path: Path) -> None:
     """It sees the files of its conversation, and neither the server's environment nor its files."""
     home = tmp_path / "home"
