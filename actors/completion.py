@@ -13,8 +13,8 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from actors.lead.messages.content import without_thoughts
 from actors.lead.setup.plan import Models
 from actors.lead.setup.prompt import short_hash
-from core.bus.rpc import sendable
 from core.config.load import Config
+from core.control import sendable
 from core.errors import Unavailable, sentence_of
 from core.events import Json
 from core.thread.previews import text_of

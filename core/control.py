@@ -126,3 +126,14 @@ def _forges(tags: Collection[str], match: re.Match[str]) -> bool:
         case "word":
             return _NOT_WORD.sub("", _plain(match["word"])) in _WORDS
     return True
+
+
+def sendable(text: str) -> str:
+    """Returns a text that every encoding takes: halves of a character that meet are joined as in UTF-16, and a half
+    alone, or a byte of a name that is no text, becomes U+FFFD.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

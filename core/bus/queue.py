@@ -25,10 +25,10 @@ import structlog
 from core.bus.connection import Bus
 from core.bus.errors import CONSUMER_NOT_FOUND, ApiError
 from core.bus.pull import Room, pull
-from core.bus.rpc import sendable
 from core.bus.streams import erase_all, find, messages
 from core.bus.subjects import SECOND
 from core.config.redaction import redactor
+from core.control import sendable
 from core.errors import Invalid, SikaError, Unavailable
 from core.events import Aggregate
 from core.ids import now, stamp

@@ -23,6 +23,7 @@ import structlog
 from core.bus.connection import Bus
 from core.bus.errors import BusUnavailable
 from core.config.redaction import redactor
+from core.control import sendable
 from core.errors import BY_CODE, Internal, Invalid, SikaError, Unavailable, contained, family_of
 from core.nesting import VALUE_LEVELS, too_deep
 
@@ -245,11 +246,6 @@ class _Progress:
             self._texts, self._characters = [text[-PROGRESS_CHARACTERS:]], PROGRESS_CHARACTERS
 
 
-def sendable(text: str) -> str:
-    """Replaces what UTF-8 cannot encode: lone surrogates, from bytes that are no text."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
 def sendable_value(value: T) -> T:
     """Returns a JSON value whose texts are `sendable`; the same object if they all are. Raises `ValueError` if it has
     more than `VALUE_LEVELS`.
@@ -263,7 +259,7 @@ def encoded(value: T) -> tuple[T, bytes]:
         try:
             raw = msgspec.json.encode(value, enc_hook=str)
         except UnicodeEncodeError:
-            raw = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace")
+            raw = sendable(json.dumps(value, ensure_ascii=False, default=str)).encode()
             value = cast(T, json.loads(raw))
     except RecursionError:  # as late as at 10 000 levels, from Python 3.12 on
         raise ValueError(TOO_DEEP) from None

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from core.control import sendable
 from core.errors import Invalid
 from core.events import Json
 
@@ -97,7 +98,7 @@ def finite(value: Any, depth: int = 0) -> Any:
         case bool() | None:
             return value
         case str():
-            return value.encode("utf-8", "replace").decode()
+            return sendable(value)
         case int():
             return value if -(1 << 63) <= value < 1 << 63 else str(value)
         case float():

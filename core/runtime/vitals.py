@@ -20,8 +20,8 @@ import structlog
 
 from core.actor import Actor
 from core.bus.connection import Bus
-from core.bus.rpc import sendable
 from core.config.redaction import redactor
+from core.control import sendable
 from core.errors import Unavailable
 from core.ids import now
 

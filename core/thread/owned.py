@@ -12,8 +12,9 @@ import structlog
 
 from core import traces
 from core.bus.queue import Wakeup, WorkQueue
-from core.bus.rpc import PROGRESS_CHARACTERS, sendable
+from core.bus.rpc import PROGRESS_CHARACTERS
 from core.config.redaction import redactor
+from core.control import sendable
 from core.errors import OwnershipLost, Unavailable
 from core.events import (
     Event,

@@ -60,8 +60,8 @@ from structlog.contextvars import bind_contextvars
 
 from core.actor import Actor
 from core.bus.queue import Wakeup
-from core.bus.rpc import sendable
 from core.config.redaction import redactor
+from core.control import sendable
 from core.errors import Conflict, OwnershipLost, SikaError, Unavailable, sentence_of
 from core.events import (
     Event,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.control import TAGS, neutralised, quoted, suspect
+from core.bus.rpc import encoded
+from core.control import TAGS, neutralised, quoted, sendable, suspect
+from core.mcp.schemas import finite
 
 SPACED = "antml" + ":"
 
@@ -97,3 +100,38 @@ def test_once_is_enough(text: str) -> None:
 @given(st.text(max_size=200))
 def test_what_is_not_suspect_needs_nothing(text: str) -> None:
     assert suspect(text) or neutralised(text) is text
+
+
+HIGH, LOW, LOST = "\ud83e", "\udd8a", "\ufffd"
+"""The halves of a fox, and what becomes of one alone."""
+HALVES = {
+    "": "",
+    "plain": "plain",
+    "größe 🦊": "größe 🦊",
+    HIGH + LOW: "🦊",
+    f"a{HIGH}{LOW}b": "a🦊b",
+    f"{HIGH}": LOST,
+    f"a{LOW}": f"a{LOST}",
+    f"{HIGH}b": f"{LOST}b",
+    f"{LOW}{HIGH}": LOST * 2,
+    f"{HIGH}{HIGH}{LOW}{LOW}": f"{LOST}🦊{LOST}",
+    f"{HIGH}🦊": f"{LOST}🦊",
+    "name \udcff": f"name {LOST}",
+    "\ufeffmark": "\ufeffmark",
+}
+
+
+@pytest.mark.parametrize(("text", "whole"), HALVES.items(), ids=ascii)
+def test_halves_of_characters(text: str, whole: str) -> None:
+    assert sendable(text) == whole
+    value, raw = encoded({"a": [text], text: HIGH})
+    assert json.loads(raw) == value == {"a": [whole], whole: LOST}
+    assert finite([text]) == [whole]
+
+
+@given(st.text())
+def test_halves_that_meet_are_the_character(text: str) -> None:
+    """As in JSON that escapes each half, and is read by what does not join them."""
+    units = text.encode("utf-16-le")
+    halves = "".join(chr(int.from_bytes(units[at : at + 2], "little")) for at in range(0, len(units), 2))
+    assert sendable(halves) == sendable(text) == text

@@ -13,6 +13,7 @@ from langchain_core.messages.tool import tool_call_chunk
 
 from actors.lead.model.calls import Calls
 from core.bus.rpc import encoded
+from core.control import sendable
 from core.ports.models import ANSWER_BYTES, CUT, AnswerTooLong, CallPiece, Piece
 from core.thread.previews import Previewer, text_of
 
@@ -48,14 +49,10 @@ class Halves:
             text = self._waiting.pop(key) + text
         if text and "\ud800" <= text[-1] <= "\udbff":
             self._waiting[key], text = text[-1], text[:-1]
-        return text if text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text) else _joined(text)
+        return sendable(text)
 
     def rest(self, key: str) -> str:
         return "\ufffd" if self._waiting.pop(key, "") else ""
-
-
-def _joined(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class Assembly:

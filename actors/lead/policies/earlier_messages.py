@@ -22,7 +22,7 @@ from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolRes
 from actors.lead.messages.content import text_by_line, without_thoughts
 from actors.lead.policies.thinning import THINNED
 from actors.lead.summary.record import line_of_call
-from core.control import neutralised, quoted
+from core.control import neutralised, quoted, sendable
 from core.errors import Invalid
 from core.events import Json, Message
 from core.memory.words import words
@@ -170,7 +170,7 @@ def _readable(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Earlier]]:
     calls: dict[str, Json] = {str(call["id"]): call for entry in entries for call in tool_calls(entry.message)}
     for entry in entries:
         if (title := _title(entry.message, calls)) and (text := _text(entry.message)):
-            yield entry, Earlier(entry.key, f"{title}, {entry.at[:16]}", text.encode("utf-8", "replace").decode())
+            yield entry, Earlier(entry.key, f"{title}, {entry.at[:16]}", sendable(text))
 
 
 def _title(message: Message, calls: Mapping[str, Json]) -> str:

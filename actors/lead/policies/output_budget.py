@@ -12,6 +12,7 @@ from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, no_progre
 from actors.lead.messages.content import messages_of, text_by_line, with_messages, with_text
 from actors.lead.messages.excerpt import Ends, how_to_read, kind_of, shortened, size_of
 from core.config.settings import ToolOutput
+from core.control import sendable
 from core.errors import Internal, Invalid, Unavailable
 from core.excerpt import errors
 from core.ports.sandbox import result_path
@@ -82,7 +83,7 @@ class OutputBudget(AgentMiddleware[Any, Attempt, Any]):
 
 async def _write(attempt: Attempt, call: CallRef, path: str, text: str) -> None:
     """Writes a text of any length. Repeating it changes nothing."""
-    whole = text.encode("utf-8", "replace").decode()
+    whole = sendable(text)
     pieces = [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
     common = {"op": "write", "user": attempt.user, "thread": attempt.thread, "run": call.run, "path": path}
     for number, piece in enumerate(pieces):

@@ -8,6 +8,7 @@ import structlog
 
 from actors.lead.loop.attempt import Attempt, no_progress
 from actors.lead.messages.content import text_by_line
+from core.control import sendable
 from core.errors import Internal, Invalid, Unavailable
 from core.events import Message
 from core.ports.sandbox import result_path
@@ -37,7 +38,7 @@ async def save_messages(attempt: Attempt, messages: Sequence[Message]) -> dict[s
 async def _write(attempt: Attempt, identity: str, text: str) -> str:
     """Writes a text of any length, and returns its path. Repeating it changes nothing."""
     path = result_path("message", identity)
-    whole = text.encode("utf-8", "replace").decode()
+    whole = sendable(text)
     common = {"op": "write", "user": attempt.user, "thread": attempt.thread, "run": attempt.run, "path": path}
     for begin in range(0, len(whole), PIECE):
         piece = {"call_id": f"message-{identity}-{begin}", "content": whole[begin : begin + PIECE], "append": begin > 0}

@@ -23,6 +23,7 @@ from channels.http.errors import BadRequest, HttpError
 from channels.http.live import STALLED_SECONDS, Live
 from channels.http.routes import API, Form
 from core.config.settings import Uploads
+from core.control import sendable
 from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
 from core.paths import MAX_PART, USER_DATA
@@ -382,7 +383,7 @@ async def _soon(request: web.Request, reading: Coroutine[Any, Any, T]) -> T:
 
 def _shown(sent: str) -> str:
     """A name as it was sent, fit for JSON."""
-    return sent.encode("utf-8", "replace").decode()[:MAX_PART]
+    return sendable(sent)[:MAX_PART]
 
 
 # ── taking ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -137,7 +137,7 @@ def test_each_result_keeps_its_good_part() -> None:
         ({"content": "plain"}, ["plain"]),
         ({"structuredContent": {"a": 1}}, []),
         ({"content": None, "answer": 42}, []),
-        ({"content": [{"type": "text", "text": "\ud83d"}]}, ["?"]),
+        ({"content": [{"type": "text", "text": "\ud83d"}]}, ["\ufffd"]),
         ({}, []),
     ],
 )

@@ -158,7 +158,7 @@ async def test_what_does_not_fit_a_message_is_written_in_pieces() -> None:
     assert [(request["call_id"], request["append"]) for request in disk.asked] == [
         (f"0-c1-result-{n}", True) for n in range(3)
     ]
-    assert disk.content == "ä" * (2 * PIECE) + "?end"
+    assert disk.content == "ä" * (2 * PIECE) + "\ufffdend"
 
 
 async def test_writing_twice_is_writing_once(tmp_path: Path) -> None:
