@@ -29,7 +29,7 @@ def edited(path: str, file: Decoded, edits: Sequence[Edit]) -> tuple[bytes, list
             lines.append([1])
             continue
         old, new = _with_endings(text, edit)
-        places = list(_places(text, old)) if old else []
+        places = list(_places(text, old, len(old) if edit.every else 1)) if old else []
         if not places:
             raise Invalid(f"{path}: {_missing(text, edit)}")
         if len(places) > 1 and not edit.every:
@@ -58,11 +58,12 @@ def _crlf(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
-def _places(text: str, old: str) -> Iterator[int]:
+def _places(text: str, old: str, step: int) -> Iterator[int]:
+    """Yields where a text stands. Two places may overlap with a `step` of 1, as those of `aa` in `aaa` do."""
     place = text.find(old)
     while place >= 0:
         yield place
-        place = text.find(old, place + len(old))
+        place = text.find(old, place + step)
 
 
 def _line(text: str, place: int) -> int:
