@@ -240,7 +240,8 @@ async def test_a_planted_secret_comes_out_nowhere(tmp_path: Path, monkeypatch: p
                 for path in ("export", "export?redact=1", "events", "tree"):
                     seen[f"{model} log/{path}"] = await said(session, server, f"/api/threads/{thread}/log/{path}")
             seen |= {path: await said(session, server, path) for path in ASKED}
-            of_thread = [("log", word, threads["works"]) for word in ("show", "tree", "export")]
+            of_thread: list[tuple[str, ...]] = [("log", word, threads["works"]) for word in ("show", "tree")]
+            of_thread.append(("log", "export", threads["works"], "--out", str(tmp_path / "exported.jsonl")))
             for words in (*COMMANDS, *of_thread):
                 seen[f"sika {' '.join(words)}"] = await command(server, config, *words)
             seen["bus"] = await stored(nats)

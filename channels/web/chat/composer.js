@@ -1,6 +1,6 @@
 // Where people type. Enter sends, Shift-Enter begins a line; while the agent works, Enter offers to queue or to steer.
 
-import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { IconButton, Button } from "../kit/button.js";
 import { Choices, movedTo } from "../kit/list.js";
 import { classes, useListener } from "../kit/view.js";
@@ -162,7 +162,8 @@ function restore(thread, c, type) {
 function useCompletions(text, field, thread, type) {
   const [choices, setChoices] = useState(/** @type {import("../kit/list.js").Choice[]} */ ([]));
   const [at, setAt] = useState(0);
-  useEffect(() => {
+  // Before the next key: Enter must not choose from the list of the letters before.
+  useLayoutEffect(() => {
     let current = true;
     setAt(0);
     void completionsOf(text, field.current?.selectionStart ?? text.length, thread, (found) => current && setChoices(found));
