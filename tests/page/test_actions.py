@@ -72,6 +72,7 @@ async def test_a_message_is_edited_an_answer_made_again_and_the_old_ones_stay(pa
     await expect(person.locator(".bubble")).to_have_text("Two")
     await page.page.get_by_role("button", name="Try again").click()
     await expect(person.locator(".branches")).to_contain_text("3/3")
+    await page.ended()
     assert await page.shown() == ["Two", "One two three."]
 
 

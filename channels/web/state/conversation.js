@@ -280,9 +280,9 @@ function withMessage(messages, message) {
   return same(messages[place], message) ? messages : messages.with(place, { ...message, branches: messages[place].branches });
 }
 
-/** Tells if two messages look the same. @param {Message} one @param {Message} other */
+/** Tells if two messages look the same, and are of one run: a question may be brought again. @param {Message} one @param {Message} other */
 function same(one, other) {
-  const shown = (/** @type {Message} */ m) => JSON.stringify([m.text, m.reasoning, m.calls, m.images, m.files, m.usage, m.error]);
+  const shown = (/** @type {Message} */ m) => JSON.stringify([m.run, m.text, m.reasoning, m.calls, m.images, m.files, m.usage, m.error]);
   return shown(one) === shown(other);
 }
 

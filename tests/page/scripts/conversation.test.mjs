@@ -167,6 +167,21 @@ test("text in the making appears once, whatever comes of it, and is void when it
   }
 });
 
+test("a question that another run brings again is of that run: the conversation has one end", () => {
+  const question = { type: "human", id: "q", content: "Two" };
+  const turn = (seq, run, answer) => [
+    fact(seq, "run.requested", { run, input: { messages: [question] } }),
+    fact(seq + 1, "run.started", { run, attempt: 1 }),
+    fact(seq + 2, "model.completed", { run, message: ai(answer, `${answer} says so`) }),
+    fact(seq + 3, "run.completed", { run }),
+  ];
+  const rows = (seq, run, answer) => [question, ai(answer, `${answer} says so`)].map((content, at) => ({ seq: (seq + at) * PLACES, run_id: run, created_at: "", content }));
+  const first = apply(empty(), turn(1, "a", "one"));
+  const again = withPage(apply(first, turn(5, "b", "two")), { data: rows(6, "b", "two"), next_before_seq: null });
+  const ends = (c) => itemsOf(c).filter((item) => item.kind === "end").map((item) => item.run.id);
+  assert.deepEqual([ends(first), ends(again)], [["a"], ["b"]]);
+});
+
 test("text that grows is news for nobody but the one who draws it", () => {
   const preview = (offset, text) => ({ event: "preview", id: "", data: JSON.stringify({ run: "r", message: "a", after: 2, offset, text }) });
   const running = apply(empty(), [fact(1, "run.requested", { run: "r", input: { messages: [] } }), fact(2, "run.started", { run: "r", attempt: 1 })]);
