@@ -41,7 +41,7 @@ from core.runtime.dispatch import Dispatcher, forward_timers
 from core.runtime.ordering import Cursor, queues
 from core.runtime.vitals import Vitals, Work
 from core.thread.follow import Followers
-from core.thread.intake import TITLES_BY, Intake
+from core.thread.intake import Intake
 from core.thread.owned import Suspended, Unread, Worker
 from core.thread.previews import Pump
 from core.thread.run import RunActor, not_yet
@@ -161,7 +161,6 @@ class System:
                     await self.queue.ensure(queue, anew=alone, in_turn=actor.ordered)
 
         await self._until_done("actors", ensure)
-        self.intake.titles = any(actor.name == TITLES_BY for actor in readers)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise, "vitals", self.vitals.serve, self.bus)
             for actor in actors:

@@ -35,8 +35,6 @@ RUNS_BY = "lead"
 """The actor that works through the runs of a thread."""
 OTHER = "Idempotency-Key: was used for another request; take a new key"
 WORKERS = {KIND: RUNS_BY, SUBAGENT: "subagents"}
-TITLES_BY = "title"
-"""Who titles conversations: woken with the worker, so that a short first run does not end before its title."""
 """The actors that work through runs, by the kind of conversation."""
 
 
@@ -58,8 +56,6 @@ class Intake:
         self.threads = threads
         self.queue = queue
         self._permitted = permitted
-        self.titles = False
-        """Whether this process titles conversations. Where none does, a wake-up would wait for ever."""
 
     async def create_thread(
         self, thread_id: str, *, user: str, metadata: Json | None = None, actor: str = "http"
@@ -125,8 +121,6 @@ class Intake:
         state, records = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         record = records[0] if records else await self._requested(thread_id, state.runs[run_id])
         await self._wake(thread_id, record)
-        if self.titles and not state.values.get("title"):
-            await self._wake(thread_id, record, TITLES_BY)
         return state, record
 
     async def _requested(self, thread_id: str, run: Run) -> Record:
@@ -194,14 +188,12 @@ class Intake:
         state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         return state
 
-    async def _wake(self, thread_id: str, record: Record, actor: str | None = None) -> None:
-        """Wakes an actor at once, by default a worker. If that fails, the dispatcher does it: the decision is in the
-        log.
-        """
+    async def _wake(self, thread_id: str, record: Record) -> None:
+        """Wakes a worker at once. If that fails, the dispatcher does it: the decision is in the log."""
         try:
             hint = Hint(seq=record.seq, type=record.type, id=record.id)
             aggregate = self.threads.aggregate(thread_id)
-            await self.queue.nudge(actor or WORKERS[aggregate.kind], aggregate, hint, key=record.id)
+            await self.queue.nudge(WORKERS[aggregate.kind], aggregate, hint, key=record.id)
         except Unavailable as error:
             log.warning("not woken at once", thread=thread_id, error=str(error))
 

@@ -183,13 +183,6 @@ async def test_the_demo_model_writes_none(tmp_path: Path) -> None:
         assert (event.title, event.model) == (LOCAL, None)
 
 
-async def test_it_begins_with_the_run_not_with_the_dispatcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which gathers events first: a run that answers at once would have ended by then."""
-    monkeypatch.setattr("core.runtime.dispatch.GATHER_SECONDS", 3600.0)
-    async with place(tmp_path, title={"model_name": "good"}) as (client, _):
-        assert (await titled(client, "t1")).title == "Otter Homes"
-
-
 async def test_a_title_of_the_person_counts(tmp_path: Path) -> None:
     async with place(tmp_path, title={"model_name": "slow"}) as (client, models):
         await client.thread("t1")
