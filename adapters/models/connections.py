@@ -26,7 +26,7 @@ the last is in milliseconds. An option that a system lacks is skipped.
 """
 
 _reused: ContextVar[bool] = ContextVar("reused", default=False)
-"""Whether the request of this task is sent on a connection that another one was sent on before."""
+"""True while the request of this task is sent on a connection that another one was sent on before."""
 
 
 @cache

@@ -23,7 +23,7 @@ class Defaults(TypedDict, total=False):
     plan_mode: bool
     agent_name: str | None
     mode: Literal["flash", "thinking", "pro", "ultra"] | None
-    """What the other options are where they are not given. `thinking_enabled` is: None leaves it to the mode."""
+    """Sets the other options that are not given. `thinking_enabled` has a default: None leaves it to the mode."""
     available_skills: Collection[str] | None
     environment: str | None
 

@@ -32,9 +32,9 @@ MOST_BYTES = 1 << 30
 """Limits of the files of one archive."""
 CHUNK_BYTES = 256 * 1024
 LEVEL = 1
-"""Of compression: others cost several times as much for a tenth less."""
+"""Level of compression: others cost several times as much for a tenth less."""
 _ODD = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
-"""What some system cannot write as part of a name, or takes for a folder or a drive."""
+"""Characters that some system cannot write as part of a name, or takes for a folder or a drive."""
 
 ROUTES = Routes(mounts=API, tag="files")
 
@@ -49,12 +49,12 @@ async def get(
     write are replaced.
     """
     tree, parts = Folder(call.services.home, call.user, thread.id).tree(), parts_of(under)
-    found = await to_thread.run_sync(Walk(tree, parts, MOST_DEPTH, MOST_FILES).page)
-    files = [file for file in found.files if file.kind == "file"]
+    page = await to_thread.run_sync(Walk(tree, parts, MOST_DEPTH, MOST_FILES).page)
+    files = [file for file in page.files if file.kind == "file"]
     if not files:
         raise NotFound(f"{under[:200]}: there are no files")
     size = sum(file.size or 0 for file in files)
-    if found.next is not None or found.truncated or size > MOST_BYTES:
+    if page.next is not None or page.truncated or size > MOST_BYTES:
         text = f"{under[:200]}: an archive has at most {MOST_FILES} files and folders, of {MOST_BYTES >> 20} MiB"
         raise HttpError(413, f"{text}; download a folder in it", "too_large")
     name = "files" if join(parts) == USER_DATA else parts[-1]

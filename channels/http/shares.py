@@ -233,7 +233,7 @@ def thread_of(home: Path, token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What the token of the path leads to. `NotFound` whatever is wrong with it, or with what it led to."""
+    """The share that the token of the path leads to. `NotFound` whatever is wrong with it, or with what it led to."""
 
     thread: str
     state: ThreadState

@@ -1,4 +1,4 @@
-"""Who answers in a chat, and how: the model, the agent, the mode and the effort of the next runs."""
+"""Choices of a chat: the model, the agent, the mode and the effort of the next runs."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Screen:
         self._working = False
         self._typed = ""
         self.live = self._out.is_terminal and not self._out.is_dumb_terminal
-        """Whether there is a status line."""
+        """True if there is a status line."""
         self._writer, self._form = "", Form()
         self._text = Blocks(whole_lines=True)
         self._live: Live | None = None

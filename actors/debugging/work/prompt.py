@@ -22,7 +22,7 @@ EXAMPLE = Parts(
     most_delegates=1,
     skills=(("", "", "", ""),),
 )
-"""What the prompt of a task has at most: no person is there, and nothing is of the person's own."""
+"""The most that the prompt of a task has: no person is there, and nothing is of the person's own."""
 _TAG = re.compile(r"\w+")
 _SENTENCE = re.compile(r"[^\n]*?(?:[.:](?:[ \n]|$)|(?=\n)|$)")
 

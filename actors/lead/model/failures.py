@@ -38,7 +38,7 @@ _NUMBERS = re.compile(
     r"(?:https?://)?(?<![\w.:])\[?(?P<address>(?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]{0,4}:[0-9a-f:.]+)\]?"
     r"(?:', \d+|:\d+)?(?:/[^\s'\")\]>]*)?"
 )
-"""What may be an address of a network, with its port."""
+"""Matches what may be an address of a network, with its port."""
 
 # ── codes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
