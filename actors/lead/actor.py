@@ -155,7 +155,7 @@ class Lead(RunActor):
         return await self._call(actor, request, no_progress)
 
     async def prepare(self, run: OwnedRun) -> Prepared[RunSetup]:
-        await self._standing.require(run.state.user)
+        await self._standing.require(run.state.user, at_least=run.state.seq)
         setup = await self._setup(run)
         facts: Json = {"model": setup.model, "prompt": short_hash(setup.prompt), "config": setup.config.hash}
         facts |= await self._recorded(setup, self.works_for(run.state) or run.thread_id)

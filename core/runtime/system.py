@@ -89,7 +89,7 @@ class System:
         self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.standing = Standing(self.log)
-        self.intake = Intake(self.threads, self.queue, self.standing.require)
+        self.intake = Intake(self.threads, self.queue, self.standing.may_ask)
         self.followers = Followers(self.log)
         """The channels that follow runs in this process."""
         self.views = Views(views, self.log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -48,7 +49,12 @@ async def running(nats: Nats, tmp_path: Path) -> AsyncIterator[System]:
 
 async def account(running: System, event: Event) -> None:
     tip = await running.log.tip(ACCOUNTS)
-    await running.log.append(ACCOUNTS, [event], expected=tip, actor="test")
+    [record] = await running.log.append(ACCOUNTS, [event], expected=tip, actor="test")
+
+    async def heard() -> bool:
+        return running.log.position >= record.seq
+
+    await eventually(heard)
 
 
 async def thread(running: System, user: str = USER) -> str:
@@ -116,3 +122,23 @@ async def test_a_run_that_is_claimed_later_fails(tmp_path: Path) -> None:
     assert run.error is not None
     assert "disabled" in run.error.text
     assert models.requests == []
+
+
+async def test_a_warm_run_asks_nats_nothing_about_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two questions before each run's first token made ten runs at a time 15 % later."""
+    async with site(tmp_path, {"m": [Turn(text=text) for text in "abc"]}) as (client, _):
+        await client.thread()
+        await client.said("t1", "one")
+        echoes, echo = [], client.system.bus.echo
+
+        async def counted() -> None:
+            echoes.append("".join(traceback.format_stack(limit=12)))
+            await echo()
+
+        monkeypatch.setattr(client.system.bus, "echo", counted)
+        await client.said("t1", "two")
+        assert [stack for stack in echoes if "standing.py" in stack] == []
+        await account(client.system, AccountCreated(user="ada", email="ada@example.org"))
+        await account(client.system, AccountDisabled(user="ada"))
+        with pytest.raises(Refused, match="disabled"):
+            await client.said("t1", "three")
