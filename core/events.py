@@ -550,6 +550,8 @@ class ModelFailed(Event, frozen=True):
     """The configured name of the model, if it is not the run's."""
     status: int | None = None
     """The HTTP status of the provider's response."""
+    public: str = ""
+    """`text` without the address of the model, which people may read; only where `wait_ms` gives the attempt up."""
 
 
 class ModelSampled(Event, frozen=True):

@@ -174,4 +174,7 @@ def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Che
     from adapters.models.configured import Configured
 
     build = partial(Configured(ConfigSource(options.config)).get, thinking=False, reasoning_effort=None)
-    return [("model", partial(doctor.model, model, build, call=call)) for model in config.models]
+    return [
+        *(("model", partial(doctor.model, model, build, call=call)) for model in config.models),
+        ("model", partial(doctor.failures, options.home, [model.name for model in config.models])),
+    ]

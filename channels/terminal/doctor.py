@@ -28,6 +28,7 @@ from core.config.load import find, load
 from core.config.redaction import redactor
 from core.config.settings import Model, Secret
 from core.errors import Invalid, SikaError
+from core.views.model_failures import model_failures_in
 
 CHECK_SECONDS = 30.0
 CALL_SECONDS = 20.0
@@ -249,6 +250,21 @@ async def model(model: Model, build: Callable[[str], Answering], *, call: bool) 
     place = f": {url} can be reached" if url else f": {model.use} can be built"
     return [
         Finding("model", "ok", name + place, "" if url is None else "whether it knows the model is tried by --call")
+    ]
+
+
+async def failures(home: Path, names: Sequence[str]) -> list[Finding]:
+    """Names the last failed call of each model that has not answered since."""
+    recorded = await anyio.to_thread.run_sync(model_failures_in, home)
+    return [
+        Finding(
+            "model",
+            "warn",
+            f"{name}: its last call failed ({failure.reason}) at {failure.at}",
+            one_line(failure.text, 300) or "`sika log` shows what the provider said",
+        )
+        for name, failure in recorded.items()
+        if name in names
     ]
 
 

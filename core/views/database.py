@@ -51,6 +51,8 @@ class Database:
         """Everything up to this log sequence is in the rows."""
         self.outdated = False
         """The rows are of another version, of which questions may still be asked."""
+        self._failing = False
+        """There are rows of models that failed."""
         self._writer: aiosqlite.Connection | None = None
         self._readers = 0
         self._idle: asyncio.Queue[aiosqlite.Connection] = asyncio.Queue()
@@ -81,6 +83,7 @@ class Database:
             await writer.execute("INSERT INTO position VALUES (?, ?, 0)", (rows.VERSION, identity))
             await writer.commit()
         await self._check(writer, identity, await log.last())
+        self._failing = await self._has_failures()
         if _ERASES_WORDS:
             await writer.execute("INSERT INTO texts (texts, rank) VALUES ('secure-delete', 1)")
             await writer.commit()
@@ -134,11 +137,12 @@ class Database:
         """One transaction: the rows and the position. A bounded number of statements, however many events."""
         if not records:
             return
-        batch = rows.Batch()
+        batch = rows.Batch(self._failing)
         for record in records:
             batch.add(record)
         async with self._writing:
             await self._write(batch, records[-1].seq)
+            self._failing = batch.failing and await self._has_failures()
         self.seq = records[-1].seq
         if batch.forgets:
             self._merge = -MERGE_PAGES
@@ -158,6 +162,10 @@ class Database:
             with suppress(sqlite3.Error, ValueError):
                 await self._writer.rollback()  # it is in the queue of the thread before a cancellation can come
             raise
+
+    async def _has_failures(self) -> bool:
+        assert self._writer is not None
+        return bool(await self._writer.execute_fetchall("SELECT 1 FROM model_failures LIMIT 1"))
 
     async def clean(self) -> None:
         """Takes deleted text out of the full-text index, a piece at a time, and then out of the write-ahead log. A

@@ -18,6 +18,7 @@ from core.events import (
     Json,
     MessageAdded,
     ModelCompleted,
+    ModelFailed,
     ModelSampled,
     QuestionsSuggested,
     Record,
@@ -38,14 +39,14 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.thread.runs import known_by
-from core.thread.usage import Tokens, tokens_of
+from core.thread.usage import ANSWERED_BY, Tokens, tokens_of
 from core.thread.values import CLARIFICATION, REMOVE_ALL
 from core.user.assistants import DEFAULT
 from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 9
+VERSION = 10
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -95,6 +96,17 @@ ON CONFLICT DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
     output_tokens = output_tokens + excluded.output_tokens,
     cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, calls = calls + excluded.calls
 """
+FAILED = """
+INSERT INTO model_failures
+SELECT coalesce(?1, r.model), ?2, ?3, ?4, ?5, ?6 FROM all_runs r WHERE run_id = ?7 AND coalesce(?1, r.model) NOT NULL
+ON CONFLICT DO UPDATE SET
+    seq = excluded.seq, at = excluded.at, reason = excluded.reason, text = excluded.text, thread_id = excluded.thread_id
+    WHERE excluded.seq > seq
+"""
+ANSWERED = """
+DELETE FROM model_failures
+WHERE model = coalesce(?1, (SELECT model FROM all_runs WHERE run_id = ?2)) AND seq < ?3
+"""
 SAID = """
 INSERT INTO messages SELECT ?2, id, ?3, ?4, (SELECT seq FROM all_runs WHERE run_id = ?5), ?6 FROM threads
 WHERE thread_id = ?1
@@ -111,6 +123,7 @@ AND (?3 OR NOT EXISTS (SELECT 1 FROM all_runs WHERE run_id = ?2 AND started_at I
 """The messages of a run that was rolled back, or the input of one that never began."""
 UNINDEXED, UNSAID = FORGOTTEN + _UNDONE, f"DELETE FROM messages WHERE {_UNDONE}"
 RESET = (
+    "DELETE FROM model_failures WHERE thread_id = ?1",
     f"{FORGOTTEN} thread = {THREAD}",
     f"DELETE FROM messages WHERE thread = {THREAD}",
     f"DELETE FROM written WHERE thread = {THREAD}",
@@ -122,7 +135,7 @@ RESET = (
 ORDER = (
     *RESET,
     *(CREATED, UNANNOTATED, ANNOTATED, IMPLIED, TITLED, WRITTEN),
-    *(REQUESTED, KNOWN, USED, STARTED, ENDED, REMOVED),
+    *(REQUESTED, KNOWN, USED, STARTED, FAILED, ANSWERED, ENDED, REMOVED),
     *(SAID, INDEXED, UNINDEXED, UNSAID),
     *(BEGAN, TOUCH),
 )
@@ -134,6 +147,8 @@ TITLE = ""
 """The title counts as a message with this id."""
 PINNED = "pinned"
 """The key of a thread's metadata that lists can be sorted by."""
+NOT_OF_THE_MODEL = frozenset({"context", "circuit_open", "time"})
+"""Reasons of failed calls that say nothing about the model: of a conversation, of the failures before, of a run."""
 MOST_VALUE = 200
 """Characters of a value that are compared before the state itself is."""
 
@@ -232,6 +247,19 @@ class _Thread:
         _, _, _, *sums = self.rows.get(USED, {}).get(key, (*key, *Tokens()))
         self.put(USED, key, *key, *Tokens(*sums).plus(tokens_of(message)))
 
+    def fail(self, record: Record, event: ModelFailed) -> None:
+        """Keeps a failed call of a model after which it was not asked again at once."""
+        run, model = record.run or "", event.model or self.models.get(record.run or "")
+        values = (model, record.seq, record.at, event.reason, event.public, self.name, run)
+        self.put(FAILED, (model, run), *values)
+
+    def answer(self, record: Record, message: Json) -> None:
+        """Forgets the failures of a model that answered."""
+        metadata, run = message.get("response_metadata"), record.run or ""
+        spare = metadata.get(ANSWERED_BY) if isinstance(metadata, dict) else None
+        model = spare if isinstance(spare, str) else self.models.get(run)
+        self.put(ANSWERED, (model, run), model, run, record.seq)
+
     def write(self, record: Record, *patches: Mapping[str, Any], later: bool = False) -> None:
         """Adds what patches of the state write. `later`: they are applied when their run starts."""
         if not later:
@@ -259,8 +287,10 @@ class _Thread:
 class Batch:
     """The changes of a sequence of events, by thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, failing: bool = False) -> None:
         self._threads: dict[str, _Thread] = {}
+        self.failing = failing
+        """Tells whether there may be rows of models that failed: else answers have none to remove."""
         self.forgets = False
         """Tells whether a thread was deleted or pruned."""
 
@@ -306,6 +336,11 @@ class Batch:
             case ModelCompleted():
                 thread.write(record, {"messages": [event.message]})
                 thread.use(run, thread.models.get(run), record.head.actor, event.message)
+                if self.failing:
+                    thread.answer(record, event.message)
+            case ModelFailed() if not event.wait_ms and event.reason not in NOT_OF_THE_MODEL:
+                self.failing = True
+                thread.fail(record, event)
             case ModelSampled():
                 thread.use(run, event.model, record.head.actor, {"usage_metadata": event.usage})
             case ContextCompacted():

@@ -77,6 +77,16 @@ CREATE TABLE usage_sums (
 removed, by the day (UTC) they were asked for.
 """
 
+_FAILURES = """
+CREATE TABLE model_failures (
+    model TEXT PRIMARY KEY, seq INTEGER NOT NULL, at TEXT NOT NULL, reason TEXT NOT NULL, text TEXT NOT NULL,
+    thread_id TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+"""The last failure of each model that has not answered since, by its configured name. `thread_id`: whose it is, as its
+text may quote the conversation.
+"""
+
 _TEXTS = """
 CREATE TABLE written (
     user TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, thread INTEGER NOT NULL,
@@ -201,4 +211,4 @@ CREATE TRIGGER usage_sum_zero AFTER UPDATE OF runs ON usage_sums WHEN new.runs =
 END;
 """
 
-SCHEMA = _THREADS + _RUNS + _TEXTS + _THREAD_SUMS + _RUN_SUMS
+SCHEMA = _THREADS + _RUNS + _FAILURES + _TEXTS + _THREAD_SUMS + _RUN_SUMS

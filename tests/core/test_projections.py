@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import aiosqlite
 import anyio
@@ -24,6 +25,7 @@ from core.events import (
     Json,
     MessageAdded,
     ModelCompleted,
+    ModelFailed,
     Record,
     RunCancelled,
     RunCompleted,
@@ -48,6 +50,7 @@ from core.thread.fold import fold
 from core.views import database, projections
 from core.views import rows as rows_module
 from core.views.database import Database
+from core.views.model_failures import ModelFailure, model_failures
 from core.views.overview import newest
 from core.views.projections import Views, own_file, remove_abandoned
 from tests.support.nats import DEADLINE, Nats, append, eventually, fresh, read, running_tasks
@@ -313,6 +316,81 @@ async def test_runs_and_what_they_used(views: Views, log: EventLog, at_once: boo
     await write(log, name, ThreadErased(by="ada"))
     await current(views)
     assert await views.query("SELECT * FROM runs") == await views.query("SELECT * FROM usage") == []
+
+
+def failed(text: str, **more: Any) -> ModelFailed:
+    return ModelFailed(error="E", text="at 10.0.0.7", attempt=1, max_attempts=1, public=text, **more)
+
+
+STARTED_A = RunStarted(attempt=1, worker="w", lease=1, model="a")
+BY_SPARE = ModelCompleted(
+    message={"type": "ai", "id": "m", "content": "", "response_metadata": {"answered_by": "spare"}}
+)
+CALLS: list[tuple[list[Event], dict[str, str]]] = [
+    ([failed("no")], {"a": "no"}),
+    ([failed("no"), failed("never")], {"a": "never"}),
+    ([failed("later", wait_ms=500)], {}),
+    ([failed("now another", wait_ms=0)], {"a": "now another"}),
+    ([failed("no"), failed("later", wait_ms=500)], {"a": "no"}),
+    ([failed("no", model="spare")], {"spare": "no"}),
+    ([failed("no"), said("m", 1, 1)], {}),
+    ([said("m", 1, 1), failed("no")], {"a": "no"}),
+    ([failed("no"), said("m", 1, 1), failed("no more")], {"a": "no more"}),
+    ([failed("no", wait_ms=0), BY_SPARE], {"a": "no"}),
+    ([failed("no", wait_ms=0), failed("nor I", model="spare"), BY_SPARE], {"a": "no"}),
+    ([failed("no"), *[failed("this", reason=reason) for reason in ("context", "circuit_open", "time")]], {"a": "no"}),
+]
+"""What happens in a run of the model `a`, and the failures that are left."""
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+@pytest.mark.parametrize(("events", "left"), CALLS)
+async def test_the_last_failures_of_models(
+    log: EventLog, path: Path, events: list[Event], left: dict[str, str], size: int
+) -> None:
+    """The same rows, however many events come at once, in one run or in several."""
+    for several in (False, True):
+        database, name = Database(path), await made(log)
+        await database.open(log)
+        await write(log, name, *[(event, "r") for event in (RunRequested(), STARTED_A)])
+        for number, event in enumerate(events):
+            if several and number:
+                name = await made(log)
+                await write(log, name, *[(event, f"r{number}") for event in (RunRequested(), STARTED_A)])
+            await write(log, name, (event, f"r{number}" if several and number else "r"))
+        records = [record async for record in log.between(0, await log.last())]
+        for start in range(0, len(records), size):
+            await database.apply(records[start : start + size])
+        found = await database.query("SELECT model, text FROM model_failures", [], 5)
+        await database.close()
+        database.discard()
+        assert dict(found) == left
+        await write(log, name, *[(said("end", 1, 1), "r")])
+
+
+async def test_answers_of_models_that_did_not_fail_write_nothing(log: EventLog, path: Path) -> None:
+    """Nor do they read: the statement is not among those of their batch."""
+    name = await made(log)
+    await write(log, name, (RunRequested(), "r"), (STARTED_A, "r"), (said("m", 1, 1), "r"))
+    records = [record async for record in log.between(0, await log.last())]
+    for failing in (False, True):
+        batch = rows_module.Batch(failing)
+        for record in records:
+            batch.add(record)
+        values = dict(batch.statements())
+        assert bool(values[rows_module.ANSWERED]) is failing
+        assert not values[rows_module.FAILED]
+
+
+async def test_failures_of_deleted_conversations_are_forgotten(views: Views, log: EventLog) -> None:
+    """The provider's words may quote them."""
+    name = await made(log)
+    await write(log, name, (RunRequested(), "r"), (STARTED_A, "r"), (failed("not with 'my secret'"), "r"))
+    await current(views)
+    assert await model_failures(views) == {"a": ModelFailure(ANY, "generic", "not with 'my secret'")}
+    await write(log, name, ThreadErased(by="ada"))
+    await current(views)
+    assert await model_failures(views) == {}
 
 
 @pytest.mark.parametrize("sql", ["DELETE FROM threads", "CREATE TABLE x (y)", "PRAGMA journal_mode = DELETE", "no SQL"])

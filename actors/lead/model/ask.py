@@ -92,7 +92,7 @@ async def _with_retries(
     admitted = breaker.admit(time.monotonic())
     if admitted is None:
         down = _down(breaker)
-        raise await _given_up(attempt, candidate, down, down.text, last=last)
+        raise await _given_up(attempt, candidate, down, last=last)
     try:
         for number in range(1, attempts + 1):
             try:
@@ -107,8 +107,8 @@ async def _with_retries(
                 failed = _failure(candidate, error, reason, number, attempts, again=retriable and number < attempts)
                 if failed.wait_ms is None:
                     breaker.failed(admitted, time.monotonic(), retriable=retriable)
-                    text = _for_people(candidate, error)
-                    raise await _given_up(attempt, candidate, failed, text, last=last) from error
+                    failed = msgspec.structs.replace(failed, public=_for_people(candidate, error))
+                    raise await _given_up(attempt, candidate, failed, last=last) from error
                 await _record(attempt, candidate, failed)
                 await asyncio.sleep(failed.wait_ms / 1000)
             else:
@@ -163,14 +163,10 @@ def _down(breaker: Breaker) -> ModelFailed:
     return ModelFailed(error="ModelDown", text=text, attempt=1, max_attempts=1, reason="circuit_open")
 
 
-async def _given_up(
-    attempt: Attempt, candidate: Candidate, failed: ModelFailed, text: str, *, last: bool
-) -> ModelGaveUp:
-    """Records the failure of a candidate. Unless it was the last, the next one follows without a pause. `text` is what
-    people read of it.
-    """
+async def _given_up(attempt: Attempt, candidate: Candidate, failed: ModelFailed, *, last: bool) -> ModelGaveUp:
+    """Records the failure of a candidate. Unless it was the last, the next one follows without a pause."""
     await _record(attempt, candidate, failed if last else msgspec.structs.replace(failed, wait_ms=0))
-    return ModelGaveUp(failed.error, text, failed.reason, candidate.name)
+    return ModelGaveUp(failed.error, failed.public or failed.text, failed.reason, candidate.name)
 
 
 async def _record(attempt: Attempt, candidate: Candidate, failed: ModelFailed) -> None:

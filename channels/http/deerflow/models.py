@@ -16,6 +16,7 @@ from core.config.load import Config
 from core.config.redaction import redactor
 from core.config.windows import window_of
 from core.errors import NotFound
+from core.views.model_failures import model_failures
 
 
 class Price(msgspec.Struct):
@@ -36,9 +37,20 @@ class Thinking(msgspec.Struct):
     efforts: list[Literal["low", "medium", "high"]]
 
 
+class ModelFailure(msgspec.Struct):
+    """A failed call of a model that has not answered since. `at`: when, in UTC. `reason`: `quota`, `auth`, `transient`,
+    `busy` or `generic`. `text`: the provider's words, without the model's address; null for who is no administrator, as
+    they may quote conversations of others.
+    """
+
+    at: str
+    reason: str
+    text: str | None
+
+
 class Model(msgspec.Struct):
     """`name` is what clients say, `model` what the provider calls it. `context_window`: tokens that fit in a request,
-    null where nobody knows. `price`: null where none is configured.
+    null where nobody knows. `price`: null where none is configured. `last_failure`: null for a model that answers.
     """
 
     name: str
@@ -51,6 +63,7 @@ class Model(msgspec.Struct):
     context_window: int | None = None
     price: Price | None = None
     thinking: Thinking = msgspec.field(default_factory=lambda: Thinking(["off"], []))
+    last_failure: ModelFailure | None = None
 
 
 class Enabled(msgspec.Struct):
@@ -76,16 +89,24 @@ ROUTES = Routes(mounts=API)
 async def get_list(call: Call) -> Models:
     """The models that can be named in a run's context; the first is the default."""
     problem = call.services.problem() if call.principal.is_admin else None
-    return Models(known(call.config), Enabled(call.config.token_usage.enabled), problem)
+    return Models(await _with_failures(call), Enabled(call.config.token_usage.enabled), problem)
 
 
 @ROUTES("GET", "/models/{name:.+}", errors=(404,))
 async def get(call: Call, name: str) -> Model:
     """One model."""
-    for model in known(call.config):
+    for model in await _with_failures(call):
         if model.name == name:
             return model
     raise NotFound(f"Model {name[:80]!r} not found")
+
+
+async def _with_failures(call: Call) -> list[Model]:
+    failures = {
+        name: ModelFailure(failure.at, failure.reason, failure.text if call.principal.is_admin else None)
+        for name, failure in (await model_failures(call.services.views)).items()
+    }
+    return [msgspec.structs.replace(model, last_failure=failures.get(model.name)) for model in known(call.config)]
 
 
 def known(config: Config) -> list[Model]:
