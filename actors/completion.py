@@ -17,7 +17,7 @@ from core.config.load import Config
 from core.control import sendable
 from core.errors import Unavailable, sentence_of
 from core.events import Json
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 
 log = structlog.get_logger("sika.completion")
 

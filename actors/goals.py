@@ -30,7 +30,7 @@ from core.events import (
 from core.lifecycle import GOAL, RunEnded
 from core.thread.earlier import SEARCH
 from core.thread.goals import WAITS, Goal
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import Run, ThreadState
 from core.thread.usage import messages_in, of_run, steps_of
 from core.thread.values import asks_person

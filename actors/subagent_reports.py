@@ -8,8 +8,9 @@ from actors.subagents.delegation import Call
 from core.actor import Actor, Context
 from core.errors import NotFound
 from core.lifecycle import RunEnded
+from core.log.kinds import SUBAGENT
 from core.thread.intake import Intake
-from core.thread.threads import SUBAGENT, Threads
+from core.thread.threads import Threads
 
 
 class Reports(Actor[RunEnded]):

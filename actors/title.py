@@ -13,7 +13,7 @@ from core.config.settings import Title as Settings
 from core.control import quoted, untagged
 from core.events import Event, Message, RunRequested, ThreadTitled
 from core.lifecycle import UNTITLED
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.thread.usage import messages_of
 

@@ -35,7 +35,8 @@ from core.log.repository import Repository
 from core.thread.fold import Folding
 from core.thread.follow import Batch, Followers
 from core.thread.intake import Intake
-from core.thread.previews import Ahead, Preview, Reader, RunPreview, text_of
+from core.thread.messages import text_of
+from core.thread.previews import Ahead, Preview, Reader, RunPreview
 from core.thread.runs import end_of
 from core.thread.state import Run, ThreadState
 from core.thread.usage import steps_of

@@ -13,7 +13,7 @@ from core.channel import reply_of
 from core.chat.facts import TARGET, Artifact, DeliveryPlanned, Target
 from core.events import Origin, Record, RunPaused
 from core.paths import OUTPUTS
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.runs import end_of
 from core.thread.state import Run, ThreadState
 

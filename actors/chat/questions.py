@@ -12,7 +12,7 @@ from core import forms
 from core.chat.facts import Button
 from core.control import UNSEEN
 from core.events import ApprovalResolved, Interrupt, Json, Message
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.thread.values import CLARIFICATION, asks_person
 

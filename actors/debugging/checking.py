@@ -19,7 +19,7 @@ from core.errors import Invalid, Unavailable, ungrouped
 from core.replay.evaluation.checks import COMPLETED, End, Judge, Python, Subject, checked, label
 from core.replay.evaluation.facts import Checked, EvaluationSampled, Outcome
 from core.replay.evaluation.suite import Suite
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.tokens import reported
 from core.thread.usage import price
 

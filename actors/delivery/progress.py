@@ -19,7 +19,7 @@ from core.events import (
 )
 from core.thread.entries import Delegation
 from core.thread.follow import Batch
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import Run, ThreadState
 
 SUBJECT_CHARACTERS = 80

@@ -36,11 +36,11 @@ from core.events import (
     ThreadErased,
     thread,
 )
+from core.log.kinds import SUBAGENT
 from core.log.store import EventLog
 from core.mcp import asking
 from core.ports.mcp import McpSessions
 from core.ports.mcp_frames import Ask
-from core.thread.threads import SUBAGENT
 from core.tools import Completion, Response
 
 log = structlog.get_logger("sika.mcp")

@@ -35,6 +35,7 @@ from core.config.settings import TokenBudget
 from core.errors import Invalid, NotFound
 from core.events import Json, SubagentCompleted
 from core.identity.standing import Standing
+from core.log.kinds import SUBAGENT
 from core.log.store import EventLog
 from core.paths import OUTPUTS
 from core.ports.batches import BatchFiles
@@ -48,7 +49,7 @@ from core.thread.replay import ReplayJournal
 from core.thread.run import Prepared
 from core.thread.state import ThreadState
 from core.thread.subagents import identity, started_at
-from core.thread.threads import SUBAGENT, Threads
+from core.thread.threads import Threads
 from core.thread.usage import by_model, of_subagents, together, tokens_of_thread
 
 ATTEND_SECONDS = 600.0

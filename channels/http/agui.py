@@ -49,19 +49,8 @@ from core.events import (
 )
 from core.ids import assistant_id, safe_id
 from core.thread.fold import Folding
-from core.thread.previews import (
-    Ahead,
-    Part,
-    Piece,
-    Preview,
-    Progress,
-    Reader,
-    RunPreview,
-    call_text,
-    line_of,
-    rest_of,
-    text_of,
-)
+from core.thread.messages import text_of
+from core.thread.previews import Ahead, Part, Piece, Preview, Progress, Reader, RunPreview, call_text, line_of, rest_of
 from core.thread.state import Run, ThreadState
 from core.thread.values import tool_calls
 from core.user.assistants import DEFAULT

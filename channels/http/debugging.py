@@ -23,6 +23,7 @@ from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable, ungrouped
 from core.events import Aggregate, Record, thread
 from core.ids import now, uuid7
+from core.log.kinds import SUBAGENT
 from core.paths import thread_root
 from core.replay import causes, moment, queries
 from core.replay.exporting import LogReader, Scope, lines
@@ -36,7 +37,6 @@ from core.replay.redact import Redaction
 from core.replay.source import Source, records_of
 from core.replay.tree import Span
 from core.replay.whatif import Changes, Experiment, Point, Result
-from core.thread.kinds import SUBAGENT
 from core.user.schedules import KIND as SCHEDULES
 
 log = structlog.get_logger("sika.http")

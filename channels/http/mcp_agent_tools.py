@@ -21,7 +21,7 @@ from core.config.redaction import redactor
 from core.errors import Invalid, SikaError
 from core.events import Json, RunRequested
 from core.ids import assistant_id, safe_id, uuid7
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.user.assistants import DEFAULT
 

@@ -46,7 +46,7 @@ from core.events import (
 from core.ids import assistant_id, safe_id, uuid7
 from core.thread import approvals
 from core.thread.follow import Follower
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.runs import shown_run
 from core.thread.state import ThreadState
 from core.thread.values import tool_calls

@@ -43,8 +43,7 @@ from core.identity.installation import Installation
 from core.ids import stamp, uuid7
 from core.thread import shares
 from core.thread.folder import Folder
-from core.thread.messages import UPLOADS_BLOCK
-from core.thread.previews import text_of
+from core.thread.messages import UPLOADS_BLOCK, text_of
 from core.thread.state import Share, ThreadState
 from core.thread.usage import SUMMARY
 from core.thread.values import CLARIFICATION

@@ -13,7 +13,7 @@ from channels.http.endpoint import Offset, Routes
 from channels.http.routes import API
 from core.errors import NotFound
 from core.events import Interrupt, Json, Message
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.thread.values import CLARIFICATION, asks_person
 

@@ -29,7 +29,7 @@ from core.events import (
     ToolCompleted,
 )
 from core.memory import facts as memories
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.user.schedules import Plan
 
 LIMIT = 90

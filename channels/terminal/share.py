@@ -10,13 +10,13 @@ from channels.terminal.text import one_line
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, ThreadCreated, ThreadPruned
 from core.ids import now
+from core.log.kinds import KIND
 from core.paths import thread_root
 from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
 from core.replay.format import FORMAT, ExchangeLine, Header, Writer
 from core.replay.prompts import release
 from core.replay.redact import Redaction
-from core.thread.kinds import KIND
 
 if TYPE_CHECKING:
     from core.log.store import EventLog

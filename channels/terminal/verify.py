@@ -26,11 +26,11 @@ from core.events import (
 )
 from core.ids import safe_id
 from core.log.chain import CHAIN, START, link
+from core.log.kinds import KIND, SUBAGENT
 from core.log.store import EventLog
 from core.replay.archive import Archive
 from core.replay.causes import wanted_by
 from core.thread.fold import fold
-from core.thread.kinds import KIND, SUBAGENT
 
 GUARD = "Nats-Expected-Last-Subject-Sequence"
 _FORGET = (ThreadErased, ThreadPruned)

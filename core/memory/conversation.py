@@ -8,8 +8,7 @@ from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from core.events import Message
-from core.thread.messages import UPLOADS_BLOCK
-from core.thread.previews import text_of
+from core.thread.messages import UPLOADS_BLOCK, text_of
 from core.thread.state import Commit, Run, ThreadState
 from core.thread.usage import SUMMARY
 

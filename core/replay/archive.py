@@ -17,10 +17,10 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Opaque, Record
+from core.log.kinds import KIND
 from core.replay import sealed, shared
 from core.replay.format import LINE_BYTES, BlobLine, End, EventLine, ExchangeLine, Header, Line, checked, decoded
 from core.replay.prompts import SETUP
-from core.thread.kinds import KIND
 
 
 class Archive:

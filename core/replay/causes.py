@@ -27,7 +27,7 @@ from core.events import (
     Wanted,
     thread,
 )
-from core.thread.kinds import SUBAGENT
+from core.log.kinds import SUBAGENT
 
 SEQUENCE = "seq:"
 """Begins a place that is a sequence of the stream."""

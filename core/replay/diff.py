@@ -18,7 +18,7 @@ import msgspec
 
 from core.events import Json, Message, ModelCompleted, Record, RunRequested, RunStarted, ToolCompleted, ToolRequested
 from core.replay.money import FREE, Cost, Meter, Prices
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 
 Kind = Literal["request", "answer", "call"]
 MOST_WORDS = 20_000

@@ -16,12 +16,12 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Blob, Record, RunStarted, SubagentStarted
+from core.log.kinds import KIND, SUBAGENT
 from core.replay.format import WORKSPACE, FileLine, Header, Writer
 from core.replay.prompts import OF_THREAD, SETUP, logs_of
 from core.replay.redact import Redaction
 from core.replay.sealed import Sealer
 from core.replay.shared import Shared
-from core.thread.kinds import KIND, SUBAGENT
 
 if TYPE_CHECKING:
     from core.log.reader import Read

@@ -25,9 +25,9 @@ from core.errors import Invalid
 from core.events import Aggregate, Json, Record
 from core.ids import safe_id
 from core.log.chain import START, link
+from core.log.kinds import KIND, SUBAGENT
 from core.nesting import FACT_LEVELS, too_deep
 from core.replay.prompts import OF_THREAD, SETUP
-from core.thread.kinds import KIND, SUBAGENT
 
 FORMAT = "sika-log/1"
 WORKSPACE = "workspace"

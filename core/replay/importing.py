@@ -47,12 +47,12 @@ from core.events import (
 )
 from core.ids import now, safe_id, uuid7
 from core.lifecycle import IMPORTED, OPEN
+from core.log.kinds import KIND, SUBAGENT
 from core.log.store import EventLog
 from core.replay.archive import Archive
 from core.replay.format import WORKSPACE, FileLine
 from core.replay.prompts import OF_THREAD, SETUP
 from core.thread.fold import fold
-from core.thread.kinds import KIND, SUBAGENT
 
 ACTOR = "import"
 BATCH = 100

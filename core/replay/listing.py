@@ -24,9 +24,9 @@ from core.events import (
     ThreadTitled,
 )
 from core.lifecycle import ENDS
+from core.log.kinds import KIND
 from core.replay.source import Source
-from core.thread.previews import text_of
-from core.thread.threads import KIND
+from core.thread.messages import text_of
 from core.thread.tokens import Tokens, tokens_of
 from core.views.overview import newest_file
 from core.views.rows import TITLE, VERSION

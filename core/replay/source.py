@@ -11,7 +11,7 @@ import anyio.to_thread
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Record, thread
 from core.ids import safe_id
-from core.thread.kinds import KIND, SUBAGENT
+from core.log.kinds import KIND, SUBAGENT
 
 if TYPE_CHECKING:
     from core.log.store import EventLog

@@ -33,10 +33,10 @@ from core.events import (
     ToolRequested,
 )
 from core.lifecycle import ENDS
+from core.log.kinds import SUBAGENT
 from core.replay.causes import Read
 from core.replay.money import Cost, Meter, Prices
-from core.thread.kinds import SUBAGENT
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]
 DEEPEST = 8

@@ -11,7 +11,7 @@ from core.events import ModelCompleted, Record, ToolCompleted, ToolRequested
 from core.replay.diff import Row, aligned, steps
 from core.replay.whatif import Call, Estimate, Future, Point
 from core.thread.fold import fold
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.thread.tokens import Tokens, tokens_of
 from core.thread.usage import Price, in_context, model_of

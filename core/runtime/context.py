@@ -11,10 +11,10 @@ from core.actor import Actor
 from core.errors import Conflict, Invalid, Refused, Unavailable
 from core.events import Aggregate, Event, Record
 from core.ids import now, uuid7
+from core.log.kinds import KIND
 from core.log.repository import DECIDE_TRIES, Decision, Repository, back_off
 from core.runtime.ordering import queue_of
 from core.runtime.own_state import own_state
-from core.thread import threads
 from core.thread.threads import Threads
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class HandlerContext:
         return await states.decide(self._own.id, decision, actor=self._actor, run=run, cause=cause)
 
     def _threads(self) -> Threads:
-        if self._own.kind != threads.KIND:
+        if self._own.kind != KIND:
             raise Invalid(f"{self._own} is not a thread: name its repository")
         return self._system.threads
 
@@ -107,7 +107,7 @@ class HandlerContext:
 
     async def _erased(self) -> bool:
         """Tells whether the thread being handled was erased. Its own state was then erased, too, or is about to be."""
-        return self._own.kind == threads.KIND and (await self._system.threads.load(self._own.id)).erased
+        return self._own.kind == KIND and (await self._system.threads.load(self._own.id)).erased
 
     async def _answered(self, target: Aggregate) -> bool:
         """Tells whether the event being handled was answered in an aggregate by now."""
@@ -171,7 +171,7 @@ class HandlerContext:
 
     def _traceparent(self, target: Aggregate, run: str | None) -> str | None:
         """Returns that of a run, if its thread is in memory: the lead has just been at it."""
-        state = self._system.threads.kept(target.id) if run and target.kind == threads.KIND else None
+        state = self._system.threads.kept(target.id) if run and target.kind == KIND else None
         known = state.runs.get(run or "") if state else None
         return traces.header(known.request) if known else None
 

@@ -26,9 +26,9 @@ from core.bus.subjects import SECOND
 from core.errors import Invalid, SikaError, Unavailable
 from core.events import UNREADABLE, Aggregate, Event, Opaque, Record, ThreadErased
 from core.lifecycle import IMPORTED
+from core.log.kinds import SUBAGENT
 from core.log.store import EventLog
 from core.runtime.ordering import queue_of
-from core.thread.threads import SUBAGENT
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

@@ -30,6 +30,7 @@ from core.chat.state import Chats
 from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
 from core.events import Aggregate, Opaque, ThreadErased, thread
 from core.identity.standing import Standing
+from core.log.kinds import KIND, SUBAGENT
 from core.log.notices import Notices
 from core.log.repository import Repository
 from core.log.store import EventLog
@@ -45,7 +46,7 @@ from core.thread.intake import Intake
 from core.thread.owned import Suspended, Unread, Worker
 from core.thread.previews import Pump
 from core.thread.run import RunActor, not_yet
-from core.thread.threads import KIND, SUBAGENT, Threads
+from core.thread.threads import Threads
 from core.user import store
 from core.views.projections import Views
 

@@ -11,8 +11,8 @@ import anyio
 import anyio.lowlevel
 
 from core.events import Message
+from core.thread.messages import text_of
 from core.thread.past import PAGE
-from core.thread.previews import text_of
 from core.thread.state import ThreadState
 from core.thread.usage import is_summary
 from core.thread.values import REMOVE_ALL, dicts

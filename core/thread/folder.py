@@ -29,11 +29,11 @@ from core.events import (
     ThreadErased,
     ThreadPruned,
 )
+from core.log.kinds import KIND
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.paths import ROOTS, USER_DATA, Mount, Tree, make_thread, owner_within, thread_root
 from core.ports.documents import Text
-from core.thread.threads import KIND
 
 STALE_SECONDS = 24 * 3600
 """A draft that nobody has written to for so long belongs to a process that died."""

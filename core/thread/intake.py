@@ -25,9 +25,10 @@ from core.events import (
     Wanted,
 )
 from core.ids import safe_id
+from core.log.kinds import KIND, SUBAGENT
 from core.thread.ownership import owned
 from core.thread.state import Run, ThreadState
-from core.thread.threads import KIND, SUBAGENT, Threads
+from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.intake")
 

@@ -1,9 +1,10 @@
-"""Keys that the server sets in messages, and the duration of a run at its last answer."""
+"""The text of a message, keys that the server sets in it, and the duration of a run at its last answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 from core.events import Message
 from core.thread.state import Run, ThreadState
@@ -24,6 +25,14 @@ REFERENCES = "references"
 """
 RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, "dynamic_context_reminder"})
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
+
+
+def text_of(content: Any) -> str:
+    """Returns the text of a message's content, which is a string or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "".join(b if isinstance(b, str) else str(b.get("text") or "") for b in blocks if isinstance(b, str | dict))
 
 
 def timed(message: Message, run: Run | None) -> Message:

@@ -26,7 +26,7 @@ import asyncio
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -35,6 +35,7 @@ from core.config import redaction
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
 from core.events import Json, Message
+from core.thread.messages import text_of
 
 if TYPE_CHECKING:
     from core.bus.connection import Bus
@@ -135,14 +136,6 @@ def rest_of(pieces: list[Piece], offset: int) -> Iterator[tuple[int, Piece]]:
 def call_text(args: Json) -> str:
     """Returns tool-call arguments as compact JSON, the form that most models send: it need not be stored twice."""
     return msgspec.json.encode(args).decode()
-
-
-def text_of(content: Any) -> str:
-    """Returns the text of a message's content, which is a string or a list of blocks."""
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "".join(b if isinstance(b, str) else str(b.get("text") or "") for b in blocks if isinstance(b, str | dict))
 
 
 class Previewer:
@@ -286,7 +279,7 @@ def decoded(raw: bytes) -> Preview | Progress | None:
 
 async def stored(bus: Bus, run: str) -> list[Preview | Progress]:
     """Returns the stored previews of a run; none if the memory stream is gone."""
-    from core.bus.streams import direct_get  # `text_of` is for readers of files, too, which load no bus
+    from core.bus.streams import direct_get  # readers of files load no bus
 
     previews: list[Preview | Progress] = []
     seq = 1

@@ -39,13 +39,13 @@ from core.events import (
     ToolRequested,
 )
 from core.lifecycle import ENDS
+from core.log.kinds import KIND, SUBAGENT
 from core.thread.fold import fold
 from core.thread.intake import RUNS_BY
 from core.thread.journal import Paused, outcome_of
 from core.thread.ownership import missing
 from core.thread.previews import Previewer
 from core.thread.state import ThreadState
-from core.thread.threads import KIND, SUBAGENT
 from core.thread.values import unanswered
 from core.tools import Effect
 

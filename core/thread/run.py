@@ -78,11 +78,11 @@ from core.events import (
 )
 from core.ids import uuid7
 from core.log.feed import Listener
+from core.log.kinds import KIND
 from core.log.repository import DECIDE_TRIES, back_off
 from core.thread.journal import CallRef, Failed, Paused, tool_message
 from core.thread.owned import OwnedRun, Suspended, Unread, Worker
 from core.thread.state import Run, ThreadState
-from core.thread.threads import KIND
 from core.thread.usage import APOLOGY
 from core.thread.values import unanswered
 

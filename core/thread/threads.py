@@ -11,11 +11,10 @@ from core import traces
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadErased, type_of
 from core.log import repository
+from core.log.kinds import KIND, SUBAGENT
 from core.log.repository import Folded, Repository
 from core.log.store import EventLog
 from core.thread.fold import Folding, fold
-from core.thread.kinds import KIND as KIND
-from core.thread.kinds import SUBAGENT as SUBAGENT
 from core.thread.ownership import owned
 from core.thread.snapshots import ThreadForm
 from core.thread.state import ThreadState, labels_of

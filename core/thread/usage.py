@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from core.config.settings import Pricing
 from core.events import Message
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import COMPACTED, Commit, Run, ThreadState
 from core.thread.tokens import Tokens as Tokens
 from core.thread.tokens import tokens_of as tokens_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from core.events import Message
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 
 MOST_CHARACTERS = 100_000
 """Limit of a message's text that is searched."""

@@ -20,10 +20,10 @@ import msgspec
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
 from core.events import Aggregate, RunStarted, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.log.kinds import SUBAGENT
 from core.paths import thread_root
 from core.runtime import system
 from core.runtime.system import System
-from core.thread.threads import SUBAGENT
 from tests.support import warm
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import LEASE, Client, configure, worker

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from core.events import Aggregate, Record
+from core.log.kinds import SUBAGENT
 from core.memory.facts import KIND, FactReinforced, FactRemembered, MemoryExtracted, MemoryKept
 from core.thread.fold import fold
 from core.thread.state import ThreadState
 from core.thread.subagents import shown
-from core.thread.threads import SUBAGENT
 from tests.support.workers import Client
 
 RUNS = 2

@@ -18,6 +18,7 @@ from core.config.redaction import redactor
 from core.events import Json
 from core.runtime import system
 from core.thread import previews
+from core.thread.messages import text_of
 from core.thread.previews import Part, Preview, Previewer, Progress, Pump, Reader, decode, line_of, rest_of
 from tests.support.nats import DEADLINE, bus_on, eventually, fresh, own, running_tasks
 from tests.support.records import ai, call
@@ -348,4 +349,4 @@ def texts_by_part(heard: Heard) -> list[str]:
 
 def test_a_block_without_a_text_is_not_the_word_none() -> None:
     content = ["Hi", {"type": "text", "text": None}, {"type": "image_url"}, {"type": "text", "text": " there"}, None]
-    assert previews.text_of(content) == "Hi there"
+    assert text_of(content) == "Hi there"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.events import Aggregate, SubagentCompleted
-from core.thread.threads import SUBAGENT
+from core.log.kinds import SUBAGENT
 from tests.crash.place import Mode, cuts, place, settled
 from tests.crash.test_subagents import SETTINGS, begin, logs
 from tests.support.model_server import Script, ToolCall, Turn

@@ -9,9 +9,9 @@ import pytest
 
 from actors.wiring import compose
 from core.events import Aggregate, Message, Record, RunCompleted
+from core.log.kinds import SUBAGENT
 from core.runtime.system import System
 from core.thread.fold import fold
-from core.thread.threads import SUBAGENT
 from tests.crash.place import Mode, Place, cuts, place, settled
 from tests.crash.test_every_event import plain
 from tests.support.model_server import Script, ToolCall, Turn

@@ -25,7 +25,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from tests.e2e.servers import Browser, browser
 from tests.support import certificates
 from tests.support.workers import wait_for

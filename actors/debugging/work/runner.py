@@ -39,7 +39,7 @@ from core.replay.evaluation.gates import conditions
 from core.replay.evaluation.results import Evaluation, failures, folded
 from core.replay.evaluation.suite import NOW, Budget, Case, Cell, Gate, Suite
 from core.thread.fold import fold
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.thread.usage import price, tokens_of_thread
 

@@ -15,7 +15,7 @@ from core.config.redaction import redactor
 from core.errors import Refused, SikaError, Unavailable
 from core.events import ModelSampled
 from core.ports.models import BEFORE_REQUEST
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.tools import Completion, Prompt
 
 log = structlog.get_logger("sika.lead")

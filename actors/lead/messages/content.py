@@ -48,7 +48,7 @@ def _block(block: str | dict[Any, Any], change: Callable[[str], str], depth: int
 def text_by_line(content: Content) -> str:
     """Returns the text of the content for models and excerpts, one line for each block.
 
-    Clients show blocks without a break between them (`core.thread.previews.text_of`).
+    Clients show blocks without a break between them (`core.thread.messages.text_of`).
     """
     if isinstance(content, str):
         return content

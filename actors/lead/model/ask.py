@@ -26,7 +26,7 @@ from core.errors import SikaError
 from core.events import ModelCompleted, ModelFailed
 from core.ids import uuid7
 from core.ports.models import BEFORE_REQUEST, AnswerTooLong, Piece
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.usage import ANSWERED_BY
 
 Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage | Piece]]

@@ -19,7 +19,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from actors.lead.loop.attempt import Attempt, ModelHandler
 from actors.lead.policies.terminal_response import speaks
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 
 INTERRUPTED = "Error: interrupted before this call had a result."
 INVALID = "Error: the arguments of this call were invalid, and nothing was done: "

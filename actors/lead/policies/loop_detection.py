@@ -38,7 +38,7 @@ from actors.lead.loop.attempt import Attempt, ModelHandler, hidden
 from actors.lead.loop.last_answer import is_last, last_answer
 from core.config import settings
 from core.events import Json, Message
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import COMPACTED, ThreadState
 from core.thread.usage import answer_in, messages_in
 

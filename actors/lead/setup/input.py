@@ -20,8 +20,7 @@ from core.paths import USER_DATA
 from core.ports.documents import KINDS
 from core.thread import instructions
 from core.thread.instructions import InstructionFile
-from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK
-from core.thread.previews import text_of
+from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK, text_of
 from core.thread.state import ThreadState
 from core.thread.uploads import Outline, Upload, Uploads
 from core.thread.values import REMOVE_ALL

@@ -14,7 +14,7 @@ from actors.lead.summary.sizes import fitted, tokens_of
 from core.events import Json, Message
 from core.ports.sandbox import RESULTS
 from core.thread.earlier import SEARCH
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.subagents import TOOLS
 from core.thread.usage import SUMMARY
 

@@ -32,8 +32,7 @@ from core.errors import Invalid, Unavailable
 from core.events import Json, Message
 from core.ids import uuid7
 from core.memory.inject import merged
-from core.thread.messages import MEMORY, REMINDER
-from core.thread.previews import text_of
+from core.thread.messages import MEMORY, REMINDER, text_of
 from core.thread.usage import ANSWERED_BY, SUMMARY
 
 log = structlog.get_logger("sika.lead")

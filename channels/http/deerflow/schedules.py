@@ -18,7 +18,7 @@ from channels.http.routes import API
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.ids import safe_id, stamp
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import Run
 from core.user import schedules
 from core.user.launch import Launch, concurrently

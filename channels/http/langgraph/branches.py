@@ -24,7 +24,7 @@ from core.events import Json
 from core.ids import checkpoint_id, uuid7
 from core.paths import thread_root
 from core.thread import turns
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.http")

@@ -30,7 +30,7 @@ from core.events import (
     type_of,
 )
 from core.lifecycle import ENDS
-from core.thread.previews import text_of
+from core.thread.messages import text_of
 from core.thread.values import CLARIFICATION
 
 MOST_CHARACTERS = 500

@@ -15,10 +15,10 @@ from core.config import load as configuration
 from core.config.agent import ToolOutput
 from core.errors import Invalid
 from core.events import Message, SubagentCompleted, SubagentStarted
+from core.log.kinds import SUBAGENT
 from core.thread.prune import prune
 from core.thread.state import ThreadState
 from core.thread.subagents import NOT_BEGUN, UNFINISHED, shown
-from core.thread.threads import SUBAGENT
 from tests.actors.subagents.test_task import LEAD, ON, OWN, events, ls, task
 from tests.support.model_server import Failure, Script, Turn
 from tests.support.workers import site
