@@ -13,10 +13,10 @@ from core.config.load import ConfigSource
 from core.config.mcp import McpServer
 from core.errors import Invalid
 from core.events import Json
+from core.identity.seal import Seal
 from core.log.store import EventLog
 from core.mcp import servers
 from core.ports.agents import OtherAgents, Permission, Report, Work
-from core.seal import Seal
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="run"):

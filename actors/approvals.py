@@ -9,8 +9,8 @@ import structlog
 from core.actor import Actor, Context
 from core.errors import Refused
 from core.events import Aggregate, ApprovalRequested
+from core.runs.intake import Intake
 from core.thread import approvals
-from core.thread.intake import Intake
 from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.approvals")

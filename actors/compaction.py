@@ -19,11 +19,11 @@ from core.errors import Refused
 from core.events import ContextCompacted
 from core.ids import checkpoint_id
 from core.log.store import EventLog
+from core.runs.windows import Windows
 from core.thread.ownership import owned
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from core.thread.usage import Size, in_context
-from core.thread.windows import Windows
 from core.user.agents import aggregates
 
 TRIES = 3

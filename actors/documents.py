@@ -13,9 +13,9 @@ from core.actor import Actor, Context, Progress
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import Event, FileConverted, FileRejected, FileUploaded
+from core.files.folder import KnownUploads, Upload, uploads
 from core.ports.documents import KINDS, UNCONFINED, Converted, Outcome
 from core.ports.documents import Documents as Port
-from core.thread.folder import KnownUploads, Upload, uploads
 from core.thread.ownership import missing, owned
 from core.thread.threads import Threads
 

@@ -18,10 +18,10 @@ from core.chat.facts import CONVERSATION, KIND
 from core.chat.state import Chats
 from core.errors import Unavailable
 from core.events import Aggregate, Event, ThreadCreated, ThreadErased, ThreadExpirySet, ThreadPruned
+from core.files.paths import thread_root
 from core.lifecycle import TEMPORARY, RunEnded
-from core.paths import thread_root
 from core.replay import setups
-from core.thread.intake import Intake
+from core.runs.intake import Intake
 from core.thread.prune import prune
 from core.thread.state import ThreadState
 from core.thread.threads import Threads

@@ -12,7 +12,7 @@ from core.actor import Actor, Context
 from core.errors import NotFound, Refused
 from core.identity.accounts import AccountDisabled
 from core.lifecycle import OPEN
-from core.thread.intake import Intake
+from core.runs.intake import Intake
 from core.views.projections import Views
 
 

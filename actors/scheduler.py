@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from core.actor import Actor, Context
 from core.events import Aggregate
 from core.log.store import EventLog
-from core.thread.intake import Intake
+from core.runs.intake import Intake
 from core.thread.threads import Threads
 from core.user.launch import Launch
 from core.user.schedules import ScheduleCreated, ScheduleFired, ScheduleResumed, ScheduleRevised, SchedulesFired

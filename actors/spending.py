@@ -11,7 +11,7 @@ from core.config.load import ConfigSource
 from core.events import GoalEvaluated, QuestionsSuggested, ThreadTitled
 from core.log.store import EventLog
 from core.memory.facts import KIND, MemoryExtracted, owner
-from core.thread.ledger import Ledgers
+from core.runs.ledger import Ledgers
 from core.thread.usage import Tokens, tokens_of
 
 Spent = ThreadTitled | GoalEvaluated | QuestionsSuggested | MemoryExtracted

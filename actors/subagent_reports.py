@@ -9,7 +9,7 @@ from core.actor import Actor, Context
 from core.errors import NotFound
 from core.lifecycle import RunEnded
 from core.log.kinds import SUBAGENT
-from core.thread.intake import Intake
+from core.runs.intake import Intake
 from core.thread.threads import Threads
 
 

@@ -15,15 +15,8 @@ from core.actor import Actor, Context, Progress
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, ThreadErased
-from core.lifecycle import USED_TOOLS, RunEnded
-from core.log.repository import Repository
-from core.log.store import EventLog
-from core.paths import Mount
-from core.sandbox.folders import installation
-from core.thread.ownership import owned
-from core.thread.state import Run, ThreadState
-from core.thread.threads import Threads
-from core.thread.workspace import (
+from core.files.paths import Mount
+from core.files.workspace import (
     KIND,
     MAX_FILES,
     Manifest,
@@ -34,7 +27,14 @@ from core.thread.workspace import (
     fold,
     with_people,
 )
-from core.thread.workspace import Workspace as Port
+from core.files.workspace import Workspace as Port
+from core.lifecycle import USED_TOOLS, RunEnded
+from core.log.repository import Repository
+from core.log.store import EventLog
+from core.sandbox.folders import installation
+from core.thread.ownership import owned
+from core.thread.state import Run, ThreadState
+from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.workspace")
 

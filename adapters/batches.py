@@ -12,8 +12,8 @@ from anyio import to_thread
 
 from adapters.sandboxes.files import Files, refusals
 from core.errors import Invalid
+from core.files.folder import Folder
 from core.ports.batches import MAX_BYTES
-from core.thread.folder import Folder
 
 _MAGIC = re.compile(r"[*?\[{]")
 _MAX_TABLE_MB = 1024

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from adapters.sandboxes.search import BINARY_PROBE
 from core.config.redaction import redactor
-from core.paths import PROJECT, USER_DATA
-from core.thread.workspace import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_BYTES, Entry, FileChange, Reason, Status
+from core.files.paths import PROJECT, USER_DATA
+from core.files.workspace import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_BYTES, Entry, FileChange, Reason, Status
 
 MAX_LINES = 4000
 """Limit of lines of a text that is compared: the time grows with their square."""

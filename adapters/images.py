@@ -13,10 +13,10 @@ from adapters.sandboxes.files import refusals
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.events import FolderAttached
-from core.paths import Mount, Tree
+from core.files.folder import Folder
+from core.files.paths import Mount, Tree
 from core.ports.images import MAX_BYTES
 from core.sandbox.folders import installation
-from core.thread.folder import Folder
 from core.thread.threads import Threads
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from anyio import to_thread
 
 from core.errors import Invalid, NotFound
-from core.paths import WORKSPACE
-from core.thread.folder import Folder, open_plain
+from core.files.folder import Folder, open_plain
+from core.files.paths import WORKSPACE
 from core.thread.instructions import MOST_BYTES, MOST_FILES, NAMES, InstructionFile
 
 

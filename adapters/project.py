@@ -30,8 +30,8 @@ from adapters.differences import Differences, same
 from adapters.sandboxes.folders import SKIPPED
 from adapters.sandboxes.search import shown
 from core.errors import Invalid, Refused
-from core.paths import MAX_PATH, Mount, Tree
-from core.thread.workspace import MAX_FILES, Entry, Scanned
+from core.files.paths import MAX_PATH, Mount, Tree
+from core.files.workspace import MAX_FILES, Entry, Scanned
 
 MAX_SCANNED = 20_000
 SECONDS = 10.0

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from core.errors import Invalid, NotFound, Refused
 from core.events import FolderAttached
-from core.paths import PROJECT, ROOTS
+from core.files.folder import Folder
+from core.files.paths import PROJECT, ROOTS
+from core.files.workspace import MAX_DIFF_BYTES, FileChange
 from core.replay.files import undone
-from core.thread.folder import Folder
-from core.thread.workspace import MAX_DIFF_BYTES, FileChange
 
 
 def restored(

@@ -11,11 +11,11 @@ from pathlib import Path, PurePath
 from anyio import to_thread
 
 from core.errors import Invalid, NotFound
+from core.files.folder import Folder, digest, open_plain, uploads
+from core.files.folder import Upload as Recorded
+from core.files.uploads import Outline, Upload, outline
 from core.log.store import EventLog
 from core.ports.documents import KINDS
-from core.thread.folder import Folder, digest, open_plain, uploads
-from core.thread.folder import Upload as Recorded
-from core.thread.uploads import Outline, Upload, outline
 
 Stats = Mapping[str, os.stat_result]
 MOST_FILES = 1000
@@ -24,7 +24,7 @@ READ_BYTES = 4 << 20
 
 
 class LocalUploads:
-    """See `core.thread.uploads.Uploads`."""
+    """See `core.files.uploads.Uploads`."""
 
     def __init__(self, home: Path, log: EventLog) -> None:
         self._home, self._known = home, uploads(log)

@@ -22,9 +22,9 @@ from adapters.sandboxes import folders, search
 from adapters.sandboxes.search import shown
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound
-from core.paths import ROOTS, USER_DATA, Mount
-from core.thread.folder import Folder, digest, open_plain
-from core.thread.workspace import (
+from core.files.folder import Folder, digest, open_plain
+from core.files.paths import ROOTS, USER_DATA, Mount
+from core.files.workspace import (
     ANYTHING,
     MAX_DIFF_BYTES,
     MAX_FILES,

@@ -32,11 +32,11 @@ from core.events import Event, Json, ModelCompleted, Origin, Record, RunRequeste
 from core.ids import uuid7
 from core.lifecycle import CHANNEL, ENDS, RunEnded
 from core.log.repository import Repository
+from core.runs.follow import Batch, Followers
+from core.runs.intake import Intake
+from core.runs.previews import Ahead, Preview, Reader, RunPreview
 from core.thread.fold import Folding
-from core.thread.follow import Batch, Followers
-from core.thread.intake import Intake
 from core.thread.messages import text_of
-from core.thread.previews import Ahead, Preview, Reader, RunPreview
 from core.thread.runs import end_of
 from core.thread.state import Run, ThreadState
 from core.thread.usage import steps_of

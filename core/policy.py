@@ -19,8 +19,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from core.events import Event, Message
-from core.thread.replay import REFUSED
 from core.thread.state import ThreadState
+
+REFUSED = "refused"
+"""The action of a policy about a call that is not made."""
 
 
 class ToolCall(NamedTuple):

@@ -34,11 +34,11 @@ from core.chat.state import Chats, Conversation
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.events import Aggregate, ApprovalResolved, Event
+from core.identity.seal import Seal
 from core.identity.standing import Standing
 from core.lifecycle import CHANNEL, RunEnded
 from core.log.store import EventLog
-from core.seal import Seal
-from core.thread.intake import Intake
+from core.runs.intake import Intake
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
 

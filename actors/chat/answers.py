@@ -12,7 +12,7 @@ from actors.chat.questions import Question, of_messages, overtaken, pending
 from core.channel import reply_of
 from core.chat.facts import TARGET, Artifact, DeliveryPlanned, Target
 from core.events import Origin, Record, RunPaused
-from core.paths import OUTPUTS
+from core.files.paths import OUTPUTS
 from core.thread.messages import text_of
 from core.thread.runs import end_of
 from core.thread.state import Run, ThreadState

@@ -16,11 +16,11 @@ from core.chat.objects import Objects
 from core.config.settings import Uploads
 from core.errors import Invalid, NotFound
 from core.events import Event, FileUploaded, Json
-from core.paths import USER_DATA
-from core.thread.folder import Draft, Folder, Version, digest, open_plain, version
+from core.files.folder import Draft, Folder, Version, digest, open_plain, version
+from core.files.paths import USER_DATA
+from core.files.uploads import plain_name
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
-from core.thread.uploads import plain_name
 
 LATE = "it took too long to get it"
 

@@ -14,8 +14,8 @@ from core.errors import Refused
 from core.events import GoalSet, thread
 from core.log.store import EventLog
 from core.memory.facts import Memories
-from core.thread.commands import Commands
-from core.thread.intake import Intake
+from core.runs.commands import Commands
+from core.runs.intake import Intake
 from core.thread.threads import Threads
 
 BOOTSTRAP = "Help me to set up an agent of my own."

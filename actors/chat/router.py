@@ -29,7 +29,7 @@ from core.errors import Conflict, Unavailable
 from core.identity.standing import Standing
 from core.log.store import EventLog
 from core.memory.facts import Memories
-from core.thread.intake import Intake
+from core.runs.intake import Intake
 from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.chat")

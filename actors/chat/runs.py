@@ -24,8 +24,8 @@ from core.errors import Refused
 from core.events import Event, Json, Origin, RunRequested, Wanted
 from core.ids import now
 from core.log.store import EventLog
+from core.runs.intake import Intake
 from core.thread import approvals
-from core.thread.intake import Intake
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
 

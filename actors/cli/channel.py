@@ -69,7 +69,7 @@ async def _accounts(arguments: argparse.Namespace) -> AsyncIterator[tuple[System
     from actors.wiring import compose
     from core.chat.account import Accounts
     from core.config.load import ConfigSource
-    from core.seal import Seal
+    from core.identity.seal import Seal
 
     options = options_of(arguments)
     source = ConfigSource(options.config)

@@ -84,8 +84,8 @@ async def _mcp(arguments: argparse.Namespace) -> AsyncIterator[tuple[System, Ser
     """The running system, and its MCP servers."""
     from actors.wiring import compose
     from core.config.load import ConfigSource
+    from core.identity.seal import Seal
     from core.mcp.servers import Directory as Servers
-    from core.seal import Seal
 
     options = options_of(arguments)
     async with compose.attach(options) as system:

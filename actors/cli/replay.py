@@ -14,7 +14,7 @@ from actors.cli.sources import source_of
 if TYPE_CHECKING:
     from core.replay.source import Source
     from core.replay.whatif import Changes
-    from core.thread.replay import Look, Report
+    from core.runs.replay import Look, Report
 
 
 def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:

@@ -10,15 +10,15 @@ import anyio.to_thread
 from adapters.restoring import restored
 from core.errors import NotFound
 from core.events import Aggregate, ToolRequested
+from core.files.folder import Folder
+from core.files.workspace import KIND as SCANS
 from core.ids import safe_id
 from core.log.kinds import KIND
 from core.replay import moment
 from core.replay.files import later_changes, later_uploads
 from core.replay.fork import Forked, fork
 from core.replay.source import Source, records_of
-from core.thread.folder import Folder
 from core.thread.threads import Threads
-from core.thread.workspace import KIND as SCANS
 
 INSIDE = "changes that the run had made to files up to the event: they are recorded at its end only"
 

@@ -9,8 +9,8 @@ from core.config.load import ConfigSource
 from core.errors import Unavailable
 from core.replay.recorded import RecordedLog
 from core.replay.source import Source
-from core.thread.replay import Look, Report
-from core.thread.replay import replay as execute
+from core.runs.replay import Look, Report
+from core.runs.replay import replay as execute
 
 if TYPE_CHECKING:
     from actors.wiring.compose import Options
@@ -43,7 +43,7 @@ class Rehearsal:
         from actors.wiring.parts import Toolset, library
         from adapters.batches import LocalBatchFiles
         from adapters.models.configured import Silent
-        from core.thread.intake import Intake
+        from core.runs.intake import Intake
         from core.thread.threads import Threads
 
         config, home = ConfigSource(options.config), options.home

@@ -21,7 +21,7 @@ from core.bus.endpoint import Endpoint
 from core.errors import SikaError
 from core.observe import logs
 from core.replay.source import LogSource
-from core.thread.replay import Report
+from core.runs.replay import Report
 
 CHUNK = 64
 """Threads that a process replays at a time."""

@@ -42,20 +42,20 @@ from core.events import (
     ToolRequested,
     thread,
 )
-from core.paths import make_home
+from core.files.folder import Folder
+from core.files.paths import make_home
+from core.files.workspace import KIND as SCANS
+from core.files.workspace import Entry, FileChange
 from core.replay import whatif_results
 from core.replay.files import later_changes, later_uploads
 from core.replay.recorded import RecordedLog
 from core.replay.source import Source, records_of
 from core.replay.whatif import MOST_SAMPLES, Changes, Estimate, Point, Result, Sample, fork_point
 from core.replay.whatif_journal import SANDBOXED, SampleJournal
+from core.runs.journal import CallRef, Failed, Journal, Paused
 from core.thread.fold import fold
-from core.thread.folder import Folder
-from core.thread.journal import CallRef, Failed, Journal, Paused
 from core.thread.state import ThreadState
 from core.thread.usage import Price, price
-from core.thread.workspace import KIND as SCANS
-from core.thread.workspace import Entry, FileChange
 from core.tools import Effect
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from core.chat.facts import Artifact, DeliveryPlanned
 from core.errors import Invalid, NotFound
-from core.paths import USER_DATA, Mount, Tree, thread_root
+from core.files.paths import USER_DATA, Mount, Tree, thread_root
 
 OUTPUTS = f"{USER_DATA}/outputs"
 

@@ -17,8 +17,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.runs.follow import Batch
 from core.thread.entries import Delegation
-from core.thread.follow import Batch
 from core.thread.messages import text_of
 from core.thread.state import Run, ThreadState
 

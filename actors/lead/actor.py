@@ -43,6 +43,7 @@ from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
 from core.errors import Invalid, SikaError
 from core.events import FileUploaded, Json, Message, SubagentCompleted, ToolCompleted, thread, type_of
+from core.files.uploads import Uploads
 from core.identity.standing import Standing
 from core.log.store import EventLog
 from core.mcp.tools import Catalogue
@@ -53,20 +54,19 @@ from core.ports.guardrails import Provider
 from core.ports.images import Images
 from core.replay.prompts import release
 from core.replay.setups import Setups
+from core.runs.journal import CallRef, Failed, Journal, Paused, tool_message
+from core.runs.ledger import Ledgers, Today
+from core.runs.owned import OwnedRun
+from core.runs.replay import ReplayJournal
+from core.runs.run import Prepared, RunActor
+from core.runs.windows import Windows
 from core.skills.library import Library
 from core.skills.selection import reference
 from core.thread.earlier import SEARCH
 from core.thread.instructions import InstructionFile, InstructionFiles
-from core.thread.journal import CallRef, Failed, Journal, Paused, tool_message
-from core.thread.ledger import Ledgers, Today
-from core.thread.owned import OwnedRun
-from core.thread.replay import ReplayJournal
-from core.thread.run import Prepared, RunActor
 from core.thread.state import ThreadState
 from core.thread.subagents import TOOLS, shown
-from core.thread.uploads import Uploads
 from core.thread.values import next_nodes
-from core.thread.windows import Windows
 from core.tools import Effect, Tool
 from core.user import agents
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from actors.lead.messages.content import without_thoughts
 from core.bus.rpc import sendable_value
 from core.control import neutralised, quoted
+from core.files.paths import USER_DATA
 from core.memory.conversation import Part, Utterance
 from core.memory.document import confidence, keywords
 from core.memory.facts import MOST_CHARACTERS, SECTIONS, SUMMARY_CHARACTERS, Fact, Memory, line
 from core.memory.search import Hit
-from core.paths import USER_DATA
 
 SHOWN_FACTS = 50
 """Known facts that the model is shown."""

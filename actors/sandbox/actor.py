@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
+from actors.excerpt import cut
 from actors.sandbox import network, reading, reaping
 from actors.sandbox.background import Background
 from actors.sandbox.folders import Folders
@@ -52,20 +53,19 @@ from core.cache import ByteCache
 from core.config.load import ConfigSource
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate, Event, ThreadErased
-from core.excerpt import cut
+from core.files.paths import PROJECT, WORKSPACE
+from core.files.workspace import Workspace
+from core.identity.seal import Seal
 from core.log.store import EventLog
-from core.paths import PROJECT, WORKSPACE
 from core.ports.documents import Selection, Texts
 from core.ports.images import image_of, place_of
 from core.ports.sandbox import Edit, ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
 from core.ports.sandbox import Sandbox as Port
 from core.sandbox.state import leases
 from core.sandbox.variables import opened
-from core.seal import Seal
 from core.skills.commands import AWAY, environment, script_of
 from core.skills.library import Library
 from core.thread.threads import Threads
-from core.thread.workspace import Workspace
 
 MAX_RESULTS = 1000
 """Limit of the results of one search that are shown."""

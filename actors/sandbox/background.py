@@ -14,11 +14,11 @@ from typing import Any
 
 import anyio
 
+from actors.excerpt import cut
 from actors.sandbox.requests import End, Limits, Output, Start
 from actors.sandbox.words import MOST_OUTPUT
 from core.errors import Invalid, NotFound
 from core.events import Event
-from core.excerpt import cut
 from core.ids import now, stamp
 from core.log.repository import Repository
 from core.ports.sandbox import ExecResult, ListsPorts, Machine, RunsInBackground, Sandbox

@@ -10,10 +10,10 @@ from actors.sandbox.requests import AnyRequest, Choose, End, Find, Glob, Grep, K
 from core.config.load import ConfigSource
 from core.errors import Invalid, Refused
 from core.events import FolderAttached
+from core.files.workspace import Workspace
 from core.ports.sandbox import Sandbox, SandboxProvider, WorksInFolders
 from core.sandbox.folders import installation
 from core.thread.threads import Threads
-from core.thread.workspace import Workspace
 
 CANNOT = "sandbox.provider: {} shows no folders of this machine; bubblewrap does (Linux), and host to the file tools"
 

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import PurePosixPath
 
 from actors.sandbox import archives
-from core.encodings import Decoded, decoded
 from core.errors import Invalid
-from core.paths import USER_DATA, join, parse
+from core.files.encodings import Decoded, decoded
+from core.files.paths import USER_DATA, join, parse
 from core.ports.documents import KINDS, TEXTS, WHOLE, Selection
 from core.ports.images import kind_of
 

@@ -15,17 +15,17 @@ from actors.skills.writer import Writer
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
+from core.files.folder import Folder
+from core.files.paths import OUTPUTS
 from core.log.store import EventLog
 from core.mcp.tools import Catalogue
-from core.paths import OUTPUTS
+from core.runs.intake import Intake
 from core.skills import trees
 from core.skills.archive import SUFFIX
 from core.skills.format import FILE
 from core.skills.library import Library
 from core.skills.search import search
 from core.thread.entries import Run
-from core.thread.folder import Folder
-from core.thread.intake import Intake
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from core.user import agents

@@ -34,19 +34,19 @@ from core.config.load import ConfigSource
 from core.config.settings import TokenBudget
 from core.errors import Invalid, NotFound
 from core.events import Json, SubagentCompleted
+from core.files.paths import OUTPUTS
 from core.identity.standing import Standing
 from core.log.kinds import SUBAGENT
 from core.log.store import EventLog
-from core.paths import OUTPUTS
 from core.ports.batches import BatchFiles
 from core.ports.images import Images
+from core.runs.intake import Intake
+from core.runs.journal import Journal
+from core.runs.owned import OwnedRun
+from core.runs.replay import ReplayJournal
+from core.runs.run import Prepared
 from core.skills.library import Library
 from core.thread.instructions import InstructionFiles
-from core.thread.intake import Intake
-from core.thread.journal import Journal
-from core.thread.owned import OwnedRun
-from core.thread.replay import ReplayJournal
-from core.thread.run import Prepared
 from core.thread.state import ThreadState
 from core.thread.subagents import identity, started_at
 from core.thread.threads import Threads

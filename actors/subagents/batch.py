@@ -29,10 +29,10 @@ from core.errors import Invalid, NotFound, SikaError, ungrouped
 from core.events import Event, ModelFailed, Record, SubagentCompleted
 from core.log.feed import Listener
 from core.ports.batches import BatchFiles
+from core.runs.intake import Intake
+from core.runs.owned import OwnedRun
 from core.thread import batches
 from core.thread.entries import Delegation
-from core.thread.intake import Intake
-from core.thread.owned import OwnedRun
 from core.thread.state import Run, ThreadState
 from core.thread.subagents import identity
 

@@ -30,9 +30,9 @@ from core.events import (
 from core.ids import uuid7
 from core.log.feed import Listener
 from core.log.kinds import SUBAGENT
+from core.runs.intake import WORKERS, Intake
 from core.thread import batches, subagents
 from core.thread.entries import Delegation
-from core.thread.intake import WORKERS, Intake
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
 

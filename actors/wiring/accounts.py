@@ -42,10 +42,10 @@ from core.config.channels import ALIASES
 from core.config.load import ConfigSource
 from core.config.settings import Config
 from core.errors import Invalid, Refused, SikaError, Unavailable, contained, ungrouped
+from core.identity.seal import Seal
 from core.runtime import system
 from core.runtime.servers import announced
 from core.runtime.system import System
-from core.seal import Seal
 
 log = structlog.get_logger("sika.accounts")
 

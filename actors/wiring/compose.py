@@ -34,13 +34,13 @@ from core.config.load import ConfigSource
 from core.config.settings import Config
 from core.errors import Invalid, ungrouped
 from core.events import Aggregate, RunRequested
+from core.identity.seal import Seal
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import Runs, SandboxProvider
 from core.runtime import system
 from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
-from core.seal import Seal
 from core.views.projections import own_file
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from channels.http.live import ToolListing
     from core.replay.fork import Forked
     from core.replay.whatif import Changes, Experiment
-    from core.thread.replay import Report
+    from core.runs.replay import Report
 
 log = structlog.get_logger("sika.compose")
 

@@ -20,13 +20,13 @@ from core.bus.peers import Peers
 from core.config.load import ConfigSource, reveal
 from core.config.settings import Config
 from core.errors import Invalid
+from core.identity.seal import Seal
 from core.mcp.login import Logins
 from core.mcp.servers import Directory
 from core.plugins import Plugin
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import SandboxProvider
 from core.runtime.system import System
-from core.seal import Seal
 from core.skills.library import Library, folders_of
 from core.tools import Tool
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from core.log.store import EventLog
     from core.mcp.authorisation import Authorisation
     from core.ports.guardrails import Provider
-    from core.thread.intake import Intake
+    from core.runs.intake import Intake
     from core.thread.threads import Threads
     from core.views.projections import Views
 

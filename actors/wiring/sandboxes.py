@@ -157,7 +157,7 @@ def for_tests(config: Config) -> Callable[[Path, Path], SandboxProvider]:
 
 
 def _sandbox_setup(home: Path, config: Config, project: Path) -> SandboxSetup:
-    from core.paths import Mount
+    from core.files.paths import Mount
 
     section = config.sandbox
     for mount in section.mounts:

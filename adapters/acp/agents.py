@@ -25,7 +25,7 @@ from core.actor import Progress
 from core.bus.peers import Peers, name_of
 from core.config.acp import AcpAgent
 from core.errors import Invalid, Unavailable
-from core.paths import ACP, Mount, Tree, make_thread, thread_root
+from core.files.paths import ACP, Mount, Tree, make_thread, thread_root
 from core.ports.agents import Permission, Report, Work
 
 if TYPE_CHECKING:

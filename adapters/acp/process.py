@@ -21,7 +21,7 @@ from core import pipes
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.errors import Invalid
-from core.paths import Mount
+from core.files.paths import Mount
 from core.ports.sandbox import Encloses
 
 log = structlog.get_logger("sika.acp")

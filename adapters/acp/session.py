@@ -37,7 +37,7 @@ from adapters.sandboxes.files import Files
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.errors import Invalid
-from core.paths import ACP
+from core.files.paths import ACP
 from core.ports.agents import Permission, Report, Work
 
 log = structlog.get_logger("sika.acp")

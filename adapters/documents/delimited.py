@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from adapters.documents.job import Job, Rejected, joined, note
 from adapters.documents.tables import escaped
-from core.encodings import decoded
+from core.files.encodings import decoded
 
 SEPARATORS = ",;\t|"
 MOST_BYTES = 24 << 20

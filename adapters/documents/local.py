@@ -24,11 +24,11 @@ from anyio import to_thread
 from adapters.documents import convert
 from adapters.sandboxes import seccomp
 from adapters.sandboxes.confinement import binary, in_memory, kernel_files, namespaces, sealed
-from core import encodings
 from core.errors import Invalid, NotFound
-from core.paths import MAX_PART
-from core.ports.documents import KINDS, UNCONFINED, WHOLE, Converted, Outcome, Rejected, Selection, Text
-from core.thread.folder import Draft, Folder, digest, is_text, open_plain
+from core.files import encodings
+from core.files.folder import Draft, Folder, Text, digest, is_text, open_plain
+from core.files.paths import MAX_PART
+from core.ports.documents import KINDS, UNCONFINED, WHOLE, Converted, Outcome, Rejected, Selection
 
 log = structlog.get_logger("sika.documents")
 

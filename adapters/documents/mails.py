@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from adapters.documents.job import Job, Rejected, joined, note
 from adapters.documents.web import html_of, markdown
-from core.encodings import decoded
+from core.files.encodings import decoded
 
 HEADERS = ("From", "To", "Cc", "Date", "Subject")
 MOST_PARTS = 200

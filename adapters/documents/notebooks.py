@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from adapters.documents.job import Job, Rejected, joined, note
-from core.encodings import decoded
+from core.files.encodings import decoded
 
 MOST_OUTPUT = 10_000
 """Characters of the output of a cell."""

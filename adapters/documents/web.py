@@ -10,7 +10,7 @@ from bs4 import BeautifulSoup, Tag
 from markitdown.converters import HtmlConverter
 
 from adapters.documents.job import Job, Rejected
-from core.encodings import decoded
+from core.files.encodings import decoded
 
 _PIPE, _BREAK = "\ue0f0", "\ue0f1"
 """Stand for a pipe and a line break in a cell until the page is Markdown. Of the private use area."""

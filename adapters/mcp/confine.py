@@ -9,7 +9,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from core.errors import Invalid
-from core.paths import make_thread, mounts_of, thread_root
+from core.files.paths import make_thread, mounts_of, thread_root
 from core.ports.mcp import Place
 from core.ports.sandbox import Enclosed, Encloses, SandboxProvider
 

@@ -23,13 +23,13 @@ from core import pipes
 from core.config.mcp import Mcp, McpServer
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError, Unavailable
+from core.files.folder import Folder
+from core.files.paths import WORKSPACE, owner_within, thread_root
 from core.mcp.challenge import lacking
 from core.mcp.grants import EVERYBODY
-from core.paths import WORKSPACE, owner_within, thread_root
 from core.ports.mcp import Broken, Caller, OnChange, OnProgress, Place
 from core.ports.mcp_frames import Ask, Command, Reply, Setup, framed, length_of
 from core.ports.sandbox import Enclosed
-from core.thread.folder import Folder
 
 log = structlog.get_logger("sika.mcp")
 

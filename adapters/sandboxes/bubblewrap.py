@@ -36,7 +36,7 @@ from adapters.sandboxes.machine import SWEEP_SECONDS, Machine, end_unused, is_jo
 from adapters.sandboxes.provider import Threads, environment, limits
 from adapters.sandboxes.spare import Spares
 from core.errors import Invalid, Unavailable
-from core.paths import WORKSPACE, Mount, Tree
+from core.files.paths import WORKSPACE, Mount, Tree
 from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")

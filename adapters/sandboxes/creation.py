@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from core.errors import Invalid
-from core.paths import Tree, join, parse
+from core.files.paths import Tree, join, parse
 
 
 def location(tree: Tree, path: str) -> str:

@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 
-from core.encodings import Decoded
 from core.errors import Invalid
+from core.files.encodings import Decoded
 from core.ports.sandbox import Edit
 
 NAMED_LINES = 10

@@ -29,9 +29,9 @@ from adapters.sandboxes import creation, folders, quota, search
 from adapters.sandboxes.changes import append_once, applied, once
 from adapters.sandboxes.edits import edited
 from adapters.sandboxes.record import Calls
-from core.encodings import decoded
 from core.errors import Invalid
-from core.paths import Parts, Place, Tree, join, owner_within
+from core.files.encodings import decoded
+from core.files.paths import Parts, Place, Tree, join, owner_within
 from core.ports.sandbox import Edit, Listing, Query
 
 MAX_READ = 100 * 1024 * 1024

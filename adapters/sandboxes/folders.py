@@ -29,8 +29,8 @@ from threading import Lock
 from typing import NamedTuple
 
 from core.errors import Invalid
-from core.paths import PROJECT, Mount
-from core.secret_names import FIXED, GIT_RUN, Rules
+from core.files.paths import PROJECT, Mount
+from core.files.secret_names import FIXED, GIT_RUN, Rules
 
 _LIBRARIES = "node_modules bower_components .venv venv site-packages __pycache__ .tox .nox"
 _CACHES = ".mypy_cache .pytest_cache .ruff_cache"

@@ -20,7 +20,7 @@ from adapters.sandboxes.hostrules import refuse
 from adapters.sandboxes.job import Job
 from adapters.sandboxes.provider import Threads, environment, limits
 from core.errors import Invalid, Unavailable
-from core.paths import SKILLS, WORKSPACE, Mount, Tree
+from core.files.paths import SKILLS, WORKSPACE, Mount, Tree
 from core.ports.sandbox import ExecResult, Listing, Output, Query, SandboxSetup
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from core.paths import ACP, USER_DATA
+from core.files.paths import ACP, USER_DATA
 
 SYSTEM = ("/bin", "/usr/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/opt/homebrew/bin", "/dev")
 _URL = re.compile(r"\b(?!file:)[a-zA-Z][a-zA-Z0-9+.-]*://\S*")

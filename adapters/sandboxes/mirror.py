@@ -13,8 +13,8 @@ direction in one archive. The base lies beside the machine's records, so that an
 
 Changed on both sides: the agent's command wins, and its result says so. Deleted on one side and changed on the other:
 the change wins. What the machine sends is hostile: names are walked part by part without following links, only files,
-folders and symbolic links are taken (links as text; `core.paths.Tree` reads them safely), and numbers and bytes are
-bounded. Other mounts (skills, `sandbox.mounts`) are copied to the machine only.
+folders and symbolic links are taken (links as text; `core.files.paths.Tree` reads them safely), and numbers and bytes
+are bounded. Other mounts (skills, `sandbox.mounts`) are copied to the machine only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import msgspec
 
 from adapters.sandboxes.supervisor import publish
 from core.errors import Unavailable
-from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA, Mount
+from core.files.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA, Mount
 from core.ports.sandbox import MachineLost
 
 MAX_FILES, MAX_BYTES = 200_000, 4 << 30

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from anyio import to_thread
 
 from adapters.sandboxes.record import Calls
-from core.paths import Mount, Tree, make_thread, mounts_of, thread_root
+from core.files.paths import Mount, Tree, make_thread, mounts_of, thread_root
 from core.ports.sandbox import SandboxSetup
 
 MAX_SANDBOXES = 256

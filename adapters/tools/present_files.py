@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.errors import Invalid
-from core.paths import USER_DATA, join, parse, split
+from core.files.paths import USER_DATA, join, parse, split
 from core.tools import Result, ToolContext, tool
 
 OUTPUTS = f"{USER_DATA}/outputs"

@@ -47,8 +47,8 @@ from channels.client.errors import ClientError, Invalid, NotFound, Refused, RunF
 from channels.client.events import StreamEvent
 from channels.client.here import Consents, Here
 from core.errors import SikaError
+from core.files.paths import PROJECT
 from core.ids import safe_id, uuid7
-from core.paths import PROJECT
 
 log = structlog.get_logger("sika.acp")
 

@@ -28,7 +28,7 @@ from acp.schema import (
 from channels.client.errors import RunFailed
 from channels.client.events import StreamEvent, text_of
 from core import forms
-from core.paths import PROJECT
+from core.files.paths import PROJECT
 
 Update = Any
 """An update of a session, as the SDK declares it."""

@@ -48,9 +48,9 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id, safe_id
+from core.runs.previews import Ahead, Part, Piece, Preview, Progress, Reader, RunPreview, call_text, line_of, rest_of
 from core.thread.fold import Folding
 from core.thread.messages import text_of
-from core.thread.previews import Ahead, Part, Piece, Preview, Progress, Reader, RunPreview, call_text, line_of, rest_of
 from core.thread.state import Run, ThreadState
 from core.thread.values import tool_calls
 from core.user.assistants import DEFAULT

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 from channels.http.live import Live
 from channels.http.sse import Before
 from core.events import Message, Record, SubagentProgressed
-from core.thread.follow import Item
-from core.thread.previews import Preview, RunPreview
+from core.runs.follow import Item
+from core.runs.previews import Preview, RunPreview
 
 
 class Behind(Protocol):

@@ -22,9 +22,9 @@ from channels.http.routes import API, SSE
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable, ungrouped
 from core.events import Aggregate, Record, thread
+from core.files.paths import thread_root
 from core.ids import now, uuid7
 from core.log.kinds import SUBAGENT
-from core.paths import thread_root
 from core.replay import causes, moment, queries
 from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query

@@ -20,9 +20,9 @@ from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
 from channels.http.routes import API
 from core.errors import Invalid
+from core.files.folder import Folder
+from core.files.paths import MAX_PATH, ROOTS, USER_DATA, Parts, Tree, join, parse, split
 from core.ids import stamp
-from core.paths import MAX_PATH, ROOTS, USER_DATA, Parts, Tree, join, parse, split
-from core.thread.folder import Folder
 
 MOST_DEPTH = 32
 MOST_CHARACTERS = 100_000

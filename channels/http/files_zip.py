@@ -23,8 +23,8 @@ from channels.http.files import MOST_DEPTH, File, Path, Walk, parts_of
 from channels.http.live import Outlet
 from channels.http.routes import API
 from core.errors import Invalid, NotFound
-from core.paths import USER_DATA, Tree, join
-from core.thread.folder import Folder
+from core.files.folder import Folder
+from core.files.paths import USER_DATA, Tree, join
 
 ZIP = "application/zip"
 MOST_FILES = 10_000

@@ -12,9 +12,9 @@ from channels.http.errors import Forbidden
 from channels.http.guard import SEEN, is_loopback
 from channels.http.routes import API
 from core.events import FolderAttached
+from core.files.paths import PROJECT
+from core.files.secret_names import SHOWN
 from core.identity.principal import LOCAL
-from core.paths import PROJECT
-from core.secret_names import SHOWN
 from core.thread.state import ThreadState
 
 Access = Literal["read-write", "read-only"]

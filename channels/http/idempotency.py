@@ -16,7 +16,7 @@ import msgspec
 from channels.http.call import Call
 from core.errors import Invalid
 from core.ids import uuid7
-from core.thread.intake import OTHER
+from core.runs.intake import OTHER
 from core.thread.state import ThreadState
 
 HEADER = "Idempotency-Key"

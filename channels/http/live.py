@@ -18,22 +18,22 @@ from core.chat.account import Accounts
 from core.config.load import Config
 from core.errors import SikaError, Unavailable
 from core.events import Aggregate, Json
+from core.files import workspace
 from core.identity.principal import Principal
+from core.identity.seal import Seal
 from core.log.store import EventLog
 from core.mcp.servers import Directory
 from core.memory.facts import Memories
 from core.plugins import Listed
 from core.replay.fork import Forked
 from core.replay.whatif import Changes, Experiment
+from core.runs.commands import Commands
+from core.runs.follow import Follower, Followers
+from core.runs.intake import Intake
 from core.runtime.readiness import Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
-from core.seal import Seal
 from core.skills.library import Library
-from core.thread import workspace
-from core.thread.commands import Commands
-from core.thread.follow import Follower, Followers
-from core.thread.intake import Intake
 from core.thread.threads import Threads
 from core.tools import Effect
 from core.user.agents import Rosters

@@ -44,8 +44,8 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id, safe_id, uuid7
+from core.runs.follow import Follower
 from core.thread import approvals
-from core.thread.follow import Follower
 from core.thread.messages import text_of
 from core.thread.runs import shown_run
 from core.thread.state import ThreadState

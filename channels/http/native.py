@@ -16,9 +16,9 @@ from channels.http.endpoint import Accepted, Endless, Header, Routes
 from channels.http.live import Outlet
 from channels.http.routes import SSE
 from core.events import Json, Record, thread
+from core.runs.follow import Speaker, Stopping
+from core.runs.previews import Progress, RunPreview
 from core.thread.fold import Folding
-from core.thread.follow import Speaker, Stopping
-from core.thread.previews import Progress, RunPreview
 from core.thread.state import ThreadState
 
 ROUTES = Routes()

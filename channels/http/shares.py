@@ -37,12 +37,12 @@ from channels.http.routes import API
 from core.errors import NotFound, Refused
 from core.events import Message, ThreadShared
 from core.events import thread as events_of
+from core.files.folder import Folder
 from core.identity import sessions
 from core.identity.errors import Unauthenticated
 from core.identity.installation import Installation
 from core.ids import stamp, uuid7
 from core.thread import shares
-from core.thread.folder import Folder
 from core.thread.messages import UPLOADS_BLOCK, text_of
 from core.thread.state import Share, ThreadState
 from core.thread.usage import SUMMARY

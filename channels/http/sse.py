@@ -16,8 +16,8 @@ import structlog
 from channels.http.live import Outlet
 from core.errors import SikaError
 from core.events import Record
-from core.thread.follow import Batch, Beat, Item, Stopping
-from core.thread.previews import RunPreview
+from core.runs.follow import Batch, Beat, Item, Stopping
+from core.runs.previews import RunPreview
 
 log = structlog.get_logger("sika.http")
 

@@ -11,8 +11,8 @@ from channels.http.call import Call, OwnedThread
 from channels.http.endpoint import Routes
 from channels.http.routes import API
 from core.events import VariableSet
+from core.identity.seal import Seal
 from core.sandbox.variables import MAX_VALUE, made
-from core.seal import Seal
 from core.thread.state import ThreadState
 
 

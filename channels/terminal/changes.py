@@ -9,7 +9,7 @@ import anyio
 
 from channels.client.aio import AsyncSikaClient
 from channels.terminal.text import clean, one_line
-from core.paths import PROJECT, USER_DATA
+from core.files.paths import PROJECT, USER_DATA
 
 LOOKED_AT_SECONDS = 15.0
 """Deadline for the look at the files after a run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
-from core.paths import USER_DATA
+from core.files.paths import USER_DATA
 
 
 def host_path(home: Path, thread_id: str, path: str) -> str:

@@ -17,7 +17,7 @@ _ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "r
 
 
 class Report(Protocol):
-    """The result of a replay: `core.thread.replay.Report`."""
+    """The result of a replay: `core.runs.replay.Report`."""
 
     runs: int
     steps: int

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from channels.terminal.text import one_line
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, ThreadCreated, ThreadPruned
+from core.files.paths import thread_root
 from core.ids import now
 from core.log.kinds import KIND
-from core.paths import thread_root
 from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
 from core.replay.format import FORMAT, ExchangeLine, Header, Writer

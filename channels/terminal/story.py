@@ -76,6 +76,7 @@ from core.events import (
     WebhookDelivered,
     WebhookFailed,
 )
+from core.files.workspace import WorkspaceForgotten, WorkspaceScanned, WorkspaceUndone
 from core.identity import accounts as people
 from core.identity import activity
 from core.identity.limits import RunAdmitted, RunRefused
@@ -84,11 +85,10 @@ from core.mcp import grants
 from core.mcp import servers as mcp
 from core.memory import facts as memories
 from core.replay.evaluation import facts as evaluations
+from core.runs.ledger import TokensSpent
+from core.runs.windows import WindowLearned
 from core.sandbox import facts as sandboxes
 from core.skills import facts as skills
-from core.thread.ledger import TokensSpent
-from core.thread.windows import WindowLearned
-from core.thread.workspace import WorkspaceForgotten, WorkspaceScanned, WorkspaceUndone
 from core.user.agents import AgentDefined, AgentRemoved, ProfileWritten
 from core.user.assistants import AssistantCreated, AssistantRemoved, AssistantReverted, AssistantRevised
 from core.user.schedules import (

@@ -1,7 +1,7 @@
 """The accounts of an installation: those of the configuration, with credentials that an administrator entered since.
 
-Entered credentials are facts of one aggregate, sealed (`core.seal`). They win over the configuration, and enable their
-account.
+Entered credentials are facts of one aggregate, sealed (`core.identity.seal`). They win over the configuration, and
+enable their account.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from core.config.sections import Secret
 from core.config.settings import Config
 from core.errors import Invalid, SikaError
 from core.events import Aggregate, Event, Record
+from core.identity.seal import Seal
 from core.log.repository import Repository
 from core.log.store import EventLog
-from core.seal import Seal
 
 KIND = "channels"
 SCOPE = "server"

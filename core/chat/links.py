@@ -20,8 +20,8 @@ import msgspec
 from core.chat.facts import Artifact, DeliveryPlanned
 from core.config.settings import Config
 from core.errors import NotFound
+from core.files.paths import USER_DATA
 from core.identity.installation import Installation
-from core.paths import USER_DATA
 
 VALID_SECONDS = 7 * 86_400
 PATH = "/api/channels/files"

@@ -49,7 +49,7 @@ class Installation:
 
     @functools.cached_property
     def seal(self) -> Secret:
-        """Seals secrets that people entrust to the server (`core.seal`)."""
+        """Seals secrets that people entrust to the server (`core.identity.seal`)."""
         return self._secret("seal_key", SEAL)
 
     def derived(self, purpose: str) -> Secret:

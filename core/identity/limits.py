@@ -2,7 +2,7 @@
 
 The limit of concurrent runs is exact over all replicas: admissions are events of an aggregate of the user's, decided
 under the log's guard. The newest event lists all open runs. Ended runs are removed only when a new run needs the slot:
-no run waits for bookkeeping. Tokens are those in the user's ledger (`core.thread.ledger`); an admitted run may exceed
+no run waits for bookkeeping. Tokens are those in the user's ledger (`core.runs.ledger`); an admitted run may exceed
 the limit. Requests are counted per process: behind N replicas a user may have N times as many.
 """
 
@@ -25,7 +25,7 @@ from core.identity.principal import Principal
 from core.ids import now, stamp
 from core.log.repository import Repository
 from core.log.store import EventLog
-from core.thread.ledger import Ledgers
+from core.runs.ledger import Ledgers
 from core.thread.threads import Threads
 
 log = structlog.get_logger("sika.identity")

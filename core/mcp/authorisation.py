@@ -35,6 +35,7 @@ from core.config.mcp_oauth import OAuth
 from core.egress import may_be_public
 from core.errors import Refused, SikaError, Unavailable
 from core.events import Aggregate, Event
+from core.identity.seal import Seal, Unsealable
 from core.ids import stamp
 from core.log.repository import Repository
 from core.log.store import EventLog
@@ -54,7 +55,6 @@ from core.mcp.grants import (
     OAuthClient,
     OAuthIssuer,
 )
-from core.seal import Seal, Unsealable
 
 log = structlog.get_logger("sika.mcp")
 

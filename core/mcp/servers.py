@@ -20,13 +20,13 @@ from core.config.settings import Config
 from core.control import unmasked
 from core.errors import Invalid, NotFound, SikaError
 from core.events import Event, Json, Record
+from core.identity.seal import SEALED, Seal
 from core.log.repository import Repository
 from core.log.store import EventLog
 from core.mcp.authorisation import Server
 from core.mcp.schemas import sound
 from core.mcp.seen import Seen, first, versions
 from core.ports.mcp_frames import Listing, Offer, Problem
-from core.seal import SEALED, Seal
 
 KIND = "mcp"
 SCOPE = "server"
@@ -38,7 +38,7 @@ PAUSES = (30.0, 60.0, 300.0, 600.0)
 
 class McpConfigured(Event, frozen=True):
     """These servers are configured otherwise than in the files. None: the server was removed. Values of `env` and
-    `headers`, secrets of `oauth`, and arguments and a `url` with a secret are sealed (`core.seal`).
+    `headers`, secrets of `oauth`, and arguments and a `url` with a secret are sealed (`core.identity.seal`).
     """
 
     servers: Mapping[str, Json | None]
@@ -197,7 +197,7 @@ SECRETS = ("env", "headers")
 """Fields of a server whose values are secrets."""
 OAUTH_SECRETS = ("client_secret", "refresh_token")
 PURPOSE = "mcp"
-"""Purpose of the seals (`core.seal`)."""
+"""Purpose of the seals (`core.identity.seal`)."""
 
 
 def plain(server: McpServer) -> Json:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
+
+from core.files.folder import Text
 
 KINDS: Mapping[str, str] = {
     ".pdf": "pdf",
@@ -59,13 +61,6 @@ UNCONFINED = (
     "(`sika doctor` says why; uploads.convert_unconfined does without)"
 )
 """The reason of a rejection that is the server's, not the file's: the next try may end otherwise."""
-
-
-class Text(NamedTuple):
-    """A Markdown file that was made of a document. `sha256` is that of its content; None: any."""
-
-    name: str
-    sha256: str | None
 
 
 class Converted(msgspec.Struct, frozen=True):

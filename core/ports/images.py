@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from core.errors import Invalid
-from core.paths import PROJECT, ROOTS, USER_DATA, WORKSPACE, join, parse, split
+from core.files.paths import PROJECT, ROOTS, USER_DATA, WORKSPACE, join, parse, split
 
 KINDS: Mapping[str, str] = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
 """Media types of images that can be shown, by extension (contract runtime §6, view_image)."""

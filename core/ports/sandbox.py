@@ -13,7 +13,7 @@ import msgspec
 
 from core.config.sandbox import Egress
 from core.errors import Unavailable
-from core.paths import WORKSPACE, Mount
+from core.files.paths import WORKSPACE, Mount
 
 RESULTS = f"{WORKSPACE}/.tool-results"
 """Where long results of tools lie."""
@@ -354,9 +354,9 @@ class SandboxSetup:
     """The setup of a provider: the section `sandbox` of the configuration, and the folders."""
 
     home: Path
-    """The data directory; the files of a thread lie in `core.paths.thread_root` of it."""
+    """The data directory; the files of a thread lie in `core.files.paths.thread_root` of it."""
     skills: Mapping[str, Path] = field(default_factory=dict)
-    """The folders of skills by their names below `core.paths.SKILLS`."""
+    """The folders of skills by their names below `core.files.paths.SKILLS`."""
     mounts: Sequence[Mount] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     network: bool = False

@@ -10,7 +10,7 @@ import msgspec
 from core.errors import Invalid
 from core.events import Json, Opaque, Record, decode
 from core.replay.breakpoints import Breakpoint
-from core.thread.replay import ReplayJournal
+from core.runs.replay import ReplayJournal
 from core.thread.state import ThreadState
 
 
@@ -35,7 +35,7 @@ Ask = Callable[[Moment], Awaitable[Decision]]
 
 
 class Debugger:
-    """Stops a replay (`core.thread.replay.Look`). Without breakpoints it stops at the first step."""
+    """Stops a replay (`core.runs.replay.Look`). Without breakpoints it stops at the first step."""
 
     def __init__(self, breakpoints: Sequence[Breakpoint], ask: Ask) -> None:
         self._breakpoints = breakpoints

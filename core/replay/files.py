@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from core.events import FileUploaded, Record
-from core.paths import USER_DATA
-from core.thread.workspace import FileChange, WorkspaceScanned
+from core.files.paths import USER_DATA
+from core.files.workspace import FileChange, WorkspaceScanned
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 

@@ -31,7 +31,7 @@ from core.replay.prompts import OF_THREAD, SETUP
 
 FORMAT = "sika-log/1"
 WORKSPACE = "workspace"
-"""Kind of the aggregate of a thread's scans (`core.thread.workspace`)."""
+"""Kind of the aggregate of a thread's scans (`core.files.workspace`)."""
 KINDS = (KIND, SUBAGENT, WORKSPACE, SETUP, OF_THREAD)
 """Kinds of the aggregates that a file may hold."""
 LINE_BYTES = 64 << 20

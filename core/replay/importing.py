@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import anyio.to_thread
 import msgspec
 
-from core import paths
 from core.errors import Invalid, Refused
 from core.events import (
     Aggregate,
@@ -45,6 +44,7 @@ from core.events import (
     encode,
     written,
 )
+from core.files import paths
 from core.ids import now, safe_id, uuid7
 from core.lifecycle import IMPORTED, OPEN
 from core.log.kinds import KIND, SUBAGENT

@@ -21,10 +21,10 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Json, Record, RunRequested, RunStarted, ToolCompleted
+from core.files.workspace import FileChange
 from core.ids import uuid7
 from core.replay.diff import Row
 from core.thread.fold import fold
-from core.thread.workspace import FileChange
 
 ACTOR = "whatif"
 MOST_SAMPLES = 100

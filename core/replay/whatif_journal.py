@@ -27,9 +27,9 @@ from core.events import (
 )
 from core.ids import uuid7
 from core.replay.whatif import ACTOR, Call, Changes, Made, Point
+from core.runs.journal import CallRef, outcome_of, tool_message
+from core.runs.previews import Previewer
 from core.thread.fold import fold
-from core.thread.journal import CallRef, outcome_of, tool_message
-from core.thread.previews import Previewer
 from core.thread.values import unanswered
 from core.tools import Effect
 
@@ -40,7 +40,7 @@ SANDBOXED = frozenset(("bash", "write_file", "str_replace"))
 
 
 class SampleJournal:
-    """A journal (`core.thread.journal.Journal`) of the shared events, as changed, and of the new ones of the sample."""
+    """A journal (`core.runs.journal.Journal`) of the shared events, as changed, and of the new ones of the sample."""
 
     stopping = False
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from core.events import ModelCompleted, Record, ToolCompleted, ToolRequested
+from core.files.workspace import FileChange
 from core.replay.diff import Row, aligned, steps
 from core.replay.whatif import Call, Estimate, Future, Point
 from core.thread.fold import fold
@@ -15,7 +16,6 @@ from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.thread.tokens import Tokens, tokens_of
 from core.thread.usage import Price, in_context, model_of
-from core.thread.workspace import FileChange
 
 ASK_COST = 1.0
 """Estimated cost of all samples, in the currency of the price, from which on a person is asked first."""

@@ -19,7 +19,7 @@ from core.events import Aggregate, Envelope, Event, Json, ThreadAnnotated, Threa
 from core.lifecycle import CHANNEL, GOAL, TEMPORARY, UNTITLED, USED_TOOLS, WEBHOOK
 from core.log.reader import LABELS
 from core.log.store import INLINE_BYTES
-from core.thread.previews import Preview, Progress
+from core.runs.previews import Preview, Progress
 from core.traces import TRACEPARENT
 
 VERSION = "3.0.0"

@@ -34,6 +34,11 @@ from core.log.kinds import KIND, SUBAGENT
 from core.log.notices import Notices
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.runs.follow import Followers
+from core.runs.intake import Intake
+from core.runs.owned import Suspended, Unread, Worker
+from core.runs.previews import Pump
+from core.runs.run import RunActor, not_yet
 from core.runtime import clock, own_state
 from core.runtime.answers import Answers
 from core.runtime.attempts import DEADLY, Attempts
@@ -41,11 +46,6 @@ from core.runtime.context import HandlerContext
 from core.runtime.dispatch import Dispatcher, forward_timers
 from core.runtime.ordering import Cursor, queues
 from core.runtime.vitals import Vitals, Work
-from core.thread.follow import Followers
-from core.thread.intake import Intake
-from core.thread.owned import Suspended, Unread, Worker
-from core.thread.previews import Pump
-from core.thread.run import RunActor, not_yet
 from core.thread.threads import Threads
 from core.user import store
 from core.views.projections import Views

@@ -11,8 +11,8 @@ from pathlib import Path
 from core.config.load import ConfigSource
 from core.errors import Invalid, Refused
 from core.events import FolderAttached
-from core.paths import PROJECT, Mount
-from core.secret_names import Rules
+from core.files.paths import PROJECT, Mount
+from core.files.secret_names import Rules
 
 _SYSTEM = """
     /bin /boot /dev /etc /lib /lib32 /lib64 /libx32 /proc /run /sbin /sys /usr /var

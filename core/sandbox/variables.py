@@ -10,7 +10,7 @@ import structlog
 from core.config.redaction import is_secret_variable, redactor
 from core.errors import Invalid
 from core.events import VariableSet
-from core.seal import Seal, Unsealable
+from core.identity.seal import Seal, Unsealable
 
 log = structlog.get_logger("sika.sandbox")
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from core.control import JOINERS, UNSEEN
 from core.errors import Invalid
+from core.files.zips import Frugal
 from core.skills.folders import content
 from core.skills.format import FILE, problems, read
-from core.zips import Frugal
 
 SUFFIX = ".skill"
 MOST_BYTES = 512 << 20

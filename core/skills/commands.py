@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from core.config.skills import Skills
-from core.paths import SKILLS
+from core.files.paths import SKILLS
 from core.skills.folders import Skill
 
 INTERPRETERS = frozenset(("bash", "node", "python", "python3", "sh"))

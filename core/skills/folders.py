@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import anyio.to_thread
 
 from core.errors import Invalid
-from core.paths import SKILLS
+from core.files.paths import SKILLS
 from core.skills.format import FILE, MOST_BYTES, Front, read
 from core.skills.watch import Watch, watch
 

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import Invalid
+from core.files.paths import OWN_SKILLS, SKILLS
 from core.ids import safe_id
-from core.paths import OWN_SKILLS, SKILLS
 
 TREES = ".trees"
 USER = f"{SKILLS}/{OWN_SKILLS}"

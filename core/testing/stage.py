@@ -18,11 +18,11 @@ from core.bus.queue import Hint
 from core.errors import Invalid, Unavailable, ungrouped
 from core.events import Aggregate, Event, Opaque, Record, RunCompleted, RunRequested, RunStarted, ThreadCreated, thread
 from core.ids import uuid7
+from core.runs.run import RunActor
 from core.runtime import system
 from core.runtime.dispatch import concerns
 from core.runtime.own_state import own_state
 from core.runtime.system import System
-from core.thread.run import RunActor
 
 Made = Actor[Any] | Callable[[System], Actor[Any]]
 SECONDS = 120.0

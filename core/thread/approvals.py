@@ -66,7 +66,7 @@ def digest(tool: str, args: Json) -> str:
 
 
 def approval_id(call: str, digest: str) -> str:
-    """Returns the id of the approval of a call. `call`: its key (`core.thread.journal.CallRef`)."""
+    """Returns the id of the approval of a call. `call`: its key (`core.runs.journal.CallRef`)."""
     return _hash(f"{call}-{digest}".encode())
 
 

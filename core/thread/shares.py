@@ -18,9 +18,9 @@ from typing import BinaryIO
 
 from core.errors import Invalid, NotFound, Refused
 from core.events import SharedFile
-from core.thread.folder import Folder
+from core.files.folder import Folder
+from core.files.zips import Frugal
 from core.thread.state import Share, ThreadState
-from core.zips import Frugal
 
 MOST_FILES = 200
 MOST_BYTES = 200 << 20

@@ -21,7 +21,7 @@ from core.events import Aggregate, Event, RunRequested, Wanted
 from core.identity.errors import Inactive
 from core.ids import assistant_id, stamp, uuid7
 from core.log.store import EventLog
-from core.thread.intake import Intake
+from core.runs.intake import Intake
 from core.thread.state import Run
 from core.thread.threads import Threads
 from core.user import assistants, schedules

@@ -14,9 +14,9 @@ import anyio
 
 from core.errors import Unavailable
 from core.events import Record
-from core.finish import finished
+from core.files.paths import private_file
 from core.log.store import EventLog
-from core.paths import private_file
+from core.runs.finish import finished
 from core.views import rows, tables
 
 WAL_PAGES = 100

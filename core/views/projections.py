@@ -24,9 +24,9 @@ import structlog
 
 from core.errors import Invalid, Refused, Unavailable, ungrouped
 from core.events import Record
+from core.files.paths import make_home
 from core.ids import stamp
 from core.log.store import EventLog
-from core.paths import make_home
 from core.views import fulltext
 from core.views.database import Database, Unfit
 from core.views.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filters, Order, Plan, matching

@@ -17,10 +17,10 @@ from actors.documents import Documents
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import Event, FileConverted, FileRejected, FileRemoved, FileUploaded, thread
-from core.ports.documents import UNCONFINED, Converted, Outcome, Rejected, Text
+from core.files.folder import KnownUploads, Text, Upload, fold_uploads
+from core.ports.documents import UNCONFINED, Converted, Outcome, Rejected
 from core.runtime import system as core
 from core.runtime.system import System
-from core.thread.folder import KnownUploads, Upload, fold_uploads
 from tests.support.nats import Nats, eventually
 
 pytestmark = pytest.mark.anyio

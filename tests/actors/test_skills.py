@@ -20,8 +20,8 @@ from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, RunRequested, RunStarted
 from core.replay.source import LogSource
+from core.runs.replay import Report, replay
 from core.skills.facts import SkillRefused, SkillWritten
-from core.thread.replay import Report, replay
 from tests.actors.lead.test_tools import bash
 from tests.support.model_server import Failure, ModelServer, ToolCall, Turn
 from tests.support.skills import ALLOW, BLOCK, WARN, archive, document, write

@@ -11,7 +11,7 @@ from actors.spending import Spending
 from core.events import Event, GoalEvaluated, QuestionsSuggested, ThreadTitled
 from core.ids import now
 from core.memory.facts import MemoryExtracted, memory_id
-from core.thread.ledger import Ledgers
+from core.runs.ledger import Ledgers
 from tests.actors.memory.test_injection import remember
 from tests.support.workers import Client, site
 

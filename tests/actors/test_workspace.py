@@ -7,9 +7,9 @@ from pathlib import Path
 from actors.workspace import Workspace
 from adapters.workspace import LocalWorkspace
 from core.events import Aggregate, Event, ModelCompleted, ThreadErased, ToolCompleted, ToolRequested
-from core.paths import make_thread, thread_root
+from core.files.paths import make_thread, thread_root
+from core.files.workspace import KIND, WorkspaceScanned
 from core.testing import Stage, acting
-from core.thread.workspace import KIND, WorkspaceScanned
 from tests.support.records import ai, call
 
 SCANS = Aggregate(KIND, "t1")

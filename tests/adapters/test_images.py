@@ -13,7 +13,7 @@ from adapters.workspace import LocalWorkspace
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.events import FolderAttached, ThreadCreated
-from core.paths import PROJECT, make_thread, thread_root
+from core.files.paths import PROJECT, make_thread, thread_root
 from core.ports.images import MAX_BYTES
 from core.testing import acting
 

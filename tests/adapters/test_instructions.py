@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters.instructions import LocalInstructions
-from core.paths import thread_root
+from core.files.paths import thread_root
 from core.thread.instructions import MOST_BYTES, MOST_FILES, InstructionFile, block, change
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ import pytest
 from adapters import project
 from adapters.project import Project, forget
 from core.errors import Refused
-from core.paths import PROJECT, Mount
-from core.secret_names import Rules
+from core.files.paths import PROJECT, Mount
+from core.files.secret_names import Rules
 from tests.adapters.test_workspace import later_than
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from adapters.workspace import LocalWorkspace
 from core.errors import Refused
-from core.paths import OUTPUTS
-from core.thread.folder import Folder
-from core.thread.workspace import FileChange
+from core.files.folder import Folder
+from core.files.paths import OUTPUTS
+from core.files.workspace import FileChange
 
 pytestmark = pytest.mark.anyio
 

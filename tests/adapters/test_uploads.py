@@ -12,8 +12,8 @@ import pytest
 from adapters.uploads import READ_BYTES, LocalUploads
 from core.errors import Invalid
 from core.events import Event, FileConverted, FileRemoved, FileUploaded, ThreadCreated, thread
+from core.files.uploads import Heading, Outline, Upload
 from core.log.store import EventLog
-from core.thread.uploads import Heading, Outline, Upload
 from tests.support.nats import Nats, bus_on, log_on
 
 pytestmark = pytest.mark.anyio

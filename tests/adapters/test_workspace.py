@@ -10,7 +10,7 @@ import pytest
 from adapters import differences, workspace
 from core.config.redaction import redactor
 from core.config.sections import Secret
-from core.thread.folder import Folder
+from core.files.folder import Folder
 
 
 def test_scans_of_one_thread_do_not_take_each_others_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from core.bus.connection import Bus
 from core.bus.queue import Wakeup
 from core.events import Aggregate, Event, Record
 from core.log.store import EventLog
-from core.thread import run
+from core.runs import run
 from tests.e2e import sika
 
 DOOM = "SIKA_TEST_DOOM"

@@ -20,8 +20,8 @@ import msgspec
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
 from core.events import Aggregate, RunStarted, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.files.paths import thread_root
 from core.log.kinds import SUBAGENT
-from core.paths import thread_root
 from core.runtime import system
 from core.runtime.system import System
 from tests.support import warm

@@ -15,9 +15,9 @@ from core.actor import Actor, Context
 from core.bus.endpoint import Endpoint
 from core.events import Aggregate, Event, ThreadAnnotated
 from core.observe import logs
+from core.runs.owned import OwnedRun
+from core.runs.run import Prepared, RunActor
 from core.runtime import system
-from core.thread.owned import OwnedRun
-from core.thread.run import Prepared, RunActor
 
 DIED = 13
 

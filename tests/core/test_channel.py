@@ -26,8 +26,8 @@ from core.events import (
     ToolCompleted,
     thread,
 )
+from core.runs.previews import Preview
 from core.testing import Stage, acting
-from core.thread.previews import Preview
 from tests.support.records import ai, call, human
 from tests.support.workers import wait_for
 

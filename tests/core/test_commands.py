@@ -25,8 +25,8 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
-from core.thread.commands import Commands, Rating
-from core.thread.intake import Intake
+from core.runs.commands import Commands, Rating
+from core.runs.intake import Intake
 from core.thread.threads import Threads
 from tests.support.nats import fresh, read
 from tests.support.records import human

@@ -40,14 +40,14 @@ from core.ids import now, uuid7
 from core.lifecycle import RunEnded
 from core.log.reader import _labels
 from core.log.store import EventLog
+from core.runs import run as run_module
+from core.runs.owned import OwnedRun
+from core.runs.run import Prepared, RunActor
 from core.runtime import dispatch, system
 from core.runtime.dispatch import Dispatcher
 from core.runtime.ordering import queue_of
 from core.runtime.system import System
 from core.runtime.vitals import overview
-from core.thread import run as run_module
-from core.thread.owned import OwnedRun
-from core.thread.run import Prepared, RunActor
 from core.thread.state import ThreadState
 from tests.support.nats import Nats, append, eventually, fresh, own, read, running_tasks
 from tests.support.records import ai, call, human
@@ -777,7 +777,7 @@ async def test_a_run_that_cannot_be_counted(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, attempts: int
 ) -> None:
     """It waits where it must; it does not wait for a mistake of ours."""
-    monkeypatch.setattr("core.thread.run.SUSPENDED_SECONDS", (0.01,))
+    monkeypatch.setattr("core.runs.run.SUSPENDED_SECONDS", (0.01,))
     faults = [fault]
 
     class Counting(Worker):
@@ -799,7 +799,7 @@ async def test_a_run_that_cannot_be_counted(
 async def test_what_a_run_waits_for_is_no_attempt_of_its(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.thread.run.SUSPENDED_SECONDS", (0.01,))
+    monkeypatch.setattr("core.runs.run.SUSPENDED_SECONDS", (0.01,))
     worker, name = Worker(), fresh().id
     worker.fault = Unavailable("the views are being made")
     async with process(endpoint, tmp_path, worker) as running:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.encodings import decoded
+from core.files.encodings import decoded
 
 TEXTS = {
     "cp1252": ["name;city\nJosé;Málaga\n", "Größe", "ça va, l’été ? – 5 €", "coração, não", "Grüße aus Österreich"],

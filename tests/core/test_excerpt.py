@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.excerpt import cut, errors
+from actors.excerpt import cut, errors
 
 
 @given(

@@ -10,7 +10,7 @@ import pytest
 from channels.terminal.story import tell
 from core.errors import SikaError, sentence_of
 from core.events import ModelFailed, RunFailed
-from core.thread.run import failure_text
+from core.runs.run import failure_text
 
 
 def _classes(base: type[Exception]) -> Iterator[type[Exception]]:

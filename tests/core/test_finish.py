@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from core.finish import finished
+from core.runs.finish import finished
 
 pytestmark = pytest.mark.anyio
 

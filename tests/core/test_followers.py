@@ -14,8 +14,8 @@ from core.bus.connection import Bus
 from core.events import Aggregate, Record, RunRequested, ThreadAnnotated
 from core.lifecycle import Status
 from core.log.store import EventLog
-from core.thread.follow import BEAT, Batch, Follower, Followers, Item, Stopping
-from core.thread.previews import Preview, Progress, Pump, RunPreview
+from core.runs.follow import BEAT, Batch, Follower, Followers, Item, Stopping
+from core.runs.previews import Preview, Progress, Pump, RunPreview
 from core.thread.state import Run
 from tests.support.nats import append, eventually, fresh
 

@@ -13,8 +13,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from core.errors import Invalid
+from core.files.paths import make_home
 from core.log.store import EventLog
-from core.paths import make_home
 from core.views.projections import Views, own_file
 from tests.support.nats import eventually, running_tasks
 

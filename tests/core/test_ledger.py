@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from core.events import Aggregate, ModelCompleted, Record, RunRequested, RunStarted, ThreadCreated
 from core.ids import now
 from core.log.store import EventLog
-from core.thread import ledger
+from core.runs import ledger
+from core.runs.ledger import KIND, KIND_OF_ALL, Ledger, Ledgers, fold, posted
 from core.thread.fold import fold as folded
-from core.thread.ledger import KIND, KIND_OF_ALL, Ledger, Ledgers, fold, posted
 from core.thread.usage import Tokens
 from tests.support.records import ai, log_of, record
 

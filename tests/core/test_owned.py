@@ -9,8 +9,8 @@ from core.bus.queue import WorkQueue
 from core.errors import Conflict, OwnershipLost
 from core.events import Event, RunCancelRequested, RunCompleted, RunRequested, RunStarted, StatePatched, ThreadCreated
 from core.log.store import EventLog
-from core.thread.owned import OwnedRun, Worker
-from core.thread.previews import Pump
+from core.runs.owned import OwnedRun, Worker
+from core.runs.previews import Pump
 from core.thread.threads import Threads
 from tests.support.nats import eventually
 

@@ -16,10 +16,10 @@ from core.bus.connection import Bus
 from core.bus.errors import STREAM_NOT_FOUND, ApiError
 from core.config.redaction import redactor
 from core.events import Json
+from core.runs import previews
+from core.runs.previews import Part, Preview, Previewer, Progress, Pump, Reader, decode, line_of, rest_of
 from core.runtime import system
-from core.thread import previews
 from core.thread.messages import text_of
-from core.thread.previews import Part, Preview, Previewer, Progress, Pump, Reader, decode, line_of, rest_of
 from tests.support.nats import DEADLINE, bus_on, eventually, fresh, own, running_tasks
 from tests.support.records import ai, call
 

@@ -20,10 +20,10 @@ from core.events import Event, Json, Record, StatePatched, ThreadCreated, thread
 from core.log import snapshots as core_snapshots
 from core.log.snapshots import Snapshot, Snapshots, version_of
 from core.log.store import EventLog
+from core.runs.intake import Intake
 from core.runtime.system import start
 from core.thread import past, snapshots
 from core.thread.fold import fold
-from core.thread.intake import Intake
 from core.thread.prune import prune
 from core.thread.snapshots import ThreadForm
 from core.thread.state import ThreadState

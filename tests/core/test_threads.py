@@ -27,8 +27,8 @@ from core.events import (
 from core.ids import uuid7
 from core.log.store import EventLog
 from core.nesting import FACT_LEVELS, MOST_LEVELS
+from core.runs.intake import Intake
 from core.thread import threads as core_threads
-from core.thread.intake import Intake
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from tests.support.nats import append, eventually, fresh, read

@@ -19,10 +19,10 @@ from core.bus.endpoint import Endpoint
 from core.events import RunCompleted, RunRequested, ThreadAnnotated, ThreadCreated
 from core.ids import uuid7
 from core.log.store import EventLog
+from core.runs.owned import OwnedRun
+from core.runs.run import Prepared, RunActor
 from core.runtime import dispatch, system
 from core.runtime.system import System
-from core.thread.owned import OwnedRun
-from core.thread.run import Prepared, RunActor
 from tests.support.nats import DEADLINE, Nats, fresh
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

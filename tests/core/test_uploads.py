@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.thread.uploads import LINE_CHARACTERS, MOST_HEADINGS, Outline, outline
+from core.files.uploads import LINE_CHARACTERS, MOST_HEADINGS, Outline, outline
 
 
 @pytest.mark.parametrize(

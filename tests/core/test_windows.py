@@ -11,7 +11,7 @@ from core.config import load as configuration
 from core.config.settings import Config
 from core.config.windows import MOST, Window, plain_name, table_of, window_in_table, window_of
 from core.events import Record
-from core.thread.windows import KEPT, Learned, WindowLearned, address_of, fold
+from core.runs.windows import KEPT, Learned, WindowLearned, address_of, fold
 from tests.support.records import record
 
 

@@ -18,12 +18,12 @@ from core.errors import Refused, Unavailable
 from core.events import Event, ModelCompleted, ThreadAnnotated, ThreadExpirySet, thread
 from core.log import turns
 from core.log.store import EventLog
+from core.runs.commands import Commands
+from core.runs.intake import Intake
+from core.runs.owned import OwnedRun
+from core.runs.run import Prepared, RunActor
 from core.runtime import system
 from core.testing import acting
-from core.thread.commands import Commands
-from core.thread.intake import Intake
-from core.thread.owned import OwnedRun
-from core.thread.run import Prepared, RunActor
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
 from tests.support.nats import Nats, append, eventually, fresh, log_on, read

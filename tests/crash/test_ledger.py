@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.events import Aggregate
+from core.runs.ledger import EVERYBODY, KIND, KIND_OF_ALL, Ledger, fold
 from core.runtime.system import System
-from core.thread.ledger import EVERYBODY, KIND, KIND_OF_ALL, Ledger, fold
 from core.thread.usage import by_model
 from tests.crash.place import Mode, cuts, place
 from tests.support.model_server import ToolCall, Turn

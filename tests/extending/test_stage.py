@@ -12,9 +12,9 @@ from core.actor import Actor, Context, Progress
 from core.errors import Invalid
 from core.events import Aggregate, Event, FeedbackGiven, RunCompleted, ThreadAnnotated
 from core.lifecycle import USED_TOOLS
+from core.runs.owned import OwnedRun
+from core.runs.run import Prepared, RunActor
 from core.testing import acting
-from core.thread.owned import OwnedRun
-from core.thread.run import Prepared, RunActor
 from tests.support.haiku import HAIKU, Haiku
 
 LIKED = FeedbackGiven(feedback_id="f", rating=1, user="ada")

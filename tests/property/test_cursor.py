@@ -33,8 +33,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.runs.previews import Preview
 from core.thread.fold import fold
-from core.thread.previews import Preview
 from tests.channels.http.story import (
     ALL,
     RUN,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.events import Json, Message
-from core.thread.previews import Piece, Preview, Reader, call_text, line_of, rest_of
+from core.runs.previews import Piece, Preview, Reader, call_text, line_of, rest_of
 from tests.support.records import ai, call
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -27,11 +27,11 @@ from core.bus.endpoint import Endpoint
 from core.bus.queue import Hint, Wakeup
 from core.events import RunStarted, ThreadCreated, thread
 from core.ids import now, uuid7
+from core.runs import run as run_module
 from core.runtime import system
 from core.runtime.system import System
 from core.runtime.vitals import overview
 from core.testing import acting
-from core.thread import run as run_module
 from tests.support.nats import eventually
 from tests.support.workers import Client, Steps, wait_for
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from core.bus.endpoint import Endpoint
 from core.events import Event, ModelCompleted
+from core.runs.owned import OwnedRun
+from core.runs.run import Prepared, RunActor
 from core.runtime import system
-from core.thread.owned import OwnedRun
-from core.thread.run import Prepared, RunActor
 
 STEPS = 4
 PAUSE = 0.1

@@ -16,9 +16,9 @@ from adapters.sandboxes.host import Host
 from core.bus.peers import Peers
 from core.config.load import ConfigSource
 from core.config.mcp import Mcp as Settings
+from core.identity.seal import Seal
 from core.mcp.servers import SCOPE, Directory, Installed, aggregates
 from core.ports.sandbox import SandboxProvider, SandboxSetup
-from core.seal import Seal
 from tests.support.model_server import ModelServer, Script, Turn
 from tests.support.workers import Client, site
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import anyio
 
 from core.events import Json, ModelCompleted
-from core.thread.owned import OwnedRun
-from core.thread.run import Prepared, RunActor
+from core.runs.owned import OwnedRun
+from core.runs.run import Prepared, RunActor
 
 CHECKS = (
     "not_a_server_error",

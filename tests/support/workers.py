@@ -39,12 +39,12 @@ from core.bus.endpoint import Endpoint
 from core.config.load import ConfigSource
 from core.events import Aggregate, Event, Message, ModelCompleted, Record, RunRequested, thread
 from core.ids import uuid7
+from core.runs import owned
+from core.runs.owned import OwnedRun
+from core.runs.run import Prepared, RunActor
 from core.runtime import system
 from core.runtime.system import System
-from core.thread import owned
 from core.thread.fold import fold
-from core.thread.owned import OwnedRun
-from core.thread.run import Prepared, RunActor
 from core.thread.state import Run, ThreadState
 from core.tools import Tool
 from tests.support import logs, toolset

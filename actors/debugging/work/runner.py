@@ -30,9 +30,9 @@ from core.config.load import ConfigSource, find
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError
 from core.events import Json, ModelCompleted, Record, RunRequested, ToolCompleted, ToolRequested, thread
+from core.files.paths import make_home
 from core.ids import uuid7
 from core.memory.facts import Memories
-from core.paths import make_home
 from core.replay.evaluation.checks import COMPLETED
 from core.replay.evaluation.facts import Checked, EvaluationCompleted, EvaluationSampled, Verdict
 from core.replay.evaluation.gates import conditions

@@ -25,10 +25,10 @@ from core.config.load import Config
 from core.config.settings import TokenBudget
 from core.errors import SikaError
 from core.events import Decision, Interrupt, Message, ModelCompleted
+from core.files.paths import WORKSPACE
 from core.ids import uuid7
-from core.paths import WORKSPACE
-from core.thread.journal import CallRef, Journal
-from core.thread.ledger import Today
+from core.runs.journal import CallRef, Journal
+from core.runs.ledger import Today
 from core.thread.state import Intent, ThreadState
 from core.thread.tokens import Tokens
 from core.thread.usage import APOLOGY

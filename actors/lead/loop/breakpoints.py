@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.events import RunRequested
-from core.thread.journal import Paused
+from core.runs.journal import Paused
 
 EVERYWHERE = "*"
 

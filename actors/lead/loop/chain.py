@@ -63,8 +63,8 @@ from core.plugins import POLICIES, Plugin, usable, with_settings
 from core.plugins import load as load_class
 from core.ports.guardrails import Provider
 from core.ports.images import Images
+from core.runs.windows import Windows
 from core.thread.subagents import TOOLS
-from core.thread.windows import Windows
 
 Policy = AgentMiddleware[Any, Attempt, Any]
 

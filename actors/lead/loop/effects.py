@@ -36,8 +36,8 @@ from core.config.redaction import Stream, redactor
 from core.errors import SikaError, sentence_of
 from core.events import Interrupt, ToolCompleted
 from core.ports.models import Pieces
+from core.runs.journal import CallRef
 from core.thread.approvals import taken
-from core.thread.journal import CallRef
 from core.thread.subagents import TOOLS
 from core.tools import Completion, Prompt, Question, Response
 

@@ -26,8 +26,8 @@ from actors.lead.model.answer import redacted
 from core.bus.rpc import sendable_value
 from core.config.redaction import redactor
 from core.events import Json, Message, ModelCompleted, StatePatched, ToolCompleted
-from core.thread.journal import outcome_of, tool_message
-from core.thread.previews import line_of
+from core.runs.journal import outcome_of, tool_message
+from core.runs.previews import line_of
 from core.thread.state import COMPACTED
 from core.thread.values import REMOVE_ALL, asks_person, unanswered
 

@@ -15,7 +15,7 @@ from actors.lead.messages.convert import dump
 from actors.lead.model.assembly import Assembly
 from core.config.redaction import redactor
 from core.events import Json, ModelCompleted
-from core.thread.previews import Previewer, call_text
+from core.runs.previews import Previewer, call_text
 
 SECRET = (
     "the arguments of this call had a secret of the server among them, which was removed; nothing was done. Use the "

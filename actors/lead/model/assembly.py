@@ -15,8 +15,8 @@ from actors.lead.model.calls import Calls
 from core.bus.rpc import encoded
 from core.control import sendable
 from core.ports.models import ANSWER_BYTES, CUT, AnswerTooLong, CallPiece, Piece
+from core.runs.previews import Previewer
 from core.thread.messages import text_of
-from core.thread.previews import Previewer
 
 PIECE_BYTES = 64
 """What a piece counts for besides its text."""

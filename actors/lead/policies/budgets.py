@@ -10,7 +10,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from actors.lead.loop.attempt import Answer, Attempt, Callers, ModelHandler, VisibleFailure
 from actors.lead.loop.last_answer import is_last, last_answer
 from core.config.settings import Budget, Config, Pricing, TokenBudget
-from core.thread.ledger import Today
+from core.runs.ledger import Today
 from core.thread.state import ThreadState
 from core.thread.usage import Tokens, by_model, in_context, of_subagents, price, together, tokens_of, tokens_of_thread
 

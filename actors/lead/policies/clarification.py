@@ -11,7 +11,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, error_result
 from actors.lead.policies.question_form import SOURCE, card, options_of, question_text, type_of
-from core.thread.journal import CallRef
+from core.runs.journal import CallRef
 from core.thread.state import ThreadState
 from core.thread.values import CLARIFICATION
 

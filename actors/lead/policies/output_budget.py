@@ -8,15 +8,15 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
+from actors.excerpt import errors
 from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, no_progress
 from actors.lead.messages.content import messages_of, text_by_line, with_messages, with_text
 from actors.lead.messages.excerpt import Ends, how_to_read, kind_of, shortened, size_of
 from core.config.settings import ToolOutput
 from core.control import sendable
 from core.errors import Internal, Invalid, Unavailable
-from core.excerpt import errors
 from core.ports.sandbox import result_path
-from core.thread.journal import CallRef
+from core.runs.journal import CallRef
 
 PIECE = 100_000
 """Characters in one write: they fit a message of the bus even if all are escaped."""

@@ -11,7 +11,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.loop.attempt import Attempt, ToolHandler, ToolResult, error_result, no_progress
 from actors.lead.messages.content import messages_of, with_messages
 from core.errors import Internal, Invalid, Unavailable
-from core.paths import join, parse
+from core.files.paths import join, parse
 
 READS = ("read_file",)
 WRITES = ("write_file", "str_replace")

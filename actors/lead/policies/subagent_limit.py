@@ -13,7 +13,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from actors.lead.loop.attempt import Attempt, ModelHandler, ToolHandler, ToolResult, error_result, message_of, revised
 from core.events import Aggregate
 from core.log.kinds import KIND, SUBAGENT
-from core.thread.journal import CallRef
+from core.runs.journal import CallRef
 from core.thread.subagents import TOOLS, identity
 
 

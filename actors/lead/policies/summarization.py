@@ -21,9 +21,9 @@ from core.config.settings import Summarization as Settings
 from core.config.windows import Window, window_of
 from core.errors import SikaError
 from core.events import ContextCompacted, Message
+from core.runs.windows import Windows
 from core.thread.state import ThreadState
 from core.thread.usage import Size, estimate, in_context, last_asked
-from core.thread.windows import Windows
 
 log = structlog.get_logger("sika.lead")
 

@@ -24,9 +24,9 @@ from actors.lead.summary.record import PATHS, line_of_call
 from core.config.windows import Window, window_of
 from core.events import Json
 from core.ports.sandbox import RESULTS
+from core.runs.windows import Windows
 from core.thread.earlier import SEARCH
 from core.thread.usage import estimate
-from core.thread.windows import Windows
 
 STEP = 0.25
 """The part of what fits after which more results are thinned. The newest results of at least so much stay whole."""

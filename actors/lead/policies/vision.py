@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from actors.lead.loop.attempt import Attempt, ModelHandler
 from core.errors import Invalid
 from core.events import Json
-from core.paths import WORKSPACE
+from core.files.paths import WORKSPACE
 from core.ports.images import MAX_BYTES, Image, Images, image_of, place_of
 
 VIEW = "view_image"

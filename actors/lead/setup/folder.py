@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.control import neutralised
 from core.events import FolderAttached
-from core.paths import PROJECT, USER_DATA
+from core.files.paths import PROJECT, USER_DATA
 
 _SECTION = """\
 <project>

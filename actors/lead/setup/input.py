@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from core.control import neutralised
 from core.events import Json, Message, RunRequested
+from core.files.paths import USER_DATA
+from core.files.uploads import Outline, Upload, Uploads
 from core.ids import now
-from core.paths import USER_DATA
 from core.ports.documents import KINDS
 from core.thread import instructions
 from core.thread.instructions import InstructionFile
 from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK, text_of
 from core.thread.state import ThreadState
-from core.thread.uploads import Outline, Upload, Uploads
 from core.thread.values import REMOVE_ALL
 
 NAME = "user-input"

@@ -24,9 +24,9 @@ from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import FolderAttached, RunRequested
+from core.files.paths import PROJECT, WORKSPACE
 from core.log.repository import Repository
 from core.mcp.tools import Catalogue, Offered
-from core.paths import PROJECT, WORKSPACE
 from core.skills.library import Library
 from core.skills.selection import Selection, Selections
 from core.thread.earlier import SEARCH

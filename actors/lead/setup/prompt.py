@@ -19,7 +19,7 @@ from actors.lead.setup.options import Options
 from core.config.settings import Config
 from core.control import neutralised
 from core.events import FolderAttached
-from core.paths import USER_DATA
+from core.files.paths import USER_DATA
 from core.user.agents import Definition
 
 PRODUCT = "Sika"

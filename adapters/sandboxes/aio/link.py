@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 from adapters.sandboxes.docker import agent as docker_agent
 from adapters.sandboxes.supervisor import HEAD, TAIL
 from core.errors import Unavailable
-from core.paths import USER_DATA, WORKSPACE
+from core.files.paths import USER_DATA, WORKSPACE
 from core.ports.sandbox import MachineLost
 
 PART = 9000

@@ -19,8 +19,8 @@ from adapters.sandboxes.docker.calls import sweep
 from adapters.sandboxes.provider import environment
 from core.config.sandbox import Aio as Settings
 from core.errors import Unavailable
+from core.files.paths import ROOTS, USER_DATA, WORKSPACE, Tree, make_thread, mounts_of, thread_root
 from core.identity.installation import Installation
-from core.paths import ROOTS, USER_DATA, WORKSPACE, Tree, make_thread, mounts_of, thread_root
 from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")

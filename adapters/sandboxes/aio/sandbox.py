@@ -29,7 +29,7 @@ from adapters.sandboxes.files import Files, Paths
 from adapters.sandboxes.mirror import Copy
 from adapters.sandboxes.supervisor import HEAD, TAIL
 from core.errors import Unavailable
-from core.paths import Tree
+from core.files.paths import Tree
 from core.ports.sandbox import Edit, ExecResult, Listing, MachineLost, Output, Query
 
 log = structlog.get_logger("sika.sandbox")

@@ -22,7 +22,7 @@ from adapters.sandboxes.docker.calls import Box
 from adapters.sandboxes.docker.engine import RUNNING, Engine, EngineAway, Stream
 from adapters.sandboxes.supervisor import HEAD, TAIL
 from core.errors import Unavailable
-from core.paths import WORKSPACE
+from core.files.paths import WORKSPACE
 from core.ports.sandbox import MachineLost
 
 RECORDS = "/run/sika"

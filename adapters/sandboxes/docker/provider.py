@@ -29,8 +29,8 @@ from adapters.sandboxes.egress.wayout import FORWARDER, WayOut
 from adapters.sandboxes.provider import MAX_OPEN_FILES, MAX_SANDBOXES, environment
 from core.config.sandbox import Docker as Settings
 from core.errors import Unavailable
+from core.files.paths import ROOTS, WORKSPACE, Mount, Tree, make_thread, mounts_of, thread_root
 from core.identity.installation import Installation
-from core.paths import ROOTS, WORKSPACE, Mount, Tree, make_thread, mounts_of, thread_root
 from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")

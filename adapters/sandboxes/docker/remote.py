@@ -27,7 +27,7 @@ from adapters.sandboxes.docker.execs import Program
 from adapters.sandboxes.docker.provider import PATH, RECORD, Docker
 from core.config.sandbox import Docker as Settings
 from core.errors import Unavailable
-from core.paths import make_thread
+from core.files.paths import make_thread
 from core.ports.sandbox import Machine, SandboxProvider, SandboxSetup
 
 FILES = "/mnt"

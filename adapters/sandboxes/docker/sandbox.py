@@ -21,7 +21,7 @@ from adapters.sandboxes.files import Files
 from adapters.sandboxes.record import FIRST_PAUSE, LAST_PAUSE, LOOK_AGAIN, NEVER_STARTED, PATIENCE
 from adapters.sandboxes.usage import Growth
 from core.errors import Unavailable
-from core.paths import Tree
+from core.files.paths import Tree
 from core.ports.sandbox import Access, ExecResult, MachineLost, Output
 
 log = structlog.get_logger("sika.sandbox")

@@ -30,10 +30,10 @@ from channels.http.live import Outlet, Services
 from channels.http.routes import API
 from core.errors import Invalid, NotFound, Refused
 from core.events import ArtifactReplaced
-from core.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
-from core.thread.folder import Folder, Version, version
+from core.files.folder import Folder, Version, version
+from core.files.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA
+from core.files.zips import Frugal, TooLong
 from core.thread.state import ThreadState
-from core.zips import Frugal, TooLong
 
 T = TypeVar("T")
 

@@ -12,9 +12,7 @@ from channels.http.endpoint import Routes
 from channels.http.routes import API
 from core.errors import NotFound
 from core.events import Aggregate
-from core.log.reader import Read
-from core.thread.state import Run, ThreadState
-from core.thread.workspace import (
+from core.files.workspace import (
     KIND,
     MAX_DIFF_BYTES,
     MAX_FILES,
@@ -24,6 +22,8 @@ from core.thread.workspace import (
     WorkspaceScanned,
     WorkspaceUndone,
 )
+from core.log.reader import Read
+from core.thread.state import Run, ThreadState
 
 VERSION = 1
 MOST_NAMED = 100

@@ -10,8 +10,8 @@ from channels.http.call import Call, OwnedRun
 from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
 from channels.http.routes import API
+from core.runs.commands import Rating, ratings
 from core.thread import state
-from core.thread.commands import Rating, ratings
 
 Comment = Annotated[str, msgspec.Meta(max_length=10_000)]
 

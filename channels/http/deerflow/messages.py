@@ -16,9 +16,9 @@ from channels.http.routes import API
 from channels.http.run_request import checkpoint_seq
 from core.errors import Invalid
 from core.events import thread as events_of
+from core.files.workspace import Changed
 from core.ids import checkpoint_id as checkpoint_of
 from core.thread.state import Feedback, ThreadState
-from core.thread.workspace import Changed
 
 
 class Page(msgspec.Struct):

@@ -7,11 +7,11 @@ from datetime import datetime
 import msgspec
 
 from core.config.load import Config
+from core.files.workspace import Changed
 from core.lifecycle import Status
 from core.thread import usage
 from core.thread.state import Run, ThreadState
 from core.thread.usage import Tokens
-from core.thread.workspace import Changed
 
 
 class RunChanges(msgspec.Struct):

@@ -17,13 +17,13 @@ from channels.http.errors import BadRequest, Forbidden
 from channels.http.live import ACTOR
 from channels.http.routes import API, Form
 from core.errors import Invalid, NotFound, Unavailable
+from core.files.folder import Draft
 from core.ids import safe_id
 from core.skills import trees
 from core.skills.archive import MOST_PACKED
 from core.skills.facts import Version, scope_of
 from core.skills.folders import Listing, content
 from core.skills.folders import Skill as Known
-from core.thread.folder import Draft
 
 WRITER = "skills"
 FIELD = "file"

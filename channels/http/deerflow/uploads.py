@@ -26,13 +26,13 @@ from core.config.settings import Uploads
 from core.control import sendable
 from core.errors import Invalid, NotFound, Refused
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record
-from core.paths import MAX_PART, USER_DATA
+from core.files.folder import Draft, Folder, Version
+from core.files.folder import Text as MadeText
+from core.files.paths import MAX_PART, USER_DATA
+from core.files.uploads import plain_name
 from core.ports.documents import KINDS
-from core.ports.documents import Text as MadeText
-from core.thread.commands import FileFact
-from core.thread.folder import Draft, Folder, Version
-from core.thread.follow import Stopping
-from core.thread.uploads import plain_name
+from core.runs.commands import FileFact
+from core.runs.follow import Stopping
 
 FIELD = "files"
 CHUNK_BYTES = 256 * 1024

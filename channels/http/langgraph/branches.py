@@ -21,8 +21,8 @@ from channels.http.run_request import Regenerate
 from channels.http.shapes import Thread
 from core.errors import Invalid, Refused
 from core.events import Json
+from core.files.paths import thread_root
 from core.ids import checkpoint_id, uuid7
-from core.paths import thread_root
 from core.thread import turns
 from core.thread.messages import text_of
 from core.thread.state import ThreadState

@@ -9,7 +9,7 @@ import msgspec
 from channels.http.langgraph import dumps
 from channels.http.langgraph.chunks import call_chunk, unfinished
 from core.events import Json, Message
-from core.thread.previews import Piece
+from core.runs.previews import Piece
 from core.thread.state import ThreadState
 
 GRAPH = "lead_agent"

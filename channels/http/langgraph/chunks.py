@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from channels.http.langgraph import dumps
 from core.events import Json, Message
-from core.thread.previews import Piece, Preview, Reader
+from core.runs.previews import Piece, Preview, Reader
 
 _HEAD = b'[{"content":%b,"additional_kwargs":%b,"response_metadata":{},"type":"AIMessageChunk","name":null,"id":%b,'
 _TAIL = b'"tool_calls":[],"invalid_tool_calls":[],"tool_call_chunks":%b},%b]'

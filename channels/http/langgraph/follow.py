@@ -35,9 +35,9 @@ from core.events import (
     ThreadTitled,
     thread,
 )
+from core.runs.follow import Item, Speaker
+from core.runs.previews import Preview, Progress, RunPreview
 from core.thread.fold import Folding
-from core.thread.follow import Item, Speaker
-from core.thread.previews import Preview, Progress, RunPreview
 from core.thread.rewind import newest_begun, state_before, state_upto
 from core.thread.state import ThreadState
 

@@ -59,9 +59,9 @@ from core.events import (
     ThreadTitled,
 )
 from core.lifecycle import RunEnded
+from core.runs.follow import Item
+from core.runs.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
 from core.thread.fold import Before, Folding
-from core.thread.follow import Item
-from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
 from core.thread.state import Run, ThreadState
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?((?:_[0-9a-f]{8}-\d{1,12}){0,100})")

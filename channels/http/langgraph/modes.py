@@ -34,8 +34,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.runs.previews import Piece, Preview, Progress
 from core.thread.fold import Before
-from core.thread.previews import Piece, Preview, Progress
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
 from core.thread.values import next_nodes, unanswered
 

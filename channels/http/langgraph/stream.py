@@ -18,7 +18,7 @@ from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
 from core.events import thread
-from core.thread.follow import Batch
+from core.runs.follow import Batch
 from core.thread.rewind import state_before
 from core.thread.state import Run, ThreadState
 

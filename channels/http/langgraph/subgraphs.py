@@ -20,8 +20,8 @@ from channels.http.langgraph import dumps
 from channels.http.langgraph.chunks import chunk, last_chunk, place
 from channels.http.langgraph.modes import Emit, Modes, Slot, announced
 from core.events import Message, SubagentCompleted, SubagentProgressed, SubagentStarted
-from core.thread.follow import Item
-from core.thread.previews import Ahead, Piece, Preview, Progress, Reader, line_of, rest_of, tag
+from core.runs.follow import Item
+from core.runs.previews import Ahead, Piece, Preview, Progress, Reader, line_of, rest_of, tag
 
 Place = tuple[str, int]
 """The tag of a message that is being made, and how many of its characters were sent."""

@@ -16,7 +16,7 @@ from channels.http.shapes import Thread
 from core.errors import Invalid, Refused
 from core.events import Json, ThreadExpirySet
 from core.ids import safe_id, uuid7
-from core.thread.commands_copies import Step
+from core.runs.copies import Step
 from core.thread.runs import thread_metadata
 from core.thread.state import Expiry, ThreadState
 

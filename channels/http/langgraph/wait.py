@@ -13,7 +13,7 @@ from channels.http.langgraph.stream import locations
 from channels.http.live import Live, Outlet
 from channels.http.sse import sending
 from core.events import Json, Record
-from core.thread.follow import Beat, Follower
+from core.runs.follow import Beat, Follower
 from core.thread.state import ThreadState
 
 ENDS = frozenset({"run.completed", "run.paused", "run.failed", "run.cancelled", "run.rolled_back", "thread.erased"})

@@ -13,8 +13,8 @@ them came, does not matter; text waits until its delta is full, or its block is 
 from __future__ import annotations
 
 from core.events import Json, Message, ModelCompleted
+from core.runs.previews import Part, Piece, line_of, rest_of
 from core.thread.messages import text_of
-from core.thread.previews import Part, Piece, line_of, rest_of
 
 LEAST, MOST, GROWTH = 4, 32, 16
 

@@ -35,10 +35,10 @@ from channels.http.langgraph_events.tape import Tape, milliseconds
 from channels.http.langgraph_events.wire import Namespace, Slot, WireEvent, place, whole_upto
 from channels.http.live import Live
 from core.events import Record, thread
-from core.thread.follow import Batch, Beat, Follower
-from core.thread.follow import Speaker as Voice
+from core.runs.follow import Batch, Beat, Follower
+from core.runs.follow import Speaker as Voice
+from core.runs.previews import Progress, RunPreview
 from core.thread.ownership import owned_or_absent
-from core.thread.previews import Progress, RunPreview
 from core.thread.rewind import newest_begun, state_before, state_upto
 from core.thread.state import Run, ThreadState
 

@@ -16,8 +16,8 @@ from channels.http.langgraph_events.blocks import Body, Said, tool_message
 from channels.http.langgraph_events.wire import Namespace
 from channels.http.tasks import delegation
 from core.events import Message, ModelCompleted, SubagentProgressed
+from core.runs.previews import Piece, Preview, Reader
 from core.thread.entries import Delegation
-from core.thread.previews import Piece, Preview, Reader
 from core.thread.state import Run, ThreadState
 
 

@@ -45,10 +45,10 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import checkpoint_id
+from core.runs.follow import Item
+from core.runs.previews import Ahead, Piece, Preview, Progress, Reader
 from core.thread.fold import Before, Folding
 from core.thread.fold_runs import answered
-from core.thread.follow import Item
-from core.thread.previews import Ahead, Piece, Preview, Progress, Reader
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
 from core.thread.subagents import TOOL as DELEGATION
 from core.thread.values import next_nodes, unanswered

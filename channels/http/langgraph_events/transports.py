@@ -24,7 +24,7 @@ from channels.http.parsing import convert
 from channels.http.sse import CONTENT_TYPE, HEARTBEAT, gathered, sending
 from core.errors import Invalid, NotFound, SikaError
 from core.ids import uuid7
-from core.thread.follow import Beat, Stopping
+from core.runs.follow import Beat, Stopping
 
 log = structlog.get_logger("sika.http")
 

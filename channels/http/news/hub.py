@@ -31,7 +31,7 @@ from channels.http.news.frames import TYPES, WITH_TITLE, News, news_of, owner_in
 from core.errors import NotFound, Unavailable
 from core.events import Record, ThreadErased
 from core.log.kinds import KIND
-from core.thread.follow import Stopping
+from core.runs.follow import Stopping
 
 log = structlog.get_logger("sika.http")
 

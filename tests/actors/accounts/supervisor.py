@@ -11,8 +11,8 @@ from actors.wiring.account_processes import Supervisor
 from core.bus.endpoint import configured
 from core.chat.account import Accounts
 from core.config.load import ConfigSource
+from core.identity.seal import Seal
 from core.runtime import system
-from core.seal import Seal
 
 
 async def main(home: Path, config: Path) -> None:

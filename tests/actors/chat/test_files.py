@@ -14,8 +14,8 @@ from actors.chat.turns import FETCHING, TOGETHER, Message, turns_of
 from core.chat.facts import Attachment, ChatFetched, ChatReceived, Fetched, Target, key_of
 from core.chat.objects import Objects
 from core.errors import NotFound
-from core.paths import thread_root
-from core.thread.folder import Folder, uploads
+from core.files.folder import Folder, uploads
+from core.files.paths import thread_root
 from tests.actors.chat.site import Account, account
 from tests.support.nats import eventually
 

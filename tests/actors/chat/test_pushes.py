@@ -13,7 +13,7 @@ from core.chat.facts import DeliveryPlanned, conversation
 from core.chat.state import Chats, Plan
 from core.config.settings import Config
 from core.events import ModelCompleted, RunCompleted, RunRequested, RunStarted
-from core.seal import Seal
+from core.identity.seal import Seal
 from tests.actors.chat.site import Account, account
 from tests.support.nats import eventually
 from tests.support.records import ai, human

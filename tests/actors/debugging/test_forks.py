@@ -11,9 +11,9 @@ from actors.workspace import Workspace
 from adapters.workspace import LocalWorkspace
 from core.errors import Invalid, Refused
 from core.events import ModelCompleted, RunCompleted, ThreadForked, ToolCompleted, thread
-from core.paths import thread_root
+from core.files.paths import thread_root
+from core.files.workspace import WorkspaceScanned
 from core.replay.source import LogSource
-from core.thread.workspace import WorkspaceScanned
 from tests.actors.lead.test_tools import bash
 from tests.support.model_server import Turn
 from tests.support.workers import Client, site, wait_for

@@ -20,7 +20,7 @@ from channels.terminal.text import Style
 from channels.terminal.whatif import result_lines
 from core.errors import Invalid
 from core.events import Record, ToolCompleted
-from core.paths import ROOTS, thread_root
+from core.files.paths import ROOTS, thread_root
 from core.replay.source import LogSource
 from core.replay.whatif import Changes, Result
 from core.replay.whatif_results import wilson

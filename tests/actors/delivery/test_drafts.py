@@ -19,7 +19,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.thread.previews import Previewer
+from core.runs.previews import Previewer
 from tests.actors.delivery.conftest import HERE, Side
 from tests.support.chat_platform import ACCOUNT, Fault, Message, Store, serving, store
 from tests.support.nats import eventually

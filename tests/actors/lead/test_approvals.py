@@ -23,10 +23,10 @@ from core.config.load import ConfigSource
 from core.events import ApprovalRequested, ApprovalResolved, Json, Resume, RunRequested, StatePatched, ToolRequested
 from core.ids import uuid7
 from core.replay.source import LogSource
+from core.runs.commands import Commands
+from core.runs.replay import replay
 from core.runtime import system
 from core.runtime.system import System
-from core.thread.commands import Commands
-from core.thread.replay import replay
 from core.tools import ToolContext, tool
 from tests.actors.lead.test_tools import assert_well_formed, tool_texts
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn

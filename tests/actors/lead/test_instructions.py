@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.events import FolderAttached, RunStarted
-from core.paths import PROJECT, thread_root
+from core.files.paths import PROJECT, thread_root
 from tests.actors.lead.test_tools import bash
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import site

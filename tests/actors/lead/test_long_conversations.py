@@ -14,8 +14,8 @@ from core.config.load import Config, ConfigSource
 from core.config.windows import Window
 from core.events import Aggregate, ContextCompacted, Message, ModelFailed, StatePatched, SubagentStarted
 from core.replay.source import LogSource
-from core.thread.replay import replay
-from core.thread.windows import ALL, WindowLearned, Windows
+from core.runs.replay import replay
+from core.runs.windows import ALL, WindowLearned, Windows
 from core.tools import ToolContext, tool
 from tests.actors.lead.test_replay import loop
 from tests.actors.lead.test_tools import assert_well_formed

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 
 from actors.lead.model import ask
 from core.events import ModelCompleted, ModelFailed
-from core.thread.previews import Preview, decode
+from core.runs.previews import Preview, decode
 from tests.support.model_server import Failure, Turn
 from tests.support.ports import free_port
 from tests.support.workers import Client, site

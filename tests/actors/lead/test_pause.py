@@ -15,7 +15,7 @@ from core.config.load import ConfigSource
 from core.events import Message, Resume, RunPaused, RunRequested, ToolCompleted
 from core.ids import uuid7
 from core.replay.source import LogSource
-from core.thread.replay import replay
+from core.runs.replay import replay
 from core.tools import ToolContext, tool
 from tests.actors.lead.test_tools import assert_well_formed, kinds, tool_texts
 from tests.support.model_server import Script, ToolCall, Turn

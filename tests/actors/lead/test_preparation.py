@@ -10,9 +10,9 @@ import pytest
 
 from actors.lead.setup.input import MOST_OLD_FILES, claimed, prepare, prepared, size
 from core.events import Json, Message, RunRequested, RunStarted, StatePatched, ThreadCreated
+from core.files.uploads import Heading, Outline, Upload
 from core.ids import now
 from core.thread.fold import fold
-from core.thread.uploads import Heading, Outline, Upload
 from core.thread.values import REMOVE_ALL
 from tests.support.records import ai, human, log_of
 

@@ -26,7 +26,7 @@ from core.events import (
 )
 from core.log.store import EventLog
 from core.replay.source import LogSource
-from core.thread.replay import Report, replay
+from core.runs.replay import Report, replay
 from core.tools import Tool, ToolContext, tool
 from tests.actors.lead.test_tools import bash
 from tests.support import model_server

@@ -16,7 +16,7 @@ import pytest
 
 from actors.lead.setup.options import options
 from core.events import Aggregate, Json, RunFailed, RunRequested, RunStarted, ToolCompleted, Wanted
-from core.paths import thread_root
+from core.files.paths import thread_root
 from core.thread.values import next_nodes
 from core.user import agents
 from core.user.agents import AgentDefined, ProfileWritten

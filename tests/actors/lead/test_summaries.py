@@ -9,7 +9,7 @@ import pytest
 
 from core.events import ContextCompacted, ModelCompleted
 from core.replay.source import LogSource
-from core.thread.replay import replay
+from core.runs.replay import replay
 from core.thread.usage import of_run
 from tests.actors.lead.test_replay import loop
 from tests.support.model_server import Failure, ToolCall, Turn

@@ -32,9 +32,9 @@ from core.events import (
     ThreadCreated,
     ToolCompleted,
 )
+from core.runs.journal import outcome_of
+from core.runs.previews import Previewer
 from core.thread.fold import fold
-from core.thread.journal import outcome_of
-from core.thread.previews import Previewer
 from core.thread.state import ThreadState
 from core.tools import Effect
 from tests.support.records import log_of, record

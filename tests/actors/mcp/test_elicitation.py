@@ -18,9 +18,9 @@ from core.bus.peers import Peers
 from core.config.load import ConfigSource
 from core.errors import Refused
 from core.events import ApprovalResolved, Resume, RunRequested
+from core.identity.seal import Seal
 from core.ids import uuid7
 from core.mcp.servers import Directory
-from core.seal import Seal
 from tests.actors.mcp.test_calls import DONE, calls, results
 from tests.support.mcp import mcp_site, server, sessions_of
 from tests.support.model_server import Script, ToolCall, Turn

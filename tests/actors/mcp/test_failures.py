@@ -10,8 +10,8 @@ import pytest
 from channels.terminal import mcp as terminal
 from core.config.settings import Config
 from core.events import Aggregate, ToolRequested
+from core.identity.seal import Seal
 from core.mcp.servers import KIND, SCOPE, Directory, McpForgotten, McpListed, aggregates
-from core.seal import Seal
 from tests.actors.mcp.test_calls import calls, results
 from tests.support.mcp import installed, mcp_site, server
 from tests.support.model_server import ToolCall, Turn

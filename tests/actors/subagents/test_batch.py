@@ -18,10 +18,10 @@ from adapters.batches import LocalBatchFiles
 from channels.terminal.story import tell
 from core.errors import Invalid, Refused
 from core.events import Aggregate, SubagentCompleted, SubagentProgressed, SubagentStarted
+from core.files.folder import Folder
+from core.files.paths import thread_root
 from core.log.kinds import SUBAGENT
-from core.paths import thread_root
 from core.thread.fold import fold
-from core.thread.folder import Folder
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.workers import Client, site
 

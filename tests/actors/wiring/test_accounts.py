@@ -21,8 +21,8 @@ from core.chat.account import Accounts
 from core.chat.facts import ChatReceived, conversation
 from core.chat.status import Status, request, statuses
 from core.config.load import ConfigSource
+from core.identity.seal import Seal
 from core.log.store import EventLog
-from core.seal import Seal
 from tests.actors.accounts.tower import Tower
 from tests.support.nats import DEADLINE, Nats, bus_on, eventually, log_on, read
 

@@ -23,7 +23,7 @@ from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.config.sections import Secret
 from core.errors import Invalid
-from core.paths import thread_root
+from core.files.paths import thread_root
 from core.ports.agents import Permission, Report, Work
 from core.ports.sandbox import SandboxSetup
 

@@ -12,8 +12,8 @@ import pytest
 from adapters.documents import convert, local
 from adapters.documents.local import LocalDocuments
 from core.errors import Invalid, NotFound
-from core.ports.documents import UNCONFINED, Converted, Rejected, Text
-from core.thread.folder import Folder
+from core.files.folder import Folder, Text
+from core.ports.documents import UNCONFINED, Converted, Rejected
 from tests.support import documents as build
 from tests.support.nats import eventually
 

@@ -12,10 +12,10 @@ import structlog.testing
 from adapters.mcp.sessions import LOGGED_BYTES, Sessions
 from core.config.mcp import McpServer
 from core.errors import Unavailable
-from core.paths import WORKSPACE
+from core.files.folder import Folder
+from core.files.paths import WORKSPACE
 from core.ports.mcp import Place
 from core.ports.mcp_frames import Command, Reply
-from core.thread.folder import Folder
 from tests.support.mcp import server, sessions_of
 from tests.support.nats import eventually
 

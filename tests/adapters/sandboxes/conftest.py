@@ -12,7 +12,7 @@ import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.host import Host, HostSandbox
-from core.paths import Mount
+from core.files.paths import Mount
 from core.ports.sandbox import ExecResult, SandboxSetup
 
 if TYPE_CHECKING:  # servers that tests start import this file, and Docker's and Kubernetes' packages take two seconds

@@ -23,9 +23,9 @@ from adapters.sandboxes.docker.sandbox import DockerSandbox
 from channels.terminal import skill
 from core.config.settings import Config
 from core.errors import Unavailable
+from core.files.folder import Folder
 from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxSetup
 from core.sandbox.probe import SCRIPT, parsed
-from core.thread.folder import Folder
 from tests.adapters.sandboxes.conftest import SECRET, running, settings
 from tests.adapters.sandboxes.test_contract import run
 from tests.support.engine import IMAGE, TestEngine

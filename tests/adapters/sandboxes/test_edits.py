@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from adapters.sandboxes.edits import edited
 from adapters.sandboxes.files import Files
-from core.encodings import Decoded, decoded
 from core.errors import Invalid
-from core.paths import WORKSPACE, Mount, Tree
+from core.files.encodings import Decoded, decoded
+from core.files.paths import WORKSPACE, Mount, Tree
 from core.ports.sandbox import Edit
 
 pytestmark = pytest.mark.anyio

@@ -15,9 +15,9 @@ from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.folders import Search
 from adapters.sandboxes.host import Host, HostSandbox
 from core.errors import Invalid
-from core.paths import PROJECT, Mount
+from core.files.paths import PROJECT, Mount
+from core.files.secret_names import Rules
 from core.ports.sandbox import Edit, Query, SandboxSetup
-from core.secret_names import Rules
 from tests.adapters.sandboxes.conftest import run, settings
 
 pytestmark = pytest.mark.anyio

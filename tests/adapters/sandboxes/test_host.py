@@ -9,7 +9,7 @@ import pytest
 from adapters.sandboxes.host import Host, HostSandbox
 from adapters.sandboxes.hostrules import refuse
 from core.errors import Invalid
-from core.paths import Translation
+from core.files.paths import Translation
 from core.ports.sandbox import Edit, SandboxSetup
 from tests.adapters.sandboxes.conftest import run, settings
 

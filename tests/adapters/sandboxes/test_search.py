@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from adapters.sandboxes import files, search
 from adapters.sandboxes.files import Files
 from core.errors import Invalid
-from core.paths import WORKSPACE, Mount, Tree
+from core.files.paths import WORKSPACE, Mount, Tree
 from core.ports.sandbox import Listing, Query
 
 pytestmark = pytest.mark.anyio

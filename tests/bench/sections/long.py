@@ -16,8 +16,8 @@ import structlog
 
 from actors.wiring import compose
 from core.events import Record, thread
+from core.runs.replay import Report
 from core.thread.fold import fold
-from core.thread.replay import Report
 from tests.bench.laboratory import Laboratory, ask
 from tests.bench.measure import Row, at_most, flat, median, size_of
 from tests.bench.processes import Sika

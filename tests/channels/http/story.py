@@ -25,8 +25,8 @@ from core.events import (
     encode,
     written,
 )
+from core.runs.previews import Preview, Progress, line_of
 from core.thread.fold import fold
-from core.thread.previews import Preview, Progress, line_of
 from core.thread.rewind import newest_begun, rewound
 from core.thread.state import ThreadState
 

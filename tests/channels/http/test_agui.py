@@ -40,7 +40,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.thread.previews import Preview, Progress, RunPreview
+from core.runs.previews import Preview, Progress, RunPreview
 from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import RUN, THREAD, Story, ai, answer, call, human, requested, started, tools_story

@@ -20,8 +20,8 @@ from yarl import URL
 from channels.http.app import Services
 from core.errors import Unavailable
 from core.events import ArtifactReplaced, thread
+from core.files.folder import Draft
 from core.runtime.system import System
-from core.thread.folder import Draft
 from tests.channels.http.conftest import Api, FirstWaits, Worker
 from tests.channels.http.test_uploads import Settings, config, folder, services  # noqa: F401  fixtures
 from tests.support.documents import packed

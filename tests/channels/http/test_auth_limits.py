@@ -17,8 +17,8 @@ from channels.http.app import serve
 from core.config.settings import Auth, Limits
 from core.errors import Invalid
 from core.events import ModelCompleted
+from core.runs.ledger import Ledgers
 from core.runtime.system import System
-from core.thread.ledger import Ledgers
 from tests.channels.http.conftest import Worker, services_of
 from tests.channels.http.people import ADA, AUTH, Answer, Browser, Place, WithAccounts
 from tests.channels.http.people import fixture_config as fixture_config

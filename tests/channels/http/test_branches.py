@@ -160,7 +160,7 @@ async def test_files_are_copied(api: Api, worker: Worker, files: Path) -> None:
 async def test_a_copy_that_fails_leaves_nothing(
     api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.thread.commands_copies.BATCH", 2)
+    monkeypatch.setattr("core.runs.copies.BATCH", 2)
     source = await api.thread()
     await turn(api, worker, source, "1")
     append, tried = EventLog.append, []

@@ -17,8 +17,8 @@ from adapters import workspace as adapter
 from adapters.workspace import LocalWorkspace
 from channels.http.app import Services
 from core.events import Aggregate, ModelCompleted, RunCompleted, ToolCompleted, ToolRequested
+from core.files.workspace import KIND, WorkspaceForgotten
 from core.runtime.system import System
-from core.thread.workspace import KIND, WorkspaceForgotten
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai, answer, call
 from tests.channels.http.test_uploads import Settings, config, folder, send, services  # noqa: F401  fixtures

@@ -18,7 +18,7 @@ from core.chat.facts import Artifact, DeliveryPlanned, Target
 from core.chat.links import GONE, PATH, Links, Shared
 from core.config.load import ConfigSource
 from core.config.settings import Http
-from core.paths import thread_root
+from core.files.paths import thread_root
 from core.runtime.system import System
 from tests.actors.accounts.tower import Tower, tower
 from tests.channels.http.conftest import Api, services_of

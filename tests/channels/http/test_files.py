@@ -14,8 +14,8 @@ import pytest
 from channels.http import files as listing
 from channels.http.app import Services
 from core.events import Aggregate
+from core.files.workspace import KIND, FileChange, WorkspaceForgotten, WorkspaceScanned, WorkspaceUndone
 from core.runtime.system import System
-from core.thread.workspace import KIND, FileChange, WorkspaceForgotten, WorkspaceScanned, WorkspaceUndone
 from tests.channels.http.conftest import Api
 from tests.channels.http.people import ADA, BOB, WithAccounts, place
 from tests.channels.http.test_uploads import Settings, config, services  # noqa: F401  fixtures

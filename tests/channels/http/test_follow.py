@@ -26,9 +26,9 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.runs.previews import Preview, Progress
 from core.runtime.system import System
 from core.thread.fold import fold
-from core.thread.previews import Preview, Progress
 from core.thread.rewind import newest_begun, rewound
 from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker

@@ -26,8 +26,8 @@ from core.events import (
     ThreadErased,
     ThreadTitled,
 )
+from core.runs.previews import Preview, tag
 from core.thread.fold import fold
-from core.thread.previews import Preview, tag
 from tests.channels.http.story import (
     ALL,
     PROGRESS,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.events import RunRolledBack
-from core.thread import commands
+from core.runs import commands
 from tests.channels.http.conftest import Api, Worker
 
 pytestmark = pytest.mark.anyio

@@ -25,7 +25,7 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import stamp
-from core.thread.intake import Intake
+from core.runs.intake import Intake
 from core.thread.messages import timed
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai, answer, call, human, started

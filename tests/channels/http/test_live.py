@@ -20,8 +20,8 @@ from channels.http.live import Live
 from core.config.load import Config
 from core.config.settings import Http
 from core.events import ModelCompleted, RunCompleted, ThreadAnnotated
+from core.runs.follow import BEAT
 from core.runtime.system import System
-from core.thread.follow import BEAT
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai
 from tests.support.nats import eventually

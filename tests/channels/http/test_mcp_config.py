@@ -11,10 +11,10 @@ import pytest
 from actors.mcp.actor import listed
 from core.config.load import Config, parse
 from core.events import Aggregate
+from core.identity.seal import Seal
 from core.mcp.servers import KIND, SCOPE, Directory, McpConfigured, McpFailed, aggregates, config_of
 from core.ports.mcp_frames import Listing, Offer
 from core.runtime.system import System
-from core.seal import Seal
 from tests.channels.http.conftest import Api, services_of
 
 pytestmark = pytest.mark.anyio

@@ -29,8 +29,8 @@ from core.events import (
     ToolCompleted,
     catalogue,
 )
+from core.runs.follow import Stopping
 from core.runtime.system import System
-from core.thread.follow import Stopping
 from tests.channels.http.conftest import Api, Settings, Stream, Worker, services_of
 from tests.channels.http.people import ADA, BOB, WithAccounts, place
 from tests.channels.http.story import Story, answer, started

@@ -19,8 +19,8 @@ from core.events import (
     StatePatched,
     ThreadCreated,
 )
+from core.files.workspace import KIND, FileChange, WorkspaceScanned
 from core.runtime.system import System
-from core.thread.workspace import KIND, FileChange, WorkspaceScanned
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.gateway import PRICED, Changeable
 from tests.channels.http.story import ai, human, started

@@ -39,11 +39,11 @@ from core.actor import Actor
 from core.config.load import Config, ConfigSource
 from core.config.settings import Model, Off
 from core.events import Json, RunRequested
+from core.identity.seal import Seal
 from core.mcp.login import Logins
 from core.mcp.servers import Directory
 from core.ports.sandbox import SandboxSetup
 from core.runtime.system import System
-from core.seal import Seal
 from core.skills.folders import folders_in
 from core.skills.library import BUILT_IN, Library
 from tests.channels.http import people

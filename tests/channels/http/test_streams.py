@@ -19,9 +19,9 @@ from channels.http import live
 from channels.http.app import Services, serve
 from core.events import ModelCompleted, RunCancelled, RunCompleted, RunFailed, ToolCompleted, ToolRequested, thread
 from core.ids import uuid7
+from core.runs.previews import Progress
 from core.runtime import system as core
 from core.runtime.system import System
-from core.thread.previews import Progress
 from tests.channels.http.conftest import Api, Settings, Worker, services_of
 from tests.channels.http.story import ai, answer, call, started
 from tests.support.nats import Nats, eventually, read

@@ -21,8 +21,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.runs.previews import Preview, RunPreview
 from core.thread.fold import fold
-from core.thread.previews import Preview, RunPreview
 from tests.channels.http.story import (
     ALL,
     RUN,

@@ -38,8 +38,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.runs.previews import Preview, RunPreview, line_of
 from core.thread.fold import fold
-from core.thread.previews import Preview, RunPreview, line_of
 from core.thread.state import ThreadState
 from tests.channels.http.story import (
     PROGRESS,

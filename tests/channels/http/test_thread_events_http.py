@@ -15,8 +15,8 @@ from channels.http.langgraph_events.tape import Tape
 from channels.http.langgraph_events.wire import CHANNELS, place
 from core.events import Interrupt, ModelCompleted, RunCancelled, RunCompleted, RunPaused, ToolRequested
 from core.ids import uuid7
+from core.runs.previews import Pump
 from core.runtime.system import System
-from core.thread.previews import Pump
 from tests.channels.http.conftest import Api, Stream, Worker
 from tests.channels.http.story import ai, call, pieces
 

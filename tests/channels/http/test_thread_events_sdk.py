@@ -23,7 +23,7 @@ from core.events import (
     ToolRequested,
 )
 from core.ids import uuid7
-from core.thread.previews import Progress, Pump
+from core.runs.previews import Progress, Pump
 from core.thread.state import Run
 from tests.channels.http.conftest import Worker
 from tests.channels.http.story import ai, answer, call, pieces, started

@@ -26,9 +26,9 @@ from core.config.load import Config
 from core.config.settings import Http, Uploads
 from core.errors import Invalid
 from core.events import FileConverted, FileRejected, FileRemoved, FileUploaded, Record, thread
+from core.files.folder import KnownUploads, fold_uploads
+from core.files.uploads import plain_name
 from core.runtime.system import System
-from core.thread.folder import KnownUploads, fold_uploads
-from core.thread.uploads import plain_name
 from tests.channels.http.conftest import Api, FirstWaits
 from tests.support import documents as build
 from tests.support.nats import eventually

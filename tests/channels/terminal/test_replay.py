@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from channels.terminal.replay import replayed
-from core.thread.replay import Report
+from core.runs.replay import Report
 
 
 def test_words() -> None:

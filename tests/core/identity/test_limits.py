@@ -16,7 +16,7 @@ from core.identity.principal import LOCAL, Principal
 from core.ids import now, uuid7
 from core.log.repository import Repository
 from core.log.store import EventLog
-from core.thread.ledger import KIND, Counts, Ledger, TokensSpent, fold
+from core.runs.ledger import KIND, Counts, Ledger, TokensSpent, fold
 from core.thread.threads import Threads
 
 ADA, BOB = Principal("ada"), Principal("bob")

@@ -9,7 +9,7 @@ import pytest
 
 from core.config.redaction import redactor
 from core.errors import Invalid
-from core.seal import Seal, Unsealable
+from core.identity.seal import Seal, Unsealable
 
 OLD, NEW = "old-" * 10, "new-" * 10
 

@@ -17,11 +17,11 @@ from core.config.mcp_oauth import OAuth
 from core.config.settings import Secret
 from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.events import Aggregate
+from core.identity.seal import Seal
 from core.log.store import EventLog
 from core.mcp import authorisation, grants, oauth
 from core.mcp.authorisation import Authorisation, NeedsLogin, Server
 from core.mcp.login import Logins
-from core.seal import Seal
 from tests.support.nats import Nats, bus_on, eventually, log_on
 from tests.support.oauth import CLIENT, SECRET, AuthorizationServer, authorization_server
 

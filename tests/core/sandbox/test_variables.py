@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from core.config.redaction import redactor
 from core.errors import Invalid
 from core.events import VariableSet
+from core.identity.seal import Seal
 from core.sandbox.variables import MAX_VALUE, looks_secret, made, opened
-from core.seal import Seal
 
 
 def variable(seal: Seal, name: str, value: str, *, secret: bool = False, thread: str = "t") -> VariableSet:

@@ -9,7 +9,7 @@ import pytest
 
 from actors.lead.policies.budgets import Budgets, BudgetSpent
 from core.events import Json, ModelCompleted
-from core.thread.ledger import Today
+from core.runs.ledger import Today
 from core.thread.usage import Tokens
 from tests.actors.lead.turns import Asked, model_call, turn
 from tests.support.model_server import Script, ToolCall, Turn

@@ -11,6 +11,7 @@ import pytest
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
+from actors.excerpt import cut
 from actors.lead.messages.excerpt import Ends, kind_of
 from actors.lead.policies.output_budget import AROUND, PIECE, OutputBudget
 from actors.sandbox import Limits, Sandbox
@@ -18,8 +19,7 @@ from adapters.sandboxes.files import Files
 from core.config.settings import ToolOutput
 from core.errors import Divergence, Invalid, SikaError, Unavailable
 from core.events import Json
-from core.excerpt import cut
-from core.paths import Mount, Tree
+from core.files.paths import Mount, Tree
 from core.ports.sandbox import RESULTS, result_path
 from tests.actors.lead.turns import nobody, tool_call, turn
 

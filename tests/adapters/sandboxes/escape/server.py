@@ -25,7 +25,7 @@ from adapters.sandboxes import seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.host import Host
-from core.paths import WORKSPACE
+from core.files.paths import WORKSPACE
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import SECRET, run, settings
 from tests.adapters.sandboxes.escape import inside

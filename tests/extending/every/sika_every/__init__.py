@@ -17,7 +17,7 @@ from adapters.sandboxes.job import Job
 from core.actor import Actor, Context
 from core.channel import Channel, Desk, Reply
 from core.events import Event, RunCompleted
-from core.paths import Tree
+from core.files.paths import Tree
 from core.policy import Policy, Refuse, ToolCall, View
 from core.tools import ToolContext, tool
 

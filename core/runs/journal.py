@@ -16,7 +16,7 @@ from core.events import (
     RunPaused,
     ToolCompleted,
 )
-from core.thread.previews import Previewer
+from core.runs.previews import Previewer
 from core.thread.state import ThreadState
 from core.tools import Effect
 
@@ -49,7 +49,7 @@ class CallRef(NamedTuple):
 
 
 class Journal(Protocol):
-    """The record of a run that the agent's loop writes and reads: `OwnedRun`, or `core.thread.replay` in a replay."""
+    """The record of a run that the agent's loop writes and reads: `OwnedRun`, or `core.runs.replay` in a replay."""
 
     @property
     def id(self) -> str:

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from core.events import ArtifactReplaced, Event, FileConverted, FileRemoved, FileUploaded, Record, User
+from core.files.paths import USER_DATA, Mount
 from core.log.repository import Repository
 from core.log.store import EventLog
-from core.paths import USER_DATA, Mount
 
 MAX_FILES = 200
 """Limit of files shown of one run."""

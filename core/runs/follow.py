@@ -26,7 +26,7 @@ from core.errors import Unavailable
 from core.events import Record, thread
 from core.log.reader import Read
 from core.log.store import EventLog
-from core.thread.previews import RunPreview, decoded, stored
+from core.runs.previews import RunPreview, decoded, stored
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

@@ -29,11 +29,10 @@ from core.events import (
     ThreadErased,
     ThreadPruned,
 )
+from core.files.paths import ROOTS, USER_DATA, Mount, Tree, make_thread, owner_within, thread_root
 from core.log.kinds import KIND
 from core.log.repository import Repository
 from core.log.store import EventLog
-from core.paths import ROOTS, USER_DATA, Mount, Tree, make_thread, owner_within, thread_root
-from core.ports.documents import Text
 
 STALE_SECONDS = 24 * 3600
 """A draft that nobody has written to for so long belongs to a process that died."""
@@ -41,6 +40,13 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 UPLOAD_BYTES = 512
 """Estimated memory of one upload, in bytes."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Text(NamedTuple):
+    """A Markdown file that was made of a document. `sha256` is that of its content; None: any."""
+
+    name: str
+    sha256: str | None
 
 
 class Folder:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from core.errors import Invalid
-from core.paths import MAX_PART
+from core.files.paths import MAX_PART
 
 MOST_HEADINGS = 50
 """Limit of headings in an outline (contract runtime §5.2)."""

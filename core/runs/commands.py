@@ -37,11 +37,11 @@ from core.events import (
     VariableSet,
     thread,
 )
+from core.files.folder import Upload, uploads
 from core.ids import checkpoint_id, uuid7
+from core.runs.copies import Step, all_steps, steps_to, write_steps
+from core.runs.intake import Intake
 from core.thread import turns
-from core.thread.commands_copies import Step, all_steps, steps_to, write_steps
-from core.thread.folder import Upload, uploads
-from core.thread.intake import Intake
 from core.thread.ownership import missing, owned, owned_or_absent
 from core.thread.prune import prune
 from core.thread.runs import shown_run, thread_metadata

@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from core.errors import Invalid
-from core.secret_names import Rules
+from core.files.secret_names import Rules
 
 log = structlog.get_logger("sika.paths")
 

@@ -40,7 +40,7 @@ before it ends, as its claim writes its input: what people have said stays in th
 answer that says so.
 
 Rejected: re-executing the run's code against a journal on resume (Temporal, Restate): it diverges after every upgrade
-and change of configuration. Here that is a debugging tool (`core.thread.replay`), where a divergence is news and not an
+and change of configuration. Here that is a debugging tool (`core.runs.replay`), where a divergence is news and not an
 outage.
 """
 
@@ -80,8 +80,8 @@ from core.ids import uuid7
 from core.log.feed import Listener
 from core.log.kinds import KIND
 from core.log.repository import DECIDE_TRIES, back_off
-from core.thread.journal import CallRef, Failed, Paused, tool_message
-from core.thread.owned import OwnedRun, Suspended, Unread, Worker
+from core.runs.journal import CallRef, Failed, Paused, tool_message
+from core.runs.owned import OwnedRun, Suspended, Unread, Worker
 from core.thread.state import Run, ThreadState
 from core.thread.usage import APOLOGY
 from core.thread.values import unanswered

@@ -40,11 +40,12 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.log.kinds import KIND, SUBAGENT
+from core.policy import REFUSED
+from core.runs.intake import RUNS_BY
+from core.runs.journal import Paused, outcome_of
+from core.runs.previews import Previewer
 from core.thread.fold import fold
-from core.thread.intake import RUNS_BY
-from core.thread.journal import Paused, outcome_of
 from core.thread.ownership import missing
-from core.thread.previews import Previewer
 from core.thread.state import ThreadState
 from core.thread.values import unanswered
 from core.tools import Effect
@@ -53,8 +54,6 @@ Call = Callable[[str, Mapping[str, Any], Callable[[str], Awaitable[None]]], Awai
 E = TypeVar("E", bound=Event)
 OUTSIDE = ("guardrails", "read_before_write")
 """Policies that ask somebody before a call is made: a refusal of theirs is taken as it was."""
-REFUSED = "refused"
-"""Actions of installed policies about a call (`core.policy`); they may ask somebody, too."""
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
 """Events of policies besides answers and outcomes."""
 _STEPS: tuple[type[Event], ...] = (ModelCompleted, ToolRequested, ToolCompleted, *FACTS, *ENDS)

@@ -1,4 +1,4 @@
-"""A run that a process owns: every append is guarded by the ownership (`core.thread.run`)."""
+"""A run that a process owns: every append is guarded by the ownership (`core.runs.run`)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.finish import finished
 from core.log.feed import Listener
-from core.thread.journal import CallRef, outcome_of, tool_message
-from core.thread.previews import Previewer, Progress, Pump
+from core.runs.finish import finished
+from core.runs.journal import CallRef, outcome_of, tool_message
+from core.runs.previews import Previewer, Progress, Pump
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads, folded
 from core.thread.values import unanswered
