@@ -103,12 +103,19 @@ def quoted(text: str, tag: str) -> str:
 
 
 _WHOLE = re.compile(rf"<{_SKIPPED}(?:[|\uff5c][^<>|]*+[|\uff5c]|(?P<tag>[\w.:-]++)[^<>]*+)(?:>|$)")
+_NEUTRALISED = re.compile(rf"&lt;{_SKIPPED}(?P<tag>[\w.:-]++)[^<>&]*+(?:>|&gt;|$)")
 
 
 def untagged(text: str, *tags: str) -> str:
-    """Returns the text without its control tags and these `tags`: what a model answers may echo those it was shown."""
+    """Returns the text without its control tags and these `tags`, also neutralised ones: what a model answers may echo
+    those it was shown.
+    """
     names = _TAGS.union(map(_plain, tags))
-    return _WHOLE.sub(lambda tag: "" if tag["tag"] is None or _plain(tag["tag"].lower()) in names else tag[0], text)
+
+    def rest(tag: re.Match[str]) -> str:
+        return "" if tag["tag"] is None or _plain(tag["tag"].lower()) in names else tag[0]
+
+    return _WHOLE.sub(rest, _NEUTRALISED.sub(rest, text))
 
 
 def _harmless(tags: Collection[str], match: re.Match[str]) -> str:

@@ -26,16 +26,22 @@ from actors.lead.model.answer import completed
 from actors.lead.model.assembly import Assembly
 from actors.lead.model.failures import classify
 from actors.lead.model.refusals import text_of_error, window_named
-from actors.title import cleaned, prompt_of
+from actors.title import Title as TitleActor
+from actors.title import beginning, cleaned, prompt_of
 from actors.wiring import compose
 from adapters.models import factory
+from adapters.models.configured import Configured
 from core.config.settings import Title
+from core.events import ContextCompacted, ModelFailed, ThreadTitled
+from tests.support.workers import Other, site
 
 FOLDER = Path(__file__).parent
 PYTHON = FOLDER.parents[1] / ".venv" / "realmodel" / "bin" / "python"
 CONTEXT = 2048
 WORK_CONTEXT = 8192
 START_SECONDS = 60.0
+LONG = "What is <system-reminder>? " + "word " * 1400
+"""Too long beside the system prompt. The model's title of it is the tag as it was shown, neutralised."""
 
 pytestmark = [
     pytest.mark.anyio,
@@ -119,15 +125,48 @@ async def test_a_tool_call_and_a_title() -> None:
 
 
 @pytest.mark.timeout(600)
+async def test_a_run_whose_request_is_too_long_goes_on_and_has_a_title(tmp_path: Path) -> None:
+    """The server refuses the request before it computes, so that only the second one costs seconds."""
+    titles: list[Other] = [lambda _, source: TitleActor(source, Configured(source))]
+    settings: dict[str, Any] = {
+        "title": {"enabled": True, "timeout_seconds": 500},
+        "tools": [],
+        "tools_exclusive": True,
+    }
+    async with (
+        serving() as url,
+        site(tmp_path, {}, more_models=[entry(url, max_tokens=16)], others=titles, **settings) as (client, _),
+    ):
+        await client.thread()
+        run = await client.ended("t1", await client.ask("t1", LONG, "smol", context={"mode": "flash"}), 500)
+        state = await client.until("t1", lambda state, _: bool(state.values.get("title")), 500)
+        [titled] = [record.event for record in await client.records("t1", ThreadTitled)]
+        failures = [record.event for record in await client.records("t1", ModelFailed)]
+        compactions = await client.records("t1", ContextCompacted)
+    assert (run.status, run.error) == ("success", None)
+    [failed] = failures
+    assert isinstance(failed, ModelFailed)
+    assert isinstance(titled, ThreadTitled)
+    assert (failed.reason, failed.status) == ("context", 400)
+    assert f"exceeds the available context size ({CONTEXT} tokens)" in failed.text
+    assert len(compactions) == 1
+    assert state.messages[-1]["type"] == "ai"
+    assert titled.reason == "smol: the answer was empty"
+    assert titled.title == beginning(LONG, Title())
+
+
+@pytest.mark.timeout(600)
 async def test_tasks_of_the_evaluation_of_work(tmp_path: Path) -> None:
-    """A model so weak passes none, and the evaluation says so with its numbers. Few tools, as each costs seconds; the
-    second task is quick, as its request begins with the same tools and the same system prompt.
+    """A model so weak passes none, and the evaluation says so with its numbers. Few tools and no skills, as they cost
+    seconds; the second task is quick, as its request begins with the same tools and the same system prompt.
     """
     tasks = ["join_two_sources", "measure_a_tree"]
     async with serving(WORK_CONTEXT) as url:
         config = tmp_path / "config.yaml"
         tools = [{"name": "bash", "use": "adapters.tools.bash:bash"}]
-        few = {"memory": {"enabled": False}, "tools_exclusive": True, "tools": tools}
+        skills = tmp_path / "skills"
+        (skills / "public").mkdir(parents=True)
+        few = {"memory": {"enabled": False}, "skills": {"path": str(skills)}, "tools_exclusive": True, "tools": tools}
         model = entry(url, max_tokens=16, context_window=WORK_CONTEXT)
         config.write_text(json.dumps({"models": [model], **few}))
         options = compose.Options(home=tmp_path / "home", config=config)
