@@ -129,7 +129,7 @@ async def test_a_run_whose_request_is_too_long_goes_on_and_has_a_title(tmp_path:
     """The server refuses the request before it computes, so that only the second one costs seconds."""
     titles: list[Other] = [lambda _, source: TitleActor(source, Configured(source))]
     settings: dict[str, Any] = {
-        "title": {"enabled": True, "timeout_seconds": 500},
+        "title": {"enabled": True, "timeout_seconds": 120},
         "tools": [],
         "tools_exclusive": True,
     }
