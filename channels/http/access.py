@@ -225,9 +225,11 @@ async def request_run(
     call: Call, thread_id: str, run_id: str, request: RunRequested, *, replaces: bool = False
 ) -> tuple[ThreadState, Record]:
     """Requests a run for the caller, within their limits, as part of the trace that the call names. Of a request that
-    is repeated (`idempotency`) returns the first one's record, and the state of now.
+    is repeated (`idempotency`) returns the first one's record, and the state of now. What both have in common is all
+    that was sent, unless the request says it (`fingerprint`).
     """
-    request = msgspec.structs.replace(request, fingerprint=fingerprint(call, await call.request.read()))
+    if not request.fingerprint:
+        request = msgspec.structs.replace(request, fingerprint=fingerprint(call, await call.request.read()))
     intake, traced_request = call.services.intake, traced(call.request, request)
     if request.fingerprint and run_id in (await call.services.commands.state(call.user, thread_id)).runs:
         return await intake.request_run(thread_id, run_id, traced_request, user=call.user)

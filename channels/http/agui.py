@@ -17,6 +17,7 @@ from channels.http.access import request_run
 from channels.http.call import Call
 from channels.http.endpoint import Routes
 from channels.http.errors import BadRequest
+from channels.http.idempotency import hash_of
 from channels.http.live import Outlet
 from channels.http.routes import API, SSE
 from channels.http.sse import Frame
@@ -51,6 +52,7 @@ from core.ids import assistant_id, safe_id
 from core.runs.previews import Ahead, Part, Piece, Preview, Progress, Reader, RunPreview, call_text, line_of, rest_of
 from core.thread.fold import Folding
 from core.thread.messages import text_of
+from core.thread.rewind import state_before
 from core.thread.state import Run, ThreadState
 from core.thread.values import tool_calls
 from core.user.assistants import DEFAULT
@@ -112,7 +114,9 @@ ROUTES = Routes(mounts=API)
 
 @ROUTES("POST", "/agui", "runs:create", errors=(400, 404, 409))
 async def run(call: Call, body: RunAgentInput) -> Annotated[web.StreamResponse, SSE]:
-    """Run the agent for an AG-UI client, and stream the protocol's events. The run ends if the client goes."""
+    """Run the agent for an AG-UI client, and stream the protocol's events. The run ends if the client goes. A request
+    with a `runId` that was used before makes no other run: it streams that one from its beginning.
+    """
     live = call.live
     thread_id, run_id = safe_id(body.thread_id, "threadId"), safe_id(body.run_id, "runId")
     if body.tools:
@@ -120,6 +124,10 @@ async def run(call: Call, body: RunAgentInput) -> Annotated[web.StreamResponse, 
     async with live.follow(thread_id) as follower:
         await follower.hear(run_id)
         state, record = await _admit(call, thread_id, run_id, body)
+        repeated = state.seq != record.seq  # and things have happened since
+        if repeated:
+            before = record.seq - 1
+            state = await state_before(live.reading.read, thread_id, state, state.runs[run_id], before)
         events = Events(state, thread_id, run_id)
 
         def gone() -> None:
@@ -128,8 +136,9 @@ async def run(call: Call, body: RunAgentInput) -> Annotated[web.StreamResponse, 
 
         outlet = Outlet(call.request, sse.CONTENT_TYPE, {})
         async with sse.sending(outlet, "AG-UI stream", gone, run=run_id):
-            batches = follower.since(record.seq, events.audible, heard=True)
-            await sse.play(outlet, events, batches, sse.single(record))
+            batches = follower.since(None if repeated else record.seq, events.audible, heard=True)
+            past = follower.past(record.seq - 1) if repeated else sse.single(record)
+            await sse.play(outlet, events, batches, past)
     return outlet.response
 
 
@@ -137,7 +146,11 @@ async def _admit(call: Call, thread_id: str, run_id: str, body: RunAgentInput) -
     user = call.user
     state = await call.services.commands.state_or_empty(user, thread_id)
     request = RunRequested(
-        input=_input(body.messages, state), context={"user_id": user}, on_disconnect="cancel", resume=_resume(body)
+        input=_input(body.messages, state),
+        context={"user_id": user},
+        on_disconnect="cancel",
+        resume=_resume(body),
+        fingerprint=hash_of(await call.request.read()),
     )
     if not state.exists:
         metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT)}

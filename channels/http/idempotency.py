@@ -36,20 +36,23 @@ def new_id(call: Call, thread_id: str, part: str = "") -> str:
 
 def fingerprint(call: Call, body: bytes) -> str:
     """Returns a hash of what a request with a key asks for; empty without a key."""
-    if _key(call) is None:
-        return ""
+    return "" if _key(call) is None else hash_of(body)
+
+
+def hash_of(body: bytes) -> str:
+    """Returns a hash of a body, the same for JSON that is written otherwise."""
     with suppress(msgspec.DecodeError):  # a form
         body = msgspec.json.encode(msgspec.json.decode(body or b"{}"), order="deterministic")
     return _hash(body).hex()[:32]
 
 
-async def repeated(call: Call, thread_id: str, state: ThreadState) -> bool:
+async def repeated(call: Call, thread_id: str, state: ThreadState, body: bytes | None = None) -> bool:
     """Tells whether a thread has the run that a request with a key makes. Raises `Invalid` if that came of another
-    request.
+    request. `body`: what both have in common (default: all that was sent).
     """
     if _key(call) is None or (run := state.runs.get(new_id(call, thread_id))) is None:
         return False
-    if run.request.fingerprint != fingerprint(call, await call.request.read()):
+    if run.request.fingerprint != fingerprint(call, await call.request.read() if body is None else body):
         raise Invalid(OTHER)
     return True
 

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mcp.types as protocol
+import msgspec
 import structlog
 from mcp.server.lowlevel import Server
 
 from channels.http import mcp_tools
 from channels.http.access import demand
 from channels.http.call import Call
+from channels.http.idempotency import new_id
 from channels.http.live import ToolListing
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError
@@ -83,13 +85,14 @@ def _described(tool: ToolListing) -> protocol.Tool:
 async def _made(call: Call, tool: ToolListing, arguments: dict[str, Any]) -> protocol.CallToolResult:
     """Makes a call in a run, and waits for its result or its question."""
     thread_id = await _thread(call, arguments.pop(THREAD, None))
-    call_id = f"call-{uuid7()}"
+    call_id = f"call-{new_id(call, thread_id, 'call')}"
+    body = msgspec.json.encode([tool.name, arguments], order="deterministic")
     request = RunRequested(
         input={"messages": _messages(tool.name, arguments, call_id)},
         context={"user_id": call.user},
         interrupt_after=["tools"],
     )
-    turn = await mcp_tools.run_turn(call, thread_id, request, mcp_tools.MOST_WAIT_SECONDS)
+    turn = await mcp_tools.run_turn(call, thread_id, request, mcp_tools.MOST_WAIT_SECONDS, body)
     about = {"thread_id": thread_id, "run_id": turn.run_id}
     message = _result(await call.services.commands.state(call.user, thread_id), call_id)
     if message is not None:
@@ -104,7 +107,7 @@ async def _thread(call: Call, thread_id: Any) -> str:
             raise Invalid(f"{THREAD}: a text is expected")
         await call.services.commands.state(call.user, safe_id(thread_id, THREAD))
         return thread_id
-    made = uuid7()
+    made = new_id(call, "", "thread")
     metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT), "client": "mcp"}
     await call.services.intake.create_thread(made, user=call.user, metadata=metadata)
     return made

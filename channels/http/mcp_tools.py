@@ -31,6 +31,7 @@ from pydantic import AnyUrl, BaseModel, Field
 from channels.http.access import demand, request_run
 from channels.http.call import Call
 from channels.http.deerflow import artifacts
+from channels.http.idempotency import fingerprint, new_id, repeated
 from channels.http.mcp_server import CALL
 from core.config.redaction import redactor
 from core.errors import Invalid, SikaError
@@ -200,13 +201,15 @@ async def chat(
     without a reader.
     """
     call = current_call()
-    thread_id = safe_id(thread_id, "thread_id") if thread_id else uuid7()
+    body = msgspec.json.encode([message, agent])
+    thread_id = safe_id(thread_id, "thread_id") if thread_id else new_id(call, "", "thread")
     state = await call.services.commands.state_or_empty(call.user, thread_id)
     if not state.exists:
         metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT), "client": "mcp"}
         await call.services.intake.create_thread(thread_id, user=call.user, metadata=metadata)
     run_input = {"messages": [{"type": "human", "id": uuid7(), "content": message}]}
-    return await run_turn(call, thread_id, RunRequested(input=run_input, context=_context(call, agent)), wait_seconds)
+    request = RunRequested(input=run_input, context=_context(call, agent))
+    return await run_turn(call, thread_id, request, wait_seconds, body)
 
 
 @_tool("runs:create", _ACTS)
@@ -220,12 +223,15 @@ async def chat_answer(
     """
     call = current_call()
     state = await call.services.commands.state(call.user, safe_id(thread_id, "thread_id"))
+    body = msgspec.json.encode(answer, order="deterministic")
+    if await repeated(call, thread_id, state, body):
+        return await run_turn(call, thread_id, state.runs[new_id(call, thread_id)].request, wait_seconds, body)
     if state.paused is None:
         raise Invalid(f"Thread {thread_id} asks nothing")
     paused = approvals.resuming(state, {})
     context = {**paused.context, **_context(call, None)}
     request = msgspec.structs.replace(paused, resume=Resume(value=answer), context=context)
-    return await run_turn(call, thread_id, request, wait_seconds)
+    return await run_turn(call, thread_id, request, wait_seconds, body)
 
 
 @_tool("threads:read", _READS)
@@ -250,9 +256,11 @@ def _context(call: Call, agent: str | None) -> Json:
     return {"user_id": call.user, **({"agent_name": agent} if agent else {})}
 
 
-async def run_turn(call: Call, thread_id: str, request: RunRequested, wait_seconds: float) -> Turn:
-    run_id = uuid7()
+async def run_turn(call: Call, thread_id: str, request: RunRequested, wait_seconds: float, body: bytes) -> Turn:
+    """Requests a run and waits for what it says. `body`: what a client that repeats the call sends again."""
+    run_id = new_id(call, thread_id)
     async with call.live.follow(thread_id) as follower:
+        request = msgspec.structs.replace(request, fingerprint=fingerprint(call, body))
         _, record = await request_run(call, thread_id, run_id, request)
         return await _turn(call, follower, thread_id, run_id, record.seq, wait_seconds)
 

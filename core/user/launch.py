@@ -149,8 +149,8 @@ class Launch:
         if before and datetime.now(UTC) - datetime.fromisoformat(old) > PATIENCE:
             await self.schedules.log.erase(Aggregate(schedules.KIND, user), before=before)
 
-    async def trigger(self, user: str, identity: str, *, actor: str) -> Firing:
-        """Fires a schedule now, whether or not it is due or paused, and requests the run.
+    async def trigger(self, user: str, identity: str, run: str, *, actor: str) -> Firing:
+        """Fires a schedule now, whether or not it is due or paused, and requests the run. It fires once for a `run`.
 
         The returned firing says if there could be no run. Raises `NotFound`, or `Refused` while a run of it is open.
         """
@@ -161,16 +161,17 @@ class Launch:
 
         def decide(state: Schedules) -> Sequence[Event]:
             schedule = _existing(state, identity)
+            if schedule.firing(run) is not None:
+                return []
             if _overlaps(schedule, over):
                 raise Refused(f"Schedule {identity} has an active run")
-            return [schedule.fire(due, manual=True)]
+            return [schedule.trigger(due, run)]
 
         state, _ = await self.schedules.decide(user, decide, actor=actor)
-        event = state[identity].fire(due, manual=True)
         with suppress(Unavailable):  # then the scheduler requests it
-            await self.launch(user, identity, event.run_id)
+            await self.launch(user, identity, run)
         now = (await self.schedules.load(user)).get(identity, state[identity])
-        firing = now.firing(event.run_id) or state[identity].firing(event.run_id)
+        firing = now.firing(run) or state[identity].firing(run)
         assert firing is not None
         return firing
 

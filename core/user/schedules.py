@@ -120,7 +120,7 @@ class ScheduleResumed(Event, frozen=True):
 
 class ScheduleFired(Event, frozen=True):
     """The schedule fired at `due`, or was triggered (`manual`): the reader requests this run on this thread. Both ids
-    are derived from the schedule and `due`.
+    are derived from the schedule and `due`; that of a run that was triggered is chosen by whoever did it.
     """
 
     schedule: str
@@ -222,11 +222,17 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         """True if the thread was created for this firing."""
         return firing.run is not None and firing.thread == derived(self.id, "thread", firing.run)
 
-    def fire(self, due: str, *, manual: bool = False) -> ScheduleFired:
+    def fire(self, due: str) -> ScheduleFired:
         """Returns the event that it fires for a due time."""
-        run = derived(self.id, "trigger" if manual else "run", due)
-        thread = self.plan.thread or derived(self.id, "thread", run)
-        return ScheduleFired(schedule=self.id, due=due, run_id=run, thread_id=thread, manual=manual)
+        run = derived(self.id, "run", due)
+        return ScheduleFired(schedule=self.id, due=due, run_id=run, thread_id=self._thread_of(run))
+
+    def trigger(self, due: str, run: str) -> ScheduleFired:
+        """Returns the event that somebody fires it, with a run of this id."""
+        return ScheduleFired(schedule=self.id, due=due, run_id=run, thread_id=self._thread_of(run), manual=True)
+
+    def _thread_of(self, run: str) -> str:
+        return self.plan.thread or derived(self.id, "thread", run)
 
 
 class SchedulesKept(Event, frozen=True):

@@ -17,7 +17,7 @@ from actors.scheduler import Scheduler
 from core.bus.endpoint import Endpoint
 from core.errors import NotFound, Refused
 from core.events import Aggregate, Event, Record, RunCompleted, RunFailed, RunRequested, RunStarted, thread
-from core.ids import stamp
+from core.ids import stamp, uuid7
 from core.runtime import system
 from core.runtime.context import HandlerContext
 from core.runtime.system import System
@@ -425,16 +425,16 @@ async def test_one_run_at_a_time(endpoint: Endpoint, tmp_path: Path, ending: Eve
     async with process(endpoint, tmp_path) as running:
         person = Person(running)
         await person.create(3600.0, overlap="skip")
-        first = await person.launch.trigger(USER, "s", actor="http")
+        first = await person.launch.trigger(USER, "s", uuid7(), actor="http")
         [event] = await person.fired()
         assert first.run == event.run_id
         with pytest.raises(Refused, match="active run"):
-            await person.launch.trigger(USER, "s", actor="http")
+            await person.launch.trigger(USER, "s", uuid7(), actor="http")
         await person.launch.fire(USER, datetime.now(UTC) + timedelta(hours=2))
         skipped = await person.said(ScheduleSkipped)
         assert skipped.reason == BUSY
         await person.work(event, STARTED, ending)
-        second = await person.launch.trigger(USER, "s", actor="http")
+        second = await person.launch.trigger(USER, "s", uuid7(), actor="http")
         assert second.run != first.run
 
 
@@ -444,18 +444,18 @@ async def test_a_firing_whose_run_is_not_there_yet_counts_as_going_on(endpoint: 
         await person.create(-1, overlap="skip")
         await person.launch.fire(USER, datetime.now(UTC))
         with pytest.raises(Refused, match="active run"):
-            await person.launch.trigger(USER, "s", actor="http")
+            await person.launch.trigger(USER, "s", uuid7(), actor="http")
 
 
 async def test_a_trigger_leaves_what_is_due_as_it_is(endpoint: Endpoint, tmp_path: Path) -> None:
     async with process(endpoint, tmp_path) as running:
         person = Person(running)
         await person.create(0.7, enabled=True)
-        fired = await person.launch.trigger(USER, "s", actor="http")
+        fired = await person.launch.trigger(USER, "s", uuid7(), actor="http")
         assert fired.manual
         assert len(await person.fired(2)) == 2
         with pytest.raises(NotFound):
-            await person.launch.trigger(USER, "unknown", actor="http")
+            await person.launch.trigger(USER, "unknown", uuid7(), actor="http")
 
 
 async def test_one_thread_for_all_runs(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -464,7 +464,7 @@ async def test_one_thread_for_all_runs(endpoint: Endpoint, tmp_path: Path) -> No
         await running.intake.create_thread("mine", user=USER)
         await person.create(3600.0, thread="mine")
         for _ in range(2):
-            await person.launch.trigger(USER, "s", actor="http")
+            await person.launch.trigger(USER, "s", uuid7(), actor="http")
         state = await running.threads.load("mine")
         assert [run.status for run in state.runs.values()] == ["pending", "pending"]
         inputs = [run.request.input["messages"][0]["id"] for run in state.runs.values() if run.request.input]
@@ -496,7 +496,7 @@ async def test_a_busy_thread_that_refuses(endpoint: Endpoint, tmp_path: Path) ->
         await running.intake.create_thread("mine", user=USER)
         await running.intake.request_run("mine", "theirs", RunRequested(input=INPUT), user=USER)
         await person.create("0 0 1 1 *", thread="mine", job=Job(input=INPUT, multitask="reject"))
-        fired = await person.launch.trigger(USER, "s", actor="http")
+        fired = await person.launch.trigger(USER, "s", uuid7(), actor="http")
         assert fired.failed == "Thread mine already has an active run"
         schedule = await person.schedule()
         assert schedule is not None

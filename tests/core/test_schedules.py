@@ -224,7 +224,7 @@ def test_ids_follow_from_the_schedule_and_the_moment() -> None:
     one = told(HOURLY)
     event = one.fire(at(1))
     assert event == one.fire(at(1))
-    others = [one.fire(at(2)), one.fire(at(1), manual=True), told(created(plan(thread="mine"))).fire(at(2))]
+    others = [one.fire(at(2)), one.trigger(at(1), "r"), told(created(plan(thread="mine"))).fire(at(2))]
     assert len({event.run_id, *(other.run_id for other in others)}) == 3  # the last is of the same schedule and moment
     assert len({event.thread_id, *(other.thread_id for other in others)}) == 4
     assert others[-1].thread_id == "mine"

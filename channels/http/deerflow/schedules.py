@@ -12,6 +12,7 @@ import msgspec
 from channels.http.call import Call, OwnedThread
 from channels.http.endpoint import Depends, Offset, Routes
 from channels.http.errors import HttpError
+from channels.http.idempotency import new_id
 from channels.http.live import ACTOR
 from channels.http.plans import planned, shown_assistant
 from channels.http.routes import API
@@ -176,7 +177,7 @@ async def resume(call: Call, task: OwnTask) -> Task:
 @ROUTES("POST", f"{_ONE}/trigger", _PLAN, errors=(409, 502))
 async def trigger(call: Call, task: OwnTask) -> Triggered:
     """Run a task now, paused or not. Refused while a run of it is going on; when it is due next stays as it is."""
-    fired = await call.services.launch.trigger(call.user, task.id, actor=ACTOR)
+    fired = await call.services.launch.trigger(call.user, task.id, new_id(call, task.id), actor=ACTOR)
     if fired.failed is not None:
         raise HttpError(502, fired.failed, "not_launched")
     return Triggered(task.id, True, str(fired.run), str(fired.thread))

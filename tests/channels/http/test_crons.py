@@ -13,7 +13,7 @@ from langgraph_sdk import get_client
 from langgraph_sdk.errors import NotFoundError, UnprocessableEntityError
 
 from core.identity.principal import LOCAL
-from core.ids import assistant_id
+from core.ids import assistant_id, uuid7
 from core.runtime.system import System
 from core.user import schedules
 from core.user.launch import Launch
@@ -94,7 +94,9 @@ async def test_on_a_thread(api: Api, system: System) -> None:
         cron["cron_id"]
     ]
     assert await api.ask("POST", "/runs/crons/count", {"thread_id": "other"}) == 0
-    fired = await Launch(system.log, system.threads, system.intake).trigger(LOCAL.user, cron["cron_id"], actor="test")
+    fired = await Launch(system.log, system.threads, system.intake).trigger(
+        LOCAL.user, cron["cron_id"], uuid7(), actor="test"
+    )
     run = await api.ask("GET", f"/threads/{thread}/runs/{fired.run}")
     assert (run["multitask_strategy"], run["status"], run["assistant_id"]) == ("enqueue", "pending", LEAD)
     assert run["metadata"]["schedule_id"] == cron["cron_id"]
@@ -106,7 +108,9 @@ async def test_on_a_thread(api: Api, system: System) -> None:
 @pytest.mark.parametrize(("wish", "kept"), [({}, "delete"), ({"on_run_completed": "keep"}, "keep")])
 async def test_a_thread_of_its_own(api: Api, system: System, wish: Any, kept: str) -> None:
     cron = await api.ask("POST", "/runs/crons", {"schedule": "0 0 1 1 *", "input": INPUT, **wish})
-    fired = await Launch(system.log, system.threads, system.intake).trigger(LOCAL.user, cron["cron_id"], actor="test")
+    fired = await Launch(system.log, system.threads, system.intake).trigger(
+        LOCAL.user, cron["cron_id"], uuid7(), actor="test"
+    )
     state = await system.threads.load(fired.thread or "")
     assert state.metadata == {"graph_id": "lead_agent", "assistant_id": LEAD, "schedule_id": cron["cron_id"]}
     assert [run.request.on_completion for run in state.runs.values()] == [kept]
@@ -121,7 +125,9 @@ async def test_of_an_assistant_of_ones_own(api: Api, system: System) -> None:
     cron = await api.ask("POST", "/runs/crons", body)
     assert cron["assistant_id"] == name
     await api.ask("PATCH", f"/assistants/{name}", {"context": {"tone": "warm"}})
-    fired = await Launch(system.log, system.threads, system.intake).trigger(LOCAL.user, cron["cron_id"], actor="test")
+    fired = await Launch(system.log, system.threads, system.intake).trigger(
+        LOCAL.user, cron["cron_id"], uuid7(), actor="test"
+    )
     run = await api.ask("GET", f"/threads/{fired.thread}/runs/{fired.run}")
     assert run["assistant_id"] == name
     assert run["kwargs"]["context"] == {"tone": "warm", "model": "demo", "user_id": LOCAL.user}

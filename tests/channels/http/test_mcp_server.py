@@ -44,8 +44,8 @@ async def here(system: System, tmp_path: Path) -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def client(url: str, key: str = "") -> AsyncIterator[ClientSession]:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+async def client(url: str, key: str = "", **headers: str) -> AsyncIterator[ClientSession]:
+    headers |= {"Authorization": f"Bearer {key}"} if key else {}
     async with (
         httpx.AsyncClient(headers=headers, timeout=60) as http,
         streamable_http_client(f"{url}/mcp", http_client=http) as (read, write, _),
