@@ -39,6 +39,7 @@ READERS = {
     "ods": ("opendocument", "read"),
     "odp": ("opendocument", "read"),
     "rtf": ("rich_text", "read"),
+    "doc": ("old_words", "read"),
     "ipynb": ("notebooks", "read"),
 }
 """The module and the function that read a kind of document. Only the one that is needed is loaded."""

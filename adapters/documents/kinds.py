@@ -65,7 +65,6 @@ _STREAMS = (
     ("PowerPoint Document", "ppt"),
 )
 """Streams by which a container of the old format is recognised."""
-_OLD = {"doc": ".docx", "ppt": ".pptx"}
 _ARCHIVE = re.compile(r"\.(zip|gz|tgz|bz2|xz|7z|rar|tar|jar|docx|pptx|xlsx|epub)\Z", re.IGNORECASE)
 _EMBEDDINGS = re.compile(r"\A(word|ppt|xl)/embeddings/|\AObject ")
 """Folders of the workbooks behind Office's charts. No converter opens them."""
@@ -143,9 +142,9 @@ def _container(expected: str, document: BinaryIO) -> str:
     if kind == "encrypted":
         raise Rejected("is protected by a password")
     kind = kind or expected
-    if kind in _OLD:
-        raise Rejected(f"is of an old format that cannot be converted; save it as {_OLD[kind]}")
-    if kind not in ("xls", "msg"):
+    if kind == "ppt":
+        raise Rejected("is of an old format that cannot be converted; save it as .pptx")
+    if kind not in ("xls", "msg", "doc"):
         raise _other(expected)
     return kind
 

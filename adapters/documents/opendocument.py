@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 from typing import Any, BinaryIO
 
 from lxml import etree  # type: ignore[import-untyped]
@@ -26,29 +26,36 @@ def read(document: BinaryIO, job: Job) -> tuple[str, None]:
         raise Rejected("is damaged, or not complete")
     body = next(root.iter("{*}body"), root)
     notes = package.notes.values
+    hidden = {_attribute(style, "name") for style in root.iter("{*}style") if _is_hidden(style)}
     if (book := body.find("{*}spreadsheet")) is not None:
         tables = list(book.iterchildren("{*}table"))
         names = [_attribute(table, "name") for table in tables]
-        hidden = {_attribute(style, "name") for style in root.iter("{*}style") if _is_hidden(style)}
         sheets = [_sheet(table, hidden) for _, table in job.chosen(tables, "sheets", names)]
         return joined([*sheets, *notes()]), None
     if (show := body.find("{*}presentation")) is not None:
         slides = list(show.iterchildren("{*}page"))
-        texts = [
-            joined([f"<!-- Slide number: {n} -->", *_blocks(slide, 0)]) for n, slide in job.chosen(slides, "slides")
-        ]
+        texts = [_slide(number, slide, hidden) for number, slide in job.chosen(slides, "slides")]
         return joined([*texts, *notes()]), None
     job.whole()
     return joined([*_blocks(body, 0), *_footnotes(body), *notes()]), None
 
 
-def _sheet(table: Any, hidden: Iterable[str]) -> str:
+def _sheet(table: Any, hidden: Container[str]) -> str:
     mark = " (hidden)" if _attribute(table, "style-name") in hidden else ""
     return f"## {_attribute(table, 'name')}{mark}\n{_table(table)}"
 
 
+def _slide(number: int, slide: Any, hidden: Container[str]) -> str:
+    mark = "> [This slide is hidden.]" if _attribute(slide, "style-name") in hidden else ""
+    return joined([f"<!-- Slide number: {number} -->", mark, *_blocks(slide, 0)])
+
+
 def _is_hidden(style: Any) -> bool:
-    return any(_attribute(element, "display") == "false" for element in style.iterchildren("{*}table-properties"))
+    """Tells whether a style hides the sheets, or the slides, that have it."""
+    return any(
+        _attribute(properties, "display") == "false" or _attribute(properties, "visibility") == "hidden"
+        for properties in style.iterchildren("{*}table-properties", "{*}drawing-page-properties")
+    )
 
 
 def _blocks(parent: Any, depth: int) -> Iterator[str]:

@@ -21,9 +21,13 @@ KINDS: Mapping[str, str] = {
     ".xlsm": "xlsx",
     ".xltx": "xlsx",
     ".xls": "xls",
+    ".xlt": "xls",
     ".odt": "odt",
+    ".ott": "odt",
     ".ods": "ods",
+    ".ots": "ods",
     ".odp": "odp",
+    ".otp": "odp",
     ".rtf": "rtf",
     ".html": "html",
     ".htm": "html",
@@ -35,10 +39,13 @@ KINDS: Mapping[str, str] = {
     ".eml": "eml",
     ".ipynb": "ipynb",
     ".doc": "doc",
+    ".dot": "doc",
     ".ppt": "ppt",
+    ".pps": "ppt",
+    ".pot": "ppt",
 }
 """Kinds of files that can be converted, by extension. The content decides: a `.doc` may be RTF, a `.xls` a page of
-HTML. Real files of the old formats behind `.doc` and `.ppt` are refused, with the format to save them as.
+HTML. A `.doc` of Word needs a program that may be installed; a `.ppt` is refused, with the format to save it as.
 """
 TEXTS = frozenset({"html", "csv", "eml", "ipynb"})
 """Kinds that are texts by themselves."""

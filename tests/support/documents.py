@@ -207,7 +207,7 @@ HOSTILE: Mapping[str, tuple[Callable[[], bytes], str]] = {
     "half.xlsx": (lambda: xlsx(("x",))[:-600], "is damaged, or not complete"),
     "half.pdf": (lambda: b"%PDF-1.7\n1 0 obj\n<< /Type /Cat", "is damaged, or not complete"),
     "blank.pdf": (lambda: pdf(""), "holds no text"),
-    "letter.doc": (lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512), "save it as .docx"),
+    "talk.ppt": (lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512), "save it as .pptx"),
 }
 """What must be refused, and a part of the reason."""
 
