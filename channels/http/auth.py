@@ -82,9 +82,12 @@ class User(msgspec.Struct):
 
 
 class Me(User):
-    """`expires_at`: when the session ends; null for an API key, and where there are no accounts."""
+    """`expires_at`: when the session ends; null for an API key, and where there are no accounts. `has_password`: false
+    for who signs in by an identity provider only.
+    """
 
     expires_at: str | None = None
+    has_password: bool = False
 
 
 class KeyBody(msgspec.Struct):
@@ -347,7 +350,8 @@ async def me(call: Call) -> Annotated[web.Response, Me]:
     if account is None:
         shown: Literal["admin", "user"] = "admin" if principal.role == "admin" else "user"
         return plain(Me(principal.user, f"{principal.user}@localhost", shown, False))
-    response = plain(Me(account.id, account.email, account.role, account.temporary, _ends_at(call)))
+    about = Me(account.id, account.email, account.role, account.temporary, _ends_at(call), account.password is not None)
+    response = plain(about)
     if call.request[ENTRY].browser and not cookies.is_of(
         gate.directory, call.request.cookies.get(cookies.CSRF, ""), account.id
     ):

@@ -1,7 +1,7 @@
 // The page: a sidebar, and the view that the address names.
 
 import { html, render, signal, useEffect, useState } from "./vendor/preact.js";
-import { Button, IconButton } from "./kit/button.js";
+import { IconButton } from "./kit/button.js";
 import { Room } from "./kit/room.js";
 import { Toasts } from "./kit/toast.js";
 import { Menu } from "./kit/menu.js";
@@ -86,13 +86,14 @@ function Foot() {
   };
   const themes = ["system", "light", "dark"].map((one) => ({ label: t(`theme.${one}`), checked: one === now, run: () => paint(one) }));
   const languages = Object.entries(LANGUAGES).map(([key, label]) => ({ label, checked: key === language.value, run: () => void speak(/** @type {any} */ (key)) }));
+  const further = /** @type {const} */ (["skills", "keys"]).map((one) => ({ label: t(one), run: () => void (showing.value = one) }));
   return html`<div class="sidebar-foot">
     <a class="bar-link" href="#/approvals">${t("approvals")}${waiting.value > 0 && html`<span class="badge">${waiting.value}</span>`}</a>
     <${Menu} name=${t("theme")} icon="sun" entries=${themes} up=${true} />
     <${Menu} name=${t("language")} icon="globe" entries=${languages} up=${true} />
     <${Account} />
     <span class="spacer"></span>
-    <${Button} kind="quiet" onClick=${() => (showing.value = "keys")}>?<span class="visually-hidden">${t("keys")}</span><//>
+    <${Menu} name=${t("further")} entries=${further} up=${true} align="end" />
   </div>`;
 }
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.servers import serving
-from tests.page.site import SCRIPTS, Site, Tab, tab
+from tests.page.site import SCRIPTS, Site, Tab, tab, violations
+from tests.page.test_access import shot
 from tests.support.model_server import ModelServer
 from tests.support.oidc import CLIENT, SECRET, provider
 from tests.support.workers import configure
@@ -148,3 +150,46 @@ async def test_a_password_is_changed(page: Tab) -> None:
     await expect(dialog).to_have_count(0)
     await page.say("Still here")
     await page.ended()
+
+
+async def test_a_key_is_made_shown_once_used_by_a_program_and_revoked(page: Tab, site: Site) -> None:
+    await page.open()
+    await enter(page.page, ROOT)
+    await page.page.get_by_role("button", name=f"Account of {ROOT}").click()
+    await page.page.get_by_role("menuitem", name="API keys").click()
+    dialog = page.page.get_by_role("dialog")
+    await dialog.get_by_label("May only read").check()
+    await dialog.get_by_label("Password until now").fill("wrong")
+    await dialog.get_by_role("button", name="Make a key").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("The password until now is another.")
+    await dialog.get_by_label("Password until now").fill(PASSWORD)
+    await dialog.get_by_role("button", name="Make a key").click()
+    key = await dialog.get_by_label("API key", exact=True).input_value()
+    await expect(dialog.locator(".rows li")).to_have_count(1)
+    assert await violations(page) == []
+    await shot(page, "api-keys")
+    headers = {"Authorization": f"Bearer {key}"}
+    async with aiohttp.ClientSession(headers=headers) as program:
+        async with program.post(f"{site.server.url}/api/threads/search", json={}) as answer:
+            assert answer.status == 200
+        async with program.post(f"{site.server.url}/api/threads", json={}) as answer:
+            assert answer.status == 403, "it may only read"
+        await page.page.keyboard.press("Escape")
+        assert key not in await page.page.content(), "it was shown once"
+        await page.page.get_by_role("button", name=f"Account of {ROOT}").click()
+        await page.page.get_by_role("menuitem", name="API keys").click()
+        await dialog.get_by_role("button", name="Revoke").click()
+        await expect(dialog.locator(".rows li")).to_have_count(0)
+        async with program.post(f"{site.server.url}/api/threads/search", json={}) as answer:
+            assert answer.status == 401
+
+
+async def test_who_has_no_password_makes_a_key_without_one(page: Tab) -> None:
+    await page.open()
+    await page.page.get_by_role("link", name="Go on with The company").click()
+    await page.page.get_by_role("button", name="Account of").click()
+    await page.page.get_by_role("menuitem", name="API keys").click()
+    dialog = page.page.get_by_role("dialog")
+    await expect(dialog.get_by_label("Password until now")).to_have_count(0)
+    await dialog.get_by_role("button", name="Make a key").click()
+    await expect(dialog.get_by_label("API key", exact=True)).not_to_have_value("")

@@ -60,7 +60,7 @@ async def test_an_address_is_made_read_by_a_stranger_and_revoked(chromium: Brows
     await shown.get_by_role("button", name="Make an address").click()
     address = await shown.get_by_label("Address to share").input_value()
     await shot(page, "share-dialog")
-    await expect(shown.locator(".share-list li")).to_have_count(1)
+    await expect(shown.locator(".rows li")).to_have_count(1)
     async with tab(chromium, page.site, viewport={"width": 360, "height": 640}) as stranger:
         urls: list[str] = []
         stranger.page.on("request", lambda request: urls.append(request.url))
@@ -78,7 +78,7 @@ async def test_an_address_is_made_read_by_a_stranger_and_revoked(chromium: Brows
         assert await violations(stranger) == []
         await shot(stranger, "shared-narrow")
         await shown.get_by_role("button", name="Revoke").click()
-        await expect(shown.locator(".share-list li")).to_have_count(0)
+        await expect(shown.locator(".rows li")).to_have_count(0)
         await stranger.page.reload()
         await expect(stranger.page.get_by_text("This address leads nowhere")).to_be_visible()
         assert stranger.complaints == []

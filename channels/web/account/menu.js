@@ -7,15 +7,21 @@ import { t } from "../words/words.js";
 import { complain } from "../chat/actions.js";
 import { asking, person, signOut } from "./session.js";
 
-/** True while another password is chosen. */
-const changing = signal(false);
+/** The dialog that is open: its name, or none. */
+const shown = signal("");
+/** @type {Record<string, () => Promise<any>>} */
+const DIALOGS = {
+  password: () => import("./password.js").then((room) => room.Password),
+  keys: () => import("./keys.js").then((room) => room.Keys),
+};
 
 export function Account() {
   if (!person.value) return null;
   const { email } = person.value;
   const out = (/** @type {boolean} */ all) => void signOut(all).catch(complain);
   const entries = [
-    { label: t("account.password.change"), run: () => (changing.value = true) },
+    { label: t("account.password.change"), run: () => (shown.value = "password") },
+    { label: t("account.keys"), run: () => (shown.value = "keys") },
     { label: t("account.signOut"), run: () => out(false) },
     { label: t("account.signOut.all"), run: () => out(true) },
   ];
@@ -23,7 +29,8 @@ export function Account() {
 }
 
 export function AccountDialogs() {
-  useEffect(() => void (person.value?.needs_setup && (changing.value = true)), [person.value]);
+  useEffect(() => void (person.value?.needs_setup && (shown.value = "password")), [person.value]);
   if (asking.value) return html`<${Room} load=${() => import("./view.js").then((room) => room.SignIn)} />`;
-  return changing.value && html`<${Room} load=${() => import("./password.js").then((room) => room.Password)} onClose=${() => (changing.value = false)} />`;
+  const name = shown.value;
+  return name && html`<${Room} key=${name} load=${DIALOGS[name]} onClose=${() => (shown.value = "")} />`;
 }

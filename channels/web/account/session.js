@@ -7,7 +7,7 @@ import { notify } from "../kit/toast.js";
 import { moment, t } from "../words/words.js";
 import { forget, recall, remember } from "../state/stored.js";
 
-/** @typedef {{id: string, email: string, system_role: "admin"|"user", needs_setup: boolean, expires_at: string|null}} Person */
+/** @typedef {{id: string, email: string, system_role: "admin"|"user", needs_setup: boolean, has_password: boolean, expires_at: string|null}} Person */
 
 /** Who is signed in. Null: nobody yet, or there are no accounts. @type {import("../vendor/preact.js").Signal<Person|null>} */
 export const person = signal(null);

@@ -13,6 +13,8 @@ export function commands(thread) {
     { name: "new", run: () => go("") },
     { name: "goal", run: () => (showing.value = "goal") },
     { name: "compact", run: () => void compact(thread.id) },
+    { name: "skills", run: () => (showing.value = "skills") },
+    { name: "share", run: () => (showing.value = "share") },
     { name: "export", run: () => (showing.value = "export") },
     { name: "help", run: () => (showing.value = "keys") },
   ];

@@ -38,6 +38,9 @@ export function completed(text, cursor, choice) {
 /** @param {import("../state/thread.js").Thread} thread @returns {Choice[]} */
 const commandChoices = (thread) => commands(thread).map(({ name, run }) => ({ id: name, label: `/${name}`, hint: t(`command.${name}`), value: { run } }));
 
+/** Has the skills read again: one has come or gone. */
+export const forgetSkills = () => void (skills = null);
+
 /** @returns {Promise<Choice[]>} */
 async function skillChoices() {
   const { skills: all = [] } = await call("GET", "skills").catch(() => ({}));

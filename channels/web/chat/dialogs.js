@@ -86,6 +86,9 @@ function Export({ thread, onClose }) {
 /** @param {{thread: import("../state/thread.js").Thread, onClose: () => void}} props */
 const Share = (props) => html`<${Room} load=${() => import("../share/dialog.js").then((room) => room.ShareDialog)} ...${props} />`;
 
+/** @param {{onClose: () => void}} props */
+const Skills = (props) => html`<${Room} load=${() => import("../skills/dialog.js").then((room) => room.SkillsDialog)} ...${props} />`;
+
 /** All messages of the conversation as it stands, page by page. @param {string} thread */
 async function allMessages(thread) {
   /** @type {any[]} */ let messages = [];
@@ -110,4 +113,4 @@ function download(name, text, type) {
 }
 
 /** @type {Record<string, any>} */
-const VIEWS = { keys: Keys, rename: Rename, goal: Goal, export: Export, share: Share };
+const VIEWS = { keys: Keys, rename: Rename, goal: Goal, export: Export, share: Share, skills: Skills };

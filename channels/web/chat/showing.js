@@ -2,5 +2,5 @@
 
 import { signal } from "../vendor/preact.js";
 
-/** @type {import("../vendor/preact.js").Signal<""|"keys"|"goal"|"export"|"rename"|"share">} */
+/** @type {import("../vendor/preact.js").Signal<""|"keys"|"goal"|"export"|"rename"|"share"|"skills">} */
 export const showing = signal("");

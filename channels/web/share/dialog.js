@@ -39,11 +39,11 @@ export function ShareDialog({ thread, onClose }) {
     <p class="share-days"><label for="share-days">${t("share.ends")}</label>
       <select id="share-days" class="field" value=${String(days)} onChange=${(/** @type {any} */ e) => setDays(Number(e.target.value))}>${DAYS.map((one) => html`<option key=${one} value=${String(one)}>${one ? t("share.days", { n: one }) : t("share.never")}</option>`)}</select></p>
     ${made
-      ? html`<div class="share-made" role="status"><input class="field" readonly dir="ltr" aria-label=${t("share.address")} value=${made} onFocus=${(/** @type {any} */ e) => e.target.select()} />
+      ? html`<div class="made" role="status"><input class="field" readonly dir="ltr" aria-label=${t("share.address")} value=${made} onFocus=${(/** @type {any} */ e) => e.target.select()} />
           <${Button} kind="first" onClick=${() => copyText(made)}>${t("copy")}<//><small>${t("share.once")}</small></div>`
       : html`<div class="card-actions"><${Button} kind="first" disabled=${busy} onClick=${make}>${t("share.make")}<//></div>`}
     ${shares.length > 0 && html`<h3>${t("share.list")}</h3>
-      <ul class="share-list">${shares.map((share) => html`<li key=${share.share_id}><span>${moment(share.created_at)}<small>${aboutOf(share)}</small></span>
+      <ul class="rows">${shares.map((share) => html`<li key=${share.share_id}><span>${moment(share.created_at)}<small>${aboutOf(share)}</small></span>
         <${Button} kind="danger" disabled=${busy} onClick=${() => revoke(share.share_id)}>${t("share.revoke")}<//></li>`)}</ul>`}
   <//>`;
 }

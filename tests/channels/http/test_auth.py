@@ -39,6 +39,7 @@ async def test_from_the_first_administrator_to_signing_out(here: Place) -> None:
     )  # fmt: skip
     shown = (await browser.me()).body
     assert shown.pop("expires_at")
+    assert shown.pop("has_password")
     assert shown == made.body
     assert (await browser.ask("GET", f"{AUTH}/setup-status")).body == {"needs_setup": False, "registration": True}
     thread = await browser.ask("POST", "/api/threads", {})
