@@ -169,6 +169,8 @@ class Config(Section, frozen=True, kw_only=True):
     commands run on this machine unconfined (`sandbox.provider: host`)."""
     read_before_write: On = On()
     """The agent may change a file only after it read the file as it is now."""
+    delivery_check: On = On()
+    """A run that wrote files to the outputs and is about to end without showing any to the person is told so, once."""
     tool_output: ToolOutput = ToolOutput()
     subagents: Subagents = Subagents()
     budgets: Budgets = Budgets()

@@ -99,7 +99,7 @@ async def test_a_deleted_thread_is_not_on_the_disk(tmp_path: Path, killed: bool)
     """Also if the server is killed before the erasure."""
     sandbox = {"allow_host_bash": True, "bash_output_max_chars": 200_000}
     async with ModelServer(SCRIPTS) as models, browser() as client:
-        config = configure(tmp_path / "config.yaml", models, sandbox=sandbox)
+        config = configure(tmp_path / "config.yaml", models, sandbox=sandbox, delivery_check={"enabled": False})
         async with serving(tmp_path / "home", config) as server:
             thread = await fill(client, server)
             assert left(server.home).keys() == MARKS.keys(), "each mark is found where it lies"

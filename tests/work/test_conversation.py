@@ -197,6 +197,7 @@ async def test_nobody_is_there_to_answer_a_question(work: Work) -> None:
         )
         assert "Decide" in text
     await session.write("/mnt/user-data/outputs/report.md", "# Report of the red team\n")
+    await session.call("present_files", filepaths=["/mnt/user-data/outputs/report.md"])
     await session.answers("I assumed the red team.")
 
 

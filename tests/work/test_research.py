@@ -59,6 +59,7 @@ async def test_research_over_sixty_pages(work: Work, site: str) -> None:
     text = await session.bash("awk -F, '{ s += $2 } END { print NR, s }' notes.csv")
     assert f"{PAGES} {137 * PAGES * (PAGES + 1) // 2}" in text
     await session.write(f"{OUTPUTS}/report.md", "# Wells\n\nThere are many wells.\n")
+    await session.call("present_files", filepaths=[f"{OUTPUTS}/report.md"])
     await session.answers("There are many wells.")
 
 

@@ -57,6 +57,7 @@ async def test_what_a_subagent_writes_is_there(work: Work) -> None:
     [report] = await session.resumed(ids)
     assert "The glossary has 3 words" in report
     assert "- plum" in await session.read(f"{OUTPUTS}/glossary.md")
+    await session.call("present_files", filepaths=[f"{OUTPUTS}/glossary.md"])
     await session.answers("It is written.")
 
 

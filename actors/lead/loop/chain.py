@@ -35,6 +35,7 @@ from actors.lead.policies.clarification import Clarification
 from actors.lead.policies.command_audit import CommandAudit
 from actors.lead.policies.dangling_calls import DanglingCalls
 from actors.lead.policies.deferred_tools import DeferredTools
+from actors.lead.policies.delivery import PRESENT, Delivery
 from actors.lead.policies.dynamic_context import DynamicContext, Recall
 from actors.lead.policies.earlier_messages import EarlierMessages
 from actors.lead.policies.finish_reasons import LengthFinish, SafetyFinish
@@ -102,6 +103,7 @@ def policies(setup: RunSetup, ports: Ports, deferred: Sequence[BaseTool] = ()) -
         LengthFinish(),
         SafetyFinish() if config.safety_finish_reason.enabled else None,
         Todos() if setup.todos else None,
+        Delivery() if config.delivery_check.enabled and _presents(setup) else None,
         Asides(),
         InputSanitising(),
         DynamicContext(ports.memories),
@@ -164,6 +166,10 @@ def _ported(cls: type[port.Policy], options: settings.Open, where: str) -> Polic
 
 def _path_of(value: Any) -> str:
     return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
+
+
+def _presents(setup: RunSetup) -> bool:
+    return any(tool.name == PRESENT for tool in setup.tools)
 
 
 def _has_budgets(config: Config) -> bool:

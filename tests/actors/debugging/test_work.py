@@ -180,7 +180,8 @@ def able(messages: Sequence[dict[str, Any]]) -> Turn:
         facts = [fact for words, fact in FACTS.items() if any(words in text for text in texts)]
         new = [{"content": fact, "category": "context", "confidence": 0.9, "turn": 1} for fact in facts]
         return Turn(text=json.dumps({"newFacts": new}))
-    last = max(n for n, message in enumerate(messages) if message["role"] == "user")
+    notes = (n for n, text in enumerate(texts) if "showed none to the person" not in text)
+    last = max(n for n in notes if messages[n]["role"] == "user")
     name, number = asked(texts[last])
     command, answer = SOLUTIONS[name][number]
     results = sum(message["role"] == "tool" for message in messages[last:])

@@ -18,7 +18,7 @@ from tests.channels.client.stage import Stage, serving, written
 from tests.support import warm
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 
-NOTE = ToolCall("write_file", {"description": "a note", "path": "/mnt/user-data/outputs/n.md", "content": "# N\n"})
+NOTE = ToolCall("write_file", {"description": "a note", "path": "/mnt/user-data/workspace/n.md", "content": "# N\n"})
 TODOS = ToolCall("write_todos", {"todos": [{"content": "look", "status": "completed"}]})
 MADE = ToolCall("write_file", {"path": "made.txt", "content": "made\n"})
 WHICH = {"question": "Which?", "clarification_type": "approach_choice", "options": ["red", "blue"]}

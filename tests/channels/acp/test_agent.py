@@ -48,7 +48,7 @@ async def test_tools_and_plans(editor: Start) -> None:
         await client.agent.prompt(session_id=session, prompt=[text_block("Note it")])
         [start] = client.of("tool_call")
         assert (start.title, start.kind, start.status) == ("write_file: a note", "edit", "in_progress")
-        assert [place.path for place in start.locations] == ["/mnt/user-data/outputs/n.md"]
+        assert [place.path for place in start.locations] == ["/mnt/user-data/workspace/n.md"]
         end = client.of("tool_call_update")[-1]
         assert (end.tool_call_id, end.status) == (start.tool_call_id, "completed")
         assert end.content[0].content.text == "OK"
