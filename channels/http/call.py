@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Self
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -72,12 +73,27 @@ class OwnedThread:
         return cls(call.thread_id, await call.services.commands.state(call.user, call.thread_id))
 
 
+DEERFLOW, DEERFLOW_PAGE = "/api/langgraph/", "/workspace/"
+"""The prefix of requests of DeerFlow's page, and where it is read. Its proxies take the prefix away."""
+
+
 class ReadableThread(OwnedThread):
     """The path's thread, or a state of nothing if there is none. `NotFound` if it is somebody else's."""
 
     @classmethod
     async def of_call(cls, call: Call) -> Self:
         return cls(call.thread_id, await call.services.commands.state_or_empty(call.user, call.thread_id))
+
+
+class ListedThread(OwnedThread):
+    """The path's thread. If there is none, DeerFlow's page expects empty lists, and LangGraph's clients a 404."""
+
+    @classmethod
+    async def of_call(cls, call: Call) -> Self:
+        page = urlsplit(call.request.headers.get("Referer", "")).path
+        deerflow = call.request.path.startswith(DEERFLOW) or page.startswith(DEERFLOW_PAGE)
+        thread = await (ReadableThread if deerflow else OwnedThread).of_call(call)
+        return cls(thread.id, thread.state)
 
 
 class VisibleThread(ReadableThread):

@@ -8,6 +8,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from importlib.metadata import version
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
 
@@ -90,7 +91,7 @@ class Turn(BaseModel):
 
     thread_id: str
     run_id: str
-    status: str = Field(description="pending, running, success, error, interrupted")
+    status: str = Field(description="pending, running, waiting (for answers), success, error, interrupted")
     position: int
     messages: list[Message] = []
     more: bool = Field(False, description="There are more messages already: read on")
@@ -129,6 +130,7 @@ def _made() -> FastMCP[Any]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     server: FastMCP[Any] = FastMCP("sika", instructions=INSTRUCTIONS)
+    server._mcp_server.version = version("sika")  # else it is shown as of the library's version
     root.handlers[:] = handlers
     root.setLevel(level)
     return server
@@ -369,7 +371,7 @@ def _shown(
     elif run is not None and run.error is not None:
         turn.advice = run.error.text
     elif state.paused is not None and (questions := _questions(state)):
-        turn.questions = questions
+        turn.questions, turn.status = questions, "waiting"
         turn.advice = f"Thread {thread_id} waits for an answer: chat_answer(thread_id={thread_id!r}, answer=…)"
     return turn
 

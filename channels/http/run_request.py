@@ -19,6 +19,7 @@ from core.events import Json, Resume, RunRequested
 from core.ids import stamp
 from core.lifecycle import DELIVER
 from core.user.assistants import NOT_FROM_CLIENTS, Assistant, applied
+from core.user.schedules import Multitask
 
 MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "checkpoints", "debug", "events")
 """The stream modes."""
@@ -112,10 +113,10 @@ class RunBody(RunFields, kw_only=True):
     checkpoint: Annotated[dict[str, Any] | None, _says("`checkpoint_id` within an object, as the SDKs send it.")] = None
     checkpoint_id: Annotated[str | None, _says("The checkpoint to go on from; by default the newest.")] = None
     multitask_strategy: Annotated[
-        Literal["reject", "enqueue", "interrupt", "rollback"] | None,
+        Multitask | None,
         _says(
-            "What to do if the thread has a run at work: `reject` this one (409, the default), `enqueue` it, or end "
-            "the other by `interrupt` or `rollback`."
+            "What to do if the thread has a run at work: `reject` this one (409), `enqueue` it, or end the other by "
+            "`interrupt` or `rollback`. The default is `runs.multitask_strategy`, which is `reject`."
         ),
     ] = None
     on_disconnect: Annotated[
@@ -180,8 +181,8 @@ class RunSpec(NamedTuple):
         return self.request.on_disconnect == "cancel"
 
 
-def run_spec(body: RunBody, assistant: Assistant, user: str) -> RunSpec:
-    """A run of an assistant. Raises `Invalid`, `BadRequest`."""
+def run_spec(body: RunBody, assistant: Assistant, user: str, strategy: Multitask = "reject") -> RunSpec:
+    """A run of an assistant; `strategy`: the default of the configuration. Raises `Invalid`, `BadRequest`."""
     config = body.config or {}
     configurable = _mapping(config.get("configurable"), "config.configurable")
     resume, input = _command(body)
@@ -192,7 +193,7 @@ def run_spec(body: RunBody, assistant: Assistant, user: str) -> RunSpec:
         config={key: value for key, value in config.items() if key != "context"},
         context=_context(config, configurable, body.context or {}, user),
         metadata=body.metadata or {},
-        multitask=body.multitask_strategy or "reject",
+        multitask=body.multitask_strategy or strategy,
         stream_modes=modes(body.stream_mode),
         subgraphs=bool(body.stream_subgraphs),
         on_disconnect=body.on_disconnect or "continue",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -166,6 +166,9 @@ class Runs(Section, frozen=True, kw_only=True):
     which a call and its tools are two: here, a number from there allows twice the work."""
     max_recursion_limit: Positive = 10_000
     """The most model calls that a run gets, whatever number the client sets."""
+    multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"] = "reject"
+    """The fate of a request for a run while another one is at work on its thread, if the request says nothing: it is
+    refused (409, as DeerFlow does), waits (as LangGraph's server does), or ends the other one."""
     max_model_attempts: Positive = 3
     """Attempts of one model call."""
 

@@ -10,6 +10,7 @@ import msgspec
 
 from core.errors import Invalid
 from core.events import Json
+from core.ids import now
 from core.memory.facts import (
     MOST_CHARACTERS,
     MOST_FACTS,
@@ -30,12 +31,14 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def document(memory: Memory) -> Json:
-    """Returns the document of a memory. Fields without a value are left out."""
+    """Returns the document of a memory. Fields without a value are left out. `lastUpdated` of an empty memory is now:
+    clients format it.
+    """
     sections = {
         group: {name: _summary(memory.summaries.get(name)) for name in names} for group, names in SECTIONS.items()
     }
     facts = [fact_object(fact) for fact in memory.facts.values()]
-    return {"version": VERSION, "lastUpdated": memory.updated_at, **sections, "facts": facts}
+    return {"version": VERSION, "lastUpdated": memory.updated_at or now(), **sections, "facts": facts}
 
 
 def _summary(summary: Summary | None) -> Json:

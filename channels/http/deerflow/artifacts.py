@@ -142,11 +142,11 @@ async def get(
         content.close()
 
 
-@ROUTES("PUT", _ONE, "files:write", errors=(400, 403, 409, 413, 415))
+@ROUTES("PUT", _ONE, "files:write", errors=(400, 403, 409, 412, 413, 415))
 async def put(call: Call, thread: OwnedThread, path: str, body: Replacement) -> Replaced:
     """Replace a text file in the outputs of a thread.
 
-    409 if it is not the text any more that was read, or while a run is at work. Only UTF-8 text of at most 2 MiB.
+    412 if it is not the text any more that was read, 409 while a run is at work. Only UTF-8 text of at most 2 MiB.
     """
     path = _path(path)
     if not path.startswith(f"{USER_DATA}/outputs/"):
@@ -461,7 +461,7 @@ def _publish(folder: Folder, path: str, data: bytes, expected: str) -> tuple[str
 
 
 def _compare(folder: Folder, path: str, expected: str) -> None:
-    """Raises `Refused` if the file has other content, `HttpError` if it is no text that can be edited."""
+    """Raises `HttpError` if the file has other content, or is no text that can be edited."""
     with _open_file(folder, path) as file, io.BufferedReader(file) as reader:
         before = reader.read(MAX_EDIT + 1)
     if len(before) > MAX_EDIT:
@@ -469,7 +469,7 @@ def _compare(folder: Folder, path: str, expected: str) -> None:
     if b"\0" in before or not _is_utf8(before):
         raise HttpError(415, f"{path}: is not UTF-8 text", "not_text")
     if hashlib.sha256(before).hexdigest() != expected:
-        raise Refused(f"{path}: has changed since it was read")
+        raise HttpError(412, f"{path}: has changed since it was read", "changed")
 
 
 def _place(folder: Folder, path: str, act: Callable[[int, str], T]) -> T:

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from channels.http import access, inputs, shapes, sse
-from channels.http.call import Call, OwnedRun, OwnedThread
+from channels.http.call import Call, ListedThread, OwnedRun, OwnedThread
 from channels.http.endpoint import Accepted, Changes, LastEventId, Limit, Offset, Reply, Routes
 from channels.http.errors import BadRequest
 from channels.http.idempotency import new_id, repeated
@@ -83,7 +83,7 @@ async def create_wait(call: Call, body: RunBody) -> Values:
 
 @ROUTES("GET", f"{_T}/runs", _READ)
 async def get_list(
-    thread: OwnedThread,
+    thread: ListedThread,
     *,
     limit: Limit = 10,
     offset: Offset = 0,
@@ -318,7 +318,7 @@ async def permitted(call: Call, body: RunBody) -> RunSpec:
     config = call.config
     assistant = await call.services.assistants.resolve(call.user, body.assistant_id)
     check_options(body.config, body.context, body.metadata, model_names(config))
-    spec = run_spec(body, assistant, call.user)
+    spec = run_spec(body, assistant, call.user, config.runs.multitask_strategy)
     if spec.request.webhook is not None:
         check_url(spec.request.webhook, "webhook", private=config.webhooks.allow_private)
     return spec

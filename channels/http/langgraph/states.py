@@ -12,7 +12,7 @@ import structlog
 from aiohttp import web
 
 from channels.http import inputs
-from channels.http.call import Call, OwnedThread, ReadableThread
+from channels.http.call import Call, ListedThread, OwnedThread
 from channels.http.endpoint import Limit, Routes
 from channels.http.langgraph import dumps
 from channels.http.langgraph.namespaces import called, in_namespace
@@ -28,8 +28,6 @@ from core.thread.state import ThreadState
 log = structlog.get_logger("sika.http")
 
 THREAD = "/threads/{thread_id}"
-DEERFLOW = "/api/langgraph/"
-"""Where DeerFlow's page reads: to it the history of a thread that is not there is empty. LangGraph says 404."""
 MOST = 1000
 """States in one update."""
 PIECE_BYTES = 1 << 20
@@ -126,9 +124,8 @@ async def post_history(call: Call, body: HistoryBody) -> Annotated[web.StreamRes
 
 async def _history(call: Call, body: HistoryBody) -> web.StreamResponse:
     before, newest = _before(body.before), _before(body.checkpoint)
-    kind = ReadableThread if call.request.path.startswith(DEERFLOW) else OwnedThread
     namespace = _namespace(body.checkpoint)
-    thread = await _in_namespace(call, await kind.of_call(call), namespace)
+    thread = await _in_namespace(call, await ListedThread.of_call(call), namespace)
     thread_id, state = thread.id, thread.state
 
     def is_wanted(index: int) -> bool:

@@ -17,6 +17,7 @@ from argon2 import PasswordHasher
 
 from channels.http.app import Services, serve
 from core.config.load import Config
+from core.config.server import Runs
 from core.config.settings import Http
 from core.errors import Unavailable
 from core.events import Event, ModelCompleted, Record, RunCompleted
@@ -48,9 +49,10 @@ class Settings:
     """The configuration in force; tests may change it while the server runs."""
 
     http: Http = field(default_factory=lambda: Http(heartbeat_seconds=0.2, max_body_bytes=100_000))
+    runs: Runs = field(default_factory=Runs)
 
     def __call__(self) -> Config:
-        return Config(http=self.http)
+        return Config(http=self.http, runs=self.runs)
 
 
 @pytest.fixture

@@ -316,7 +316,7 @@ async def test_editing(api: Api, outputs: Path, system: System) -> None:
     after = "nachher ü".encode()
     assert made == {"path": f"/{OUT}/a.txt", "sha256": hashlib.sha256(after).hexdigest(), "size": len(after)}
     assert (outputs / "a.txt").read_bytes() == after
-    refused = await api.ask("PUT", path, _edit("again", b"before"), status=409)
+    refused = await api.ask("PUT", path, _edit("again", b"before"), status=412)
     assert "changed" in refused["detail"]
     [event] = [r.event async for r in system.log.read(thread("t")) if isinstance(r.event, ArtifactReplaced)]
     assert event == ArtifactReplaced(
@@ -333,7 +333,7 @@ async def test_of_many_edits_of_one_text_the_first_counts(api: Api, outputs: Pat
             return response.status
 
     statuses = await asyncio.gather(*(edit(f"edit {number}") for number in range(8)))
-    assert sorted(statuses) == [200] + [409] * 7
+    assert sorted(statuses) == [200] + [412] * 7
     assert (outputs / "a.txt").read_text() == f"edit {statuses.index(200)}"
     facts = [r.event async for r in system.log.read(thread("t")) if isinstance(r.event, ArtifactReplaced)]
     assert [fact.sha256 for fact in facts] == [hashlib.sha256((outputs / "a.txt").read_bytes()).hexdigest()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -55,6 +56,7 @@ async def test_a_memory_begins_empty(api: Api) -> None:
     for method, path in (("GET", ""), ("POST", "/reload"), ("GET", "/export"), ("DELETE", "")):
         answer = await api.ask(method, f"/memory{path}")
         assert {**answer, "lastUpdated": ""} == EMPTY
+        assert datetime.fromisoformat(answer["lastUpdated"]), "clients format it"
 
 
 async def test_facts_of_a_person(api: Api) -> None:
@@ -146,6 +148,7 @@ async def test_settings_and_status(api: Api) -> None:
         "backend_config": {},
     }
     answer = await api.ask("GET", "/memory/status")
+    answer["data"]["lastUpdated"] = ""
     assert answer == {"config": settings, "data": EMPTY, "former": {}, "failed": {}}
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ async def client(url: str, key: str = "", **headers: str) -> AsyncIterator[Clien
         streamable_http_client(f"{url}/mcp", http_client=http) as (read, write, _),
         ClientSession(read, write) as session,
     ):
-        await session.initialize()
+        welcome = await session.initialize()
+        assert welcome.serverInfo.version == version("sika")
         yield session
 
 
@@ -135,7 +137,7 @@ async def test_a_question(url: str, worker: Worker) -> None:
             RunPaused(next=["tools"], interrupts=[question]),
         )
         turn = await tool(session, "chat_read", thread_id=thread, run_id=run)
-        assert turn["questions"] == [{"id": "q1", "value": "Which day?"}]
+        assert (turn["status"], turn["questions"]) == ("waiting", [{"id": "q1", "value": "Which day?"}])
         assert "chat_answer" in turn["advice"]
         assert turn["messages"][0]["calls"] == ["ask_clarification"]
         going = await tool(session, "chat_answer", thread_id=thread, answer="Monday", wait_seconds=0)

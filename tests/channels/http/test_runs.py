@@ -9,9 +9,10 @@ import anyio
 import pytest
 
 from channels.http.app import Services
+from core.config.server import Runs
 from core.events import RunCancelled, RunFailed, RunRolledBack
 from core.runtime.system import System
-from tests.channels.http.conftest import Api, Worker
+from tests.channels.http.conftest import Api, Settings, Worker
 from tests.channels.http.story import started
 
 pytestmark = pytest.mark.anyio
@@ -137,6 +138,16 @@ async def test_assistants(api: Api) -> None:
         thread = await api.thread()
         await api.run(thread, assistant_id=name)
     await api.ask("GET", "/assistants/nobody", status=404)
+
+
+async def test_the_default_is_configured(api: Api, config: Settings, worker: Worker) -> None:
+    config.runs = Runs(multitask_strategy="enqueue")
+    thread = await api.thread()
+    first, second = await api.run(thread), await api.run(thread)
+    await worker.perform(thread, first)
+    assert (await api.ask("GET", f"/threads/{thread}/runs/{second}"))["multitask_strategy"] == "enqueue"
+    body = {"input": None, "multitask_strategy": "reject"}
+    await api.ask("POST", f"/threads/{thread}/runs", body, status=409)
 
 
 async def test_reject_is_the_default_and_leaves_nothing(api: Api, worker: Worker) -> None:

@@ -201,6 +201,11 @@ async def test_to_the_page_a_thread_that_is_not_there_is_empty(api: Api, worker:
     await api.ask("DELETE", f"/threads/{gone}", status=204)
     for name in ("never", gone):
         assert await api.ask("POST", f"/langgraph/threads/{name}/history", {"limit": 1}) == []
+        # a proxy took the prefix away, so that only the page's address tells
+        page_of = {"Referer": f"{api.url}/workspace/chats/{name}"}
+        assert await api.ask("POST", f"/threads/{name}/history", {"limit": 1}, headers=page_of) == []
+        assert await api.ask("GET", f"/threads/{name}/runs?limit=10", headers=page_of) == []
+        await api.ask("GET", f"/threads/{name}/runs", status=404)
         page = await api.ask("GET", f"/threads/{name}/messages/page")
         assert page == {"data": [], "has_more": False, "next_before_seq": None, "checkpoint_id": None, "runs": {}}
         assert (await api.ask("GET", f"/threads/{name}/token-usage"))["total_runs"] == 0
