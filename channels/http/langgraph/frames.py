@@ -207,6 +207,13 @@ class Frames:
             self._resume(record)
         return frames
 
+    def titled(self, record: Record) -> list[Frame]:
+        """Returns the frames of a title that came after the run's end. They have no ids: they belong to no run, and a
+        client that resumes goes on at its end.
+        """
+        before = self._folding.apply(record)
+        return [frame._replace(id="") for frame in self._told(record, before)]
+
     def run_preview(self, item: RunPreview) -> list[Frame]:
         """Returns the frames of a preview. Of a tool's stored progress, only what a client that does not resume has
         missed.

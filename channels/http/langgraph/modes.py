@@ -82,6 +82,11 @@ class Modes:
         """True if `messages/metadata` of the message that is being made was sent."""
 
     @property
+    def names(self) -> frozenset[str]:
+        """The modes that were asked for."""
+        return self._wanted
+
+    @property
     def shows_text(self) -> bool:
         """Tells whether any of them shows a message while it is being made."""
         return self._tuple or self._legacy is not None or self._events is not None
@@ -256,7 +261,7 @@ class Modes:
         """The web page renames its conversation at this update. Before the run starts there are no values to show."""
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({TITLED: {"title": state.values.get("title")}})
-        if state.runs[self._run].status == "running":
+        if state.runs[self._run].status in ("running", "success"):
             yield from self._values(state)
 
     def _step(

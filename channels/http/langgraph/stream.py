@@ -14,6 +14,7 @@ from channels.http.behind import informed
 from channels.http.call import Call
 from channels.http.langgraph.frames import LAST_SLOT, Cursor, Frames
 from channels.http.langgraph.modes import Slot
+from channels.http.langgraph.titled import TitledEnd, awaits_title
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
@@ -43,7 +44,12 @@ async def play(
         if frames.ended:
             run = frames.state.runs[frames.run_id]
             await outlet.write(Frame("end", b"null", f"{run.ended_seq}-0-{Slot.END:d}").encoded())
-        await sse.play(outlet, frames, batches, missed, informed(call.live, frames))
+        if awaits_title(call.config, frames, frames.modes.names):
+            titled = TitledEnd(frames)
+            await sse.play(outlet, titled, titled.until_titled(batches), missed, informed(call.live, frames))
+            await outlet.write(sse.encoded(titled.last()))
+        else:
+            await sse.play(outlet, frames, batches, missed, informed(call.live, frames))
     return outlet.response
 
 

@@ -16,6 +16,7 @@ import pytest
 from argon2 import PasswordHasher
 
 from channels.http.app import Services, serve
+from core.config.agent import Title
 from core.config.load import Config
 from core.config.server import Runs
 from core.config.settings import Http
@@ -50,9 +51,10 @@ class Settings:
 
     http: Http = field(default_factory=lambda: Http(heartbeat_seconds=0.2, max_body_bytes=100_000))
     runs: Runs = field(default_factory=Runs)
+    title: Title = field(default_factory=lambda: Title(enabled=False))
 
     def __call__(self) -> Config:
-        return Config(http=self.http, runs=self.runs)
+        return Config(http=self.http, runs=self.runs, title=self.title)
 
 
 @pytest.fixture
