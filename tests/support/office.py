@@ -546,6 +546,24 @@ OFFICES: Mapping[str, tuple[Builder, str]] = {
         ),
         "Text[[1]](#footnote-2)\n\n1. The small print [↑](#footnote-ref-2)",
     ),
+    "lost_footnote.docx": (
+        lambda: word_xml(
+            '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:rPr><w:b/></w:rPr><w:t>Head</w:t></w:r></w:p>'
+            '<w:p><w:r><w:t>Text</w:t></w:r><w:r><w:footnoteReference w:id="7"/></w:r></w:p>',
+            parts={"footnotes.xml": FOOTNOTES},
+            relations=f'<Relationship Id="f" Type="{OFFICE}/footnotes" Target="footnotes.xml"/>',
+        ),
+        "# **Head**\n\nText\n\n> [Not converted: a footnote that it refers to is missing in the file]",
+    ),
+    "lost_picture.docx": (
+        lambda: replaced(words(_pictured)(), {}, lambda n, c: c.replace(b"media/image1.png", b"media/image9.png")),
+        "Before\n\n> [Not converted: word/media/image9.png: is missing, though document.xml names it]\n\n"
+        "> [Not converted: a picture or an object is missing in the file]",
+    ),
+    "lost_link.docx": (
+        lambda: word_xml('<w:p><w:hyperlink r:id="none"><w:r><w:rPr><w:b/></w:rPr><w:t>a page</w:t></w:r></w:hyperlink></w:p>'),
+        "**a page**\n\n> [Not converted: a link is missing in the file]",
+    ),
     "word_online.docx": (
         lambda: replaced(
             build.docx("x"),
