@@ -7,22 +7,22 @@ stands: `MESSAGES_SNAPSHOT` at the start, and wherever what was streamed does no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from channels.http import sse
 from channels.http.access import request_run
+from channels.http.agui_input import RunAgentInput, asked
 from channels.http.call import Call
 from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest
 from channels.http.idempotency import hash_of
 from channels.http.live import Outlet
 from channels.http.routes import API, SSE
+from channels.http.run_request import model_names
 from channels.http.sse import Frame
 from channels.http.tasks import task_event
-from core.errors import Invalid
 from core.events import (
     ContextCompacted,
     Interrupt,
@@ -32,7 +32,6 @@ from core.events import (
     ModelCompleted,
     ModelFailed,
     Record,
-    Resume,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -54,11 +53,10 @@ from core.thread.fold import Folding
 from core.thread.messages import text_of
 from core.thread.rewind import state_before
 from core.thread.state import Run, ThreadState
-from core.thread.values import tool_calls
+from core.thread.values import CLIENT_TOOL, tool_calls
 from core.user.assistants import DEFAULT
 
 VERSION = "1.0"
-_ROLES: Mapping[str, str] = {"user": "human", "developer": "system", "system": "system"}
 
 
 class _Part(NamedTuple):
@@ -82,112 +80,53 @@ _PARTS: Mapping[Part, _Part] = {
 }
 
 
-class InputMessage(msgspec.Struct, rename="camel"):
-    id: str
-    role: Literal["user", "developer", "system", "assistant", "tool", "reasoning", "activity"]
-    content: Any = None
-
-
-class ResumeEntry(msgspec.Struct, rename="camel"):
-    interrupt_id: str
-    status: Literal["resolved", "cancelled"]
-    payload: Any = None
-    """The answer to the tool that asked; null if it is cancelled."""
-
-
-class RunAgentInput(msgspec.Struct, rename="camel", kw_only=True):
-    """`state`, `context` and `forwardedProps` have no effect: the state is the server's."""
-
-    thread_id: str
-    """It is made if there is none."""
-    run_id: str
-    messages: list[InputMessage]
-    """Messages of users, developers and systems that the thread does not have are added. It has the agent's own."""
-    tools: list[Json] | None = None
-    """None: the agent has tools of its own, and cannot call those of an application."""
-    resume: list[ResumeEntry] | None = None
-    """Answers to the interrupts that the thread waits on."""
-
-
 ROUTES = Routes(mounts=API)
 
 
 @ROUTES("POST", "/agui", "runs:create", errors=(400, 404, 409))
 async def run(call: Call, body: RunAgentInput) -> Annotated[web.StreamResponse, SSE]:
-    """Run the agent for an AG-UI client, and stream the protocol's events. The run ends if the client goes. A request
-    with a `runId` that was used before makes no other run: it streams that one from its beginning.
+    """Run the agent for an AG-UI client, and stream the protocol's events. The run ends if the client goes, unless
+    `forwardedProps.onDisconnect` is `continue`. A `runId` that was used before makes no other run: that one is streamed
+    from its beginning. So is the run that is at work, if there is no new message.
     """
-    live = call.live
-    thread_id, run_id = safe_id(body.thread_id, "threadId"), safe_id(body.run_id, "runId")
-    if body.tools:
-        raise Invalid("tools: this agent has tools of its own; it cannot call those of the application")
+    live, thread_id = call.live, safe_id(body.thread_id, "threadId")
     async with live.follow(thread_id) as follower:
-        await follower.hear(run_id)
-        state, record = await _admit(call, thread_id, run_id, body)
-        repeated = state.seq != record.seq  # and things have happened since
-        if repeated:
-            before = record.seq - 1
-            state = await state_before(live.reading.read, thread_id, state, state.runs[run_id], before)
-        events = Events(state, thread_id, run_id)
+        await follower.hear(safe_id(body.run_id, "runId"))
+        state, run, record = await _admit(call, thread_id, body)
+        if record is None:  # things have happened since
+            await follower.hear(run.id)
+            state = await state_before(live.reading.read, thread_id, state, run, run.requested_seq - 1)
+        events = Events(state, thread_id, run.id)
 
         def gone() -> None:
-            if not events.ended:
-                live.left(thread_id, run_id)
+            if not events.ended and run.request.on_disconnect == "cancel":
+                live.left(thread_id, run.id)
 
         outlet = Outlet(call.request, sse.CONTENT_TYPE, {})
-        async with sse.sending(outlet, "AG-UI stream", gone, run=run_id):
-            batches = follower.since(None if repeated else record.seq, events.audible, heard=True)
-            past = follower.past(record.seq - 1) if repeated else sse.single(record)
+        async with sse.sending(outlet, "AG-UI stream", gone, run=run.id):
+            batches = follower.since(record.seq if record is not None else None, events.audible, heard=True)
+            past = sse.single(record) if record is not None else follower.past(run.requested_seq - 1)
             await sse.play(outlet, events, batches, past)
     return outlet.response
 
 
-async def _admit(call: Call, thread_id: str, run_id: str, body: RunAgentInput) -> tuple[ThreadState, Record]:
-    user = call.user
-    state = await call.services.commands.state_or_empty(user, thread_id)
-    request = RunRequested(
-        input=_input(body.messages, state),
-        context={"user_id": user},
-        on_disconnect="cancel",
-        resume=_resume(body),
-        fingerprint=hash_of(await call.request.read()),
-    )
+async def _admit(call: Call, thread_id: str, body: RunAgentInput) -> tuple[ThreadState, Run, Record | None]:
+    """Asks for a run, or finds the one that is at work. Returns the state, the run, and its request if it is new."""
+    state = await call.services.commands.state_or_empty(call.user, thread_id)
+    run_id = safe_id(body.run_id, "runId")
+    if run_id in state.runs:
+        request: RunRequested | None = state.runs[run_id].request
+    else:
+        tools = [tool.name for tool in call.services.tools()]
+        request = asked(body, state, call.user, model_names(call.config), tools).request
+    if request is None:
+        return state, next(iter(state.runs.open())), None
     if not state.exists:
         metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT)}
-        await call.services.intake.create_thread(thread_id, user=user, metadata=metadata)
-    return await request_run(call, thread_id, run_id, request)
-
-
-def _resume(body: RunAgentInput) -> Resume | None:
-    if not body.resume:
-        return None
-    return Resume(value={entry.interrupt_id: entry.payload for entry in body.resume})
-
-
-def _input(messages: Sequence[InputMessage], state: ThreadState) -> Json | None:
-    new = [message for message in messages if message.role in _ROLES and message.id not in state.places]
-    return {"messages": [_taken(message) for message in new]} if new else None
-
-
-def _taken(message: InputMessage) -> Message:
-    """A client's message in the form of the log. Raises `BadRequest`."""
-    content = message.content
-    if isinstance(content, list):
-        content = [_part(part) for part in content]
-    elif not isinstance(content, str):
-        raise BadRequest(f"messages: the content of {message.id[:80]!r} must be text or a list of parts")
-    return {"type": _ROLES[message.role], "id": message.id, "content": content}
-
-
-def _part(part: Any) -> Json:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return {"type": "text", "text": text}
-        case {"type": "image", "source": {"type": "url", "value": str(url)}}:
-            return {"type": "image_url", "image_url": {"url": url}}
-        case {"type": "image", "source": {"type": "data", "value": str(data), "mimeType": str(kind)}}:
-            return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
-    raise BadRequest("messages: only parts of text and images are understood")
+        await call.services.intake.create_thread(thread_id, user=call.user, metadata=metadata)
+    request = msgspec.structs.replace(request, fingerprint=hash_of(await call.request.read()))
+    state, record = await request_run(call, thread_id, run_id, request)
+    return state, state.runs[run_id], record if state.seq == record.seq else None
 
 
 def _shown(message: Message) -> Iterator[Json]:
@@ -323,8 +262,8 @@ class Events:
             case RunFailed():
                 yield self._ended("RUN_ERROR", message=event.text or event.error, code=event.error)
                 return
-            case RunPaused() if event.interrupts:
-                outcome = {"type": "interrupt", "interrupts": [_interrupt(interrupt) for interrupt in event.interrupts]}
+            case RunPaused() if interrupts := [one for one in event.interrupts if not _is_client_call(one)]:
+                outcome = {"type": "interrupt", "interrupts": [_interrupt(interrupt) for interrupt in interrupts]}
             case RunCancelled() | RunRolledBack():
                 outcome = {"type": "cancelled"}
         yield self._ended("RUN_FINISHED", **self._names, outcome=outcome)
@@ -378,6 +317,11 @@ class Events:
     def _state(self) -> Frame:
         values = {name: value for name, value in self._folding.state.values.items() if name != "messages"}
         return _event("STATE_SNAPSHOT", snapshot=values)
+
+
+def _is_client_call(pending: Interrupt) -> bool:
+    """Tells whether the application is to make a call of its own tool: the protocol ends the run for that."""
+    return isinstance(pending.value, dict) and CLIENT_TOOL in pending.value
 
 
 def _interrupt(pending: Interrupt) -> Json:

@@ -115,8 +115,8 @@ class RunBody(RunFields, kw_only=True):
     multitask_strategy: Annotated[
         Multitask | None,
         _says(
-            "What to do if the thread has a run at work: `reject` this one (409), `enqueue` it, or end the other by "
-            "`interrupt` or `rollback`. The default is `runs.multitask_strategy`, which is `reject`."
+            "What to do if the thread has a run at work: `reject` this one (409, the default unless the configuration "
+            "says another, `runs.multitask_strategy`), `enqueue` it, or end the other by `interrupt` or `rollback`."
         ),
     ] = None
     on_disconnect: Annotated[

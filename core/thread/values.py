@@ -9,6 +9,8 @@ from core.events import Json, Message
 
 REMOVE_ALL = "__remove_all__"
 """Id of a `remove` message that clears the list. Patches in the log have it, so it stays what LangGraph calls it."""
+CLIENT_TOOL = "client_tool"
+"""Key of an interrupt's value: the tool of the application that the model calls; `args` and `call_id` are beside it."""
 CLARIFICATION = "clarification:"
 """Prefix of the ids of tool messages that are questions to the person."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from actors.lead.setup.client_tools import ClientTool, parsed
 from core.events import RunRequested
 from core.skills.selection import MOST_WHITELIST
 from core.user.schedules import KIND as SCHEDULES
@@ -45,6 +46,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     total_subagents: int | None = None
     unattended: bool = False
     """Nobody is there to answer a question: the agent decides, and says what it assumed."""
+    client_tools: tuple[ClientTool, ...] = ()
+    """Tools of the application that asks."""
 
 
 def options(request: RunRequested) -> Options:
@@ -71,6 +74,7 @@ def options(request: RunRequested) -> Options:
         concurrent_subagents=_whole(values.get("max_concurrent_subagents"), MOST_CONCURRENT) or 3,
         total_subagents=_whole(values.get("max_total_subagents"), MOST_SUBAGENTS),
         unattended=_unattended(request, values),
+        client_tools=parsed(values.get("client_tools")),
     )
 
 

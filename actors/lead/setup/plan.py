@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +11,7 @@ import anyio.to_thread
 import msgspec
 from langchain_core.language_models import BaseChatModel
 
+from actors.lead.setup import client_tools
 from actors.lead.setup import skills as setup_skills
 from actors.lead.setup.acp import offered
 from actors.lead.setup.custom_agent import allowed, default_soul, find
@@ -148,6 +149,9 @@ class Planner:
         skills = await self._selected(request, user, requested, agent, role, at_least)
         built_in = [tool for tool in permitted if tool.name not in refused]
         tools = self._toolboxes.of(built_in, mcp, servers, role, skills, config)
+        if requested.client_tools and role is None and not requested.unattended:
+            taken = {*POLICIES_TOOLS, *(tool.name for tool in tools.every)}
+            tools = replace(tools, every=(*tools.every, *client_tools.made(requested.client_tools, taken)))
         delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in built_in) else {}
         names = frozenset(tool.name for tool in tools.every)
         soul, mounts, block = await anyio.to_thread.run_sync(

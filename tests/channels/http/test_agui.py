@@ -10,9 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from ag_ui.core import (
-    Event as AgUiEvent,
-)
-from ag_ui.core import (
+    AssistantMessage,
     MessagesSnapshotEvent,
     ResumeEntry,
     RunAgentInput,
@@ -21,6 +19,9 @@ from ag_ui.core import (
     StateSnapshotEvent,
     TextMessageContentEvent,
     UserMessage,
+)
+from ag_ui.core import (
+    Event as AgUiEvent,
 )
 from pydantic import TypeAdapter
 
@@ -41,6 +42,7 @@ from core.events import (
     ToolRequested,
 )
 from core.runs.previews import Preview, Progress, RunPreview
+from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import RUN, THREAD, Story, ai, answer, call, human, requested, started, tools_story
@@ -234,8 +236,11 @@ async def streamed(api: Api, body: Any) -> list[Any]:
     async with api.session.post(f"{api.url}/api/agui", json=body) as response:
         assert response.status == 200, await response.text()
         assert response.content_type == "text/event-stream"
-        lines = (await response.read()).split(b"\n")
-    return checked([line.removeprefix(b"data: ") for line in lines if line.startswith(b"data: ")])
+        return frames_of(await response.read())
+
+
+def frames_of(stream: bytes) -> list[Any]:
+    return checked([line.removeprefix(b"data: ") for line in stream.split(b"\n") if line.startswith(b"data: ")])
 
 
 async def performed(api: Api, worker: Worker, body: dict[str, Any], count: int = 1) -> list[Any]:
@@ -306,7 +311,9 @@ async def test_images_are_taken_in(api: Api, worker: Worker) -> None:
         ({"messages": None}, 422),
         ({"messages": [{"id": "a", "role": "user", "content": 3}]}, 400),
         ({"messages": [{"id": "a", "role": "user", "content": [{"type": "audio"}]}]}, 400),
-        ({"tools": [{"name": "t", "description": "", "parameters": {}}]}, 422),
+        ({"tools": [{"name": "no name", "description": "", "parameters": {}}]}, 422),
+        ({"forwardedProps": {"onDisconnect": "stay"}}, 422),
+        ({"forwardedProps": {"model_name": "none such"}}, 400),
         ({"resume": [{"interruptId": "i", "status": "resolved"}]}, 409),
     ],
 )
@@ -320,3 +327,63 @@ async def test_a_state_of_the_thread_is_shown(api: Api, worker: Worker) -> None:
     await api.ask("POST", f"/threads/{thread}/state", {"values": {"title": "T"}})
     events = await performed(api, worker, asking(thread, user("Hi")))
     assert [event.snapshot for event in events if isinstance(event, StateSnapshotEvent)] == [{"title": "T"}] * 2
+
+
+# ── what the client's messages mean ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def conversation(api: Api, worker: Worker) -> tuple[str, list[UserMessage], list[Any]]:
+    """A thread of two turns, its questions, and all messages as the client has them."""
+    thread, questions = str(uuid.uuid4()), [user("one"), user("two")]
+    await performed(api, worker, asking(thread, questions[0]))
+    events = await performed(api, worker, asking(thread, *questions), 2)
+    [snapshot] = [event for event in events if isinstance(event, MessagesSnapshotEvent)]
+    return thread, questions, [*snapshot.messages, await _answer(worker, thread)]
+
+
+async def _answer(worker: Worker, thread: str) -> Any:
+    return AssistantMessage(id=(await worker.system.threads.load(thread)).messages[-1]["id"], content="Hello")
+
+
+async def said(worker: Worker, thread: str) -> list[str]:
+    return [text_of(message["content"]) for message in (await worker.system.threads.load(thread)).messages]
+
+
+async def test_another_message_in_the_place_of_a_question_is_an_edit(api: Api, worker: Worker) -> None:
+    thread, _, shown = await conversation(api, worker)
+    await performed(api, worker, asking(thread, *shown[:2], user("two, edited")), 3)
+    assert await said(worker, thread) == ["one", "Hello", "two, edited", "Hello"]
+    await performed(api, worker, asking(thread, user("first, edited")), 4)
+    assert (await said(worker, thread))[-2:] == ["first, edited", "Hello"], "without what came before, it goes on"
+
+
+async def test_a_history_that_ends_with_its_question_is_answered_again(api: Api, worker: Worker) -> None:
+    thread, _, shown = await conversation(api, worker)
+    await performed(api, worker, asking(thread, *shown[:3]), 3)
+    assert await said(worker, thread) == ["one", "Hello", "two", "Hello"]
+    assert (await worker.system.threads.load(thread)).messages[-1]["id"] != shown[3].id
+
+
+async def test_nothing_is_changed_under_a_run_at_work(api: Api, worker: Worker) -> None:
+    thread, _, shown = await conversation(api, worker)
+    await api.run(thread)
+    await api.ask("POST", "/agui", asking(thread, *shown[:2], user("two, edited")), status=409)
+
+
+async def test_who_comes_back_sees_the_run_at_work(api: Api, worker: Worker) -> None:
+    """It does not end with its client if that says so, and a request without a new message joins it."""
+    thread, question = str(uuid.uuid4()), user("Hi")
+    body = {**asking(thread, question), "forwardedProps": {"onDisconnect": "continue", "mode": "flash"}}
+    async with api.session.post(f"{api.url}/api/agui", json=body) as response:
+        await response.content.readline()
+        run = await worker.requested(thread)
+    assert (run.request.on_disconnect, run.request.context["mode"]) == ("continue", "flash")
+    await worker.start(thread, run.id)
+    async with api.session.post(f"{api.url}/api/agui", json=asking(thread, question)) as response:
+        first = await response.content.readline()
+        await worker.finish(thread, run.id)
+        joined = frames_of(first + await response.read())
+    for events in (joined, await streamed(api, body)):
+        assert (events[0].run_id, texts(events)) == (run.id, "Hello")
+        assert isinstance(events[-1], RunFinishedEvent)
+    assert len((await worker.system.threads.load(thread)).runs) == 1
