@@ -71,9 +71,12 @@ async def test_a_message_is_edited_an_answer_made_again_and_the_old_ones_stay(pa
     await page.page.reload()
     await expect(person.locator(".bubble")).to_have_text("Two")
     await page.page.get_by_role("button", name="Try again").click()
-    await expect(person.locator(".branches")).to_contain_text("3/3")
+    await expect(page.page.locator(".answer .branches")).to_contain_text("2/2")
     await page.ended()
+    await expect(person.locator(".branches")).to_contain_text("2/2")
     assert await page.shown() == ["Two", "One two three."]
+    await page.page.locator(".answer .branches").get_by_role("button", name="Earlier version").click()
+    await expect(page.page.locator(".answer .branches")).to_contain_text("1/2")
 
 
 async def test_an_earlier_question_is_edited_and_what_is_seen_goes_on(page: Tab, site: Site) -> None:

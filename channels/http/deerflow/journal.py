@@ -123,16 +123,16 @@ def _named(entries: object) -> list[str]:
 
 
 class Branches(NamedTuple):
-    """The alternatives to a step: the checkpoints of those that went on from the same place, oldest first, and which of
-    them is shown.
-    """
+    """The versions of a message: the checkpoints that lead to them, oldest first, and which of them is shown."""
 
     shown: int
     checkpoint_ids: list[str]
 
 
 def branches_of(state: ThreadState, tip: int) -> dict[int, Branches]:
-    """Returns the alternatives to the steps of a branch, by sequence, where there are any."""
+    """Returns the versions of messages of a branch, by the sequence of the step, where there are several: a question in
+    other words has them at the question, another answer to it at the answer.
+    """
     chain = set(state.chain(tip))
     if len(chain) == len(state.commits):
         return {}
@@ -140,13 +140,44 @@ def branches_of(state: ThreadState, tip: int) -> dict[int, Branches]:
     for index, commit in enumerate(state.commits):
         if commit.run not in undone:
             children.setdefault(commit.parent, []).append(index)
-    found: dict[int, Branches] = {}
-    for siblings in children.values():
-        here = [place for place, index in enumerate(siblings) if index in chain]
-        if here and len(siblings) > 1:
-            names = [checkpoint_id(state.commits[index].seq) for index in siblings]
-            found[state.commits[siblings[here[0]]].seq] = Branches(here[0], names)
-    return found
+    versions: dict[int, Branches] = {}
+    for parent, siblings in children.items():
+        shown = next((index for index in siblings if index in chain), None)
+        if shown is None or len(siblings) == 1:
+            continue
+        questions: dict[str, list[int]] = {}
+        for index in siblings:
+            questions.setdefault(_question_of(state, index), []).append(index)
+        own = questions[_question_of(state, shown)]
+        if len(questions) > 1:
+            newest = [shown if answers is own else answers[-1] for answers in questions.values()]
+            asked = shown if _question_in(state, shown) else parent
+            versions[state.commits[asked].seq] = _versions(state, newest, shown)
+        if len(own) > 1 and (answer := _answer_from(state, chain, shown)) is not None:
+            versions[state.commits[answer].seq] = _versions(state, own, shown)
+    return versions
+
+
+def _versions(state: ThreadState, indices: list[int], shown: int) -> Branches:
+    return Branches(indices.index(shown), [checkpoint_id(state.commits[index].seq) for index in indices])
+
+
+def _question_in(state: ThreadState, index: int) -> str:
+    """Returns the id of the question that a step adds, empty if it adds none."""
+    people = (one for one in usage.messages_of(state.commits[index].patch) if one["type"] == "human")
+    return str(next(people, {}).get("id", ""))
+
+
+def _question_of(state: ThreadState, index: int) -> str:
+    """Returns the id of the question that a step belongs to."""
+    return next((identity for at in state.chain(index) if (identity := _question_in(state, at))), "")
+
+
+def _answer_from(state: ThreadState, chain: set[int], index: int) -> int | None:
+    """Returns the last answer of the run that a step belongs to."""
+    run = state.commits[index].run
+    steps = (at for at in chain if at >= index and state.commits[at].run == run)
+    return max((at for at in steps if usage.answer_in(state.commits[at])), default=None)
 
 
 def newest_through(state: ThreadState, index: int) -> int:

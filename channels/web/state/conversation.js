@@ -324,6 +324,12 @@ function reused(old, message) {
   return JSON.stringify(old.branches) === JSON.stringify(message.branches) ? old : { ...old, branches: message.branches };
 }
 
+/** Messages with the versions that rows of the history name. @param {Message[]} messages @param {any[]} rows @returns {Message[]} */
+export function withVersions(messages, rows) {
+  const versions = new Map(rows.filter((row) => row.branches).map((row) => [row.content?.id, row.branches]));
+  return versions.size ? messages.map((message) => (versions.has(message.id) ? reused(message, { ...message, branches: versions.get(message.id) }) : message)) : messages;
+}
+
 /** @param {Record<string, Run>} runsBefore @param {Record<string, Summary>|undefined} summaries */
 export function withSummaries(runsBefore, summaries) {
   if (!summaries) return runsBefore;

@@ -3,7 +3,7 @@
 import { batch, computed, signal } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { Follower } from "../api/follower.js";
-import { apply, empty, endedSince, settled, withPage, withSummaries } from "./conversation.js";
+import { apply, empty, endedSince, settled, withPage, withSummaries, withVersions } from "./conversation.js";
 import { itemsOf } from "./items.js";
 
 /** Messages of a page. The first one is small: what is above the screen can come later. */
@@ -91,10 +91,11 @@ export class Thread {
     }
   }
 
-  /** Reads what the newest run cost and changed, which facts do not tell. */
+  /** Reads what the newest run cost and changed, and which version its answer is: facts do not tell. */
   async #sum() {
     const page = await call("GET", `threads/${this.id}/messages/page`, { query: { limit: 1 } });
-    this.#newest.value = { ...this.#newest.value, runs: withSummaries(this.#newest.value.runs, page.runs) };
+    const { runs, messages } = this.#newest.value;
+    this.#newest.value = { ...this.#newest.value, runs: withSummaries(runs, page.runs), messages: withVersions(messages, page.data) };
   }
 
   /** @param {import("../api/follower.js").Condition} condition */

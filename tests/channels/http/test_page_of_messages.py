@@ -82,7 +82,16 @@ async def test_runs_in_short(api: Api, worker: Worker, system: System) -> None:
     assert runs[third]["changes"] is None
 
 
-async def test_answers_given_again_are_alternatives(api: Api, worker: Worker) -> None:
+def versions(page: Any) -> dict[str, tuple[int, int]]:
+    """Which version of how many each message is that has several."""
+    rows = [row for row in page["data"] if row.get("branches")]
+    assert all(row["branches"]["count"] == len(row["branches"]["checkpoint_ids"]) for row in rows)
+    return {row["content"]["content"]: (row["branches"]["index"], row["branches"]["count"]) for row in rows}
+
+
+async def test_other_answers_are_versions_of_the_answer_and_other_words_of_the_question(
+    api: Api, worker: Worker
+) -> None:
     """Each stays, can be shown, and says which of how many it is."""
     thread = await api.thread()
     await turn(api, worker, thread, 1)
@@ -90,32 +99,35 @@ async def test_answers_given_again_are_alternatives(api: Api, worker: Worker) ->
     third = await turn(api, worker, thread, 3, regenerate={"message_id": f"a-{second}"})
     shown = await page(api, thread)
     assert texts(shown) == ["question 1", "answer 1", "question 2", "answer 3"]
-    assert [row.get("branches", {}).get("index") for row in shown["data"]] == [None, None, 1, None]
-    branches = shown["data"][2]["branches"]
-    assert branches["count"] == len(branches["checkpoint_ids"]) == 2
-    older = await page(api, thread, f"?checkpoint_id={branches['checkpoint_ids'][0]}")
+    assert versions(shown) == {"answer 3": (1, 2)}
+    older = await page(api, thread, f"?checkpoint_id={shown['data'][3]['branches']['checkpoint_ids'][0]}")
     assert texts(older) == ["question 1", "answer 1", "question 2", "answer 2"]
-    assert older["data"][2]["branches"]["index"] == 0
+    assert versions(older) == {"answer 2": (0, 2)}
     await turn(api, worker, thread, 4, edit={"message_id": "h2", "text": "in other words"})
     newest = await page(api, thread)
     assert texts(newest) == ["question 1", "answer 1", "in other words", "answer 4"]
-    assert newest["data"][2]["branches"]["count"] == 3
-    for index, checkpoint in enumerate(newest["data"][2]["branches"]["checkpoint_ids"]):
-        again = await page(api, thread, f"?checkpoint_id={checkpoint}")
-        assert again["data"][2]["branches"]["index"] == index
+    assert versions(newest) == {"in other words": (1, 2)}
+    await turn(api, worker, thread, 5, regenerate={"message_id": "a-" + newest["data"][3]["run_id"]})
+    newest = await page(api, thread)
+    assert versions(newest) == {"in other words": (1, 2), "answer 5": (1, 2)}
+    back = await page(api, thread, f"?checkpoint_id={newest['data'][2]['branches']['checkpoint_ids'][0]}")
+    assert versions(back) == {"question 2": (0, 2), "answer 3": (1, 2)}, "the newest answer to the other words"
     run = (await api.ask("GET", f"/threads/{thread}/runs/{third}"))["metadata"]
     assert run["regenerate_from_run_id"] == second, "as after the two steps"
 
 
-async def test_the_first_question_has_alternatives_too(api: Api, worker: Worker) -> None:
+async def test_the_first_question_and_its_answer_have_versions_too(api: Api, worker: Worker) -> None:
     thread = await api.thread()
     first = await turn(api, worker, thread, 1)
     await turn(api, worker, thread, 2, regenerate={"message_id": f"a-{first}"})
+    assert versions(await page(api, thread)) == {"answer 2": (1, 2)}
     await turn(api, worker, thread, 3, edit={"message_id": "h1", "text": "other"})
     shown = await page(api, thread)
     assert texts(shown) == ["other", "answer 3"], "what was asked at first is not there twice"
-    [branches] = [row["branches"] for row in shown["data"] if "branches" in row]
-    assert branches["count"] == 3
+    assert versions(shown) == {"other": (1, 2)}
+    back = await page(api, thread, f"?checkpoint_id={shown['data'][0]['branches']['checkpoint_ids'][0]}")
+    assert texts(back) == ["question 1", "answer 2"]
+    assert versions(back) == {"question 1": (0, 2), "answer 2": (1, 2)}
 
 
 async def test_a_question_of_any_turn_is_asked_in_other_words(api: Api, worker: Worker) -> None:
