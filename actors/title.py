@@ -11,11 +11,11 @@ from core.actor import Actor, Context
 from core.config.load import Config, ConfigSource
 from core.config.settings import Title as Settings
 from core.control import quoted, untagged
-from core.events import Event, Message, RunRequested, ThreadTitled
+from core.events import Event, RunRequested, ThreadTitled
 from core.lifecycle import UNTITLED
 from core.thread.messages import text_of
 from core.thread.state import ThreadState
-from core.thread.usage import messages_of
+from core.thread.turns import first_message
 
 QUOTED_CHARACTERS = 500
 """Limit of the message's text that the model reads."""
@@ -79,22 +79,6 @@ def _of_answer(answer: Completion, prompt: Prompt, text: str, settings: Settings
         usage=answer.usage,
         reason=reason,
     )
-
-
-def first_message(state: ThreadState, request: RunRequested) -> Message | None:
-    """Returns the person's message of a request, if it is the only one and the conversation begins with it. Later
-    messages of the conversation do not count: the request may be handled late.
-    """
-    people = [message for message in messages_of(request.input or {}) if _is_of_person(message)]
-    first = next(filter(_is_of_person, state.messages), None)
-    begins = len(people) == 1 and (first is None or first.get("id") == people[0].get("id"))
-    return people[0] if begins else None
-
-
-def _is_of_person(message: Message) -> bool:
-    extra = message.get("additional_kwargs")
-    hidden = isinstance(extra, dict) and extra.get("hide_from_ui")
-    return message.get("type") == "human" and not hidden
 
 
 def _open(state: ThreadState) -> bool:

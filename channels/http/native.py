@@ -22,6 +22,15 @@ from core.thread.fold import Folding
 from core.thread.state import ThreadState
 
 ROUTES = Routes()
+MOST_VOICES = 8
+"""Subagents whose text is shown while it is made: a batch may have hundreds at work, and nobody reads so many."""
+
+
+class Voice(NamedTuple):
+    """The run of a subagent, whose previews are shown. It has the subagent's id."""
+
+    id: str
+    status: str = "running"
 
 
 @ROUTES("GET", "/threads/{thread_id}/log", "threads:read", answers={204: None})
@@ -41,7 +50,8 @@ async def get_log(
 
     Frames of `previews=1` have no id. `preview`: `text` at `offset` characters of the message's line, which is
     its reasoning, its text and its tool calls' arguments; it is void if a start, an answer or a failure of the `run`
-    comes after the event `after`. `progress`: the newest output of a tool call, in place of the one before.
+    comes after the event `after`. Of a subagent, `run` is its id, and `after` counts in its own log. `progress`: the
+    newest output of a tool call, in place of the one before.
     """
     if not follow and SSE not in call.request.headers.get("Accept", ""):
         return await _array(call, owned.id, after)
@@ -114,7 +124,9 @@ class _Preview(NamedTuple):
 
 
 class _Log:
-    """The log as it is, after an event. With a state of the thread, also the previews of the runs that are open."""
+    """The log as it is, after an event. With a state of the thread, also the previews of the runs that are open, and of
+    their subagents.
+    """
 
     ended = False
 
@@ -125,8 +137,10 @@ class _Log:
         """The event after which it has to be fed: what the state lacks, it must see."""
 
     def audible(self) -> Iterable[Speaker]:
-        """Returns the runs whose previews are shown."""
-        return self._folding.state.runs.open() if self._folding else ()
+        """Returns the runs whose previews are shown, and their subagents at work, `MOST_VOICES` of each at most."""
+        runs = list(self._folding.state.runs.open()) if self._folding else []
+        at_work = [Voice(name) for run in runs for name, part in run.subagents.items() if not part.ended]
+        return [*runs, *at_work[-MOST_VOICES:]]
 
     def fact(self, record: Record) -> Sequence[_Event]:
         if self._folding and record.seq > self._folding.state.seq:

@@ -6,9 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.errors import Invalid, NotFound, Refused
-from core.events import Json, Message
+from core.events import Json, Message, RunRequested
 from core.thread.state import ThreadState
 from core.thread.usage import SUMMARY, is_summary, messages_of
+
+
+def first_message(state: ThreadState, request: RunRequested) -> Message | None:
+    """Returns the person's message of a request, if it is the only one and the conversation begins with it. Later
+    messages of the conversation do not count: the request may be handled late.
+    """
+    people = [message for message in messages_of(request.input or {}) if _is_of_person(message)]
+    first = next(filter(_is_of_person, state.messages), None)
+    begins = len(people) == 1 and (first is None or first.get("id") == people[0].get("id"))
+    return people[0] if begins else None
+
+
+def _is_of_person(message: Message) -> bool:
+    extra = message.get("additional_kwargs")
+    hidden = isinstance(extra, dict) and extra.get("hide_from_ui")
+    return message.get("type") == "human" and not hidden
 
 
 def at_rest(thread_id: str, state: ThreadState) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from actors.title import NAMELESS, Title, beginning, cleaned, first_message, prompt_of, same_script
+from actors.title import NAMELESS, Title, beginning, cleaned, prompt_of, same_script
 from adapters.models.configured import Configured
 from channels.http.app import Services, serve
 from core.bus import embedded
@@ -19,6 +19,7 @@ from core.config.load import ConfigSource
 from core.config.settings import Title as Settings
 from core.events import RunRequested, RunStarted, StatePatched, ThreadCreated, ThreadTitled
 from core.thread.fold import fold
+from core.thread.turns import first_message
 from tests.channels.http.conftest import Api
 from tests.support.model_server import Failure, ModelServer, Turn
 from tests.support.records import human, log_of

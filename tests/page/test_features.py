@@ -24,7 +24,10 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
     "plain": [Turn(text="One two three.")],
     "suggests": [Turn(text=json.dumps(["And of Graz?", "<b>And of Bern?</b>"]))],
     "delegates": [Turn(tool_calls=(ToolCall("task", TASK),)), Turn(text="There are two.")],
-    "counts": [Turn(text="I list them.", tool_calls=(bash("printf 'Bern\\nGraz\\n'"),)), Turn(text="**Two** cities.")],
+    "counts": [
+        Turn(text="I list them.", tool_calls=(bash("printf 'Bern\\nGraz\\n'"),)),
+        Turn(text="**Two** cities are in the list.", gate="counts", gate_after=2),
+    ],
     "priced": [Turn(text="Dear.", prompt_tokens=1_000_000)],
     "retried": [Turn(text="At last.", error=BUSY, times=1)],
     "steered": Script(tuple(gated("steered")), count="total"),
@@ -69,15 +72,19 @@ async def test_what_may_come_next_is_suggested_to_those_who_said_something(page:
     await expect(group).to_have_count(0)
 
 
-async def test_a_subagent_is_a_card_that_opens_into_its_conversation(page: Tab) -> None:
+async def test_a_subagent_is_a_card_that_opens_into_its_conversation(page: Tab, site: Site) -> None:
     await page.open("delegates")
     await page.page.get_by_role("button", name="Mode: Pro").click()
     await page.page.get_by_role("menuitemradio", name="Ultra").click()
     await page.say("Count")
-    await page.ended()
     card = page.page.locator(".subagent-card")
     await expect(card).to_contain_text("Count the cities")
-    await expect(card).to_contain_text("cities.")
+    await expect(card.locator("small")).to_have_text(re.compile("^Two cities"))  # while it is written, without marks
+    await expect(card.locator(".step-state")).not_to_have_text(re.compile("Done"))
+    assert await page.page.locator(".answer.growing").count() <= 1, "it is no answer of the conversation"
+    site.models.release("counts")
+    await page.ended()
+    await expect(card.locator("small")).to_have_text("Two cities are in the list.")
     await expect(card.locator(".step-state")).to_have_text(re.compile("Done"))
     await card.click()
     dialog = page.page.get_by_role("dialog", name="Count the cities")
@@ -88,7 +95,7 @@ async def test_a_subagent_is_a_card_that_opens_into_its_conversation(page: Tab) 
     await page.page.keyboard.press("Escape")
     await expect(card).to_be_focused()
     await page.page.reload()
-    await expect(card).to_contain_text("cities.")
+    await expect(card).to_contain_text("Two cities are in the list.")
 
 
 async def test_an_agent_that_was_made_answers_when_it_is_chosen(page: Tab, site: Site) -> None:

@@ -6,15 +6,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.bus.endpoint import Endpoint
 from core.events import Event, ModelCompleted
-from core.runs.owned import OwnedRun
-from core.runs.run import Prepared, RunActor
 from core.runtime import system
+
+RUNS = "core.runs" if importlib.util.find_spec("core.runs") else "core.thread"
+"""Where each version keeps the life of a run."""
+if TYPE_CHECKING:
+    from core.runs.owned import OwnedRun
+    from core.runs.run import Prepared, RunActor
+else:
+    RunActor, Prepared = (getattr(importlib.import_module(f"{RUNS}.run"), name) for name in ("RunActor", "Prepared"))
 
 STEPS = 4
 PAUSE = 0.1

@@ -148,7 +148,9 @@ async def join_stream(
         frames, behind = await stream.late(call.live, thread_id, of.state, run, chosen, last_event_id)
         missed = follower.past(frames.seq) if behind else None
         batches = follower.since(None if behind else frames.seq, frames.audible, heard=True)
-        return await stream.play(call, thread_id, frames, batches, missed, cancel=cancel_on_disconnect)
+        return await stream.play(
+            call, thread_id, frames, batches, missed, request=run.request, cancel=cancel_on_disconnect
+        )
 
 
 @ROUTES("POST", f"{_ONE}/cancel", _CANCEL, errors=(404, 409), answers={204: None})
@@ -262,10 +264,12 @@ async def _create_stream(call: Call, thread_id: str, spec: RunSpec) -> web.Strea
         if state.seq != record.seq:  # the request was repeated, and things have happened since
             frames, _ = await stream.late(call.live, thread_id, state, state.runs[run_id], spec.modes, "-1")
             batches, missed = follower.since(None, frames.audible, heard=True), follower.past(frames.seq)
-            return await stream.play(call, thread_id, frames, batches, missed, cancel=spec.cancel)
+            return await stream.play(call, thread_id, frames, batches, missed, request=spec.request, cancel=spec.cancel)
         frames = Frames(state, thread_id, run_id, spec.modes)
         batches = follower.since(record.seq, frames.audible, heard=True)
-        return await stream.play(call, thread_id, frames, batches, sse.single(record), cancel=spec.cancel)
+        return await stream.play(
+            call, thread_id, frames, batches, sse.single(record), request=spec.request, cancel=spec.cancel
+        )
 
 
 async def _create_wait(call: Call, thread_id: str, spec: RunSpec) -> web.StreamResponse:

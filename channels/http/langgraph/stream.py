@@ -18,7 +18,7 @@ from channels.http.langgraph.titled import TitledEnd, awaits_title
 from channels.http.live import Live, Outlet
 from channels.http.routes import SSE
 from channels.http.sse import Frame
-from core.events import thread
+from core.events import RunRequested, thread
 from core.runs.follow import Batch
 from core.thread.rewind import state_before
 from core.thread.state import Run, ThreadState
@@ -31,6 +31,7 @@ async def play(
     batches: AsyncGenerator[Batch],
     missed: AsyncGenerator[Batch] | None = None,
     *,
+    request: RunRequested,
     cancel: bool,
 ) -> web.StreamResponse:
     """Send what was missed, then whatever comes until the run ends. `cancel`: the run ends if the client goes."""
@@ -44,7 +45,7 @@ async def play(
         if frames.ended:
             run = frames.state.runs[frames.run_id]
             await outlet.write(Frame("end", b"null", f"{run.ended_seq}-0-{Slot.END:d}").encoded())
-        if awaits_title(call.config, frames, frames.modes.names):
+        if awaits_title(call.config, frames, request):
             titled = TitledEnd(frames)
             await sse.play(outlet, titled, titled.until_titled(batches), missed, informed(call.live, frames))
             await outlet.write(sse.encoded(titled.last()))

@@ -7,25 +7,28 @@ comes after the end of a quick one. So the last frame waits for it: the run itse
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from channels.http.langgraph.frames import Frames
 from channels.http.sse import Frame
 from core.config.load import Config
-from core.events import Record, ThreadErased, ThreadTitled
+from core.events import Record, RunRequested, ThreadErased, ThreadTitled
 from core.runs.follow import Batch
 from core.runs.previews import RunPreview
+from core.thread.turns import first_message
 
 SECONDS = 1.0
 """The longest wait for a title."""
 _SHOWING = frozenset({"updates", "values"})
 
 
-def awaits_title(config: Config, frames: Frames, modes: Collection[str]) -> bool:
-    """Tells whether a title is made that the client would be shown."""
-    first = len(frames.state.runs) <= 1 and not frames.ended
-    return first and config.title.enabled and not _SHOWING.isdisjoint(modes)
+def awaits_title(config: Config, frames: Frames, request: RunRequested) -> bool:
+    """Tells whether a title is made for the run's first message, and the client is shown it."""
+    if not config.title.enabled or _SHOWING.isdisjoint(frames.modes.names) or frames.ended:
+        return False
+    state = frames.state
+    return len(state.runs) <= 1 and not state.values.get("title") and first_message(state, request) is not None
 
 
 class TitledEnd:

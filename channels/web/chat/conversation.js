@@ -50,7 +50,8 @@ function Now({ thread }) {
 
 /** @param {{item: import("../state/items.js").NoteItem}} props */
 function Note({ item: { note } }) {
-  return html`<p class="note">${t("note.compacted", { before: short(note.before), after: short(note.after) })}</p>`;
+  const text = note.kind === "goal" ? t("goal.reached", { reason: note.reason ?? "" }) : t("note.compacted", { before: short(note.before ?? 0), after: short(note.after ?? 0) });
+  return html`<p class="note" dir="auto">${text}</p>`;
 }
 
 /** @param {{thread: import("../state/thread.js").Thread, box: {current: HTMLElement | null}}} props */

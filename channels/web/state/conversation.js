@@ -30,10 +30,11 @@ import { PLACES, messageOf, resultOf, usageOf } from "./message.js";
  *   messages: Message[], results: Record<string, Result>, requests: Record<string, Request>, progress: Record<string, string>,
  *   runs: Record<string, Run>, growing: Record<string, import("./growing.js").Growing>, todos: Todo[], goal: Goal|null,
  *   approvals: Record<string, Approval>, subagents: Record<string, Subagent>, suggestions: string[], presented: string[],
- *   feedback: Record<string, number>, notes: Note[], tokens: number}} Conversation
+ *   feedback: Record<string, number>, ratings: Record<string, string>, notes: Note[], tokens: number}} Conversation
+ *   `ratings`: what each feedback is about, by its id
  * @typedef {{content: string, status: string}} Todo
  * @typedef {{objective: string, paused: string, reason: string}} Goal
- * @typedef {{seq: number, kind: "compacted", before: number, after: number}} Note
+ * @typedef {{seq: number, kind: "compacted"|"goal", before?: number, after?: number, reason?: string}} Note
  * @typedef {{event: string, data: any, seq: number}} Fact
  */
 
@@ -41,7 +42,7 @@ import { PLACES, messageOf, resultOf, usageOf } from "./message.js";
 export function empty() {
   return {
     seq: 0, staleSeq: 0, loaded: false, erased: false, first: null, title: "", messages: [], results: {}, requests: {}, progress: {},
-    runs: {}, growing: {}, todos: [], goal: null, approvals: {}, subagents: {}, suggestions: [], presented: [], feedback: {}, notes: [], tokens: 0,
+    runs: {}, growing: {}, todos: [], goal: null, approvals: {}, subagents: {}, suggestions: [], presented: [], feedback: {}, ratings: {}, notes: [], tokens: 0,
   };
 }
 
@@ -79,9 +80,19 @@ function applied(c, frame) {
 /** @param {Conversation} c @param {any} piece @returns {Conversation} */
 function previewed(c, piece) {
   const run = c.runs[piece.run];
+  if (!run) return overheard(c, piece);
   if (run?.status !== "running" || piece.after < turnOf(c, piece.run) || c.messages.some((one) => one.id === piece.message)) return c;
   const growing = grown(c.growing[piece.run], piece);
   return growing === c.growing[piece.run] ? c : { ...c, growing: { ...c.growing, [piece.run]: growing } };
+}
+
+/** Text of a subagent at work: until its answer is reported. @param {Conversation} c @param {any} piece @returns {Conversation} */
+function overheard(c, piece) {
+  const agent = Object.values(c.subagents).find((one) => one.id === piece.run && one.status === "running");
+  const before = c.growing[piece.run];
+  if (!agent || (before && piece.after < before.after)) return c;
+  const growing = grown(before, piece);
+  return growing === before ? c : { ...c, growing: { ...c.growing, [piece.run]: growing } };
 }
 
 /** @param {Conversation} c @param {any} piece @returns {Conversation} */
@@ -121,22 +132,23 @@ const FACTS = {
   "tool.completed": completed,
   "subagent.started": (c, data) => subagents(c, data.call_id, startedSubagent(data)),
   "subagent.progressed": (c, { call_id: call, index, message }) =>
-    subagents(c, call, { steps: index, latest: latestOf(message), status: "running" }),
+    ({ ...subagents(c, call, { steps: index, latest: latestOf(message), status: "running" }), ...withoutGrowing(c, c.subagents[call]?.id ?? "") }),
   "subagent.completed": (c, { call_id: call, status, error, result, usage, at }) =>
-    subagents(c, call, { status, error: error ?? "", latest: result ?? "", usage, endedAt: at }),
+    ({ ...subagents(c, call, { status, error: error ?? "", latest: result ?? "", usage, endedAt: at }), ...withoutGrowing(c, c.subagents[call]?.id ?? "") }),
   "context.compacted": (c, { tokens_before: before, tokens_after: after }, seq) => ({
     notes: [...c.notes, { seq: seq * PLACES, kind: "compacted", before: before ?? 0, after: after ?? 0 }],
   }),
   "goal.set": (_, { objective }) => ({ goal: { objective, paused: "", reason: "" } }),
   "goal.evaluated": (c, { reason }) => ({ goal: c.goal && { ...c.goal, paused: "", reason } }),
   "goal.paused": (c, { reason, blocker }) => ({ goal: c.goal && { ...c.goal, paused: blocker ?? "none", reason } }),
-  "goal.reached": () => ({ goal: null }),
+  "goal.reached": (c, { reason }, seq) => ({ goal: null, notes: [...c.notes, { seq: seq * PLACES, kind: "goal", reason: reason ?? "" }] }),
   "goal.cleared": () => ({ goal: null }),
   "questions.suggested": (_, { suggestions }) => ({ suggestions }),
   "approval.requested": (c, data) => approvals(c, data.approval, requestedApproval(data)),
   "approval.resolved": (c, { approval, decision, by, message, args }) =>
     approvals(c, approval, { decision, by: by ?? "", message: message ?? "", ...(args ? { args } : {}) }),
-  "feedback.given": (c, { run, rating, message_id: message }) => ({ feedback: { ...c.feedback, [message ?? run]: rating } }),
+  "feedback.given": rated,
+  "feedback.removed": (c, { feedback_id: id }) => ({ feedback: { ...c.feedback, [c.ratings[id] ?? ""]: 0 } }),
 };
 
 /** @param {Conversation} c @param {string} id @param {Partial<Run>} change @param {number} [turn] */
@@ -219,6 +231,12 @@ function patched(_, { values, base }, seq) {
     ...(values?.todos ? { todos: values.todos } : {}),
     ...(values?.messages || base != null ? { staleSeq: seq } : {}),
   };
+}
+
+/** @param {Conversation} c @param {any} data @returns {Partial<Conversation>} */
+function rated(c, { feedback_id: id, run, rating, message_id: message }) {
+  const key = message ?? run;
+  return { feedback: { ...c.feedback, [key]: rating }, ratings: { ...c.ratings, [id]: key } };
 }
 
 /** @param {Conversation} c @param {string} call @param {Partial<Subagent>} change */

@@ -48,6 +48,7 @@ function* listed(c) {
   }
   while (notes.length) yield noteItem(notes);
   for (const [id, growing] of Object.entries(c.growing)) {
+    if (!c.runs[id]) continue; // of a subagent: its card shows it
     yield { kind: "answer", key: growing.message, message: null, run: id, steps: [], rating: undefined, last: true };
     if (id === run) return;
   }

@@ -182,6 +182,7 @@ export const en = {
   "goal": "Goal",
   "goal.clear": "Give the goal up",
   "goal.paused": "Paused: {reason}",
+  "goal.reached": "The goal is reached. {reason}",
   "goal.text": "The agent goes on by itself until the goal is reached. It begins with your next message.",
   "how": "The agent is at work.",
   "how.queue": "Queue",

@@ -182,6 +182,7 @@ export const zh = {
   "goal": "目标",
   "goal.clear": "放弃目标",
   "goal.paused": "已暂停：{reason}",
+  "goal.reached": "目标已达成。{reason}",
   "goal.text": "智能体会自行继续，直到达成目标。从您的下一条消息开始。",
   "how": "智能体正在工作。",
   "how.queue": "排队",

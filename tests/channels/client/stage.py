@@ -113,7 +113,7 @@ def written(folder: Path, models: ModelServer, **sections: Any) -> Path:
         {"name": "switch", "model": "switched", "supports_thinking": True, "when_thinking_enabled": thinking, **at},
     ]
     uploads = {"auto_convert_documents": True, "max_file_size": MOST_BYTES}
-    off = {"title": {"enabled": False}, "memory": {"enabled": False}}
+    off = {name: {"enabled": False} for name in ("title", "memory", "delivery_check")}
     given = {"sandbox": {"allow_host_bash": True}, "uploads": uploads, **off, **sections}
     path = folder / "config.yaml"
     path.write_text(json.dumps({"models": entries, **given}))

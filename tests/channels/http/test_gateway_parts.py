@@ -32,6 +32,7 @@ async def test_models(api: Api, config: Changeable) -> None:
         "context_window": 1000,
         "price": {"currency": "EUR", "input": 2, "output": 10, "cache_read": 1},
         "thinking": {"modes": ["on"], "efforts": []},
+        "last_failure": None,
     }
     assert found["models"][0] == first
     assert [model["name"] for model in found["models"]] == ["m", "family/n"]

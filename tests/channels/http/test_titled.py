@@ -58,7 +58,7 @@ async def test_a_slow_title_is_not_waited_for(api: Api, worker: Worker, monkeypa
         assert (await stream.rest())[-1][0] == "end"
 
 
-@pytest.mark.parametrize("case", ["off", "second run", "no values"])
+@pytest.mark.parametrize("case", ["off", "second run", "no values", "two messages", "hidden", "no input", "titled"])
 async def test_who_gets_no_title_waits_for_none(
     api: Api, worker: Worker, config: Settings, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
@@ -68,7 +68,16 @@ async def test_who_gets_no_title_waits_for_none(
         config.title = Title(enabled=False)
     if case == "second run":
         await worker.perform(thread, await api.run(thread))
+    if case == "titled":
+        await api.ask("POST", f"/threads/{thread}/state", {"values": {"title": "T"}})
+    [message] = ASK["input"]["messages"]
+    inputs = {
+        "two messages": {"messages": [message, message]},
+        "hidden": {"messages": [{**message, "additional_kwargs": {"hide_from_ui": True}}]},
+        "no input": None,
+    }
     mode = "messages-tuple" if case == "no values" else "values"
-    async with api.stream("POST", f"/threads/{thread}/runs/stream", {**ASK, "stream_mode": [mode]}) as stream:
+    body = {"input": inputs.get(case, ASK["input"]), "stream_mode": [mode]}
+    async with api.stream("POST", f"/threads/{thread}/runs/stream", body) as stream:
         await begun(stream, worker, thread)
         assert (await stream.rest())[-1][0] == "end"

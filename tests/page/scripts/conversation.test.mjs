@@ -202,3 +202,15 @@ test("the end of a run is noticed once, and only where it is seen to end", () =>
   assert.ok(!endedSince(after, apply(after, [fact(4, "thread.titled", { title: "T" })])));
   assert.ok(!endedSince(empty(), apply(empty(), [...requested, fact(3, "run.completed", { run: "r" })])));
 });
+
+test("a goal that is reached leaves a note, and a rating that is withdrawn goes", () => {
+  const c = apply(empty(), [
+    fact(1, "goal.set", { objective: "All is said" }),
+    fact(2, "feedback.given", { feedback_id: "f1", run: "r", rating: 1, message_id: "m" }),
+    fact(3, "feedback.given", { feedback_id: "f2", run: "r", rating: -1 }),
+  ]);
+  assert.deepEqual([c.goal.objective, c.feedback], ["All is said", { m: 1, r: -1 }]);
+  const after = apply(c, [fact(4, "goal.reached", { reason: "It was said." }), fact(5, "feedback.removed", { feedback_id: "f1" })]);
+  assert.deepEqual([after.goal, after.feedback], [null, { m: 0, r: -1 }]);
+  assert.deepEqual(itemsOf(after).filter((item) => item.kind === "note").map((item) => item.note.reason), ["It was said."]);
+});
