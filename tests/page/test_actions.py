@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from tests.page.site import Site, Tab, tab
 from tests.support.workers import wait_for
@@ -27,6 +27,27 @@ async def test_a_run_is_stopped_and_its_text_stays(page: Tab, site: Site) -> Non
     await expect(page.page.locator(".run-end .stopped")).to_be_visible()
     await page.say("And now?")
     await page.page.wait_for_selector(".growing, .run-end >> nth=1")
+
+
+async def test_the_chosen_model_answers_also_who_writes_before_the_models_are_read(page: Tab, site: Site) -> None:
+    held: list[Route] = []
+    await page.page.route("**/api/models", lambda route: held.append(route))
+    await page.open("thinks")
+    await page.say("Think")
+    await page.ended()
+    records = await site.ask("GET", f"/threads/{page.thread}/log")
+    [context] = [record["context"] for record in records if record["type"] == "run.requested"]
+    assert context["model_name"] == "thinks"
+    for route in held:
+        await route.continue_()
+
+
+async def test_the_words_of_a_menu_stand_below_each_other(page: Tab) -> None:
+    await page.open()
+    await page.page.get_by_role("button", name="Mode: Pro").click()
+    places = await page.page.locator(".menu-label").evaluate_all("all => all.map(e => e.getBoundingClientRect().x)")
+    assert len(places) == 4
+    assert len(set(places)) == 1
 
 
 async def test_enter_during_a_run_offers_to_queue_and_to_steer(page: Tab, site: Site) -> None:

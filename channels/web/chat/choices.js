@@ -30,7 +30,8 @@ export function choose(change) {
 /** The context of a run. */
 export function contextOf() {
   const { mode, agent } = chosen.value;
-  return { mode, ...(model.value ? { model_name: model.value.name } : {}), ...(agent ? { agent_name: agent } : {}) };
+  const name = model.value?.name ?? chosen.value.model;
+  return { mode, ...(name ? { model_name: name } : {}), ...(agent ? { agent_name: agent } : {}) };
 }
 
 /** Why the configuration is not in force, for administrators. */
