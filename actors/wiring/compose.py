@@ -45,7 +45,7 @@ from core.views.projections import own_file
 
 if TYPE_CHECKING:
     from actors.lead.setup.plan import RunSetup
-    from channels.http.live import ToolListing
+    from channels.http.server.live import ToolListing
     from core.replay.fork import Forked
     from core.replay.whatif import Changes, Experiment
     from core.runs.replay import Report
@@ -367,7 +367,7 @@ def mcp_sessions(
 def tool_listings(tools: Toolset, source: ConfigSource) -> list[ToolListing]:
     """Returns the tools that the configuration declares, as they are described to models."""
     from actors.lead.loop.arguments import schema_of
-    from channels.http.live import ToolListing
+    from channels.http.server.live import ToolListing
 
     declared = tools(source.current())
     return [ToolListing(tool.name, tool.description, schema_of(tool), tool.effect) for tool in declared]

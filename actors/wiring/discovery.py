@@ -180,14 +180,14 @@ def report(config: Config, parts: Collection[str]) -> list[Plugin]:
     """Returns the plug-ins of all groups, as a server of this configuration uses them. Imports all of them."""
     from actors.lead.loop import chain
     from adapters.models import factory
-    from channels.http import app
+    from channels.http.endpoints import table
 
     return [
         *installed_actors(config.actors, parts, config.installed),
         *plugins.load_events(),
         *plugins.examined(plugins.MODELS, lambda plugin: factory.describe(plugin.value)),
         *plugins.examined(plugins.POLICIES, lambda plugin: chain.describe(plugin, config)),
-        *app.installed(),
+        *table.installed(),
         *plugins.examined(plugins.SANDBOXES, _describe_sandbox),
         *plugins.skill_roots(),
         *installed_tools(config.tools),

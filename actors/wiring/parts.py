@@ -133,7 +133,7 @@ def load_actors(
     from adapters.tracing import callbacks
     from adapters.uploads import LocalUploads
     from adapters.workspace import LocalWorkspace
-    from channels.http.langgraph import run_object
+    from channels.http.protocols.langgraph import run_object
 
     parts: Parts = {
         "config": source,

@@ -36,8 +36,8 @@ BEGINNINGS = {
     "actors/goals.py": ATTEMPT,  # goals, by an event in the thread
     "actors/subagents/delegation.py": CALLER,  # subagents and batches: the caller's attempt asks, and each of theirs
     "actors/debugging/work/runner.py": OPERATOR,  # `sika eval run`, on a system of its own
-    "channels/http/access.py": INTAKE,  # all requests
-    "channels/http/langgraph/runs.py": INTAKE,  # those of LangGraph's clients, by way of `access`
+    "channels/http/accounts/access.py": INTAKE,  # all requests
+    "channels/http/protocols/langgraph/runs.py": INTAKE,  # those of LangGraph's clients, by way of `access`
     "core/replay/whatif_journal.py": REQUEST,  # what-ifs: a journal in memory, for as long as a request
 }
 """Modules that have runs begin, and who asks whether the person still may."""

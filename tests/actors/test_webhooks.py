@@ -21,7 +21,7 @@ from aiohttp import web
 from actors import webhooks
 from actors.webhooks import Webhooks
 from adapters.egress import Poster, PublicResolver
-from channels.http.langgraph import run_object
+from channels.http.protocols.langgraph import run_object
 from core.config.load import ConfigSource
 from core.egress import is_public
 from core.errors import Unavailable

@@ -14,7 +14,7 @@ from adapters.provisioner.app import Routes
 pytestmark = pytest.mark.anyio
 PRODUCT = Path(adapters.__file__).parents[1]
 PAGES = {"channels/http/app.py"}
-"""Servers that browsers may use, with rules of their own (`channels/http/guard.py`)."""
+"""Servers that browsers may use, with rules of their own (`channels/http/server/guard.py`)."""
 
 
 def test_every_server_for_programs_has_the_guard() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from actors.chat import questions as chat
 from channels.acp import mapping
-from channels.http import agui
+from channels.http.protocols import agui
 from channels.terminal.questions import Question, decision, question_lines
 from core.events import ApprovalRequested, ApprovalResolved, RunPaused
 from core.thread import approvals

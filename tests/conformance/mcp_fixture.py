@@ -1,6 +1,6 @@
 """The fixture of the MCP conformance suite: tools, resources and prompts that its scenarios ask for by name.
 
-Served on our transport (`channels.http.mcp_server`), in place of the tools of `/mcp`.
+Served on our transport (`channels.http.protocols.mcp.server`), in place of the tools of `/mcp`.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from channels.http import mcp_server
 from channels.http.app import Services, serve
+from channels.http.protocols.mcp import server as mcp_server
 from core.config.load import Config
 from core.runtime import system as core
 from core.runtime.system import System

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.wiring import compose, discovery, parts
-from channels.http.app import all_routes
+from channels.http.endpoints.table import all_routes
 from core import plugins
 from core.actor import Actor
 from core.config.load import parse

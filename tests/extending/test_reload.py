@@ -21,7 +21,7 @@ SECONDS = 120.0
 PAGE = """
 from aiohttp import web
 
-from channels.http.routes import API, Route
+from channels.http.server.routes import API, Route
 
 
 async def get_word(request: web.Request) -> web.Response:

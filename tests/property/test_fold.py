@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from channels.http.messages import full
+from channels.http.runs.messages import full
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,

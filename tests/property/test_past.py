@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.http.langgraph import snapshots as shown
+from channels.http.protocols.langgraph import snapshots as shown
 from core.events import ModelCompleted, Record, RunCompleted, RunRemoved, RunRequested, RunStarted, ThreadCreated
 from core.thread import pages, past
 from core.thread.fold import fold

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from channels.http.langgraph.frames import Cursor, Frames
+from channels.http.protocols.langgraph.frames import Cursor, Frames
 from core.events import Event, ModelCompleted, Record, RunCompleted, RunRolledBack, StatePatched
 from core.thread.fold import fold
 from core.thread.rewind import before_others, rewound

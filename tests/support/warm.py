@@ -286,7 +286,7 @@ def _rehearse() -> None:
     from aiohttp.web import UrlDispatcher
 
     from actors.cli import parser
-    from channels.http.app import _built
+    from channels.http.endpoints.table import built
     from core.config import load
     from core.events import Event
     from core.plugins import ACTORS, plugins
@@ -296,7 +296,7 @@ def _rehearse() -> None:
     plugins(ACTORS)
     load.parse("")
     paths = UrlDispatcher()
-    for route in _built():
+    for route in built():
         for mount in route.mounts:
             paths.add_resource(mount + route.path)
     for event in Event.__subclasses__():

@@ -12,7 +12,7 @@ import secrets
 
 from aiohttp import web
 
-from channels.http.guard import SEEN
+from channels.http.server.guard import SEEN
 from core.identity.directory import Directory
 
 SESSION = "access_token"

@@ -9,11 +9,11 @@ import msgspec
 from anyio import to_thread
 from msgspec import UNSET, UnsetType
 
-from channels.http.call import Call
-from channels.http.endpoint import Created, Routes
-from channels.http.errors import Forbidden
-from channels.http.routes import API
-from channels.http.run_request import model_names
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Created, Routes
+from channels.http.runs.run_request import model_names
+from channels.http.server.errors import Forbidden
+from channels.http.server.routes import API
 from core.config.load import Config
 from core.errors import Invalid, Refused
 from core.skills.selection import known

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from channels.http.access import request_run
-from channels.http.call import Call, OwnedThread
-from channels.http.endpoint import Reply, Routes
-from channels.http.idempotency import new_id, repeated
-from channels.http.routes import API
+from channels.http.accounts.access import request_run
+from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.endpoint import Reply, Routes
+from channels.http.runs.idempotency import new_id, repeated
+from channels.http.server.routes import API
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
 from core.ids import now

@@ -22,12 +22,12 @@ import msgspec
 from aiohttp import web
 from anyio import to_thread
 
-from channels.http import view_links
-from channels.http.call import Call, OwnedThread, VisibleThread
-from channels.http.endpoint import Header, Routes
-from channels.http.errors import BadRequest, Forbidden, HttpError
-from channels.http.live import Outlet, Services
-from channels.http.routes import API
+from channels.http.accounts import view_links
+from channels.http.endpoints.call import Call, OwnedThread, VisibleThread
+from channels.http.endpoints.endpoint import Header, Routes
+from channels.http.server.errors import BadRequest, Forbidden, HttpError
+from channels.http.server.live import Outlet, Services
+from channels.http.server.routes import API
 from core.errors import Invalid, NotFound, Refused
 from core.events import ArtifactReplaced
 from core.files.folder import Folder, Version, version

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from channels.http.call import Call, OwnedThread
-from channels.http.endpoint import Routes
-from channels.http.routes import API
+from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.routes import API
 from core.errors import NotFound
 from core.events import Aggregate
 from core.files.workspace import (

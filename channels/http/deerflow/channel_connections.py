@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from channels.http.call import Call
-from channels.http.endpoint import Routes
-from channels.http.errors import HttpError
-from channels.http.live import ACTOR
-from channels.http.routes import API
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.errors import HttpError
+from channels.http.server.live import ACTOR
+from channels.http.server.routes import API
 from core.chat import connections, platforms
 from core.chat.account import Account
 from core.chat.connections import CODE_SECONDS, Connection, Connections, TooManyCodes

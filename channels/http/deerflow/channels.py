@@ -9,12 +9,12 @@ import msgspec
 from aiohttp import web
 from anyio import to_thread
 
-from channels.http.call import Call
 from channels.http.deerflow.artifacts import ANYTHING, content_of, send_saved
-from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest, Forbidden
-from channels.http.live import ACTOR
-from channels.http.routes import API
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.errors import BadRequest, Forbidden
+from channels.http.server.live import ACTOR
+from channels.http.server.routes import API
 from core.chat import platforms
 from core.chat.account import Account, Accounts
 from core.chat.links import GONE, Links

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from channels.http.call import Call, OwnedThread
 from channels.http.deerflow.models import check_name
-from channels.http.endpoint import Routes
-from channels.http.routes import API
+from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.routes import API
 from core.config.settings import ContextSize
 from core.errors import Refused
 

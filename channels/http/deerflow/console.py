@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from channels.http.call import Call
-from channels.http.endpoint import Offset, Routes
-from channels.http.errors import Forbidden
-from channels.http.routes import API
-from channels.http.shapes import RunStatus
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Offset, Routes
+from channels.http.endpoints.shapes import RunStatus
+from channels.http.server.errors import Forbidden
+from channels.http.server.routes import API
 from core.views import console
 from core.views.console import Prices, RunLine, Used
 from core.views.projections import Views

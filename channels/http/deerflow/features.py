@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from channels.http.call import Call
 from channels.http.deerflow.models import Enabled
-from channels.http.endpoint import Routes
-from channels.http.routes import API
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.routes import API
 
 
 class Features(msgspec.Struct):

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from channels.http.call import Call, OwnedRun
-from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest
-from channels.http.routes import API
+from channels.http.endpoints.call import Call, OwnedRun
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.errors import BadRequest
+from channels.http.server.routes import API
 from core.runs.commands import Rating, ratings
 from core.thread import state
 

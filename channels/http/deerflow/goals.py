@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from channels.http.call import Call, OwnedThread, ReadableThread
-from channels.http.endpoint import Routes
-from channels.http.routes import API
+from channels.http.endpoints.call import Call, OwnedThread, ReadableThread
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.routes import API
 from core.errors import Invalid, Refused
 from core.events import Blocker, GoalSet
 from core.thread import goals

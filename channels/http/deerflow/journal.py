@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from channels.http.messages import full
-from channels.http.tasks import delegation
+from channels.http.runs.messages import full
+from channels.http.streams.tasks import delegation
 from core.events import (
     Aggregate,
     Decision,

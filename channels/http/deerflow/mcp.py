@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from channels.http.call import Call
-from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest
-from channels.http.live import ACTOR
-from channels.http.routes import API
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.errors import BadRequest
+from channels.http.server.live import ACTOR
+from channels.http.server.routes import API
 from core.config.mcp import McpServer
 from core.errors import Invalid, NotFound
 from core.events import Json

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from channels.http.call import Call
-from channels.http.endpoint import Routes
-from channels.http.guard import SEEN
-from channels.http.routes import API
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.guard import SEEN
+from channels.http.server.routes import API
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Refused, Unavailable
 from core.mcp.oauth import CALLBACK, DOCUMENT, document

@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from channels.http.call import Call
-from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest
-from channels.http.routes import API
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.errors import BadRequest
+from channels.http.server.routes import API
 from core.errors import Invalid, NotFound
 from core.events import Event, Json
 from core.ids import now

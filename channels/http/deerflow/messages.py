@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from channels.http.call import Call, OwnedRun, OwnedThread, ReadableThread
 from channels.http.deerflow import journal
 from channels.http.deerflow.journal import Cursor, Row
 from channels.http.deerflow.run_summaries import RunSummary, summary_of
-from channels.http.endpoint import Routes
-from channels.http.routes import API
-from channels.http.run_request import checkpoint_seq
+from channels.http.endpoints.call import Call, OwnedRun, OwnedThread, ReadableThread
+from channels.http.endpoints.endpoint import Routes
+from channels.http.runs.run_request import checkpoint_seq
+from channels.http.server.routes import API
 from core.errors import Invalid
 from core.events import thread as events_of
 from core.files.workspace import Changed

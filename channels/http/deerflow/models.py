@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from channels.http.call import Call
-from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest
-from channels.http.routes import API
-from channels.http.run_request import DEMO, model_names
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Routes
+from channels.http.runs.run_request import DEMO, model_names
+from channels.http.server.errors import BadRequest
+from channels.http.server.routes import API
 from core.config import settings
 from core.config.load import Config
 from core.config.redaction import redactor

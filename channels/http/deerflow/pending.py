@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from channels.http.call import Call, ReadableThread
-from channels.http.parsing import plain
-from channels.http.routes import API, Route
+from channels.http.endpoints.call import Call, ReadableThread
+from channels.http.server.parsing import plain
+from channels.http.server.routes import API, Route
 from core.errors import NotFound, Unavailable
 
 NOT_HERE = "not available in this version"

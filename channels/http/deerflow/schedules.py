@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from channels.http.call import Call, OwnedThread
-from channels.http.endpoint import Depends, Offset, Routes
-from channels.http.errors import HttpError
-from channels.http.idempotency import new_id
-from channels.http.live import ACTOR
-from channels.http.plans import planned, shown_assistant
-from channels.http.routes import API
+from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.endpoint import Depends, Offset, Routes
+from channels.http.runs.idempotency import new_id
+from channels.http.runs.plans import planned, shown_assistant
+from channels.http.server.errors import HttpError
+from channels.http.server.live import ACTOR
+from channels.http.server.routes import API
 from core.errors import Invalid, NotFound
 from core.events import Json
 from core.ids import safe_id, stamp

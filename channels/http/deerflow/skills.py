@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import anyio.to_thread
 import msgspec
 
-from channels.http.call import Call
 from channels.http.deerflow.uploads import receive_one
-from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest, Forbidden
-from channels.http.live import ACTOR
-from channels.http.routes import API, Form
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.errors import BadRequest, Forbidden
+from channels.http.server.live import ACTOR
+from channels.http.server.routes import API, Form
 from core.errors import Invalid, NotFound, Unavailable
 from core.files.folder import Draft
 from core.ids import safe_id

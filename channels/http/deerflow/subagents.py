@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from channels.http import inputs
-from channels.http.call import Call, OwnedThread
 from channels.http.deerflow import journal
 from channels.http.deerflow.journal import Cursor
 from channels.http.deerflow.messages import After, Before, Limit, Page
-from channels.http.endpoint import Accepted, Routes
-from channels.http.routes import API
+from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.endpoint import Accepted, Routes
+from channels.http.runs import inputs
+from channels.http.server.routes import API
 from core.errors import Invalid, NotFound
 from core.events import StopReason
 from core.ids import safe_id

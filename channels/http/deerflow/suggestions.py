@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import msgspec
 import structlog
 
-from channels.http.call import Call, OwnedThread
 from channels.http.deerflow.models import check_name
-from channels.http.endpoint import Routes
-from channels.http.routes import API
+from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.routes import API
 from core.errors import Invalid, SikaError
 from core.thread.values import asks_person
 

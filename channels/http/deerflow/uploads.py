@@ -17,11 +17,11 @@ from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 from anyio import to_thread
 
-from channels.http.call import Call, OwnedThread, VisibleThread
-from channels.http.endpoint import Routes
-from channels.http.errors import BadRequest, HttpError
-from channels.http.live import STALLED_SECONDS, Live
-from channels.http.routes import API, Form
+from channels.http.endpoints.call import Call, OwnedThread, VisibleThread
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.errors import BadRequest, HttpError
+from channels.http.server.live import STALLED_SECONDS, Live
+from channels.http.server.routes import API, Form
 from core.config.settings import Uploads
 from core.control import sendable
 from core.errors import Invalid, NotFound, Refused

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from channels.http.call import Call, ReadableThread
-from channels.http.endpoint import Routes
-from channels.http.routes import API
+from channels.http.endpoints.call import Call, ReadableThread
+from channels.http.endpoints.endpoint import Routes
+from channels.http.server.routes import API
 from core.config.load import Config
 from core.config.windows import window_of
 from core.thread import usage

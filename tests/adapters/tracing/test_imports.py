@@ -19,7 +19,7 @@ def test_telemetry_is_imported_when_it_is_used() -> None:
         assert "langsmith.client" in sys.modules
 
         import adapters.tracing.pipeline
-        import channels.http.exposition
+        import channels.http.server.exposition
 
         assert heavy <= sys.modules.keys()
     """

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from channels.http.langgraph.follow import ThreadFrames
-from channels.http.langgraph.frames import Cursor, Frames
-from channels.http.sse import Frame
+from channels.http.protocols.langgraph.follow import ThreadFrames
+from channels.http.protocols.langgraph.frames import Cursor, Frames
+from channels.http.streams.sse import Frame
 from core.events import (
     Event,
     Json,

@@ -25,7 +25,7 @@ from ag_ui.core import (
 )
 from pydantic import TypeAdapter
 
-from channels.http.agui import Events
+from channels.http.protocols.agui import Events
 from core.events import (
     Event,
     Interrupt,

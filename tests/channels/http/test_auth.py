@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from channels.http.shapes import Unauthorized
+from channels.http.endpoints.shapes import Unauthorized
 from core.config.settings import Auth, Http
 from core.errors import Invalid
 from core.runtime.system import System

@@ -12,8 +12,8 @@ from langgraph_sdk import get_client
 from langgraph_sdk.errors import PermissionDeniedError
 from multidict import CIMultiDict
 
-from channels.http import guard
 from channels.http.app import serve
+from channels.http.server import guard
 from core.config.settings import Auth, Limits
 from core.errors import Invalid
 from core.events import ModelCompleted

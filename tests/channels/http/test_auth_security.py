@@ -18,10 +18,10 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
-from channels.http import live
-from channels.http.access import Gate
-from channels.http.app import all_routes
-from channels.http.routes import Form, Route
+import channels.http
+from channels.http.accounts.access import Gate
+from channels.http.endpoints.table import all_routes
+from channels.http.server.routes import Form, Route
 from core.config.settings import Auth, Http, Secret
 from core.events import Aggregate, thread
 from core.identity import accounts, keys, lockout, sessions
@@ -702,29 +702,30 @@ async def test_threads_of_others_do_not_exist(here: Place) -> None:
 
 def test_nothing_is_decided_by_the_role_alone() -> None:
     """A key of an administrator that was not granted `admin` is none: `is_admin` knows, `role` does not."""
-    folder = Path(live.__file__).parent
+    folder = Path(channels.http.__file__).parent
     asking = {
         str(path.relative_to(folder))
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("principal.role")
     }
-    assert asking == {"auth.py"}, "who one is (`/me`)"
+    assert asking == {"accounts/auth.py"}, "who one is (`/me`)"
 
 
 def test_handlers_get_threads_only_where_it_is_known_whose_they_are() -> None:
     """`call.OwnedThread` and its like, and the commands, take the user; `services.threads` does not."""
-    folder = Path(live.__file__).parent
+    folder = Path(channels.http.__file__).parent
     reaching = {
         str(path.relative_to(folder))
         for path in folder.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("services.threads")
     }
-    followed = {f"langgraph/{name}.py" for name in ("follow", "stream", "wait")}  # opened for an owner
-    followed.add("shares.py")  # by a token, whoever has it
-    followed.add("langgraph_events/feed.py")  # asks for the owner itself: a subscription outlives who owns the thread
-    assert reaching <= {"access.py", "langgraph/erasure.py", *followed}
+    followed = {f"protocols/langgraph/{name}.py" for name in ("follow", "stream", "wait")}  # opened for an owner
+    followed.add("page/shares.py")  # by a token, whoever has it
+    # Asks for the owner itself: a subscription outlives who owns the thread.
+    followed.add("protocols/langgraph_events/feed.py")
+    assert reaching <= {"accounts/access.py", "protocols/langgraph/erasure.py", *followed}
 
 
 SOCKETS = {"GET /threads/{thread_id}/stream/events"}

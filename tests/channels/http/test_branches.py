@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from channels.http.app import Services
-from channels.http.langgraph import branches
-from channels.http.live import Live
+from channels.http.protocols.langgraph import branches
+from channels.http.server.live import Live
 from core.errors import Conflict
 from core.events import ModelCompleted, RunRolledBack, StatePatched, ThreadCreated, ThreadErased, ToolCompleted, thread
 from core.ids import uuid7

@@ -14,10 +14,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from channels.http import compression
-from channels.http.app import all_routes
-from channels.http.openapi import document
-from channels.http.routes import SSE
+from channels.http.docs.openapi import document
+from channels.http.endpoints.table import all_routes
+from channels.http.server import compression
+from channels.http.server.routes import SSE
 from core.config.settings import Auth, Http, OidcProvider
 from core.runtime.system import System
 from tests.channels.http.conftest import Api, Settings, Worker

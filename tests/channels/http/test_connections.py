@@ -15,9 +15,9 @@ import pytest
 import structlog.testing
 from aiohttp import web
 
-from channels.http import connections
 from channels.http.app import Services, build
-from channels.http.connections import Places, Site
+from channels.http.server import connections
+from channels.http.server.connections import Places, Site
 from core.config.settings import Http
 from tests.channels.http.conftest import Settings
 from tests.support.nats import eventually

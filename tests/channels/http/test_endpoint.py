@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from channels.http import errors, guard
-from channels.http.call import Call
-from channels.http.endpoint import Accepted, Created, Depends, Endless, Header, Page, Reply, Routes
-from channels.http.routes import API, PAGING, SSE, mount
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Accepted, Created, Depends, Endless, Header, Page, Reply, Routes
+from channels.http.server import errors, guard
+from channels.http.server.routes import API, PAGING, SSE, mount
 from core.config.settings import Http
 from core.errors import NotFound
 from core.events import Json

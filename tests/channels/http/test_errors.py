@@ -11,9 +11,10 @@ import anyio
 import msgspec
 import pytest
 
-from channels.http import guard, inputs
 from channels.http.app import Services, serve
-from channels.http.routes import MOUNTS
+from channels.http.runs import inputs
+from channels.http.server import guard
+from channels.http.server.routes import MOUNTS
 from core.config.settings import Http
 from core.errors import Invalid, Refused
 from core.events import Json
@@ -96,7 +97,7 @@ async def test_table(api: Api, method: str, path: str, body: Any, status: int, s
 
 
 async def test_nothing_internal_gets_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channels.http.langgraph.threads.thread_object", lambda *_: 1 / 0)
+    monkeypatch.setattr("channels.http.protocols.langgraph.threads.thread_object", lambda *_: 1 / 0)
     error = await api.ask("POST", "/threads", {}, status=500)
     assert error == {"detail": "Internal server error", "code": "internal"}
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from channels.http import files as listing
 from channels.http.app import Services
+from channels.http.page import files as listing
 from core.events import Aggregate
 from core.files.workspace import KIND, FileChange, WorkspaceForgotten, WorkspaceScanned, WorkspaceUndone
 from core.runtime.system import System

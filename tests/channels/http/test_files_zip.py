@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from channels.http import files_zip
-from channels.http.files import Files, Walk
+from channels.http.page import files_zip
+from channels.http.page.files import Files, Walk
 from core.runtime.system import System
 from tests.channels.http.conftest import Api
 from tests.channels.http.people import ADA, BOB, WithAccounts, place

@@ -18,7 +18,7 @@ from adapters.sandboxes.aio.provider import Aio
 from adapters.sandboxes.host import Host
 from adapters.sandboxes.provisioner import Provisioner
 from channels.http.app import serve
-from channels.http.live import Services
+from channels.http.server.live import Services
 from core.config.load import Config, ConfigSource
 from core.config.settings import Auth
 from core.config.settings import Sandbox as Settings

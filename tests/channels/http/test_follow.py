@@ -10,9 +10,9 @@ import pytest
 from langgraph_sdk import get_client
 from playwright.async_api import Browser
 
-from channels.http.langgraph.follow import ThreadFrames
-from channels.http.langgraph.frames import Cursor, Frames
-from channels.http.sse import Frame
+from channels.http.protocols.langgraph.follow import ThreadFrames
+from channels.http.protocols.langgraph.frames import Cursor, Frames
+from channels.http.streams.sse import Frame
 from core.events import (
     Event,
     ModelCompleted,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.http.langgraph.frames import Cursor, Frames
-from channels.http.sse import Frame
+from channels.http.protocols.langgraph.frames import Cursor, Frames
+from channels.http.streams.sse import Frame
 from core.events import (
     Json,
     ModelCompleted,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from channels.http.live import Services
+from channels.http.server.live import Services
 from core.config.settings import Off, ToolEntry
 from core.user import agents
 from tests.channels.http.conftest import Api

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from channels.http.app import all_routes
 from channels.http.deerflow import pending
+from channels.http.endpoints.table import all_routes
 from core.config.settings import Model
 from core.identity.principal import LOCAL
 from tests.channels.http.conftest import Api, Worker

@@ -18,7 +18,7 @@ from actors.skills.actor import Skills
 from actors.wiring import parts
 from adapters.models.configured import Configured
 from channels.http.app import serve
-from channels.http.live import Services
+from channels.http.server.live import Services
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.runtime.system import System

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from channels.http.call import Call
 from channels.http.deerflow import console
-from channels.http.live import Services
+from channels.http.endpoints.call import Call
+from channels.http.server.live import Services
 from core.config.settings import Pricing
 from core.events import ModelCompleted, RunCompleted, RunFailed, RunRolledBack, RunStarted
 from core.identity.principal import Principal

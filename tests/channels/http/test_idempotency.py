@@ -13,7 +13,8 @@ import anyio.abc
 import msgspec
 import pytest
 
-from channels.http.app import all_routes, serve
+from channels.http.app import serve
+from channels.http.endpoints.table import all_routes
 from core.runtime.system import System
 from tests.channels.http.conftest import Api, Settings, Worker, services_of
 from tests.channels.http.people import ADA, BOB, WithAccounts, place

@@ -13,10 +13,10 @@ import pytest
 import structlog.testing
 from aiohttp import web
 
-from channels.http import live
 from channels.http.app import Services
-from channels.http.langgraph import dumps
-from channels.http.live import Live
+from channels.http.protocols.langgraph import dumps
+from channels.http.server import live
+from channels.http.server.live import Live
 from core.config.load import Config
 from core.config.settings import Http
 from core.events import ModelCompleted, RunCompleted, ThreadAnnotated

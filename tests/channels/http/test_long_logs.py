@@ -12,10 +12,10 @@ import pytest
 from aiohttp import WSMsgType
 
 import core.log.reader
-from channels.http import reading
-from channels.http.app import all_routes
-from channels.http.reading import BATCH, READING, WHOLE, Reading
-from channels.http.routes import Route
+from channels.http.endpoints.table import all_routes
+from channels.http.server import reading
+from channels.http.server.reading import BATCH, READING, WHOLE, Reading
+from channels.http.server.routes import Route
 from core.errors import Unavailable
 from core.events import Event, Record, ThreadAnnotated
 from core.log.reader import PAGE

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 import core.thread.fold
-from channels.http.langgraph.follow import ThreadFrames
-from channels.http.langgraph.frames import Frames
-from channels.http.langgraph_events.tape import Tape
-from channels.http.sse import PAUSE_EVERY
+from channels.http.protocols.langgraph.follow import ThreadFrames
+from channels.http.protocols.langgraph.frames import Frames
+from channels.http.protocols.langgraph_events.tape import Tape
+from channels.http.streams.sse import PAUSE_EVERY
 from core.events import Event, ModelCompleted, Record, RunCompleted, StatePatched, ThreadAnnotated
 from core.runtime.system import System
 from core.thread.state import ThreadState

@@ -251,7 +251,7 @@ async def test_odd_requests(method: str, body: bytes | None, headers: dict[str, 
 async def test_a_client_that_leaves_ends_its_call_and_not_the_run(
     url: str, worker: Worker, services: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from channels.http import mcp_tools
+    from channels.http.protocols.mcp import tools as mcp_tools
 
     ended = asyncio.Event()
     turn = mcp_tools._turn
@@ -282,6 +282,8 @@ async def _run_of(worker: Worker, thread: str) -> str:
 
 
 def test_a_server_that_nobody_asks_loads_no_sdk() -> None:
-    script = "import sys; import channels.http.app as app; app.all_routes(); print('mcp' in sys.modules)"
+    script = (
+        "import sys; from channels.http.endpoints.table import all_routes; all_routes(); print('mcp' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "False"

@@ -10,8 +10,9 @@ from aiohttp import web
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from channels.http import exposition, metrics
-from channels.http.live import LIVE, Live, Services
+from channels.http.debug import metrics
+from channels.http.server import exposition
+from channels.http.server.live import LIVE, Live, Services
 from core.actor import Actor
 from core.config.redaction import redactor
 from core.config.settings import Metrics

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from channels.http.app import all_routes
+from channels.http.endpoints.table import all_routes
 from core.errors import Invalid, Refused
 from core.skills import archive
 from core.user import agents

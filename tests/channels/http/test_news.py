@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from channels.http.app import serve
-from channels.http.live import Live
-from channels.http.news import frames, hub
-from channels.http.news.hub import Hub, Subscription, Told
+from channels.http.page.news import frames, hub
+from channels.http.page.news.hub import Hub, Subscription, Told
+from channels.http.server.live import Live
 from core.errors import Unavailable
 from core.events import (
     ApprovalRequested,
@@ -313,7 +313,7 @@ def test_only_known_types_are_news() -> None:
 def test_every_news_is_documented() -> None:
     told = set(re.findall(r'yield "((?:thread|run|approval|question|file)\.\w+)"', Path(frames.__file__).read_text()))
     told |= {frames.ENDED, frames.TITLED}
-    page = (Path(frames.__file__).parents[1] / "docs/streams.md").read_text()
+    page = (Path(frames.__file__).parents[2] / "docs/streams.md").read_text()
     section = page.split("## All threads of a user")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `([\w.]+)`", section, re.M)) - {"ready", "gap"} == told
 

@@ -16,10 +16,10 @@ import schemathesis
 from aiohttp import web
 
 from actors.lead.setup import options
-from channels.http.app import all_routes
-from channels.http.openapi import DIALECT, document, operation_id
-from channels.http.routes import API, BYTES, MOUNTS, PAGING, ROOT, SSE, Form, Param, Route
-from channels.http.run_request import RunBody, run_spec
+from channels.http.docs.openapi import DIALECT, document, operation_id
+from channels.http.endpoints.table import all_routes
+from channels.http.runs.run_request import RunBody, run_spec
+from channels.http.server.routes import API, BYTES, MOUNTS, PAGING, ROOT, SSE, Form, Param, Route
 from core.config import load as configuration
 from core.events import Json, RunRequested
 from core.user.assistants import Settings as Assistant

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import channels.http
-from channels.http.pages import CONTENTS
+from channels.http.docs.pages import CONTENTS
 from core.config.reference import all_keys
 from tests.channels.http.conftest import Api
 

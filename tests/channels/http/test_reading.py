@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 
-from channels.http.app import all_routes
-from channels.http.routes import Param, Route
+from channels.http.endpoints.table import all_routes
+from channels.http.server.routes import Param, Route
 from core.identity.activity import KIND
 from core.ids import uuid7
 from tests.channels.http.people import ADA, Place

@@ -31,9 +31,10 @@ from adapters.models import factory
 from adapters.models.configured import Configured
 from adapters.sandboxes.host import Host
 from adapters.workspace import LocalWorkspace
-from channels.http.app import Services, all_routes
-from channels.http.routes import SSE, Form, Route
-from channels.http.shapes import Error, Unauthorized
+from channels.http.app import Services
+from channels.http.endpoints.shapes import Error, Unauthorized
+from channels.http.endpoints.table import all_routes
+from channels.http.server.routes import SSE, Form, Route
 from channels.web import assets
 from core.actor import Actor
 from core.config.load import Config, ConfigSource

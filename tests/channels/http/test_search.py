@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.http.app import serve
-from channels.http.langgraph.search import _contains
+from channels.http.protocols.langgraph.search import _contains
 from core.events import Interrupt, ModelCompleted, RunFailed, RunPaused, RunRolledBack
 from core.ids import assistant_id
 from core.runtime import system as core

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from channels.http import shares as routes
+from channels.http.page import shares as routes
 from core.config.settings import Limits
 from core.events import thread
 from core.runtime.system import System

@@ -15,8 +15,8 @@ import anyio
 import pytest
 from aiohttp import web
 
-from channels.http import live
 from channels.http.app import Services, serve
+from channels.http.server import live
 from core.events import ModelCompleted, RunCancelled, RunCompleted, RunFailed, ToolCompleted, ToolRequested, thread
 from core.ids import uuid7
 from core.runs.previews import Progress

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from channels.http.langgraph.follow import ThreadFrames
-from channels.http.langgraph.frames import Cursor
-from channels.http.langgraph_events.tape import Tape
-from channels.http.langgraph_events.wire import WireEvent
+from channels.http.protocols.langgraph.follow import ThreadFrames
+from channels.http.protocols.langgraph.frames import Cursor
+from channels.http.protocols.langgraph_events.tape import Tape
+from channels.http.protocols.langgraph_events.wire import WireEvent
 from core.events import ContextCompacted, Message, ModelCompleted, RunCompleted, ToolCompleted, ToolRequested
 from core.thread.fold import fold
 from core.thread.messages import last_answers, timed

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.http.errors import BadRequest
-from channels.http.langgraph_events.filters import Filter, Wanted
-from channels.http.langgraph_events.tape import Tape, Wants
-from channels.http.langgraph_events.wire import CHANNELS, Slot, WireEvent, place
+from channels.http.protocols.langgraph_events.filters import Filter, Wanted
+from channels.http.protocols.langgraph_events.tape import Tape, Wants
+from channels.http.protocols.langgraph_events.wire import CHANNELS, Slot, WireEvent, place
+from channels.http.server.errors import BadRequest
 from core.errors import Invalid
 from core.events import (
     Event,

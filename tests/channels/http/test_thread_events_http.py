@@ -10,9 +10,9 @@ import aiohttp
 import anyio
 import pytest
 
-from channels.http.langgraph_events import feed
-from channels.http.langgraph_events.tape import Tape
-from channels.http.langgraph_events.wire import CHANNELS, place
+from channels.http.protocols.langgraph_events import feed
+from channels.http.protocols.langgraph_events.tape import Tape
+from channels.http.protocols.langgraph_events.wire import CHANNELS, place
 from core.events import Interrupt, ModelCompleted, RunCancelled, RunCompleted, RunPaused, ToolRequested
 from core.ids import uuid7
 from core.runs.previews import Pump

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from channels.http.langgraph import snapshots
+from channels.http.protocols.langgraph import snapshots
 from core.config.settings import Http
 from core.events import (
     Interrupt,
@@ -505,7 +505,7 @@ def test_each_commit_is_applied_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_long_history_is_sent_in_pieces(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channels.http.langgraph.states.PIECE_BYTES", 100)
+    monkeypatch.setattr("channels.http.protocols.langgraph.states.PIECE_BYTES", 100)
     steps = [{"updates": [{"values": {"title": str(number)}}]} for number in range(20)]
     made = await api.ask("POST", "/threads", {"supersteps": steps})
     history = await api.ask("POST", f"/threads/{made['thread_id']}/history", {"limit": 15})

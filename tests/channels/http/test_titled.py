@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from channels.http.langgraph import titled
+from channels.http.protocols.langgraph import titled
 from core.config.agent import Title
 from core.events import ModelCompleted, RunCompleted, ThreadTitled
 from tests.channels.http.conftest import Api, Settings, Stream, Worker

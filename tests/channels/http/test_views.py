@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from playwright.async_api import Browser, Page, Request, async_playwright
 
-from channels.http import view_links
+from channels.http.accounts import view_links
 from channels.http.app import Services
 from core.runtime.system import System
 from tests.channels.http.conftest import Api

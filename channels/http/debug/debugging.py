@@ -1,0 +1,341 @@
+"""Debugging of a thread over HTTP: the questions of `core.replay.queries`, forks, exports, and what-ifs as streams."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+from aiohttp import web
+
+from channels.http.accounts import access
+from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.endpoint import Created, Limit, Routes
+from channels.http.server.errors import Forbidden
+from channels.http.server.live import Outlet
+from channels.http.server.routes import API, SSE
+from channels.http.streams import sse
+from core.config.redaction import redactor
+from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable, ungrouped
+from core.events import Aggregate, Record, thread
+from core.files.paths import thread_root
+from core.ids import now, uuid7
+from core.log.kinds import SUBAGENT
+from core.replay import causes, moment, queries
+from core.replay.exporting import LogReader, Scope, lines
+from core.replay.find import Query
+from core.replay.fork import Forked
+from core.replay.format import FORMAT, Header
+from core.replay.money import Prices
+from core.replay.prompts import release
+from core.replay.queries import Cause, Comparison, EventPage, Side
+from core.replay.redact import Redaction
+from core.replay.source import Source, records_of
+from core.replay.tree import Span
+from core.replay.whatif import Changes, Experiment, Point, Result
+from core.user.schedules import KIND as SCHEDULES
+
+log = structlog.get_logger("sika.http")
+
+EXPERIMENTS = 2
+"""What-ifs that a process executes at the same time."""
+MOST_SAMPLES = 20
+"""Limit over HTTP: a stream that lives for less than a working day."""
+ROUTES = Routes(mounts=API, tag="debugging")
+
+_PATH = re.compile(r"[\w.\[\]*\-\"]{1,500}")
+"""Names, indexes and `[*]`: functions and lists of expressions can make much of little."""
+
+Place = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+PlaceText = "An event: its number, `seq:` with its sequence, the beginning of its id, or the id of a call"
+
+
+class Limits:
+    """Bounds of the process: `experiments` at work."""
+
+    def __init__(self) -> None:
+        self.experiments = asyncio.Semaphore(EXPERIMENTS)
+
+
+LIMITS: web.AppKey[Limits] = web.AppKey("debugging", Limits)
+
+
+# ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/events", "threads:read")
+async def get_events(
+    call: Call,
+    owned: OwnedThread,
+    *,
+    type: Annotated[Sequence[str], "Types of events, or patterns such as `tool.*`"] = (),
+    text: Annotated[str, "A text that occurs in the stored event, in any case"] = "",
+    tool: Annotated[str, "Calls of this tool"] = "",
+    errors: Annotated[bool, "Only what failed, also commands"] = False,
+    model: Annotated[str, "The configured name of the model of the run, or of the answer"] = "",
+    run: Annotated[str, "The id of the run, or its beginning"] = "",
+    since: Annotated[str, "ISO 8601 in UTC; this and later"] = "",
+    until: Annotated[str, "ISO 8601 in UTC; this and earlier"] = "",
+    seconds: Annotated[float, msgspec.Meta(ge=0), "It took at least so long"] = 0.0,
+    after: Annotated[int, msgspec.Meta(ge=0), "Only events after this sequence: `next` of the page before"] = 0,
+    limit: Limit = 100,
+) -> EventPage:
+    """Return a page of the events that meet all conditions. A page may be empty and have a next one."""
+    query = Query.of(
+        re.escape(text),
+        types=tuple(type),
+        tool=tool,
+        errors=errors,
+        model=model,
+        run=run,
+        since=since,
+        until=until,
+        seconds=seconds,
+    )
+    begin = 0 if model else after  # the start of a run tells its model
+    records = call.live.reading.read(thread(owned.id), after=begin)
+    return await queries.events(records, query, after=after, limit=limit)
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/state", "threads:read")
+async def get_state(
+    call: Call,
+    owned: OwnedThread,
+    *,
+    at: Annotated[str, PlaceText] = "",
+    path: Annotated[str, "A part of the values, such as `messages[-1].content`: names, indexes and `[*]`"] = "",
+) -> Any:
+    """Return the state after an event (`Moment`), or a part of its values."""
+    if path and not _PATH.fullmatch(path):
+        raise Invalid(f"path {path[:80]!r}: names, indexes and [*] are expected")
+    async with call.live.reading.whole() as source:
+        state = await queries.state_at(source, thread(owned.id), at or None)
+        if not path:
+            return state
+        return await anyio.to_thread.run_sync(lambda: moment.part(msgspec.to_builtins(state.values), path))
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/diff", "threads:read")
+async def get_diff(
+    call: Call,
+    owned: OwnedThread,
+    *,
+    right: Annotated[str, "`THREAD`, `THREAD#RUN` (from 1), `THREAD@EVENT`; without THREAD: this thread"],
+    left: Annotated[str, "`#RUN` or `@EVENT` of this thread; empty: all of it"] = "",
+) -> Comparison:
+    """Compare two moments of the thread as states, or runs and threads step by step, the first difference named."""
+    if left and left[0] not in "#@":
+        raise Invalid(f"left: #RUN or @EVENT is expected, got {left[:40]!r}")
+    sides = Side.of(owned.id + left), Side.of(owned.id + right if right[:1] in ("#", "@") else right)
+    if sides[1].thread != owned.id:
+        await call.services.commands.state(call.user, sides[1].thread)
+    async with call.live.reading.whole() as source:
+        compared = await queries.compare(source, *sides, _prices(call))
+        return await anyio.to_thread.run_sync(queries.comparison, compared)
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/why", "threads:read")
+async def get_why(call: Call, owned: OwnedThread, *, event: Annotated[Place, PlaceText]) -> list[Cause]:
+    """Return the chain of causes of an event, the first cause first, over runs, subagents and the user's schedules."""
+    async with call.live.reading.whole() as source:
+        return await queries.why(_readable(call, source), thread(owned.id), event)
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/tree", "threads:read")
+async def get_tree(call: Call, owned: OwnedThread) -> list[Span]:
+    """Return the runs as trees of what took time: answers, calls, retries, waits, and the runs of subagents."""
+    async with call.live.reading.whole() as source:
+        return await queries.spans(_readable(call, source), thread(owned.id), _prices(call))
+
+
+def _prices(call: Call) -> Prices:
+    return {model.name: model.pricing for model in call.config.models if model.pricing is not None}
+
+
+def _readable(call: Call, source: Source) -> causes.Read:
+    """Returns a reader of the logs that the user may see: of others' logs there is nothing.
+
+    Subagents are named by the logs that called them only, so they are the user's if those are.
+    """
+
+    async def read(aggregate: Aggregate) -> Sequence[Record]:
+        match aggregate.kind:
+            case "thread":
+                try:
+                    await call.services.commands.state(call.user, aggregate.id)
+                except NotFound:
+                    return ()
+            case str(kind) if kind != SUBAGENT and (kind, aggregate.id) != (SCHEDULES, call.user):
+                return ()
+        return await source.read(aggregate)
+
+    return read
+
+
+# ── exports and forks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/export", "threads:export", answers={200: "application/x-ndjson"})
+async def get_export(
+    call: Call,
+    owned: OwnedThread,
+    *,
+    redact: Annotated[bool, "Replace secrets, users and addresses by placeholders"] = False,
+    drop_content: Annotated[bool, "And every text: only what happened, and when"] = False,
+    blobs: Annotated[bool, "The bodies that are too big for the log, too"] = False,
+    files: Annotated[bool, "The files of the thread, too"] = False,
+) -> web.StreamResponse:
+    """Send the thread, with all that it called, as a file that `sika log` reads; without its last line it is cut off.
+
+    An API key needs the scope `threads:export`.
+    """
+    folder = thread_root(call.services.home, owned.state.user, owned.id) / "user-data" if files else None
+    redaction = Redaction(drop_content=drop_content) if redact or drop_content else None
+    scope = Scope(blobs=blobs, files=folder, redaction=redaction)
+    identity = await call.services.log.identity()
+    header = Header(
+        format=FORMAT, sika=release(), thread=owned.id, log=identity, at=now(), redacted=redaction is not None
+    )
+    name = {"Content-Disposition": f'attachment; filename="{owned.id}.jsonl"'}
+    outlet = Outlet(call.request, "application/x-ndjson", name)
+    async with sse.sending(outlet, "export", thread=owned.id):
+        async for data in sse.gathered(lines(LogReader(call.services.log, call.live.reading.read), header, scope)):
+            await outlet.write(data)
+    return outlet.response
+
+
+class ForkBody(msgspec.Struct):
+    """`thread_id`: of the fork; a new one by default. The same fork with the same id is made once."""
+
+    at: Place
+    thread_id: str | None = None
+
+
+@ROUTES("POST", "/threads/{thread_id}/log/fork", "threads:write", errors=(409,))
+async def post_fork(call: Call, owned: OwnedThread, body: ForkBody) -> Created[Forked]:
+    """Make a thread of its own of the thread as it was after an event, with its files as far as they are recorded."""
+    if call.services.fork is None:
+        raise Refused("this process makes no forks")
+    aggregate = thread(owned.id)
+    async with call.live.reading.whole() as source:
+        at = causes.find(await source.read(aggregate), body.at, aggregate).seq
+        return await call.live.to_its_end(call.services.fork(aggregate, at, body.thread_id or uuid7()))
+
+
+# ── what-if ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class WhatIfBody(msgspec.Struct):
+    """A fork point, and the conditions that differ from there on.
+
+    `results`: texts of tool results by call. `settings` (keys of the configuration, values as YAML) and `allow_effects`
+    (make calls that act outside the copy of the sandbox, too) are for administrators.
+    """
+
+    at: Place
+    model: str | None = None
+    prompt: str | None = None
+    message: str | None = None
+    results: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    samples: Annotated[int, msgspec.Meta(ge=1, le=MOST_SAMPLES)] = 1
+    allow_effects: bool = False
+
+
+@ROUTES("POST", "/threads/{thread_id}/log/whatif", "runs:create", answers={200: SSE}, errors=(409,))
+async def post_whatif(call: Call, owned: OwnedThread, body: WhatIfBody) -> web.StreamResponse:
+    """Go on from an event under other conditions, live, in a copy of the files: the events as SSE, then both futures.
+
+    `estimate` is sent first; the events of a sample are those of a thread's log stream, with `SAMPLE-SEQUENCE` as id;
+    `result` or `error` is the last one. It ends when the client leaves.
+    """
+    principal = call.principal
+    if (body.settings or body.allow_effects) and not principal.is_admin:
+        raise Forbidden("settings and allow_effects need an administrator")
+    if call.services.what_if is None:
+        raise Refused("this process executes no what-ifs")
+    turns = call.request.app[LIMITS].experiments
+    if turns.locked():
+        raise Unavailable(f"{EXPERIMENTS} what-ifs are being executed; try again when one has ended")
+    async with turns:
+        changes = Changes(
+            model=body.model, prompt=body.prompt, settings=body.settings, results=body.results, message=body.message
+        )
+        experiment = await call.services.what_if(changes, body.allow_effects)
+        async with call.live.reading.whole() as source:
+            records = await records_of(source, thread(owned.id))
+            at = causes.find(records, body.at, thread(owned.id)).seq
+            point = await experiment.point(owned.id, at)
+        await call.request.app[access.GATE].limits.admit_run(principal, owned.id, uuid7())
+        return await _stream(call, owned.id, experiment, point, body.samples)
+
+
+async def _stream(call: Call, thread_id: str, experiment: Experiment, point: Point, samples: int) -> web.StreamResponse:
+    outlet, feed = Outlet(call.request, sse.CONTENT_TYPE, {}), _Feed()
+    async with sse.sending(outlet, "what-if", thread=thread_id):
+        await outlet.write(sse.Frame("estimate", msgspec.json.encode(experiment.estimate(point))).encoded())
+        with ungrouped():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(feed.run, experiment, point, samples)
+                async for data in feed.frames(call.config.http.heartbeat_seconds):
+                    await outlet.write(data)
+    return outlet.response
+
+
+class _Problem(msgspec.Struct):
+    detail: str
+    code: str
+
+
+class _Feed:
+    """The frames of a what-if. Holds its events until they are sent, which the result holds until its end anyway."""
+
+    def __init__(self) -> None:
+        self._frames: list[sse.Frame] = []
+        self._more = asyncio.Event()
+        self._sample = 1
+        self._ended = False
+
+    async def run(self, experiment: Experiment, point: Point, samples: int) -> None:
+        """Executes the what-if. Its failure is its last frame."""
+        try:
+            result: Result = await experiment.run(point, samples, self._next, self._event)
+            self._add(sse.Frame("result", msgspec.json.encode(result)))
+        except SikaError as error:
+            self._add(sse.Frame("error", msgspec.json.encode(_Problem(redactor.text(str(error)), error.code))))
+        except Exception:
+            log.exception("a what-if failed", thread=point.prefix[0].aggregate.id)
+            self._add(sse.Frame("error", msgspec.json.encode(_Problem("Internal server error", "internal"))))
+        finally:
+            self._ended = True
+            self._more.set()
+
+    async def frames(self, heartbeat: float) -> AsyncIterator[bytes]:
+        """Yields what is to be sent, with heartbeats between."""
+        while True:
+            ready, self._frames = self._frames, []
+            if ready:
+                yield sse.encoded(ready)
+                continue
+            if self._ended:
+                return
+            self._more.clear()
+            with anyio.move_on_after(heartbeat):
+                await self._more.wait()
+            if not self._more.is_set():
+                yield sse.HEARTBEAT
+
+    def _next(self, number: int) -> None:
+        self._sample = number + 1
+
+    def _event(self, record: Record) -> None:
+        self._add(sse.Frame(record.type, record.raw, f"{self._sample}-{record.seq}"))
+
+    def _add(self, frame: sse.Frame) -> None:
+        self._frames.append(frame)
+        self._more.set()

@@ -1,0 +1,55 @@
+"""Whether the server lives, whether it can take work, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from channels.http.endpoints.call import Call
+from channels.http.endpoints.endpoint import Reply, Routes
+from channels.http.server.routes import MOUNTS, ROOT
+from core.runtime.readiness import DEGRADING, Missing
+
+
+class Ready(msgspec.Struct):
+    """`degraded`: runs are done, but as it was configured before the file broke, or some are left to newer versions, or
+    the log holds messages that are no events.
+    """
+
+    status: Literal["ready", "degraded", "unavailable"]
+    missing: Sequence[Missing]
+
+
+ROUTES = Routes(public=True, tag="server")
+
+
+@ROUTES("GET", "/health", mounts=ROOT)
+async def health(call: Call) -> dict[str, str]:
+    """Tell that the server lives. `/ready` tells whether it can take work."""
+    return {"status": "healthy", "service": "sika", "version": call.services.version}
+
+
+@ROUTES("GET", "/ready", mounts=ROOT, answers={503: Ready})
+async def ready(call: Call) -> Reply[Ready]:
+    """Tell whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
+    current, the configuration can be read.
+    """
+    missing = await call.services.missing()
+    if any(part.part not in DEGRADING for part in missing):
+        return Reply(Ready("unavailable", missing), 503)
+    return Reply(Ready("degraded" if missing else "ready", missing))
+
+
+@ROUTES("GET", "/ok", mounts=("", *MOUNTS))
+async def ok() -> dict[str, bool]:
+    """Tell that the server lives, as LangGraph's clients ask it."""
+    return {"ok": True}
+
+
+@ROUTES("GET", "/info", mounts=("", *MOUNTS))
+async def info(call: Call) -> dict[str, Any]:
+    """Version and abilities."""
+    flags = {"assistants": True, "crons": True, "langsmith": False}
+    return {"version": call.services.version, "service": "sika", "flags": flags}

@@ -1,0 +1,151 @@
+"""Our own routes: the log of a thread as it is, and the rebuilding of read models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.endpoint import Accepted, Endless, Header, Routes
+from channels.http.server.live import Outlet
+from channels.http.server.routes import SSE
+from channels.http.streams import sse
+from core.events import Json, Record, thread
+from core.runs.follow import Speaker, Stopping
+from core.runs.previews import Progress, RunPreview
+from core.thread.fold import Folding
+from core.thread.state import ThreadState
+
+ROUTES = Routes()
+MOST_VOICES = 8
+"""Subagents whose text is shown while it is made: a batch may have hundreds at work, and nobody reads so many."""
+
+
+class Voice(NamedTuple):
+    """The run of a subagent, whose previews are shown. It has the subagent's id."""
+
+    id: str
+    status: str = "running"
+
+
+@ROUTES("GET", "/threads/{thread_id}/log", "threads:read", answers={204: None})
+async def get_log(
+    call: Call,
+    owned: OwnedThread,
+    *,
+    after: Annotated[int, msgspec.Meta(ge=0), "Only events after this sequence"] = 0,
+    since: Annotated[
+        Literal["turn"] | None, "Of SSE: from the request of the oldest run at work on, or else of the newest run"
+    ] = None,
+    follow: Annotated[bool, "Without end, as SSE", Endless("it follows the thread")] = False,
+    previews: Annotated[bool, "With `follow`: also the text of messages and the output of tools as they come"] = False,
+    last: Annotated[str, Header("Last-Event-ID"), "Of SSE: the same as `after`, if it is a number"] = "",
+) -> Annotated[web.StreamResponse, list[Json], SSE]:
+    """A thread's raw events: a JSON array (each with its `seq`), or SSE with that as id; `follow=1`: without end.
+
+    Frames of `previews=1` have no id. `preview`: `text` at `offset` characters of the message's line, which is
+    its reasoning, its text and its tool calls' arguments; it is void if a start, an answer or a failure of the `run`
+    comes after the event `after`. Of a subagent, `run` is its id, and `after` counts in its own log. `progress`: the
+    newest output of a tool call, in place of the one before.
+    """
+    if not follow and SSE not in call.request.headers.get("Accept", ""):
+        return await _array(call, owned.id, after)
+    if last.isascii() and last.isdigit() and len(last) < 19:
+        after, since = int(last), None
+        if not follow and after >= owned.state.seq:
+            return web.Response(
+                status=204, headers={"Content-Type": SSE}
+            )  # at which an `EventSource` does not come again
+    after = _before_turn(owned.state) if since == "turn" else after
+    log = _Log(after, owned.state if follow and previews else None)
+    return await _stream(call, owned.id, log, follow)
+
+
+@ROUTES("POST", "/projections/rebuild", role="admin")
+async def rebuild(call: Call) -> Accepted[Json]:
+    """Have the search index built again from the log."""
+    await call.services.views.rebuild()
+    return {"status": "rebuilding"}
+
+
+async def _array(call: Call, thread_id: str, after: int) -> web.StreamResponse:
+    """Sends the array in pieces: a thread may hold more than is good to have in memory."""
+    outlet = Outlet(call.request, "application/json", {})
+    records = call.live.reading.read(thread(thread_id), after=after)
+    first = await anext(records, None)  # what fails before it is an error of the request
+    async with sse.sending(outlet, "log", thread=thread_id):
+        await outlet.write(b"[" + (_item(first) if first else b""))
+        async for piece in sse.gathered(b"," + _item(record) async for record in records):
+            await outlet.write(piece)
+        await outlet.write(b"]")
+    return outlet.response
+
+
+def _item(record: Record) -> bytes:
+    return b'{"seq":%d,' % record.seq + record.raw[1:]
+
+
+def _before_turn(state: ThreadState) -> int:
+    """Returns the sequence after which the oldest open run, or else the newest run, was requested."""
+    runs = [*state.runs.open()] or [*islice(state.runs.newest_first(), 1)]
+    return min((run.requested_seq for run in runs), default=state.seq + 1) - 1
+
+
+async def _stream(call: Call, thread_id: str, log: _Log, follow: bool) -> web.StreamResponse:
+    outlet = Outlet(call.request, sse.CONTENT_TYPE, {})
+    async with sse.sending(outlet, "log stream", thread=thread_id), call.live.follow(thread_id) as follower:
+        with suppress(Stopping):  # clients go on after the last id
+            batches = follower.since(log.begin, log.audible) if follow else follower.past(log.begin)
+            await sse.play(outlet, log, batches)
+    return outlet.response
+
+
+class _Event(NamedTuple):
+    record: Record
+
+    def encoded(self) -> bytes:
+        record = self.record
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, record.type.encode(), record.raw)
+
+
+class _Preview(NamedTuple):
+    item: RunPreview
+
+    def encoded(self) -> bytes:
+        preview = self.item.preview
+        data = {**msgspec.to_builtins(preview), "run": self.item.run}
+        event = "progress" if isinstance(preview, Progress) else "preview"
+        return sse.Frame(event, msgspec.json.encode(data)).encoded()
+
+
+class _Log:
+    """The log as it is, after an event. With a state of the thread, also the previews of the runs that are open, and of
+    their subagents.
+    """
+
+    ended = False
+
+    def __init__(self, after: int, state: ThreadState | None = None) -> None:
+        self._after = after
+        self._folding = Folding(state) if state is not None else None
+        self.begin = min(after, state.seq) if state is not None else after
+        """The event after which it has to be fed: what the state lacks, it must see."""
+
+    def audible(self) -> Iterable[Speaker]:
+        """Returns the runs whose previews are shown, and their subagents at work, `MOST_VOICES` of each at most."""
+        runs = list(self._folding.state.runs.open()) if self._folding else []
+        at_work = [Voice(name) for run in runs for name, part in run.subagents.items() if not part.ended]
+        return [*runs, *at_work[-MOST_VOICES:]]
+
+    def fact(self, record: Record) -> Sequence[_Event]:
+        if self._folding and record.seq > self._folding.state.seq:
+            self._folding.apply(record)
+        return [_Event(record)] if record.seq > self._after else []
+
+    def run_preview(self, item: RunPreview) -> Sequence[_Preview]:
+        return [_Preview(item)]

@@ -1,0 +1,124 @@
+"""The one door through which requests read the log: few batches at a time, and never more than a bound in memory.
+
+Theory of operation
+-------------------
+A client may ask for a thread of any length, and all clients come back at once when a server was away. So what a request
+reads comes in batches of `BATCH` facts or `BATCH_BYTES`, of which `READING` are being read at a time. A turn ends with
+its batch: a client that reads slowly holds its own batch, and nobody's turn.
+
+Questions that need all of a log (what caused what, what differs) hold it while they are answered. `WHOLE` of them at a
+time may, each `WHOLE_BYTES` at most, whatever logs it reads. `sika log` on the machine answers them for longer logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+
+from channels.http.server.errors import HttpError
+from core.errors import Unavailable
+from core.events import Aggregate, Record
+from core.log.store import EventLog
+from core.replay.source import LogSource
+
+READING = 4
+"""Batches that are read at the same time."""
+BATCH = 50
+BATCH_BYTES = 1 << 20
+WHOLE = 2
+"""Requests that hold whole logs in memory at the same time."""
+WHOLE_BYTES = 64 << 20
+"""Bytes of events that one such request may hold."""
+WAIT_SECONDS = 30.0
+"""Timeout of the wait for a turn."""
+
+
+class Reading:
+    """The log of a process, for its clients."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._batches = asyncio.Semaphore(READING)
+        self._wholes = asyncio.Semaphore(WHOLE)
+
+    async def read(
+        self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
+    ) -> AsyncGenerator[Record]:
+        """Yields the aggregate's events like `EventLog.read`. Raises `Unavailable`, also if no turn comes in time."""
+        async with aclosing(self._log.read(aggregate, after=after, upto=upto, bodies=bodies)) as records:
+            while batch := await self._batch(records):
+                for record in batch:
+                    yield record
+                await asyncio.sleep(0)
+
+    async def between(self, after: int, upto: int) -> AsyncGenerator[Record]:
+        """Yields the events of all aggregates like `EventLog.between`, without big bodies. Raises `Unavailable`."""
+        async with aclosing(self._log.between(after, upto, bodies=False)) as records:
+            while batch := await self._batch(records):
+                for record in batch:
+                    yield record
+                await asyncio.sleep(0)
+
+    async def _batch(self, records: AsyncGenerator[Record]) -> list[Record]:
+        batch, size = list[Record](), 0
+        async with _turn(self._batches):
+            async for record in records:
+                batch.append(record)
+                size += len(record.raw)
+                if len(batch) >= BATCH or size >= BATCH_BYTES:
+                    break
+        return batch
+
+    async def holds(self, aggregate: Aggregate, seq: int) -> bool:
+        """Tells whether an aggregate has an event of this sequence."""
+        async with aclosing(self.read(aggregate, after=seq - 1, upto=seq, bodies=False)) as records:
+            return await anext(records, None) is not None
+
+    @asynccontextmanager
+    async def whole(self) -> AsyncIterator[Whole]:
+        """Gives a turn of holding whole logs. Raises `Unavailable` if none comes in time."""
+        async with _turn(self._wholes):
+            yield Whole(self._log, self)
+
+
+class Whole(LogSource):
+    """Whole logs for one request."""
+
+    def __init__(self, log: EventLog, reading: Reading) -> None:
+        super().__init__(log)
+        self._reading = reading
+        self._left = WHOLE_BYTES
+        self._logs: dict[Aggregate, Sequence[Record]] = {}
+
+    async def read(self, aggregate: Aggregate) -> Sequence[Record]:
+        """Returns all events of an aggregate, the oldest first. Raises `HttpError` (413) beyond `WHOLE_BYTES`."""
+        if aggregate in self._logs:
+            return self._logs[aggregate]
+        records = list[Record]()
+        async with aclosing(self._reading.read(aggregate)) as following:
+            async for record in following:
+                self._left -= len(record.raw)
+                if self._left < 0:
+                    raise HttpError(
+                        413,
+                        f"{aggregate.kind} {aggregate.id}: longer than the {WHOLE_BYTES >> 20} MiB that a request may "
+                        "hold; `sika log` answers this on the server",
+                        "too_large",
+                    )
+                records.append(record)
+        self._logs[aggregate] = records
+        return records
+
+
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await turns.acquire()
+    except TimeoutError:
+        raise Unavailable("other logs are being read; try again") from None
+    try:
+        yield
+    finally:
+        turns.release()
