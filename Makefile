@@ -5,6 +5,7 @@ SIKA_PYTHON ?= python3
 WORKERS ?= 6
 BIN := .venv/bin
 STAMP := .venv/.installed
+SERVER := .venv/.server
 
 .PHONY: install run test test-fast tests check bench windows vendor format lock clean
 
@@ -13,7 +14,8 @@ install: $(STAMP)
 # Tests start hundreds of processes: what they import is compiled once, whatever the environment says.
 test test-fast bench: export PYTHONDONTWRITEBYTECODE =
 
-run: $(STAMP) ## make run ARGS="--port 8000"
+# What a server needs; where the tools of developers are installed, too, they stay.
+run: $(if $(wildcard $(STAMP)),$(STAMP),$(SERVER)) ## make run ARGS="--port 8000"
 	$(BIN)/sika serve $(ARGS)
 
 # Types are checked while tests run: these wait more than they work.
@@ -71,18 +73,23 @@ TOOLKIT = bs4, docx, duckdb, markdown_it, matplotlib.pyplot, openpyxl, pandas, p
 
 # requirements.lock is what a server needs, requirements-dev.lock all of that and what tests, checks and builds need,
 # requirements-providers.lock a server that also has the providers with a protocol of their own, which only tests/providers runs.
-# The stamp is older than the lock or the project file only when there is something to install. Everything comes by hash;
+# A stamp is older than its lock or the project file only when there is something to install. Everything comes by hash;
 # where uv cannot reach the index that pip is configured for, pip does the same more slowly.
-$(STAMP): requirements-dev.lock pyproject.toml | $(BIN)/uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock \
-	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+$(SERVER): LOCK = requirements.lock
+$(SERVER): requirements.lock
+$(STAMP): LOCK = requirements-dev.lock
+$(STAMP): requirements-dev.lock
+$(SERVER) $(STAMP): pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r $(LOCK) \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c "import $(TOOLKIT)"
 	@touch $@
 
-# pip installs the uv of the lock, and nothing else.
+# pip installs the uv of the lock, and what makes our own package.
 $(BIN)/uv:
 	@$(SIKA_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sika needs Python 3.11 or newer; try: make install SIKA_PYTHON=python3.12")'
 	$(SIKA_PYTHON) -m venv .venv
-	@awk '/^[^ ]/ { wanted = /^uv==/ } wanted' requirements-dev.lock > .venv/uv.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/uv.lock
+	@awk '/^[^ ]/ { tool = /^(uv|hatchling|editables|packaging|pathspec|pluggy|trove-classifiers)==/ } tool' \
+	  requirements-dev.lock > .venv/tools.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r .venv/tools.lock

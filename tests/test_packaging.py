@@ -7,6 +7,7 @@ import errno
 import importlib.metadata
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -133,6 +134,22 @@ def test_only_the_socket_proxy_has_the_engines_socket() -> None:
     holders = {name for name, service in services.items() if "docker.sock" in str(service.get("volumes"))}
     assert holders == {"engine"}
     assert services["engine"]["network_mode"] == "none"
+
+
+def test_make_run_installs_what_a_server_needs_and_make_install_the_rest(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", *LOCKS):
+        shutil.copy(ROOT / name, tmp_path)
+    for target, lock in (("run", "requirements.lock"), ("install", "requirements-dev.lock")):
+        plan = subprocess.run(
+            ["make", "-n", target], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
+        )
+        assert set(re.findall(r"--require-hashes -r (requirements\S+)", plan.stdout)) == {lock}, target
+    server = _pins((ROOT / "requirements.lock").read_text())
+    assert not server.keys() & {"mypy", "playwright", "pytest", "kubernetes-validate", "jsonschema-rs", "hypothesis"}
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/.installed").touch()
+    plan = subprocess.run(["make", "-n", "run"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60)
+    assert ".venv/.server" not in plan.stdout, "whoever develops has one environment"
 
 
 def test_the_wheel_has_the_shipped_skills(tmp_path: Path) -> None:
