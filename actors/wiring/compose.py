@@ -34,6 +34,7 @@ from core.config.load import ConfigSource
 from core.config.settings import Config
 from core.errors import Invalid, ungrouped
 from core.events import Aggregate, RunRequested
+from core.files.paths import THREADS
 from core.identity.seal import Seal
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import Runs, SandboxProvider
@@ -108,6 +109,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         _system(options, config, place) as (running, number),
         AsyncExitStack() as opened,
     ):
+        await _refuse_stranger(running, options.home, place)
         provider = await sandboxes.provider_for(options.home, config, source.project)
         machines = machines_of(running, provider, lambda: source.current().sandbox)
         sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
@@ -153,6 +155,20 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             finally:
                 tasks.cancel_scope.cancel()
                 withdraw(options.home, number)
+
+
+async def _refuse_stranger(running: System, home: Path, place: Endpoint) -> None:
+    """Raises `Invalid` if the log is empty and the data directory is not: threads would seem lost, and others begin."""
+    if await running.log.last():
+        return
+    threads = await anyio.to_thread.run_sync(lambda: len([*home.glob(THREADS)]), abandon_on_cancel=True)
+    if threads:
+        raise Invalid(
+            f"the log at {place.url} is empty, but {home / 'users'} has the files of {threads} threads: this is not "
+            f"their log. Let NATS serve the folder that has it (store_dir, nats.prefix; of the server that sika "
+            f"starts: {home}/nats/js), "
+            "or name another data directory (--home). To begin anew, move the folder users away"
+        )
 
 
 async def _drained(config: Config, ready: Readiness, *, alone: bool) -> None:

@@ -38,6 +38,8 @@ HIDDEN = "{}: is hidden, because files of such names hold secrets; only the pers
 
 MAX_PATH = 4096
 """PATH_MAX of Linux."""
+THREADS = "users/*/threads/*"
+"""Pattern of the directories of threads in the data directory."""
 MAX_PART = 255
 """NAME_MAX of Linux."""
 MAX_LINKS = 40

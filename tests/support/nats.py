@@ -52,7 +52,9 @@ cluster {{ name: test, listen: "127.0.0.1:{port}", no_advertise: true, routes: [
 class Node:
     """One nats-server process with an address and a folder of its own."""
 
-    def __init__(self, folder: Path, name: str, cluster: tuple[int, Sequence[int]] | None = None) -> None:
+    def __init__(
+        self, folder: Path, name: str, cluster: tuple[int, Sequence[int]] | None = None, store: Path | None = None
+    ) -> None:
         self.name = name
         self.port = free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
@@ -62,7 +64,7 @@ class Node:
         self._reader: threading.Thread | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self._config = folder / "server.conf"
-        text = CONFIG.format(name=name, port=self.port, store=folder / "js")
+        text = CONFIG.format(name=name, port=self.port, store=store or folder / "js")
         if cluster is not None:
             own, every = cluster
             routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in every if port != own)
