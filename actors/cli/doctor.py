@@ -51,7 +51,8 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         return await doctor.examine(checks, print, style_of(sys.stdout))
     if not running:
         checks.append(("MCP", partial(_unreached, config)))
-    checks.append(("loading", partial(doctor.loading, partial(compose.problems, config))))
+    loading = partial(doctor.loading, partial(compose.problems, config), partial(_remarks, options))
+    checks.append(("loading", loading))
     external = options.nats or config.nats.url
     address = compose.running_server(options.home) if running else None
     if external is None and address is not None and doctor.lock_holder(options.home) is None:
@@ -69,6 +70,14 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         *_models(options, config, arguments.call),
     ]
     return await doctor.examine(checks, print, style_of(sys.stdout))
+
+
+def _remarks(options: Options) -> list[str]:
+    from actors.wiring import names
+    from core.config.load import ConfigSource
+
+    source = ConfigSource(options.config)
+    return names.remarks(source.current(), source.project)
 
 
 async def _mcp(options: Options) -> list[Finding]:

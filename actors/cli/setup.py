@@ -75,15 +75,18 @@ async def _try(text: str, variable: str, key: str) -> int:
 
 
 async def _config_check(arguments: argparse.Namespace) -> int:
-    from actors.wiring import compose
-    from core.config.load import find, load
+    from actors.wiring import compose, names
+    from core.config.load import ConfigSource, find
     from core.errors import Invalid
 
-    config = load(arguments.config)
+    source = ConfigSource(arguments.config)
+    config = source.current()
     for warning in config.warnings:
         print(f"warning: {warning}")
     if problems := compose.problems(config):
         raise Invalid("\n  ".join(problems))
+    for remark in names.remarks(config, source.project):
+        print(f"warning: {remark}")
     print(f"ok: {find(arguments.config) or 'no config.yaml, everything is default'}")
     return OK
 

@@ -19,7 +19,7 @@ import structlog
 
 from actors.sandbox.machines import machines_of
 from actors.sandbox.reaping import Reaper
-from actors.wiring import sandboxes
+from actors.wiring import names, sandboxes
 from actors.wiring.account_processes import Supervisor
 from actors.wiring.discovery import actor_classes, load_tools, provider_of
 from actors.wiring.parts import Parts, Toolset, library, load_actors, mcp_access, warn_of
@@ -85,17 +85,20 @@ async def serve(options: Options) -> AsyncIterator[str]:
     source = ConfigSource(options.config)
     for warning in source.current().warnings:
         log.warning("configuration", warning=warning)
-    await anyio.to_thread.run_sync(_check, source.current(), options, abandon_on_cancel=True)
-    source.require(lambda changed: _check(changed, options))
+    check = partial(_check, options=options, project=source.project)
+    await anyio.to_thread.run_sync(check, source.current(), abandon_on_cancel=True)
+    source.require(check)
     with ungrouped():
         async with source.watched(), _server(options, source) as url:
             yield url
 
 
-def _check(config: Config, options: Options) -> None:
+def _check(config: Config, options: Options, project: Path) -> None:
     http = msgspec.structs.replace(config.http, host=options.host or config.http.host)
     if wrong := problems(msgspec.structs.replace(config, http=http)):
         raise Invalid("\n  ".join(wrong))
+    for remark in names.remarks(config, project):
+        log.warning("configuration", warning=remark)
 
 
 @asynccontextmanager

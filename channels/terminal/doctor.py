@@ -198,13 +198,17 @@ async def configuration(argument: Path | None, home: Path) -> list[Finding]:
     return findings
 
 
-async def loading(problems: Callable[[], Sequence[str]]) -> list[Finding]:
-    """Checks whether a server would start with this configuration. `problems` imports all that it names."""
+async def loading(problems: Callable[[], Sequence[str]], remarks: Callable[[], Sequence[str]]) -> list[Finding]:
+    """Checks whether a server would start with this configuration. `problems` imports all that it names; `remarks` says
+    what else it names in vain.
+    """
     messages = await anyio.to_thread.run_sync(problems, abandon_on_cancel=True)
     advice = "`sika serve` does not start with it; one that runs goes on with what it had"
-    return [Finding("loading", "fail", problem, advice) for problem in messages] or [
-        Finding("loading", "ok", "everything that it names can be loaded")
-    ]
+    if messages:
+        return [Finding("loading", "fail", problem, advice) for problem in messages]
+    warnings = await anyio.to_thread.run_sync(remarks, abandon_on_cancel=True)
+    loaded = Finding("loading", "ok", "everything that it names can be loaded")
+    return [loaded, *(Finding("configuration", "warn", warning) for warning in warnings)]
 
 
 async def server(url: str) -> list[Finding]:

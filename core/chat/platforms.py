@@ -50,7 +50,7 @@ def connect(account: Account, config: Config) -> Platform:
     values = reveal(account.values)
     if missing := [each for each in known.credentials if not values.get(each.key)]:
         keys = ", ".join(f"{each.key} ({each.label})" for each in missing)
-        raise Invalid(f"{_place(account.name)}: missing: {keys}")
+        raise Invalid(f"{place_of(account.name)}: missing: {keys}")
     for each in known.credentials:
         if each.secret:
             redactor.add(str(values[each.key]))
@@ -84,10 +84,10 @@ def _mistakes(account: str, values: Mapping[str, Any], config: Config) -> Iterat
     for key in values:
         if key not in known:
             own = sorted({*AccountSettings.__struct_fields__, "accounts"} - {"extra"})
-            yield f"{_place(account)}.{key}: unknown key; there are: {', '.join([*known, *own])}"
+            yield f"{place_of(account)}.{key}: unknown key; there are: {', '.join([*known, *own])}"
 
 
-def _place(account: str) -> str:
+def place_of(account: str) -> str:
     """Returns the path of an account in the configuration."""
     platform, _, name = account.partition("-")
     return f"channels.{platform}.accounts.{name}" if name else f"channels.{platform}"

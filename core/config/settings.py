@@ -218,6 +218,7 @@ class Config(Section, frozen=True, kw_only=True):
             ("title.model_name", self.title.model_name),
             ("goals.model_name", self.goals.model_name),
             ("suggestions.model_name", self.suggestions.model_name),
+            ("input_polish.model_name", self.input_polish.model_name),
             ("memory.model_name", self.memory.model_name),
             ("skill_evolution.moderation_model_name", self.skill_evolution.moderation_model_name),
         ):

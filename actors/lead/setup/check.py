@@ -17,8 +17,10 @@ from core.ports.guardrails import Provider
 from core.tools import Tool
 
 
-def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> None:
-    """Raises `Invalid` for tools without a schema, misplaced middlewares, and approval rules that match no tool."""
+def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> set[str]:
+    """Returns the names of all tools but those of MCP servers. Raises `Invalid` for tools without a schema, misplaced
+    middlewares, and approval rules that match no tool.
+    """
     for tool in tools:
         try:
             as_langchain(tool)
@@ -30,6 +32,7 @@ def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> N
         if not matching(names, rule.tool) and not any(of_server(rule.tool, name) for name in config.mcp.servers):
             available = ", ".join(sorted(names))
             raise Invalid(f"approvals[{number}].tool: {rule.tool}: there is no such tool; there are: {available}")
+    return names
 
 
 def of_server(pattern: str, server: str) -> bool:

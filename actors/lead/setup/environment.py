@@ -37,6 +37,11 @@ class Environment:
         """Tells whether the sandbox confines commands, so that none need be refused for what it looks like."""
         return self._known.provider not in ("", HOST)
 
+    def allows_commands(self, sandbox: settings.Sandbox) -> bool:
+        """Tells whether commands run: on this machine itself only if the settings allow it."""
+        unconfined = HOST in (sandbox.provider, self._known.provider)
+        return sandbox.allow_host_bash or not unconfined
+
     def section(self, sandbox: settings.Sandbox) -> str:
         return section(self._known, sandbox)
 

@@ -46,6 +46,8 @@ WRITE_TODOS = "write_todos"
 POLICIES_TOOLS = ("tool_search", WRITE_TODOS, SEARCH)
 
 SHELL = "bash"
+COMMANDS = frozenset((SHELL, "bash_output", "bash_kill"))
+"""The tools that only run, read and end commands."""
 
 Toolset = Callable[[Config], Sequence[Tool]]
 """Returns the tools that a configuration declares; the same objects for the same configuration."""
@@ -144,6 +146,7 @@ class Planner:
         refused = {VIEW_IMAGE} if not vision else set()
         refused |= {SEND_MESSAGE} if not chat else set()
         refused |= {CLARIFICATION} if requested.unattended else set()
+        refused |= set() if self._environment.allows_commands(config.sandbox) else COMMANDS
         servers = None if agent is None or agent.mcp_servers is None else tuple(agent.mcp_servers)
         mcp = await self._of_servers(config, requested, user, at_least)
         skills = await self._selected(request, user, requested, agent, role, at_least)
