@@ -33,6 +33,8 @@ class Commit(NamedTuple):
     at: str
     run: str | None
     step: int
+    length: int
+    """Messages of the values there."""
 
     @property
     def after_root(self) -> bool:

@@ -23,7 +23,9 @@ REFERENCES = "references"
 """Key of `additional_kwargs`: the resources and prompts that the message names, with their content
 (`core.mcp.references`).
 """
-RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, "dynamic_context_reminder"})
+NUMBER = "seq"
+"""Key of `additional_kwargs` in what clients are shown: the message's number (`core.thread.numbers`)."""
+RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, NUMBER, "dynamic_context_reminder"})
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
 
 

@@ -243,9 +243,9 @@ def _without_newest(state: ThreadState, index: int) -> Json | None:
     added: set[str] = set()
     for step in islice(state.chain(state.head), _NEAR):
         if step == index:
-            left = len(state.messages) - len(added)
-            plain = left > 0 and all(state.places.get(identity, -1) >= left for identity in added)
-            return {**state.values, "messages": state.messages[:left]} if plain else None
+            length = state.commits[index].length
+            plain = length > 0 and all(state.places.get(identity, -1) >= length for identity in added)
+            return {**state.values, "messages": state.messages[:length]} if plain else None
         patch = state.commits[step].patch
         messages = patch.get("messages")
         if len(patch) != 1 or not isinstance(messages, list) or not all(map(_is_added, messages)):

@@ -56,7 +56,7 @@ def commit(state: ThreadState, record: Record, patch: Mapping[str, Any], source:
     step = state.commits[parent].step + 1 if parent >= 0 else -1 if source == "input" else 0
     reduce(state.values, state.places, patch)
     entitle(state.values, state.title)
-    new = Commit(record.seq, parent, patch, source, node, record.at, record.run, step)
+    new = Commit(record.seq, parent, patch, source, node, record.at, record.run, step, len(state.messages))
     another = bool(state.commits) and state.commits[-1].seq == record.seq
     state.commits.append(new, 0 if another else len(record.raw), state.values)
     state.head = len(state.commits) - 1

@@ -159,6 +159,17 @@ def test_a_patch_on_an_older_checkpoint() -> None:
     assert "title" not in state.values_at(1)
 
 
+@pytest.mark.parametrize("replaced", [("h1",), ("a1",), ("h1", "a1"), ("a1", "h1")])
+@pytest.mark.parametrize("new", [(), ("h3",), ("h3", "h4")])
+def test_the_past_of_messages_that_were_replaced(replaced: tuple[str, ...], new: tuple[str, ...]) -> None:
+    """They are in the values before that, as they were then."""
+    patch = [{**human(identity), "content": "other words"} for identity in (*replaced, *new)]
+    later = [(asks("h2"), "r2"), (STARTED, "r2"), (said("a2"), "r2"), (RunCompleted(), "r2")]
+    before = fold(log_of(*TURN))
+    after = fold(log_of(*TURN, StatePatched(values={"messages": patch}), *later))
+    assert after.values_at(before.head) == before.values
+
+
 def test_a_run_that_interrupts_cancels_all_open_ones() -> None:
     more = RunRequested(multitask="interrupt")
     state = fold(log_of(*TURN[:3], (RunRequested(multitask="enqueue"), "r2"), (more, "r3")))

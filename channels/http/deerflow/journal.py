@@ -1,8 +1,7 @@
 """Rows of the run journal: what the facts of a thread are to clients, and which of them a page has.
 
-A row's `seq` is the log sequence of its fact times `PLACES`, plus its place in the fact, as one fact may bring several
-messages (the input of a run, a fork). So it never changes, grows along the thread, and a cursor cuts exactly between
-any two rows, also inside a fact.
+A row's `seq` is the log sequence of its fact times `PLACES`, plus its place in the fact; that of a message is its
+number (`core.thread.numbers`). So a cursor cuts exactly between any two rows, also inside a fact.
 """
 
 from __future__ import annotations
@@ -44,11 +43,10 @@ from core.ids import checkpoint_id
 from core.log.reader import Read
 from core.thread import usage
 from core.thread.messages import timed
+from core.thread.numbers import PLACES, numbered
 from core.thread.state import Commit, Run, ThreadState
 from core.thread.values import with_prepared
 
-PLACES = 10_000
-"""Rows of one fact at most; of a fork of more messages the newest. A power of ten, so that people can read a `seq`."""
 LAST = 2**53 - 1
 """The greatest integer that is exact in every client."""
 CALLER = "lead_agent"
@@ -353,10 +351,9 @@ def _decisions(record: Record, decisions: Sequence[Decision]) -> list[Row]:
 
 
 def _messages(record: Record, messages: Sequence[Message], about: Json | None = None, *, begin: int = 0) -> list[Row]:
-    newest = messages[-(PLACES - begin) :]
     return [
-        _row(record, place, TYPES.get(m["type"], f"llm.{m['type']}.input"), "message", full(m), about)
-        for place, m in enumerate(newest, begin)
+        _row(record, number % PLACES, TYPES.get(m["type"], f"llm.{m['type']}.input"), "message", full(m), about)
+        for number, m in numbered(record.seq, messages, begin)
     ]
 
 

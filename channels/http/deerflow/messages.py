@@ -18,6 +18,7 @@ from core.errors import Invalid
 from core.events import thread as events_of
 from core.files.workspace import Changed
 from core.ids import checkpoint_id as checkpoint_of
+from core.thread.numbers import PLACES
 from core.thread.state import Feedback, ThreadState
 
 
@@ -123,7 +124,7 @@ async def page(
     steps = journal.of_branch(state, tip)
     data, more = await journal.page(call.live.reading.read, events_of(thread.id), state, steps, cursor)
     gone = journal.removed(state, steps) if data else {}
-    data = [row for row in data if row.seq >= journal.PLACES * gone.get(str(row.content.get("id")), 0)]
+    data = [row for row in data if row.seq >= PLACES * gone.get(str(row.content.get("id")), 0)]
     branches = journal.branches_of(state, tip) if data else {}
     rated = [_shown(row, branches) for row in _rated(data, state, call.user)]
     changed = await call.live.changes.load(thread.id) if data else Changed()
@@ -143,7 +144,7 @@ def _commit(state: ThreadState, name: str) -> int:
 def _shown(row: RatedRow, branches: dict[int, journal.Branches]) -> ShownRow:
     """The first row of a step takes its alternatives."""
     fields = msgspec.structs.asdict(row)
-    if (alternatives := branches.pop(row.seq // journal.PLACES, None)) is None:
+    if (alternatives := branches.pop(row.seq // PLACES, None)) is None:
         return ShownRow(**fields)
     names = alternatives.checkpoint_ids
     return ShownRow(**fields, branches=Branches(alternatives.shown, len(names), names))
@@ -158,7 +159,7 @@ def _rated(data: list[Row], state: ThreadState, user: str) -> list[RatedRow]:
 
     def of(row: Row) -> Feedback | None:
         run = row.run_id or ""
-        if row.event_type == journal.TYPES["ai"] and run in runs and row.seq // journal.PLACES == last.get(run):
+        if row.event_type == journal.TYPES["ai"] and run in runs and row.seq // PLACES == last.get(run):
             return runs[run]
         return messages.get((run, row.content.get("id")))
 

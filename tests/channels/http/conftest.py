@@ -108,6 +108,14 @@ class Api:
         return Stream(self.session.request(method, f"{self.url}/api{path}", json=body, headers=headers))
 
 
+def unnumbered(values: Any) -> Any:
+    """Returns values without the numbers of their messages, which are those of the thread."""
+    messages = [dict(message) for message in values.get("messages", ())]
+    for message in messages:
+        message["additional_kwargs"] = {k: v for k, v in message["additional_kwargs"].items() if k != "seq"}
+    return {**values, "messages": messages} if messages else values
+
+
 class Stream:
     """An SSE response, event by event."""
 

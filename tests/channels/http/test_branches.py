@@ -18,7 +18,7 @@ from core.ids import uuid7
 from core.log.store import EventLog
 from core.runtime.system import System
 from core.thread.fold import fold
-from tests.channels.http.conftest import Api, Worker
+from tests.channels.http.conftest import Api, Worker, unnumbered
 from tests.channels.http.story import ai, answer, call, human, started
 from tests.support.nats import eventually, read
 
@@ -49,7 +49,7 @@ async def tree(api: Api, thread: str) -> list[Any]:
     places = {one["checkpoint_id"]: place for place, one in enumerate(history)}
     return [
         (
-            *(one["values"], one["next"], places.get(one["parent_checkpoint_id"])),
+            *(unnumbered(one["values"]), one["next"], places.get(one["parent_checkpoint_id"])),
             *(one["metadata"][key] for key in ("source", "step")),
         )
         for one in history
@@ -76,7 +76,8 @@ async def test_a_copy_has_everything_and_is_on_its_own(api: Api, worker: Worker,
     original = await api.ask("GET", f"/threads/{source}")
     assert copied["thread_id"] != source
     assert copied == await api.ask("GET", f"/threads/{copied['thread_id']}")
-    for field in ("values", "metadata", "status", "interrupts"):
+    assert unnumbered(copied["values"]) == unnumbered(original["values"])
+    for field in ("metadata", "status", "interrupts"):
         assert copied[field] == original[field]
     assert await tree(api, copied["thread_id"]) == await tree(api, source)
     records = await read(system.log, thread(copied["thread_id"]))
@@ -105,11 +106,11 @@ async def test_copies_whose_head_is_not_the_newest(api: Api, worker: Worker) -> 
         assert state["checkpoint"] == checkpoint["checkpoint"]
         copied = (await api.ask("POST", f"/threads/{source}/copy"))["thread_id"]
         there = await api.ask("GET", f"/threads/{copied}/state")
-        assert (there["values"], there["next"]) == (state["values"], state["next"])
+        assert (unnumbered(there["values"]), there["next"]) == (unnumbered(state["values"]), state["next"])
         await worker.write(source, run, RunRolledBack())
     left = await api.ask("GET", f"/threads/{source}/state")
     copied = (await api.ask("POST", f"/threads/{source}/copy"))["thread_id"]
-    assert (await api.ask("GET", f"/threads/{copied}/state"))["values"] == left["values"]
+    assert unnumbered((await api.ask("GET", f"/threads/{copied}/state"))["values"]) == unnumbered(left["values"])
 
 
 async def test_what_was_rolled_back_is_not_copied(api: Api, worker: Worker) -> None:
@@ -120,9 +121,8 @@ async def test_what_was_rolled_back_is_not_copied(api: Api, worker: Worker) -> N
     await api.ask("POST", f"/threads/{source}/state", {"values": {"title": "kept"}})
     await worker.write(source, run, RunRolledBack())
     copied = (await api.ask("POST", f"/threads/{source}/copy"))["thread_id"]
-    assert (await api.ask("GET", f"/threads/{copied}"))["values"] == (await api.ask("GET", f"/threads/{source}"))[
-        "values"
-    ]
+    original, there = [(await api.ask("GET", f"/threads/{name}"))["values"] for name in (source, copied)]
+    assert unnumbered(there) == unnumbered(original)
 
 
 async def test_a_big_tree_is_copied(api: Api, system: System) -> None:
@@ -234,7 +234,7 @@ async def test_branch_off_the_latest_turn(api: Api, worker: Worker, files: Path)
         "history_seed_mode": "seeded",
     }
     there = await api.ask("GET", f"/threads/{branch}")
-    assert there["values"] == {**state["values"], "title": "New title"}
+    assert unnumbered(there["values"]) == {**unnumbered(state["values"]), "title": "New title"}
     assert there["metadata"]["branch_parent_thread_id"] == source
     assert (files / branch / "user-data" / "a").exists()
     await turn(api, worker, branch, "3")
@@ -253,7 +253,7 @@ async def test_branch_off_an_older_turn(api: Api, worker: Worker, files: Path) -
         assert made["parent_checkpoint_id"] == then["checkpoint_id"]
         assert made["workspace_clone_mode"] == "skipped_historical_turn"
         state = await api.ask("GET", f"/threads/{made['thread_id']}/state")
-        assert state["values"] == {**then["values"], "title": "Title"}
+        assert unnumbered(state["values"]) == {**unnumbered(then["values"]), "title": "Title"}
         assert not (files / made["thread_id"]).exists()
         prepared = await api.ask(
             "POST", f"/threads/{made['thread_id']}/runs/regenerate/prepare", {"message_id": f"m-{run}"}

@@ -171,7 +171,7 @@ def test_messages_are_full_dumps() -> None:
     final = data([frame for frame in tell(tools_story(), ["values"]) if frame.event == "values"][-1])
     assert final["artifacts"] == ["/a"]
     first, model, tool = final["messages"][0], final["messages"][1], final["messages"][2]
-    common: Json = {"additional_kwargs": {}, "response_metadata": {}, "name": None}
+    common: Json = {"additional_kwargs": {"seq": 160_001}, "response_metadata": {}, "name": None}
     assert first == {"type": "human", "id": "h1", "content": "What is there?", **common}
     assert model["invalid_tool_calls"] == []
     assert model["usage_metadata"] == {"total_tokens": 3}

@@ -22,13 +22,15 @@ class Callbacks:
         self._run = run_id
 
     def chain_start(self, state: ThreadState) -> bytes:
-        return self._event("on_chain_start", GRAPH, self._run, {"input": dumps.values(state.values)}, [])
+        values = dumps.numbered_values(state.values, state)
+        return self._event("on_chain_start", GRAPH, self._run, {"input": values}, [])
 
     def chain_end(self, state: ThreadState) -> bytes:
-        return self._event("on_chain_end", GRAPH, self._run, {"output": dumps.values(state.values)}, [])
+        values = dumps.numbered_values(state.values, state)
+        return self._event("on_chain_end", GRAPH, self._run, {"output": values}, [])
 
     def model_start(self, task: str, state: ThreadState) -> bytes:
-        messages = [[dumps.raw(message) for message in state.messages]]
+        messages = [dumps.numbered_values(state.values, state).get("messages", [])]
         return self._event("on_chat_model_start", self._model(state), task, {"input": {"messages": messages}})
 
     def stream(self, task: str, message: str, piece: Piece, metadata: bytes) -> bytes:
@@ -39,13 +41,13 @@ class Callbacks:
         return self._event("on_chat_model_stream", "model", task, {"chunk": chunk}, metadata=msgspec.Raw(metadata))
 
     def model_end(self, task: str, message: Message, state: ThreadState) -> bytes:
-        return self._event("on_chat_model_end", self._model(state), task, {"output": dumps.raw(message)})
+        return self._event("on_chat_model_end", self._model(state), task, {"output": dumps.head(message, state)})
 
     def tool_start(self, task: str, name: str, args: Json, state: ThreadState) -> bytes:
         return self._event("on_tool_start", name, task, {"input": args})
 
     def tool_end(self, task: str, message: Message, state: ThreadState) -> bytes:
-        return self._event("on_tool_end", message.get("name") or "tool", task, {"output": dumps.raw(message)})
+        return self._event("on_tool_end", message.get("name") or "tool", task, {"output": dumps.head(message, state)})
 
     def _model(self, state: ThreadState) -> str:
         run = state.runs.get(self._run)

@@ -28,8 +28,8 @@ def chunk(message: str, piece: Piece, metadata: bytes) -> bytes:
     return _CHUNK % (content, kwargs, dumps.encode(message), calls, metadata)
 
 
-def last_chunk(message: Message, metadata: bytes) -> bytes:
-    """The chunk after the text: what is only known at the end."""
+def last_chunk(message: Message, metadata: bytes, number: int | None = None) -> bytes:
+    """The chunk after the text: what is only known at the end, as its number."""
     kwargs = {k: v for k, v in message.get("additional_kwargs", {}).items() if k != "reasoning_content"}
     dump: Json = {
         "content": "",
@@ -45,7 +45,7 @@ def last_chunk(message: Message, metadata: bytes) -> bytes:
     }
     if usage := message.get("usage_metadata"):
         dump["usage_metadata"] = usage
-    return place(dumps.encode(dump), metadata)
+    return place(dumps.encode(dumps.with_number(dump, number)), metadata)
 
 
 def unfinished(message: Message, *calls: Json) -> Json:

@@ -36,6 +36,7 @@ from core.events import (
 )
 from core.runs.previews import Piece, Preview, Progress
 from core.thread.fold import Before
+from core.thread.numbers import number_of
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
 from core.thread.values import next_nodes, unanswered
 
@@ -202,12 +203,12 @@ class Modes:
         if self._events:
             yield Slot.EVENT_END, "events", self._events.model_end(task, message, state)
         if self._tuple:
-            yield Slot.MESSAGE, "messages", last_chunk(message, metadata)
+            yield Slot.MESSAGE, "messages", last_chunk(message, metadata, number_of(state, message))
         elif self._legacy:
             if not self.announced:
                 yield Slot.MESSAGE_METADATA, "messages/metadata", announced(identity, metadata)
-            yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
-        update = {"messages": [dumps.raw(message)]}
+            yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.head(message, state)])
+        update = {"messages": [dumps.head(message, state)]}
         yield from self._task_end(task, "model", update, None, record, state)
         yield from self._step(record, state)
 
@@ -229,7 +230,7 @@ class Modes:
             yield Slot.EVENT_END, "events", self._events.tool_end(task, message, state)
         yield from self._whole(message, "tools", state)
         error = str(message.get("content")) if message.get("status") == "error" else None
-        update = {**event.update, "messages": [dumps.raw(message)]}
+        update = {**event.update, "messages": [dumps.head(message, state)]}
         yield from self._task_end(task, "tools", update, error, record, state)
         yield from self._step(record, state, whole=done)
         if done:
@@ -240,17 +241,18 @@ class Modes:
         identity = str(message.get("id"))
         metadata = self._metadata(identity, _step_of(state, 0), node)
         if self._tuple:
-            yield Slot.MESSAGE, "messages", place(dumps.encode(dumps.raw(message)), metadata)
+            yield Slot.MESSAGE, "messages", place(dumps.encode(dumps.head(message, state)), metadata)
         elif self._legacy:
             yield Slot.MESSAGE_METADATA, "messages/metadata", announced(identity, metadata)
-            yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.raw(message)])
+            yield Slot.MESSAGE, "messages/complete", dumps.encode([dumps.head(message, state)])
 
     def _compacted(self, record: Record, state: ThreadState) -> Iterator[Emit]:
         """The web page waits for this update, and for what removes all messages to come first (contract runtime
         §5.10).
         """
         if "updates" in self._wanted:
-            yield Slot.UPDATES, "updates", dumps.encode({COMPACTED: dumps.values(state.commits[state.head].patch)})
+            update = dumps.numbered_values(state.commits[state.head].patch, state)
+            yield Slot.UPDATES, "updates", dumps.encode({COMPACTED: update})
         yield from self._step(record, state)
 
     def _delegated(self, event: Event, state: ThreadState) -> Iterator[Emit]:
@@ -277,7 +279,7 @@ class Modes:
 
     def _values(self, state: ThreadState) -> Iterator[Emit]:
         if "values" in self._wanted:
-            yield Slot.VALUES, "values", dumps.encode(dumps.timed_values(state.values, state))
+            yield Slot.VALUES, "values", dumps.encode(dumps.timed_values(state.values, state, state.head))
 
     def _task_start(self, task: str, node: str, given: Any, record: Record, state: ThreadState) -> Iterator[Emit]:
         payload = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
@@ -306,7 +308,7 @@ class Modes:
             yield (
                 Slot.VALUES,
                 "values",
-                dumps.encode({**dumps.timed_values(state.values, state), "__interrupt__": asked}),
+                dumps.encode({**dumps.timed_values(state.values, state, state.head), "__interrupt__": asked}),
             )
         elif void:
             yield from self._values(state)
@@ -326,7 +328,8 @@ class Modes:
             if event.message is not None:
                 yield from self._whole(event.message, "model", state)
                 if "updates" in self._wanted:
-                    yield Slot.UPDATES, "updates", dumps.encode({"model": {"messages": [dumps.raw(event.message)]}})
+                    update = {"model": {"messages": [dumps.head(event.message, state)]}}
+                    yield Slot.UPDATES, "updates", dumps.encode(update)
                 yield from self._step(record, state)
             elif void:
                 yield from self._values(state)

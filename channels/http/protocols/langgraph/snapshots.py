@@ -44,7 +44,7 @@ def snapshot(thread_id: str, state: ThreadState, index: int, values: Json | None
     values = state.values_at(index) if values is None else values
     tasks = _tasks(thread_id, state, index, values)
     return {
-        "values": dumps.timed_values(values, state),
+        "values": dumps.timed_values(values, state, index),
         "next": [task["name"] for task in tasks],
         "tasks": tasks,
         "metadata": metadata(thread_id, state, index),
@@ -179,7 +179,7 @@ def checkpoint_event(record: Record, state: ThreadState) -> Json:
     return {
         "config": {"configurable": whole["checkpoint"]},
         "parent_config": {"configurable": parent} if parent else None,
-        "values": dumps.values(state.values),
+        "values": dumps.numbered_values(state.values, state),
         "metadata": whole["metadata"],
         "next": whole["next"],
         "tasks": [
@@ -190,7 +190,7 @@ def checkpoint_event(record: Record, state: ThreadState) -> Json:
 
 
 def task_input(state: ThreadState) -> Json:
-    return dumps.values(state.values)
+    return dumps.numbered_values(state.values, state)
 
 
 def _nothing(state: ThreadState) -> Json:

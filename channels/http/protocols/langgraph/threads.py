@@ -163,7 +163,7 @@ def thread_object(thread_id: str, state: ThreadState) -> Json:
         "metadata": thread_metadata(state),
         "status": state.status,
         "config": {},
-        "values": dumps.timed_values(state.values, state),
+        "values": dumps.timed_values(state.values, state, state.head),
         "interrupts": state.interrupts,
         "error": {"error": failed.error, "message": failed.text} if failed else None,
         **({"problems": [problem._asdict() for problem in state.problems]} if state.problems else {}),

@@ -73,7 +73,7 @@ def outcome(state: ThreadState, run_id: str) -> Json:
     if run is not None and run.status == "error":
         error = run.error
         return {"__error__": {"error": error.error if error else "Error", "message": error.text if error else ""}}
-    values = dumps.timed_values(state.values, state)
+    values = dumps.timed_values(state.values, state, state.head)
     if state.paused is not None and run is not None and run.status == "success":
         values["__interrupt__"] = [question for questions in state.interrupts.values() for question in questions]
     return values

@@ -177,7 +177,7 @@ class Tape:
         if isinstance(event, ThreadErased):
             yield from self._broken_off()
         if isinstance(event, ContextCompacted) and record.run not in self._gone:
-            update = dumps.values(self.state.commits[self.state.head].patch)
+            update = dumps.numbered_values(self.state.commits[self.state.head].patch, self.state)
             yield from self._event(record, Slot.UPDATES, "updates", {"node": COMPACTED, "values": update})
             yield from self._step(record, before, whole=True)
         run = before.runs.get(record.run or "")
@@ -246,7 +246,7 @@ class Tape:
 
     def _model_next(self, record: Record) -> Iterator[WireEvent]:
         if next_nodes(self.state.messages) == ["model"] and self._wants("tasks", ROOT):
-            given = dumps.values(self.state.values)
+            given = dumps.numbered_values(self.state.values, self.state)
             yield from self._task_start(record, _model_task(self.state), "model", given)
 
     def _model_completed(self, record: Record, event: ModelCompleted, before: Before) -> Iterator[WireEvent]:
@@ -257,7 +257,7 @@ class Tape:
         self._body, self._reader = None, Reader()
         if self._wants("messages", ROOT):
             yield from self._finished(record, body.finish(event), ROOT)
-        update = {"messages": [dumps.raw(event.message)]}
+        update = {"messages": [dumps.head(event.message, self.state)]}
         yield from self._task_end(record, _model_task(before), "model", update, None)
         yield from self._step(record, before)
 
@@ -274,7 +274,7 @@ class Tape:
         message = event.message
         error = str(message.get("content")) if message.get("status") == "error" else None
         outcome = (
-            {"event": "tool-finished", "tool_call_id": event.call_id, "output": dumps.raw(message)}
+            {"event": "tool-finished", "tool_call_id": event.call_id, "output": dumps.head(message, self.state)}
             if error is None
             else {"event": "tool-error", "tool_call_id": event.call_id, "message": error}
         )
@@ -284,7 +284,7 @@ class Tape:
         if subagent_of(run, event.call_id) is None and self._wants("messages", inside):
             yield from self._finished(record, tool_message(message), inside)
         intent = run.intents.get(event.call_id)
-        update = {**event.update, "messages": [dumps.raw(message)]}
+        update = {**event.update, "messages": [dumps.head(message, self.state)]}
         yield from self._task_end(record, intent.id if intent else event.call_id, "tools", update, error)
         done = not unanswered(self.state.messages)
         yield from self._step(record, before, whole=done)
@@ -353,7 +353,7 @@ class Tape:
                 data["parent_id"] = checkpoint_id(parent)
             yield from self._event(record, Slot.CHECKPOINT, "checkpoints", data)
         if (committed if whole is None else whole) and self._wants("values", ROOT):
-            yield from self._event(record, Slot.VALUES, "values", dumps.values(state.values))
+            yield from self._event(record, Slot.VALUES, "values", dumps.numbered_values(state.values, state))
 
     def _task_start(self, record: Record, task: str, node: str, given: Json) -> Iterator[WireEvent]:
         data = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
