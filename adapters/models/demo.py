@@ -66,10 +66,11 @@ Tools = Collection[str]
 
 
 class ToolFailed(Exception):
-    """Ends the replay of a procedure at the failed call; its text is the answer."""
+    """The failure of a call, raised in the procedure. One that does not catch it ends there; the text is the answer."""
 
     def __init__(self, tool: str, error: str) -> None:
         super().__init__(f"The tool `{tool}` failed, so I stopped there:\n\n{_fenced(error)}")
+        self.error = error
 
 
 class DemoChatModel(BaseChatModel):
@@ -147,9 +148,7 @@ def _replay(procedure: Procedure, results: list[tuple[str, str, bool]]) -> Call 
     try:
         step = next(procedure)
         for name, text, failed in results:
-            if failed:
-                raise ToolFailed(name, text)
-            step = procedure.send(text)
+            step = procedure.throw(ToolFailed(name, text)) if failed else procedure.send(text)
     except StopIteration as end:
         return str(end.value)
     return step
@@ -227,7 +226,7 @@ def _run(match: re.Match[str], tools: Tools) -> Procedure:
 
 def _write(match: re.Match[str], tools: Tools) -> Procedure:
     path, text = _place(match["path"]), match["text"].strip().strip("\"'`“”")
-    yield _write_call("I will write it.", "Write what the user gave", path, text)
+    yield from _saved("I will write it.", "Write what the user gave", path, text)
     return f"I wrote {len(text.split())} word(s) to `{path}`."
 
 
@@ -243,7 +242,7 @@ def _research(match: re.Match[str], tools: Tools) -> Procedure:
     if "write_todos" in tools:
         yield _todos("I will make a plan first.", steps, done=0)
         yield _todos("The question is clear.", steps, done=1)
-    yield _write_call("Now I write the report.", f"Write the report on {topic}", REPORT, _essay(topic))
+    yield from _saved("Now I write the report.", f"Write the report on {topic}", REPORT, _essay(topic))
     if "write_todos" in tools:
         yield _todos("The report is written.", steps, done=3)
     if "present_files" in tools:
@@ -256,12 +255,12 @@ def _research(match: re.Match[str], tools: Tools) -> Procedure:
 def _analyse(match: re.Match[str], tools: Tools) -> Procedure:
     path, script = match["path"].strip("\"'`"), f"{WORKSPACE}/analyse.py"
     command = f"python3 {script}"
-    yield _write_call("I will write a script for this.", "Write the analysis script", script, _script(path))
+    yield from _saved("I will write a script for this.", "Write the analysis script", script, _script(path))
     figures = yield Call("Now I run it.", "bash", {"description": f"Analyse {path}", "command": command})
     if re.search(r"^Exit Code: ", figures, flags=re.MULTILINE):
         raise ToolFailed("bash", figures)
     report = f"# Analysis of {path}\n\n{figures.strip()}\n"
-    yield _write_call("I put the numbers into a report.", "Write the report", REPORT, report)
+    yield from _saved("I put the numbers into a report.", "Write the report", REPORT, report)
     if "present_files" in tools:
         yield Call("Here it is.", "present_files", {"filepaths": [REPORT]})
     return f"{figures.strip()}\n\nThe same is in `{REPORT}`."
@@ -270,7 +269,7 @@ def _analyse(match: re.Match[str], tools: Tools) -> Procedure:
 def _chart(match: re.Match[str], tools: Tools) -> Procedure:
     diameters = yield from _planets()
     drawing = _bars("Diameters of the planets, km", diameters)
-    yield _write_call("Now I draw them.", "Draw the chart", CHART, drawing)
+    yield from _saved("Now I draw them.", "Draw the chart", CHART, drawing)
     if "present_files" in tools:
         yield Call("Here they are.", "present_files", {"filepaths": [CHART, PLANETS]})
     widest = max(diameters, key=lambda row: row[1])[0]
@@ -288,7 +287,7 @@ def _table(match: re.Match[str], tools: Tools) -> Procedure:
 
 def _planets() -> Generator[Call, str, list[tuple[str, float]]]:
     """Writes the numbers to a file, and returns what the file then has."""
-    yield _write_call("I note the numbers.", "Write down the diameters", PLANETS, _DIAMETERS)
+    yield from _saved("I note the numbers.", "Write down the diameters", PLANETS, _DIAMETERS)
     text = yield Call("I read them again.", "read_file", {"description": "Read the diameters", "path": PLANETS})
     rows = re.findall(r"([A-Z][a-z]+),(\d+)\b", text)
     if not rows:
@@ -316,6 +315,17 @@ _PHRASES: list[tuple[re.Pattern[str], Callable[[re.Match[str], Tools], Procedure
 
 def _write_call(says: str, description: str, path: str, content: str) -> Call:
     return Call(says, "write_file", {"description": description, "path": path, "content": content})
+
+
+def _saved(says: str, description: str, path: str, content: str) -> Procedure:
+    """Writes a file. One that is there already, as after "Try again", is read first, as the tool asks."""
+    try:
+        return (yield _write_call(says, description, path, content))
+    except ToolFailed as failure:
+        if "read_file" not in failure.error:
+            raise
+    yield Call("It is there already. I read it first.", "read_file", {"description": "Read the file", "path": path})
+    return (yield _write_call("Now I write it anew.", description, path, content))
 
 
 def _todos(says: str, steps: list[str], *, done: int) -> Call:

@@ -72,6 +72,31 @@ async def test_a_file_is_written(begun: Tab, site: Site) -> None:
     assert [file["name"] for file in files["files"] if file["kind"] == "file"] == ["hello.txt"]
 
 
+@pytest.mark.parametrize("offer", ["A chart", "A table", "Research", "A file"])
+async def test_each_offer_can_be_tried_again(begun: Tab, offer: str) -> None:
+    """The files of the answer before are there; the model reads them first, as the tools ask."""
+    await begun.page.locator(".try", has_text=offer).click()
+    await begun.ended()
+    answer = await begun.page.locator(".answer .markdown").last.inner_text()
+    await begun.page.locator(".answer").last.hover()
+    await begun.page.get_by_role("button", name="Try again").click()
+    await expect(begun.page.get_by_text("2/2")).to_be_visible()
+    await begun.ended()
+    await expect(begun.page.locator(".step", has_text="Read").first).to_be_visible()
+    assert await begun.page.locator(".answer .markdown").last.inner_text() == answer
+
+
+async def test_words_are_found_in_titles_and_read_without_marks(begun: Tab) -> None:
+    await begun.page.locator(".try", has_text="A chart").click()
+    await begun.ended()
+    await begun.page.fill("#search", "widest")
+    excerpt = begun.page.locator("li.thread small")
+    await expect(excerpt.locator("mark").first).to_have_text("widest")
+    assert not set("`[](") & set(await excerpt.first.inner_text())
+    await begun.page.fill("#search", "chart")
+    await expect(begun.page.locator(".thread-title mark").first).to_have_text("chart")
+
+
 async def test_what_is_wrong_with_the_configuration_is_said(page: Tab, config: Path, site: Site) -> None:
     before = config.read_text()
     config.write_text(json.dumps({"http": {"port": "many"}}))

@@ -94,6 +94,9 @@ async def test_an_error_is_a_card_in_words_that_survives_a_reload(page: Tab) -> 
     await page.page.reload()
     await expect(card).to_be_visible()
     assert await card.inner_text() == text
+    await page.page.get_by_role("button", name="Model: fails").click()
+    entry = page.page.get_by_role("menuitemradio", name="fails")
+    await expect(entry).to_contain_text("failed last: the key was refused")
 
 
 async def test_finished_messages_are_not_touched_while_others_come(page: Tab, site: Site) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import zipfile
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,50 @@ async def test_what_each_run_changed_is_shown_as_a_diff(page: Tab, conversation:
     row = room(page).locator(".file-row", has_text="area.py")
     await row.get_by_role("button").click()
     await expect(newest.locator(".added")).to_be_visible()
+
+
+async def test_what_a_run_changed_is_taken_back_on_confirmation(page: Tab, site: Site) -> None:
+    """All files or none: what was changed since is not lost, and the card says why."""
+    await page.open("files")
+    await page.say("Write them")
+    await page.ended()
+    thread = page.thread
+    await page.open(place=f"files/{thread}")
+    await room(page).get_by_role("button", name="Changes").click()
+    newest = room(page).locator("details", has_text="Write them")
+    take_back = newest.get_by_role("button", name="Take back")
+    await take_back.click()
+    await page.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    assert len(await names(site, thread)) == len(WRITTEN)
+    content = {"content": "mine now", "expected_sha256": sha256(TABLE.encode()).hexdigest()}
+    await site.ask("PUT", f"/threads/{thread}/artifacts{OUTPUTS}/cities.csv", content)
+    await take_back.click()
+    confirm = page.page.get_by_role("dialog").get_by_role("button", name="Take back")
+    await confirm.click()
+    await expect(newest.get_by_role("alert")).to_contain_text("cities.csv")
+    assert len(await names(site, thread)) == len(WRITTEN)
+    content = {"content": TABLE, "expected_sha256": sha256(b"mine now").hexdigest()}
+    await site.ask("PUT", f"/threads/{thread}/artifacts{OUTPUTS}/cities.csv", content)
+    await take_back.click()
+    await confirm.click()
+    await expect(newest.locator("summary")).to_contain_text("taken back")
+    await expect(take_back).to_have_count(0)
+    assert await names(site, thread) == []
+
+
+async def names(site: Site, thread: str) -> list[str]:
+    files = await site.ask("GET", f"/threads/{thread}/files")
+    return [file["name"] for file in files["files"] if file["kind"] == "file"]
+
+
+async def test_changes_come_to_who_looks_before_they_are_known(page: Tab, site: Site) -> None:
+    """What a run changed is looked at after its end: the room that is open shows it as soon as it is known."""
+    await page.open("files")
+    await page.say("Write them")
+    await page.page.wait_for_url("**/#/t/*")
+    await page.page.get_by_role("link", name="Files").click()
+    await room(page).get_by_role("button", name="Changes").click()
+    await expect(room(page).locator("details", has_text="Write them").locator(".change")).to_have_count(len(WRITTEN))
 
 
 async def test_all_files_are_saved_at_once(page: Tab, conversation: str) -> None:

@@ -72,6 +72,7 @@ DIALOGS = {
     "account/view.js": 1,
     "chat/dialogs.js": 4,  # keys, rename, goal, export
     "chat/subagent.js": 1,
+    "files/changes.js": 1,
     "share/dialog.js": 1,
     "skills/dialog.js": 1,
 }
@@ -256,3 +257,8 @@ async def test_rooms(chromium: Browser, site: Site, person: Any, scheme: Scheme,
         for file in ("notes.md", "table.csv", "page.html"):
             await walk.go(f"files/{walk.thread}{OUTPUTS}/{file}")
             await walk.look(file, ".file-shown")
+        await walk.go(f"files/{walk.thread}")
+        await walk.press(".files-room .tab >> nth=1")
+        await walk.look("changes", ".change pre")
+        await walk.press(".change-undo button")
+        await walk.look("take back", "dialog[open]")

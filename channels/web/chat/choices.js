@@ -6,7 +6,7 @@ import { recall, remember } from "../state/stored.js";
 
 /**
  * @typedef {{name: string, display_name: string|null, description: string|null, supports_thinking: boolean, supports_vision?: boolean,
- *   context_window?: number|null, price?: any}} Model
+ *   context_window?: number|null, price?: any, last_failure?: {at: string, reason: string}|null}} Model
  * @typedef {{name: string, description: string}} Agent
  */
 

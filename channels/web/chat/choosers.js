@@ -2,8 +2,8 @@
 
 import { html } from "../vendor/preact.js";
 import { Menu } from "../kit/menu.js";
-import { short, t } from "../words/words.js";
-import { MODES, agents, choose, chosen, model, models } from "./choices.js";
+import { moment, short, t } from "../words/words.js";
+import { MODES, agents, choose, chosen, loadModels, model, models } from "./choices.js";
 
 export function Choosers() {
   return html`<${Models} /><${Modes} /><${Agents} />`;
@@ -13,7 +13,7 @@ function Models() {
   const now = model.value;
   if (!now) return null;
   const entries = models.value.map((one) => ({ label: nameOf(one), hint: hintOf(one), checked: one.name === now.name, run: () => choose({ model: one.name }) }));
-  return html`<${Menu} name=${t("model.now", { name: nameOf(now) })} entries=${entries} up=${true}><span class="chooser-text">${nameOf(now)}</span><//>`;
+  return html`<${Menu} name=${t("model.now", { name: nameOf(now) })} entries=${entries} up=${true} onOpen=${refresh}><span class="chooser-text">${nameOf(now)}</span><//>`;
 }
 
 function Modes() {
@@ -30,11 +30,15 @@ function Agents() {
   return html`<${Menu} name=${t("agent.now", { name: agent || t("agent.lead") })} entries=${entries} up=${true}><span class="chooser-text">${agent || t("agent.lead")}</span><//>`;
 }
 
+/** Reads the models again: one may have failed, or answered, since. Without an answer the list stays as it is. */
+const refresh = () => void loadModels().catch(() => {});
+
 /** @param {import("./choices.js").Model} one */
 const nameOf = (one) => one.display_name || one.name;
 
 /** @param {import("./choices.js").Model} one */
 function hintOf(one) {
-  const parts = [one.description ?? "", one.context_window ? t("model.window", { tokens: short(one.context_window) }) : "", one.supports_vision ? t("model.vision") : ""];
+  const failed = one.last_failure && t("model.failed", { why: t(`model.failed.${one.last_failure.reason}`), time: moment(one.last_failure.at) });
+  const parts = [failed, one.description ?? "", one.context_window ? t("model.window", { tokens: short(one.context_window) }) : "", one.supports_vision ? t("model.vision") : ""];
   return parts.filter(Boolean).join(" · ");
 }

@@ -72,7 +72,7 @@ const Row = still(function Row({ entry, current, words, onPick }) {
   ];
   return html`<li class=${classes("thread", current && "current")}>
     <a href="#/t/${entry.id}" aria-current=${current ? "page" : undefined} onClick=${(/** @type {MouseEvent} */ e) => e.metaKey || e.ctrlKey || (e.preventDefault(), onPick(entry.id))}>
-      <${State} entry=${entry} /><span class="thread-title" dir="auto">${title}</span>
+      <${State} entry=${entry} /><span class="thread-title" dir="auto">${marks(title, words)}</span>
       ${entry.excerpt && html`<small dir="auto">${marks(entry.excerpt, words)}</small>`}
     </a>
     <${Menu} name=${t("thread.menuOf", { title })} entries=${entries} align="end" />

@@ -3,7 +3,9 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { Button } from "../kit/button.js";
+import { Dialog } from "../kit/dialog.js";
 import { Icon } from "../kit/icon.js";
+import { notify } from "../kit/toast.js";
 import { classes } from "../kit/view.js";
 import { messageOf } from "../state/message.js";
 import { moment, t, wordsOf } from "../words/words.js";
@@ -29,12 +31,13 @@ export function Changes({ thread, tick, run }) {
       setProblem(wordsOf(error));
     }
   };
+  const undone = (/** @type {string} */ id) => setRuns((known) => known && known.map((one) => (one.id === id ? { ...one, undone: true } : one)));
   useEffect(() => void read(null), [thread, tick]);
   if (problem) return html`<p class="error file-note" role="alert">${problem}</p>`;
   if (!runs) return html`<p class="quiet file-note">${t("loading")}</p>`;
   return html`<div class="changes">
     ${runs.length === 0 && html`<p class="quiet file-none">${t("changes.none")}</p>`}
-    ${runs.map((one) => html`<${OneRun} key=${one.id} run=${one} thread=${thread} first=${one.id === run || one === runs[0]} />`)}
+    ${runs.map((one) => html`<${OneRun} key=${one.id} run=${one} thread=${thread} first=${one.id === run || one === runs[0]} onUndone=${() => undone(one.id)} />`)}
     ${before && html`<${Button} kind="quiet" onClick=${() => void read(before)}>${t("older")}<//>`}
   </div>`;
 }
@@ -46,16 +49,40 @@ function runsOf({ data, runs }) {
   return ids.filter((id) => runs[id]?.changes?.files).map((id) => ({ id, text: texts.get(id) ?? "", at: runs[id].ended_at ?? runs[id].started_at, ...runs[id].changes }));
 }
 
-/** @param {{run: Run, thread: string, first: boolean}} props */
-function OneRun({ run, thread, first }) {
+/** @param {{run: Run, thread: string, first: boolean, onUndone: () => void}} props */
+function OneRun({ run, thread, first, onUndone }) {
   const [open, setOpen] = useState(first);
   return html`<details open=${open} onToggle=${(/** @type {any} */ event) => setOpen(event.target.open)}>
     <summary><${Icon} name=${open ? "down" : "right"} size=${14} />
       <span class="change-words"><strong dir="auto">${run.text.slice(0, 120) || t("changes.run")}</strong>
       <small>${moment(run.at)} · ${t("changes.files", { n: run.files })}${run.undone && ` · ${t("changes.undone")}`}</small></span>
       <${Counts} ...${run} /></summary>
-    ${open && html`<${Files} thread=${thread} run=${run.id} />`}
+    ${open && html`<${Files} thread=${thread} run=${run.id} />${!run.undone && html`<${TakeBack} thread=${thread} run=${run.id} onDone=${onUndone} />`}`}
   </details>`;
+}
+
+/** @param {{thread: string, run: string, onDone: () => void}} props */
+function TakeBack({ thread, run, onDone }) {
+  const [asks, setAsks] = useState(false);
+  const [problem, setProblem] = useState("");
+  const close = () => setAsks(false);
+  const undo = async () => {
+    close();
+    try {
+      await call("POST", `threads/${thread}/runs/${run}/undo`);
+      notify(t("changes.takeBack.done"));
+      onDone();
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      setProblem(wordsOf(error));
+    }
+  };
+  return html`<p class="change-undo"><${Button} onClick=${() => setAsks(true)}>${t("changes.takeBack")}<//></p>
+    ${problem && html`<p class="error file-note" role="alert" dir="auto">${problem}</p>`}
+    ${asks && html`<${Dialog} title=${t("changes.takeBack.title")} onClose=${close}>
+      <p>${t("changes.takeBack.text")}</p>
+      <div class="card-actions"><${Button} onClick=${close}>${t("cancel")}<//><${Button} kind="danger" onClick=${undo}>${t("changes.takeBack")}<//></div>
+    <//>`}`;
 }
 
 /** @param {{additions: number, deletions: number}} props */

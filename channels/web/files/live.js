@@ -6,8 +6,6 @@ import { open } from "../chat/open.js";
 import { news } from "../state/threads.js";
 
 const PAUSE_MS = 400;
-/** After a run its changes are looked at; that takes a moment. */
-const LATER_MS = 2500;
 const CHANGES = /^(ready|gap|file\.|run\.ended)/;
 
 /** A number that grows when files may have changed. @param {string} thread */
@@ -20,10 +18,7 @@ export function useFilesTick(thread) {
     const stop = effect(() => {
       const [count, item] = [resultsOf(thread), news.value];
       if (count !== results && !timers.length) soon(PAUSE_MS);
-      if (item && item !== newest && CHANGES.test(item.event) && (item.data.thread_id ?? thread) === thread) {
-        soon(PAUSE_MS);
-        if (item.event === "run.ended") soon(LATER_MS);
-      }
+      if (item && item !== newest && CHANGES.test(item.event) && (item.data.thread_id ?? thread) === thread) soon(PAUSE_MS);
       [results, newest] = [count, item];
     });
     return () => {

@@ -8,10 +8,10 @@ const WORD_MS = 1000; // letters that follow each other so quickly are one word
 
 /**
  * @typedef {{label: string, hint?: string, icon?: any, checked?: boolean, danger?: boolean, disabled?: boolean, run: () => void}} Entry
- * @param {{name: string, entries: Entry[], children?: any, icon?: any, kind?: string, align?: "start"|"end", up?: boolean}} props
+ * @param {{name: string, entries: Entry[], children?: any, icon?: any, kind?: string, align?: "start"|"end", up?: boolean, onOpen?: () => void}} props
  *   `name`: of the menu; `children`: what the button shows in place of an icon
  */
-export function Menu({ name, entries, children, icon = "more", kind, align = "start", up = false }) {
+export function Menu({ name, entries, children, icon = "more", kind, align = "start", up = false, onOpen }) {
   const id = useId();
   const [open, setOpen] = useState(false);
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null));
@@ -24,6 +24,7 @@ export function Menu({ name, entries, children, icon = "more", kind, align = "st
   };
   useEffect(() => {
     word.current.text = "";
+    if (open) onOpen?.();
     if (open) (items().find((item) => item.ariaChecked === "true") ?? items()[0])?.focus();
   }, [open]);
   useListener(document, "pointerdown", (event) => open && !list.current?.parentElement?.contains(event.target) && close(false));

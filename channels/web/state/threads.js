@@ -4,6 +4,7 @@
 import { batch, computed, signal } from "../vendor/preact.js";
 import { call } from "../api/client.js";
 import { Follower } from "../api/follower.js";
+import { withoutMarkdown } from "./excerpt.js";
 
 /**
  * @typedef {{id: string, title: string, status: string, updatedAt: string, pinned: boolean, waiting: boolean, excerpt: string}} Entry
@@ -46,7 +47,7 @@ function entryFrom(thread) {
 /** @param {any} thread */
 function excerptOf({ highlights }) {
   const first = Array.isArray(highlights) ? highlights[0] : null;
-  return typeof first === "string" ? first : (first?.text ?? "");
+  return withoutMarkdown(typeof first === "string" ? first : (first?.text ?? ""));
 }
 
 /** Reads the list, or more of it. @param {{after?: number}} [how] */

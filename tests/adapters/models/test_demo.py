@@ -78,6 +78,39 @@ def test_simple_words_call_one_tool(asked: str, tool: str, args: dict[str, str])
     assert final(messages).endswith(LABEL)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "draw a chart of the planets",
+        "make a table of the planets",
+        "research otters",
+        "write Hello to hello.txt",
+        "analyse data.csv",
+    ],
+)
+def test_files_that_are_there_are_read_and_written_anew(asked: str) -> None:
+    """As a tool asks that knows the file and not the conversation, once for each file."""
+    seen: set[str] = set()
+
+    def answer(name: str, args: dict[str, Any]) -> str:
+        if name == "read_file":
+            seen.add(args["path"])
+        if name == "write_file" and args["path"] not in seen:
+            return f"Error: {args['path']} exists and was not read in this conversation; read it with read_file first."
+        return planets(name, args)
+
+    first, again = converse(asked, answer=planets), converse(asked, answer=answer)
+    assert final(again) == final(first)
+    refused = [args["path"] for name, args in calls(first) if name == "write_file"]
+    assert len(calls(again)) == len(calls(first)) + 2 * len(set(refused))
+
+
+def test_a_file_that_cannot_be_written_ends_the_answer() -> None:
+    messages = converse("write Hello to hello.txt", answer=lambda *_: "Error: the disk is full")
+    assert len(calls(messages)) == 1
+    assert "the disk is full" in final(messages)
+
+
 def planets(name: str, args: dict[str, Any]) -> str:
     return "planet,km\nEarth,12756\nMars,6792\n" if name == "read_file" else "OK"
 

@@ -29,6 +29,7 @@ from core.events import (
     ToolCompleted,
     type_of,
 )
+from core.files.workspace import WorkspaceScanned, WorkspaceUndone
 from core.lifecycle import ENDS
 from core.thread.messages import text_of
 from core.thread.values import CLARIFICATION
@@ -39,7 +40,8 @@ MOST_FILES = 50
 """Limit of the files of one fact: as many as a tool presents at once."""
 _OF_THREADS = (ThreadCreated, ThreadAnnotated, ThreadTitled, ThreadPruned, ThreadErased, StatePatched)
 _OF_RUNS = (RunRequested, RunStarted, ApprovalRequested, ApprovalResolved, ToolCompleted)
-_FACTS: tuple[type[Event], ...] = (*_OF_THREADS, *_OF_RUNS, *ENDS)
+_OF_FILES = (WorkspaceScanned, WorkspaceUndone)
+_FACTS: tuple[type[Event], ...] = (*_OF_THREADS, *_OF_RUNS, *_OF_FILES, *ENDS)
 TYPES = frozenset(type_of(fact.__name__) for fact in _FACTS)
 """The types of facts that may be news."""
 ENDED = "run.ended"
@@ -91,6 +93,10 @@ def _of_event(record: Record, event: Any) -> Iterator[tuple[str, Json]]:
             yield "approval.answered", {**run, "approval_id": event.approval, "decision": event.decision}
         case ToolCompleted():
             yield from _of_tool(run, event)
+        case WorkspaceScanned() if event.changes:
+            yield "file.changed", {**run, "files": len(event.changes)}
+        case WorkspaceUndone():
+            yield "file.changed", {**run, "files": len(event.paths)}
         case _ if type(event) in ENDS:
             yield from _ended(run, event)
 

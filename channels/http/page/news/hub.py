@@ -29,7 +29,8 @@ from aiohttp import web
 from channels.http.page.news.frames import TYPES, WITH_TITLE, News, news_of, owner_in
 from channels.http.server.live import Live
 from core.errors import NotFound, Unavailable
-from core.events import Record, ThreadErased
+from core.events import Aggregate, Record, ThreadErased
+from core.files.workspace import KIND as FILES
 from core.log.kinds import KIND
 from core.runs.follow import Stopping
 
@@ -39,6 +40,8 @@ MOST_MISSED = 10_000
 """Events of the log that are read for a stream that resumes; about half a second."""
 MOST_WAITING_BYTES = 1 << 20
 """Limit of the news that wait for a client that does not read; then they are dropped, and it learns of a gap."""
+KINDS = (KIND, FILES)
+"""Kinds of aggregates that are about a thread and have its id."""
 OWNERS = 20_000
 """Threads whose owner is remembered."""
 RETRY_SECONDS = 1.0
@@ -208,7 +211,7 @@ class Hub:
 
     async def _told(self, record: Record, users: Set[str | None]) -> Told | None:
         """Returns the news of a fact, if some of these users may hear them."""
-        if not users or record.head.kind != KIND or record.type not in TYPES:
+        if not users or record.head.kind not in KINDS or record.type not in TYPES:
             return None
         record = await self._log.whole(record)
         thread, user = record.aggregate.id, await self._owner(record)
@@ -231,7 +234,7 @@ class Hub:
         """Returns the owner of a fact's thread. Of one whose events are erased, the user who deleted it."""
         thread, event = record.aggregate.id, record.event
         user = owner_in(record) or self._owners.get(thread)
-        if user is None and (first := await self._log.first(record.aggregate)) is not None:
+        if user is None and (first := await self._log.first(Aggregate(KIND, thread))) is not None:
             first = await self._log.whole(first)
             user = owner_in(first) or (first.event.by if isinstance(first.event, ThreadErased) else None)
         if user is not None:
