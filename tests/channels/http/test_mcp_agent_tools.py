@@ -87,6 +87,20 @@ async def test_what_is_refused(tmp_path: Path) -> None:
             assert reason in _text(result)
 
 
+async def test_wrong_arguments_are_answered_in_words(tmp_path: Path) -> None:
+    async with served(tmp_path, mcp_server={"tools": TOOLS}) as (session, _, _):
+        offered = [listed for listed in (await session.list_tools()).tools if listed.name in TOOLS]
+        assert len(offered) == 3
+        for listed in offered:
+            names = [*listed.inputSchema["properties"].keys() - {"thread_id"}]
+            for name in names:
+                result = await session.call_tool(listed.name, {**dict.fromkeys(names, "x"), name: {"a": 1}})
+                assert result.isError, (listed.name, name)
+                assert name in _text(result)
+                assert "pydantic" not in _text(result)
+                assert "http" not in _text(result)
+
+
 async def test_none_are_offered_by_default(tmp_path: Path) -> None:
     async with served(tmp_path) as (session, _, _):
         assert "read_file" not in {tool.name for tool in (await session.list_tools()).tools}

@@ -6,7 +6,7 @@ calls the tool, and the run pauses after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mcp.types as protocol
@@ -49,8 +49,10 @@ def offered(call: Call) -> Mapping[str, ToolListing]:
     return {n: there[n] for n in chosen if n in there and THREAD not in there[n].schema.get("properties", {})}
 
 
-def install(server: Server[Any, Any]) -> None:
-    """Adds the tools of each request's configuration to those of a server."""
+def install(server: Server[Any, Any], wrong: Callable[[protocol.CallToolRequestParams], str | None]) -> None:
+    """Adds the tools of each request's configuration to those of a server. `wrong` says what is wrong with a call of
+    one of these.
+    """
     handlers = server.request_handlers
     own_list, own_call = handlers[protocol.ListToolsRequest], handlers[protocol.CallToolRequest]
 
@@ -64,7 +66,8 @@ def install(server: Server[Any, Any]) -> None:
         call = mcp_tools.current_call()
         tool = offered(call).get(request.params.name)
         if tool is None:
-            return await own_call(request)
+            problem = wrong(request.params)
+            return await own_call(request) if problem is None else protocol.ServerResult(_text(problem, failed=True))
         try:
             demand(call.principal, "runs:create")
             return protocol.ServerResult(await _made(call, tool, dict(request.params.arguments or {})))

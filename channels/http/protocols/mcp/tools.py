@@ -7,7 +7,7 @@ import base64
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 from urllib.parse import quote, unquote
@@ -20,6 +20,7 @@ from mcp.server.fastmcp.exceptions import ToolError
 from mcp.server.lowlevel import Server
 from mcp.types import (
     BlobResourceContents,
+    CallToolRequestParams,
     CallToolResult,
     EmbeddedResource,
     ResourceLink,
@@ -32,6 +33,7 @@ from pydantic import AnyUrl, BaseModel, Field
 from channels.http.accounts.access import demand, request_run
 from channels.http.deerflow import artifacts
 from channels.http.endpoints.call import Call
+from channels.http.protocols.mcp.arguments import problem_of
 from channels.http.protocols.mcp.server import CALL
 from channels.http.runs.idempotency import fingerprint, new_id, repeated
 from core.config.redaction import redactor
@@ -143,8 +145,13 @@ SIKA = _made()
 def server() -> Server[Any, Any]:
     from channels.http.protocols.mcp import agent_tools as mcp_agent_tools
 
-    mcp_agent_tools.install(SIKA._mcp_server)
+    mcp_agent_tools.install(SIKA._mcp_server, _problem_of)
     return SIKA._mcp_server
+
+
+def _problem_of(params: CallToolRequestParams) -> str | None:
+    tool = SIKA._tool_manager.get_tool(params.name)
+    return problem_of(tool, params.arguments or {}) if tool is not None else None
 
 
 def current_call() -> Call:
@@ -179,6 +186,9 @@ def _guarded(scope: str) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Aw
 def _tool(scope: str, hints: ToolAnnotations) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
     def declare(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         SIKA.add_tool(_guarded(scope)(function), name=function.__name__, annotations=hints)
+        tool = SIKA._tool_manager.get_tool(function.__name__)
+        assert tool is not None
+        tool.parameters["additionalProperties"] = False
         return function
 
     return declare
@@ -273,17 +283,20 @@ async def _turn(call: Call, follower: Follower, thread_id: str, run_id: str, aft
     await _take_past(turn, follower)
     state = await call.services.commands.state(call.user, thread_id)
     if wait_seconds and not turn.over and _is_open(state, run_id):
-        progress = asyncio.create_task(_progress())
+        progress = Progress()
+        await progress.report()
+        beats = asyncio.create_task(progress.run())
         try:
             async with asyncio.timeout(wait_seconds), aclosing(follower.since(turn.position)) as batches:
                 async for batch in batches:
                     if turn.take(batch):
                         break
+                    progress.note(turn.messages)
         except TimeoutError:
             pass  # it goes on
         finally:
-            progress.cancel()
-            await asyncio.gather(progress, return_exceptions=True)
+            beats.cancel()
+            await asyncio.gather(beats, return_exceptions=True)
         state = await call.services.commands.state(call.user, thread_id)
     if not turn.over and not _is_open(state, run_id):
         await _take_past(turn, follower)  # it has ended since
@@ -331,12 +344,33 @@ class Collected:
         return self.over
 
 
-async def _progress() -> None:
-    """Tells a client that asked for progress that its call lives."""
-    context = SIKA.get_context()
-    for count in range(1, int(MOST_WAIT_SECONDS)):
-        await asyncio.sleep(PROGRESS_SECONDS)
-        await context.report_progress(count, message="the agent is at work")
+class Progress:
+    """Tells a client that asked for it how the run goes on, and that its call lives."""
+
+    def __init__(self) -> None:
+        self._context, self._count, self._known = SIKA.get_context(), 0, 0
+        self._text, self._news = "the agent is at work", asyncio.Event()
+
+    async def report(self) -> None:
+        self._count += 1
+        await self._context.report_progress(self._count, message=self._text)
+
+    async def run(self) -> None:
+        """Reports what is noted, and every `PROGRESS_SECONDS` without news, until it is cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROGRESS_SECONDS):
+                    await self._news.wait()
+            self._news.clear()
+            await self.report()
+
+    def note(self, messages: Sequence[Message]) -> None:
+        """Takes the messages of the run so far."""
+        if len(messages) > self._known:
+            self._known = len(messages)
+            calls = messages[-1].calls
+            self._text = f"the agent calls {', '.join(calls)}" if calls else "the agent is at work"
+            self._news.set()
 
 
 def _message(record: Record) -> Message | None:

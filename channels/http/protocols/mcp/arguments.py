@@ -1,0 +1,81 @@
+"""What is wrong with the arguments of a tool of `/mcp`, in words that name the argument and what is expected of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from mcp.server.fastmcp.tools.base import Tool
+from pydantic import ValidationError
+
+from core.events import Json
+
+MOST_SHOWN = 80
+"""Characters of a name or value that are shown."""
+_TYPES: Mapping[str, str] = {
+    "string": "a text",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def problem_of(tool: Tool, sent: Json) -> str | None:
+    """Returns what is wrong with the arguments of a call, None if nothing is."""
+    properties = tool.parameters.get("properties", {})
+    problems = [f"{_short(name)}: {tool.name} has no such argument" for name in sent if name not in properties]
+    try:
+        tool.fn_metadata.arg_model.model_validate(tool.fn_metadata.pre_parse_json(sent))
+    except ValidationError as error:
+        wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors(include_url=False) if each["loc"])
+        problems += [_of_argument(name, properties.get(name, {}), sent) for name in wrong]
+    if not problems:
+        return None
+    takes = ", ".join(properties) or "none"
+    return f"{tool.name}: {'; '.join(problems)}. Its arguments are: {takes}."
+
+
+def _of_argument(name: str, schema: Json, sent: Json) -> str:
+    expected = " or ".join(_expected(schema))
+    return f"{name}: expected {expected}, got {_got(sent[name])}" if name in sent else f"{name}: {expected} is missing"
+
+
+def _expected(schema: Json) -> Iterator[str]:
+    for kind in schema.get("anyOf", [schema]):
+        if "enum" in kind:
+            yield f"one of {', '.join(map(_short, kind['enum']))}"
+        else:
+            yield _TYPES.get(kind.get("type", ""), "a value") + _limits(kind)
+
+
+def _limits(schema: Json) -> str:
+    for least, most, unit in (("minLength", "maxLength", " characters"), ("minimum", "maximum", "")):
+        low, high = schema.get(least), schema.get(most)
+        words = " of" if unit else " from"
+        if low is not None and high is not None:
+            return f"{words} {low} to {high}{unit}"
+        if high is not None:
+            return f" of at most {high}{unit}"
+        if low is not None:
+            return f" of at least {low}{unit}"
+    return ""
+
+
+def _got(value: Any) -> str:
+    match value:
+        case list() | dict():
+            return _TYPES["array" if isinstance(value, list) else "object"]
+        case str() if len(value) > MOST_SHOWN or not value:
+            return f"a text of {len(value)} characters"
+        case str():
+            return f"the text {_short(value)}"
+    return _short(value)
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
