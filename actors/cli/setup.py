@@ -33,6 +33,10 @@ def setup_commands(add: Add) -> None:
 
     config = add("config", None, "the configuration file").add_subparsers(required=True, metavar="WHAT")
     add("check", _config_check, "look for mistakes", config)
+    upgrade = add(
+        "upgrade", _config_upgrade, "write the file with the keys of today; without --write, say what", config
+    )
+    upgrade.add_argument("--write", action="store_true", help="change the file, and keep the old one beside it")
     reference = add("reference", _config_reference, "explain the keys: type, default, meaning", config)
     reference.add_argument("key", nargs="?", default="", help="a key, a section, or a part of a name (default: all)")
 
@@ -88,6 +92,24 @@ async def _config_check(arguments: argparse.Namespace) -> int:
     for remark in names.remarks(config, source.project):
         print(f"warning: {remark}")
     print(f"ok: {find(arguments.config) or 'no config.yaml, everything is default'}")
+    return OK
+
+
+async def _config_upgrade(arguments: argparse.Namespace) -> int:
+    from core.config.load import find
+    from core.config.upgrade import upgrade_file
+    from core.errors import Invalid
+
+    path = find(arguments.config)
+    if path is None:
+        raise Invalid("there is no config.yaml: everything is default")
+    changes, backup = upgrade_file(path, write=arguments.write)
+    for change in changes:
+        print(change)
+    if not changes:
+        print(f"ok: {path} has the keys of today")
+    else:
+        print(f"written: {path}; the old file is {backup}" if backup else "nothing was written; --write does it")
     return OK
 
 

@@ -75,6 +75,8 @@ _PROVIDERS = {
 """Classes of sandboxes. DeerFlow's all-in-one containers are ours of `docker`, or of the provisioner that is named."""
 NEWEST = 34
 """The newest `config_version` of DeerFlow whose keys are known."""
+FORM = 100
+"""The `config_version` of files with the keys of today. DeerFlow's count from 1."""
 _OIDC = {"allowed_email_domains": "allowed_domains"}
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -87,9 +89,6 @@ def known(path: str) -> bool:
 
 def without_effect(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The keys that are set and that nothing reads, each with a remark. What is empty or off is not set."""
-    version = str(raw.get("config_version"))
-    if version.isdecimal() and int(version) > NEWEST:
-        yield "config_version", f"keys of DeerFlow are known up to version {NEWEST}; others are named as unknown"
     named: set[str] = set()
     for path, remark in sorted(WITHOUT_EFFECT.items()):
         if path.partition(".")[0] not in named and _is_set(_value(raw, path)):
@@ -97,8 +96,36 @@ def without_effect(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield path, remark
 
 
-def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Puts DeerFlow's keys and variables in our terms. Returns what our keys are called in the file.
+def remark_on_version(raw: Mapping[str, Any], outdated: bool) -> Iterator[str]:
+    """Yields what `config_version` says of a file. `outdated`: it has keys that are called otherwise, or do nothing."""
+    text = str(raw.get("config_version"))
+    version = int(text) if text.isdecimal() and len(text) < 10 else FORM
+    if version > FORM:
+        yield f"config_version: {version} is of a newer Sika: this one knows {FORM}, and names other keys as unknown"
+    elif NEWEST < version < FORM:
+        yield f"config_version: keys of DeerFlow are known up to version {NEWEST}; others are named as unknown"
+    elif version < FORM and outdated:
+        yield f"config_version: {version} is a form of DeerFlow's; `sika config upgrade` writes the keys of today"
+
+
+def complete(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Brings the platforms together, and applies DeerFlow's variables. Returns what our keys are called in the file."""
+    renamed = dict(_channels(raw))
+    _variables(raw, environ)
+    return renamed
+
+
+def obsolete(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the keys that are there and that nothing reads, each with a remark."""
+    for path, remark in (*WITHOUT_EFFECT.items(), *((section, ABSENT) for section in _OFF_ONLY)):
+        section, _, key = path.rpartition(".")
+        inside = _value(raw, section) if section else raw
+        if isinstance(inside, Mapping) and key in inside:
+            yield path, remark
+
+
+def modernise(raw: dict[str, Any]) -> dict[str, str]:
+    """Gives the keys of a file the names and forms of today. Returns what they were called, by what they are called.
 
     Raises `Invalid` for what would not be in force and must not be silently so.
     """
@@ -107,7 +134,7 @@ def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]
         if (value := _pop(raw, old)) is not None and _value(raw, new) is None:
             _put(raw, new, value)
             renamed[new] = old
-    if isinstance(level := raw.get("log_level"), str):
+    if isinstance(level := raw.get("log_level"), str) and not level.startswith("$"):
         raw["log_level"] = level.lower()
     summarization = raw.get("summarization")
     if isinstance(summarization, dict) and isinstance(summarization.get("trigger"), dict):
@@ -120,12 +147,10 @@ def translate(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[str, str]
             _pop(model, "cumulative_stream_usage")  # counts that grow are always counted once
     _middlewares(raw)
     renamed |= dict(_sandbox(raw.get("sandbox")))
-    renamed |= dict(_channels(raw))
     _oidc(raw.get("auth"))
     for section in _OFF_ONLY:
         if isinstance(value := raw.get(section), Mapping) and value.get("enabled"):
             raise Invalid(f"{section}.enabled: {ABSENT}: nothing would be enforced; remove it or set it to false")
-    _variables(raw, environ)
     return renamed
 
 
@@ -161,6 +186,7 @@ def _sandbox(sandbox: Any) -> Iterator[tuple[str, str]]:
                 "provisioner or host (DeerFlow's LocalSandboxProvider is host, its AioSandboxProvider docker)"
             )
         sandbox["provider"] = "provisioner" if provider == "docker" and _value(sandbox, "provisioner.url") else provider
+        yield "sandbox.provider", "sandbox.use"
     image = _pop(sandbox, "image") if _value(sandbox, "provider") == "docker" else None
     if image is not None and _value(sandbox, "docker.image") is None:
         _put(sandbox, "docker.image", image)
@@ -218,6 +244,14 @@ def _value(raw: Any, path: str) -> Any:
     for key in path.split("."):
         raw = raw.get(key) if isinstance(raw, Mapping) else None
     return raw
+
+
+def remove(raw: dict[str, Any], path: str) -> None:
+    """Removes a key, and the sections that are empty without it."""
+    section, _, key = path.rpartition(".")
+    inside = _value(raw, section) if section else raw
+    inside[key] = 0  # also where it has no value
+    _pop(raw, path)
 
 
 def _pop(raw: Any, path: str) -> Any:

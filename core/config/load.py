@@ -5,6 +5,7 @@ Every error is `Invalid` and names the file and the key; what is only suspicious
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import hashlib
@@ -94,8 +95,12 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
     try:
         raw, repeated = _read_yaml(text)
         resolved = extensions.merged(_resolve(raw, "", environ), more)
-        renamed = deerflow.translate(resolved, environ)
+        written = copy.deepcopy(resolved)
+        renamed = deerflow.modernise(resolved)
+        outdated = resolved != written
+        renamed |= deerflow.complete(resolved, environ)
         notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
+        notes = [*deerflow.remark_on_version(resolved, outdated or bool(notes)), *notes]
         unknown: list[str] = []
         shaped = _shape(Config, resolved, "", unknown)
         notes += [lines.placed(_as_written(note, renamed)) for note in unknown] + list(map(lines.placed, repeated))

@@ -38,6 +38,7 @@ from core.config.agent import (
     ToolOutput,
 )
 from core.config.channels import ChannelConnections, Channels
+from core.config.deerflow import FORM
 from core.config.mcp import Mcp, McpOffer, McpServer
 from core.config.sandbox import Mount, Sandbox
 from core.config.sections import Off, On, Open, Secret, Section
@@ -123,8 +124,9 @@ ROLES = ("lead", "summarization", "title", "goal", "suggestions", "memory")
 class Config(Section, frozen=True, kw_only=True):
     """The whole configuration. `hash` names its content (references unresolved); `warnings` are for people."""
 
-    config_version: int = 1
-    """The version of this file's form."""
+    config_version: int = FORM
+    """The version of this file's form: 100 has the keys that stand here, 1 to 34 are DeerFlow's. Keys are read by their
+    old names in any case; `sika config upgrade` writes the file with those of today."""
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
     """The lowest level in the server's own log."""
     http: Http = Http()

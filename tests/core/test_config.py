@@ -256,6 +256,7 @@ def test_a_deerflow_file_is_accepted() -> None:
         """
     )
     assert found.warnings == (
+        "config_version: 9 is a form of DeerFlow's; `sika config upgrade` writes the keys of today",
         "database: has no effect: the log keeps everything",
         "uploads.pdf_converter: has no effect: the first converter that is installed is used",
         "tool_output.max: unknown key (line 17)",

@@ -1,4 +1,4 @@
-"""The documentation in words, at `/docs/<name>`: the Markdown files of `docs/`, and the generated references."""
+"""The documentation in words, at `/docs/<name>`: the Markdown files of this folder, and the generated references."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIGURATION = "configuration"
 OTHER_LANGUAGES = "other-languages"
 """The name of the page that the description of the bus is added to."""
 
-_FOLDER = Path(__file__).parent / "docs"
+_FOLDER = Path(__file__).parent
 _OPENING = re.compile(r"# (.+)\n+([^\n].*(?:\n.+)*)")
 _LINK = re.compile(r"^(?!\w+:)([\w-]+)\.md(?=#|$)")
 

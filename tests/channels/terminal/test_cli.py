@@ -166,6 +166,22 @@ def test_config_check(tmp_path: Path) -> None:
     assert "warning: runs.lease_secnds: unknown key, did you mean lease_seconds?" in done.stdout
 
 
+def test_config_upgrade_writes_only_when_told(tmp_path: Path) -> None:
+    path, old = tmp_path / "config.yaml", "config_version: 9\nmax_recursion_limit: 7\n"
+    path.write_text(old)
+    said = sika("config", "upgrade", cwd=tmp_path)
+    assert (said.returncode, path.read_text()) == (0, old)
+    assert "max_recursion_limit: now runs.max_recursion_limit\n" in said.stdout
+    assert said.stdout.endswith("nothing was written; --write does it\n")
+    written = sika("config", "upgrade", "--write", cwd=tmp_path)
+    assert written.stdout.endswith(f"written: {path}; the old file is {path}.old\n")
+    assert (tmp_path / "config.yaml.old").read_text() == old
+    assert sika("config", "upgrade", cwd=tmp_path).stdout == f"ok: {path} has the keys of today\n"
+    path.unlink()
+    missing = sika("config", "upgrade", cwd=tmp_path)
+    assert (missing.returncode, missing.stderr) == (2, "sika: there is no config.yaml: everything is default\n")
+
+
 def test_config_check_refuses_what_serve_refuses(tmp_path: Path) -> None:
     model = "{name: m, model: x, api_key: k, base_urll: 'http://127.0.0.1:9'}"
     (tmp_path / "config.yaml").write_text(f"http: {{host: 0.0.0.0}}\nactors: ['nope:X']\nmodels: [{model}]")
