@@ -538,7 +538,9 @@ class ModelCompleted(Event, frozen=True):
 
 
 class ModelFailed(Event, frozen=True):
-    """An attempt at a model call failed. `wait_ms` is the pause before the next attempt, None if there is none."""
+    """An attempt at a model call failed. `wait_ms` is the pause before the next attempt, None if there is none. `text`
+    does not say where the model is, as people may read it; that of older servers does.
+    """
 
     error: str
     text: str
@@ -551,7 +553,7 @@ class ModelFailed(Event, frozen=True):
     status: int | None = None
     """The HTTP status of the provider's response."""
     public: str = ""
-    """`text` without the address of the model, which people may read; only where `wait_ms` gives the attempt up."""
+    """What people may read of it, also on older servers; only where the attempt is given up."""
 
 
 class ModelSampled(Event, frozen=True):

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 import anyio
 import msgspec
+import structlog
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.errors import GraphBubbleUp
@@ -19,7 +20,7 @@ from actors.lead.messages.content import without_images
 from actors.lead.model.answer import completed, redacted
 from actors.lead.model.assembly import Assembly
 from actors.lead.model.caching import with_cache_marks
-from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of, without_address
+from actors.lead.model.failures import Breaker, address, classify, pause_ms, status_of, unreachable, without_address
 from actors.lead.model.refusals import text_of_error
 from core.config.redaction import redactor
 from core.errors import SikaError
@@ -28,6 +29,8 @@ from core.ids import uuid7
 from core.ports.models import BEFORE_REQUEST, AnswerTooLong, Piece
 from core.thread.messages import text_of
 from core.thread.usage import ANSWERED_BY
+
+log = structlog.get_logger("sika.lead")
 
 Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage | Piece]]
 Bind = Callable[[BaseChatModel], Ask]
@@ -107,7 +110,6 @@ async def _with_retries(
                 failed = _failure(candidate, error, reason, number, attempts, again=retriable and number < attempts)
                 if failed.wait_ms is None:
                     breaker.failed(admitted, time.monotonic(), retriable=retriable)
-                    failed = msgspec.structs.replace(failed, public=_for_people(candidate, error))
                     raise await _given_up(attempt, candidate, failed, last=last) from error
                 await _record(attempt, candidate, failed)
                 await asyncio.sleep(failed.wait_ms / 1000)
@@ -130,23 +132,23 @@ def _caused(error: BaseException, kind: type[E]) -> E | None:
 def _failure(
     candidate: Candidate, error: Exception, reason: str, attempt: int, attempts: int, *, again: bool
 ) -> ModelFailed:
-    """Returns the event of a failed attempt; without `wait_ms` if there is no other attempt."""
-    where = address(error, candidate.model)
+    """Returns the event of a failed attempt; without `wait_ms` if there is no other attempt. People read it: where the
+    model is, the process's log says, for its operator.
+    """
+    where, text = address(error, candidate.model), redactor.text(_text(error))
+    log.warning("a model call failed", model=candidate.name, asked=redactor.text(where), error=text[:MOST_TEXT])
+    text = redactor.text(unreachable(error) or without_address(text, error, candidate.model))
+    text = f"{text[:MOST_TEXT]} (model {candidate.name})"
     return ModelFailed(
         error=type(error).__name__,
-        text=f"{redactor.text(_text(error))[:MOST_TEXT]} (model {candidate.name}{f': {where}' if where else ''})",
+        text=text,
         attempt=attempt,
         max_attempts=attempts,
         reason=reason,
         wait_ms=pause_ms(error, attempt) if again else None,
         status=status_of(error),
+        public="" if again else text,
     )
-
-
-def _for_people(candidate: Candidate, error: Exception) -> str:
-    """Returns what people read of a failure. Where the model is, the log has in `model.failed`, for its operator."""
-    text = without_address(redactor.text(_text(error)), error, candidate.model)
-    return f"{text[:MOST_TEXT]} (model {candidate.name})"
 
 
 def _text(error: Exception) -> str:

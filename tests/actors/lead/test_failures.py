@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import openai
@@ -26,6 +28,7 @@ from actors.lead.model.failures import (
     address,
     classify,
     pause_ms,
+    unreachable,
     without_address,
 )
 from actors.lead.model.refusals import read, text_of_error, window_named
@@ -226,6 +229,45 @@ def test_people_are_not_told_where_a_model_is(text: str, place: str) -> None:
 )
 def test_what_a_provider_says_stays(text: str) -> None:
     assert without_address(text, Exception(), SimpleNamespace(base_url="https://models.corp/v1")) == text
+
+
+def caused(outer: BaseException, *inner: BaseException) -> BaseException:
+    """Returns an error with the causes that clients give it."""
+    error = outer
+    for cause in inner:
+        error.__cause__ = cause
+        error = cause
+    return outer
+
+
+REFUSED = "[Errno 111] Connect call failed ('10.0.0.5', 8443)"
+CONNECTION = openai.APIConnectionError(request=cast(Any, None))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (caused(CONNECTION, ConnectionRefusedError(111, REFUSED)), "The model's server refuses connections"),
+        (
+            caused(
+                Exception("All connection attempts failed"), OSError("several"), ConnectionRefusedError(111, REFUSED)
+            ),
+            "The model's server refuses connections",
+        ),
+        (OSError(113, "No route to host"), "There is no way in the network to the model's server"),
+        (caused(Exception(), socket.gaierror(-2, "models.corp")), "The name of the model's server is not known"),
+        (ssl.SSLCertVerificationError("models.corp"), "The certificate of the model's server is not accepted"),
+        (ssl.SSLError("WRONG_VERSION_NUMBER"), "There is no secure connection to the model's server"),
+        (caused(Exception(), TimeoutError()), "The model's server does not answer in time"),
+        (ConnectionResetError(104, "reset by 10.0.0.5"), "The connection to the model's server broke"),
+        (TimeoutError("the model sent nothing for 60 s"), None),
+        (Failed(503), None),
+        (caused(Failed(503), ConnectionResetError()), None),
+        (ValueError("the model sent an empty answer"), None),
+    ],
+)
+def test_why_a_server_cannot_be_reached_is_said_in_words(error: BaseException, words: str | None) -> None:
+    assert unreachable(error) == words
 
 
 def test_an_address_has_no_secrets() -> None:

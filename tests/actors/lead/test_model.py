@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 from nats.aio.msg import Msg
+from structlog.testing import capture_logs
 
 from actors.lead.model import ask
 from core.events import ModelCompleted, ModelFailed
@@ -90,12 +92,11 @@ async def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
     absent = {"name": "gone", "model": "gone", "api_key": "none", "base_url": f"http://{place}/v1"}
     async with site(tmp_path, {}, more_models=[absent], runs={"max_model_attempts": 1}) as (client, _):
         run = await client.ended(await client.thread(), await client.ask("t1", "Hi", "gone"))
-        [failed] = [r.event for r in await client.records("t1", ModelFailed)]
-    assert isinstance(failed, ModelFailed)
-    assert place in failed.text, "the log is for the operator"
+        records = await client.records("t1")
+    [failed] = [record.event for record in records if isinstance(record.event, ModelFailed)]
     assert run.error is not None
-    assert place.partition(":")[2] not in run.error.text, "people are told no place"
-    assert run.error.text.endswith("(model gone)")
+    assert run.error.text == failed.text == "The model's server refuses connections (model gone)"
+    assert not [record for record in records if place.encode() in record.raw], "people are told no place"
 
 
 async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_message(tmp_path: Path) -> None:
@@ -125,14 +126,21 @@ async def test_a_run_whose_answer_is_empty_twice_failed(tmp_path: Path) -> None:
     assert (len(messages), len(models.requests)) == (3, 2)
 
 
-async def test_a_refusal_names_the_model_and_the_log_its_address(tmp_path: Path) -> None:
-    async with site(tmp_path, {"m": [Turn(error=Failure(status=404, message="Not Found"))]}) as (client, models):
-        run = await client.ended(await client.thread(), await client.ask("t1", "Hi"))
-        [failed] = [r.event for r in await client.records("t1", ModelFailed)]
-    assert isinstance(failed, ModelFailed)
-    assert failed.text.endswith(f"(model m: m at {models.url}/chat/completions)")
+async def test_a_refusal_names_the_model_and_the_process_says_its_address(tmp_path: Path) -> None:
+    """The log of a thread is for people, who are not told where a model is."""
+    with capture_logs() as lines:
+        async with site(tmp_path, {"m": [Turn(error=Failure(status=404, message="Not Found"))]}) as (client, models):
+            run = await client.ended(await client.thread(), await client.ask("t1", "Hi"))
+            records = await client.records("t1")
+    [failed] = [record.event for record in records if isinstance(record.event, ModelFailed)]
+    assert "Not Found" in failed.text
+    assert failed.text.endswith("(model m)")
     assert run.error is not None
-    assert run.error.text == failed.text.replace(f": m at {models.url}/chat/completions", "")
+    assert run.error.text == failed.text == failed.public
+    assert not [record for record in records if urlsplit(models.url).netloc.encode() in record.raw]
+    assert [line["asked"] for line in lines if line["event"] == "a model call failed"] == [
+        f"m at {models.url}/chat/completions"
+    ]
 
 
 async def test_a_conversation_that_is_too_long_is_said_to_be(tmp_path: Path) -> None:
