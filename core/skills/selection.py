@@ -84,12 +84,12 @@ def command(text: str) -> str | None:
     return match[1] if match and match[1] not in RESERVED else None
 
 
-def known(listing: Listing, names: Sequence[str]) -> None:
-    """Raises `Invalid` for the name of a skill that there is not, enabled or not."""
+def known(listing: Listing, names: Sequence[str], where: str = "skills") -> None:
+    """Raises `Invalid`, by place, for the name of a skill that there is not, enabled or not."""
     for index, name in enumerate(names):
         if name not in listing.skills:
             there = ", ".join([*listing.skills][:MOST_NAMED]) or "none"
-            raise Invalid(f"skills[{index}]: no skill {name!r}; there are: {there}")
+            raise Invalid(f"{where}[{index}]: no skill {name[:80]!r}; there are: {there}")
 
 
 def _tools(chosen: Mapping[str, Skill], called: Skill | None) -> frozenset[str] | None:

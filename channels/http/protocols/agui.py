@@ -17,7 +17,7 @@ from channels.http.endpoints.call import Call
 from channels.http.endpoints.endpoint import Routes
 from channels.http.protocols.agui_input import RunAgentInput, asked
 from channels.http.runs.idempotency import hash_of
-from channels.http.runs.run_request import model_names
+from channels.http.runs.run_request import check_skills, model_names
 from channels.http.server.live import Outlet
 from channels.http.server.routes import API, SSE
 from channels.http.streams import sse
@@ -119,6 +119,7 @@ async def _admit(call: Call, thread_id: str, body: RunAgentInput) -> tuple[Threa
     else:
         tools = [tool.name for tool in call.services.tools()]
         request = asked(body, state, call.user, model_names(call.config), tools).request
+        await check_skills(call.services.skills, call.user, None, request.context if request else None)
     if request is None:
         return state, next(iter(state.runs.open())), None
     if not state.exists:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from channels.http.endpoints.call import Call
 from channels.http.runs.json_limits import storable
-from channels.http.runs.run_request import RunBody, check_options, model_names, run_spec
+from channels.http.runs.run_request import RunBody, check_options, check_skills, model_names, run_spec
 from core.egress import check_url
 from core.events import Json
 from core.ids import assistant_id
@@ -41,6 +41,7 @@ async def planned(
     fields = {name: value for name, value in options.items() if name in RunBody.__struct_fields__}
     body = RunBody(**{**fields, "assistant_id": DEFAULT, "input": run_input, "metadata": metadata})
     check_options(body.config, body.context, metadata, model_names(call.config))
+    await check_skills(call.services.skills, call.user, body.config, body.context)
     run = run_spec(body, call.services.assistants.default, call.user).request
     if run.webhook is not None:
         check_url(run.webhook, "webhook", private=call.config.webhooks.allow_private)

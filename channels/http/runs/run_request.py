@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -18,6 +18,8 @@ from core.errors import Invalid
 from core.events import Json, Resume, RunRequested
 from core.ids import stamp
 from core.lifecycle import DELIVER
+from core.skills.library import Library
+from core.skills.selection import known
 from core.user.assistants import NOT_FROM_CLIENTS, Assistant, applied
 from core.user.schedules import Multitask
 
@@ -26,6 +28,7 @@ MODES = ("values", "updates", "messages", "messages-tuple", "custom", "tasks", "
 MOST_SECONDS = 366 * 86_400
 DEMO = "demo"
 """The model that answers offline when none is configured."""
+VARIABLES = "PUT /api/threads/{thread_id}/variables/{name}"
 NODES = ("*", "model", "tools")
 """Where a run can pause: the nodes of the agent's graph, as `GET /assistants/{id}/graph` shows them."""
 
@@ -33,8 +36,9 @@ NODES = ("*", "model", "tools")
 OPTIONS: Mapping[str, Any] = {
     "model_name": str | None,
     "model": str | None,
-    "mode": str | None,
-    "reasoning_effort": str | None,
+    "mode": Literal["", "flash", "thinking", "pro", "ultra"] | None,
+    "reasoning_effort": Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None,
+    "available_skills": list[str] | None,
     "agent_name": str | None,
     "thinking_enabled": bool | None,
     "is_plan_mode": bool | None,
@@ -81,9 +85,10 @@ class RunFields(msgspec.Struct, kw_only=True):
         _says(
             "Options of the agent: `model_name`, `mode` (`flash`, `thinking`, `pro`, `ultra`), `thinking_enabled`, "
             "`reasoning_effort`, `is_plan_mode`, `subagent_enabled`, `max_concurrent_subagents` (1 to 4), "
-            "`max_total_subagents` (1 to 50), `agent_name`, `is_bootstrap`, and `unattended`: nobody answers, "
-            "so the agent decides (by default so with a webhook, in schedules and without a thread). `is_plan_mode` "
-            "and `subagent_enabled` are true unless a mode or you say otherwise. Other keys go on to tools. What "
+            "`max_total_subagents` (1 to 200), `agent_name`, `available_skills` (names of the only ones), "
+            "`is_bootstrap`, and `unattended`: nobody answers, so the agent decides (by default so with a webhook, in "
+            "schedules and without a thread). `is_plan_mode` and `subagent_enabled` are true unless a mode or you say "
+            "otherwise. Other keys go on to tools; secrets are refused, as all this stands in the log. What "
             "`config` says in `context`, or else in `configurable`, counts more."
         ),
     ] = None
@@ -217,21 +222,32 @@ def run_spec(body: RunBody, assistant: Assistant, user: str, strategy: Multitask
 
 def check_options(config: Json | None, context: Json | None, metadata: Json | None, models: Collection[str]) -> None:
     """Tells whether options, and metadata that have an effect, are of their type, and the model is one of these.
-    Raises `Invalid`, `BadRequest`, by place.
+    Raises `Invalid`, `BadRequest`, by place; also for `secrets`, which would stand in the log.
     """
     config = config or {}
     check(config, CONFIG, "config")
     check(metadata or {}, METADATA, "metadata")
-    for section, where in (
-        (context, "context"),
-        (config.get("configurable"), "config.configurable"),
-        (config.get("context"), "config.context"),
-    ):
-        options = _mapping(section, where)
+    for where, options in _sections(config, context):
         check(options, OPTIONS, where)
+        if options.get("secrets"):
+            raise Invalid(f"{where}.secrets: would stand in the log; set them as variables of the thread: {VARIABLES}")
         for name in ("model_name", "model"):
             if options.get(name) and options[name] not in models:
                 raise BadRequest(f"{where}.{name}: no model {options[name][:80]!r}; there are: {', '.join(models)}")
+
+
+async def check_skills(skills: Library, user: str, config: Json | None, context: Json | None) -> None:
+    """Raises `Invalid`, by place, if `available_skills` names a skill that the user does not have."""
+    for where, options in _sections(config or {}, context):
+        if options.get("available_skills"):
+            known(await skills.of(user), options["available_skills"], f"{where}.available_skills")
+
+
+def _sections(config: Json, context: Json | None) -> Iterator[tuple[str, Json]]:
+    """Yields the places of options, and what each has."""
+    yield "context", _mapping(context, "context")
+    for name in ("configurable", "context"):
+        yield f"config.{name}", _mapping(config.get(name), f"config.{name}")
 
 
 def model_names(config: Config) -> list[str]:

@@ -56,7 +56,7 @@ def told(body: Json) -> str:
         ({"mode": "ultra"}, "enabled", "high", True),
         ({"mode": "pro", "is_plan_mode": False, "reasoning_effort": "high"}, "enabled", "high", False),
         ({"mode": "flash", "thinking_enabled": True}, "enabled", None, False),
-        ({"mode": "unheard-of"}, "enabled", None, True),
+        ({"mode": ""}, "enabled", None, True),
     ],
     ids=str,
 )

@@ -119,7 +119,7 @@ def test_options_are_kept_with_the_run(subject: Subject, thread_id: str) -> None
         model_name="looping",
         recursion_limit=4,
         subagent_enabled=True,
-        available_skills={"b", "a"},
+        available_skills={"pdf", "documents"},
         environment="staging",
         metadata={"ticket": 7},
     )
@@ -128,7 +128,7 @@ def test_options_are_kept_with_the_run(subject: Subject, thread_id: str) -> None
     assert "made 4 model calls, the limit of this run (`config.recursion_limit of the request`)" in run["stopped"]
     assert (run["metadata"]["environment"], run["metadata"]["ticket"]) == ("staging", 7)
     context = run["kwargs"]["context"]
-    assert (context["subagent_enabled"], context["available_skills"]) == (True, ["a", "b"])
+    assert (context["subagent_enabled"], context["available_skills"]) == (True, ["documents", "pdf"])
 
 
 def test_a_question_is_answered(client: SikaClient, thread_id: str) -> None:

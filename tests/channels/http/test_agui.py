@@ -314,6 +314,8 @@ async def test_images_are_taken_in(api: Api, worker: Worker) -> None:
         ({"tools": [{"name": "no name", "description": "", "parameters": {}}]}, 422),
         ({"forwardedProps": {"onDisconnect": "stay"}}, 422),
         ({"forwardedProps": {"model_name": "none such"}}, 400),
+        ({"forwardedProps": {"mode": "none such"}}, 422),
+        ({"forwardedProps": {"available_skills": ["none-such"]}}, 422),
         ({"resume": [{"interruptId": "i", "status": "resolved"}]}, 409),
     ],
 )

@@ -151,6 +151,7 @@ async def test_unknown_ones_are_not_found(api: Api, name: str) -> None:
     ("body", "status", "said"),
     [
         ({"context": {"model_name": "zzz"}}, 400, "there are: demo"),
+        ({"context": {"available_skills": ["zzz"]}}, 422, "context.available_skills[0]: no skill 'zzz'"),
         ({"config": {"configurable": {"model_name": "zzz"}}}, 400, "config.configurable.model_name"),
         ({"context": {"is_plan_mode": "yes"}}, 422, "context.is_plan_mode"),
         ({"metadata": {"deliver": []}}, 422, "metadata.deliver: expected object | null, got array"),

@@ -168,6 +168,7 @@ async def test_search(api: Api) -> None:
         ({"interrupt_before": ["nowhere"]}, "interrupt_before: ", 422),
         ({"stream_mode": "what"}, "stream_mode: ", 422),
         ({"context": {"model_name": "nobody"}}, "context.model_name: no model 'nobody'", 400),
+        ({"context": {"available_skills": ["none"]}}, "context.available_skills[0]: no skill 'none'", 422),
         ({"webhook": "http://127.0.0.1/x"}, "webhook: ", 422),
         ({"metadata": {"deliver": {"channel": "slack"}}}, "metadata.deliver: object missing required field chat", 422),
         ({"on_run_completed": "what"}, "$.on_run_completed", 422),

@@ -265,9 +265,9 @@ async def test_the_defaults_of_a_run_are_told(described: Json) -> None:
         assert re.search(rf"`{value}`[^`]*default", fields[name]["description"]), name
     modes = set(options.MODES)
     keys = set(re.findall(r"`(\w+)`", fields["context"]["description"])) - modes - {"config", "context", "configurable"}
-    assert len(keys) == 11
+    assert len(keys) == 12
     for key in keys:
-        said = [options.options(RunRequested(context={key: value})) for value in (True, 5, "ultra")]
+        said = [options.options(RunRequested(context={key: value})) for value in (True, 5, "ultra", ["pdf"])]
         assert any(one != options.Options() for one in said), key
 
 

@@ -13,7 +13,7 @@ from channels.http.endpoints.call import Call
 from channels.http.endpoints.endpoint import Depends, Limit, Offset, Page, Routes
 from channels.http.endpoints.listings import Order, has_all, page, sort
 from channels.http.runs.json_limits import storable
-from channels.http.runs.run_request import check_options, model_names
+from channels.http.runs.run_request import check_options, check_skills, model_names
 from channels.http.server.live import Services
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json
@@ -159,6 +159,7 @@ async def create(call: Call, body: CreateBody) -> Shown:
     says itself goes before what its assistant says.
     """
     settings = _checked(call, _changed(Settings(), body))
+    await check_skills(call.services.skills, call.user, settings.config, settings.context)
     identity = str(_uuid(body.assistant_id)) if body.assistant_id is not None else uuid7()
     assistant, new = await call.services.assistants.create(call.user, identity, settings)
     if not new and body.if_exists != "do_nothing":
@@ -179,6 +180,7 @@ async def patch(call: Call, own: Own, body: PatchBody) -> Shown:
     def change(settings: Settings) -> Settings:
         return _checked(call, _changed(settings, body))
 
+    await check_skills(call.services.skills, call.user, body.config, body.context)
     return _object(await call.services.assistants.revise(call.user, own.id, change))
 
 

@@ -21,7 +21,7 @@ from channels.http.protocols.langgraph.modes import wants_previews
 from channels.http.protocols.langgraph.run_object import run_object
 from channels.http.runs import inputs
 from channels.http.runs.idempotency import new_id, repeated
-from channels.http.runs.run_request import RunBody, RunSpec, check_options, model_names, modes, run_spec
+from channels.http.runs.run_request import RunBody, RunSpec, check_options, check_skills, model_names, modes, run_spec
 from channels.http.server.errors import BadRequest
 from channels.http.server.routes import LOCATION, LOCATIONS, SSE
 from channels.http.streams import sse
@@ -325,6 +325,7 @@ async def permitted(call: Call, body: RunBody) -> RunSpec:
     config = call.config
     assistant = await call.services.assistants.resolve(call.user, body.assistant_id)
     check_options(body.config, body.context, body.metadata, model_names(config))
+    await check_skills(call.services.skills, call.user, body.config, body.context)
     spec = run_spec(body, assistant, call.user, config.runs.multitask_strategy)
     if spec.request.webhook is not None:
         check_url(spec.request.webhook, "webhook", private=config.webhooks.allow_private)
