@@ -46,6 +46,7 @@ class Polish(msgspec.Struct, frozen=True, tag_field="op", tag="polish"):
 
     text: str
     locale: str | None = None
+    model: str | None = None
 
 
 class Suggestions(Actor[Never]):
@@ -81,7 +82,7 @@ class Suggestions(Actor[Never]):
             case Polish():
                 locale = f" (the person's locale is {command.locale})" if command.locale else ""
                 prompt = Prompt(_POLISH.format(locale=locale), f"<message>\n{command.text}\n</message>")
-                preferred = config.input_polish.model_name or config.suggestions.model_name
+                preferred = config.input_polish.model_name or config.suggestions.model_name or command.model
                 return polished((await self._ask(prompt, "polish", preferred)).text)
 
     async def _ask(self, prompt: Prompt, purpose: str, *preferred: str | None) -> Completion:

@@ -14,6 +14,7 @@ from pathlib import Path
 from actors.lead.setup.check import check, of_server
 from actors.wiring.discovery import load_tools
 from adapters import guardrails
+from core import plugins
 from core.chat import platforms
 from core.chat.account import platform_of
 from core.config.channels import Session
@@ -34,6 +35,7 @@ def remarks(config: Config, project: Path) -> list[str]:
         *_strangers(_skills(config), _known_skills(config, project), "skill"),
         *_strangers(_groups(config), [group.name for group in config.tool_groups], "group of tool_groups"),
         *_strangers(_models(config), [model.name for model in config.models], "model"),
+        *_interceptors(config),
         *_accounts(config),
         *_mounts(config),
     ]
@@ -102,6 +104,15 @@ def _models(config: Config) -> Iterator[tuple[str, str]]:
         layers = [(place, session), *((f"{place}.users.{name}", layer) for name, layer in session.users.items())]
         yield from ((f"{at}.context.model_name", str(layer.context["model_name"])) for at, layer in layers
                     if layer.context.get("model_name"))  # fmt: skip
+
+
+def _interceptors(config: Config) -> Iterator[str]:
+    """Yields those that cannot be loaded; they are built where MCP servers are called, which goes on without them."""
+    for number, path in enumerate(config.mcp.interceptors):
+        try:
+            plugins.load(path, f"mcp.interceptors[{number}]")
+        except Invalid as error:
+            yield f"{error}; calls of MCP servers are made without it"
 
 
 def _accounts(config: Config) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""DeerFlow's second file: `extensions_config.json` with MCP servers and the states of skills (contract runtime §16)."""
+"""DeerFlow's second file: `extensions_config.json` with MCP servers, middlewares and the states of skills (contract
+runtime §16).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 from core.errors import Invalid
 
 NAMES = ("extensions_config.json", "mcp_config.json")
+KEYS = ("mcpServers", "mcpInterceptors", "middlewares", "skills")
 VARIABLE = "DEER_FLOW_EXTENSIONS_CONFIG_PATH"
 
 
@@ -36,14 +39,27 @@ def read(text: str, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def merged(raw: dict[str, Any], extensions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a raw configuration with the MCP servers of the other file; `config.yaml` takes precedence."""
-    servers, interceptors = extensions.get("mcpServers") or {}, extensions.get("mcpInterceptors") or []
+    """Returns a raw configuration with what the other file adds: MCP servers (`config.yaml` takes precedence),
+    interceptors, middlewares.
+    """
+    if (added := _listed(extensions, "middlewares")) and isinstance(raw.get("middlewares") or [], list):
+        raw = {**raw, "middlewares": [*(raw.get("middlewares") or []), *added]}
+    servers, interceptors = extensions.get("mcpServers") or {}, _listed(extensions, "mcpInterceptors")
     own = raw.get("mcp") or {}
     if not (servers or interceptors) or not isinstance(own, dict) or not isinstance(own.get("servers") or {}, dict):
         return raw
-    listed = [interceptors] if isinstance(interceptors, str) else list(interceptors)
     both = {**own, "servers": {**servers, **(own.get("servers") or {})}}
-    return {**raw, "mcp": {**both, "interceptors": [*(own.get("interceptors") or []), *listed]}}
+    return {**raw, "mcp": {**both, "interceptors": [*(own.get("interceptors") or []), *interceptors]}}
+
+
+def unknown(extensions: Mapping[str, Any]) -> list[str]:
+    """Returns a remark for each key of the file that has no effect."""
+    return [f"{NAMES[0]}: {key}: unknown key" for key in extensions if key not in KEYS]
+
+
+def _listed(extensions: Mapping[str, Any], key: str) -> list[Any]:
+    value = extensions.get(key) or []
+    return list(value) if isinstance(value, list) else [value]
 
 
 def _resolved(value: Any, environ: Mapping[str, str]) -> Any:

@@ -100,7 +100,7 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
         outdated = resolved != written
         renamed |= deerflow.complete(resolved, environ)
         notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
-        notes = [*deerflow.remark_on_version(resolved, outdated or bool(notes)), *notes]
+        notes = [*deerflow.remark_on_version(resolved, outdated or bool(notes)), *notes, *extensions.unknown(more)]
         unknown: list[str] = []
         shaped = _shape(Config, resolved, "", unknown)
         notes += [lines.placed(_as_written(note, renamed)) for note in unknown] + list(map(lines.placed, repeated))

@@ -148,6 +148,9 @@ async def test_a_clearer_wording(tmp_path: Path) -> None:
         body = await api.ask("POST", "/input-polish", {"text": "wher otter live"})
         assert body == {"rewritten_text": "wher otter live", "changed": False}
         assert models.requests[-1].model == "broken"
+        configure(tmp_path / "config.yaml", models)
+        body = await api.ask("POST", "/input-polish", {"text": "wher otter live", "model_name": "polish"})
+        assert body == {"rewritten_text": "Where do otters live?", "changed": True}
 
 
 async def test_settings_of_the_wording(tmp_path: Path) -> None:

@@ -335,7 +335,7 @@ def test_the_root_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 FILE = """{"mcpServers": {
     "git": {"command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "$GIT_TOKEN", "NONE": "$NOT_SET"}, "x": 1},
     "web": {"type": "streamable_http", "url": "http://localhost/mcp", "enabled": false, "description": null}
-}, "mcpInterceptors": "mine:build", "skills": {}}"""
+}, "mcpInterceptors": "mine:build", "middlewares": ["a:B"], "skills": {}, "zebra": 1}"""
 
 
 @pytest.mark.parametrize("name", ["extensions_config.json", "mcp_config.json", "elsewhere.json"])
@@ -343,11 +343,18 @@ def test_the_file_of_extensions_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("GIT_TOKEN", "hush hush")
     if name == "elsewhere.json":
         monkeypatch.setenv("DEER_FLOW_EXTENSIONS_CONFIG_PATH", str(tmp_path / name))
-    (tmp_path / "config.yaml").write_text("mcp: {servers: {own: {command: x}}, idle_seconds: 5}")
+    (tmp_path / "config.yaml").write_text(
+        "{middlewares: ['c:D'], mcp: {servers: {own: {command: x}}, idle_seconds: 5}}"
+    )
     (tmp_path / name).write_text(FILE)
     source = ConfigSource(tmp_path / "config.yaml")
     mcp = source.current().mcp
     assert sorted(mcp.servers) == ["git", "own", "web"]
+    assert [entry.use for entry in source.current().middlewares] == ["c:D", "a:B"]
+    assert source.current().warnings == (
+        "extensions_config.json: zebra: unknown key",
+        "mcp.servers.git.x: unknown key",
+    )
     assert (mcp.servers["git"].env["TOKEN"].reveal(), mcp.servers["git"].env["NONE"].reveal()) == ("hush hush", "")
     assert mcp.servers["git"].extra == {"x": 1}
     assert (mcp.servers["web"].transport, mcp.servers["web"].enabled) == ("http", False)

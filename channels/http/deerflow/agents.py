@@ -127,7 +127,8 @@ async def check(call: Call, *, name: Annotated[str, msgspec.Meta(pattern="^[A-Za
 @ROUTES("GET", "/agents/{name}", _READ, errors=(404,))
 async def get(call: Call, name: str) -> Agent:
     """One of your agents, or of DeerFlow's shared folder."""
-    return _object(await _known(call, name))
+    _rosters(call)
+    return _object(await known_agent(call, name))
 
 
 @ROUTES("POST", "/agents", _WRITE, errors=(409,))
@@ -189,7 +190,8 @@ async def take(call: Call, body: ImportBody) -> Created[Agent]:
 @ROUTES("GET", "/agents/{name}/export", _READ, errors=(404,))
 async def export(call: Call, name: str) -> Bundle:
     """An agent as one file: its definition and its soul, without its conversations and its memory."""
-    return bundle(await _known(call, name))
+    _rosters(call)
+    return bundle(await known_agent(call, name))
 
 
 @ROUTES("GET", "/agents/{name}/history", _READ, errors=(404,))
@@ -226,10 +228,10 @@ def _rosters(call: Call) -> Rosters:
     return call.services.agents
 
 
-async def _known(call: Call, name: str) -> Definition:
+async def known_agent(call: Call, name: str) -> Definition:
     """Returns an agent of the user's, or of the shared folder (contract runtime §14). Raises `NotFound`."""
-    rosters, name = _rosters(call), agents.checked(name)
-    roster = await rosters.of(call.user)
+    name = agents.checked(name)
+    roster = await call.services.agents.of(call.user)
     shared = None
     if name not in roster.agents:
         shared = await to_thread.run_sync(agent_bundles.shared, call.services.home, name)

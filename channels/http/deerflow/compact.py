@@ -6,18 +6,22 @@ from typing import Annotated
 
 import msgspec
 
+from channels.http.deerflow.agents import known_agent
 from channels.http.deerflow.models import check_name
 from channels.http.endpoints.call import Call, OwnedThread
 from channels.http.endpoints.endpoint import Routes
 from channels.http.server.routes import API
 from core.config.settings import ContextSize
 from core.errors import Refused
+from core.user.assistants import DEFAULT
 
 ACTOR = "compaction"
 
 
 class CompactBody(msgspec.Struct):
-    """`force`: whatever its size. `keep`: what stays as it is, as so many messages or as in `summarization.keep`."""
+    """`force`: whatever its size. `keep`: what stays as it is, as so many messages or as in `summarization.keep`.
+    `model_name`: the model that reads; else that of the configuration, else that of the agent `agent_name`.
+    """
 
     force: bool = True
     keep: Annotated[int, msgspec.Meta(ge=1)] | ContextSize | None = None
@@ -41,10 +45,12 @@ class Compacted(msgspec.Struct):
 ROUTES = Routes(mounts=API)
 
 
-@ROUTES("POST", "/threads/{thread_id}/compact", "threads:write", errors=(400, 409))
+@ROUTES("POST", "/threads/{thread_id}/compact", "threads:write", errors=(400, 404, 409))
 async def compact(call: Call, thread: OwnedThread, body: CompactBody) -> Compacted:
     """Put a summary in the place of the older messages. What was said stays in the thread's history."""
     check_name(call.config, body.model_name)
+    if body.agent_name not in (None, DEFAULT):
+        await known_agent(call, body.agent_name)
     if thread.state.status == "busy":
         raise Refused(f"Thread {thread.id} has an active run; wait for its end")
     keep = ContextSize(type="messages", value=body.keep) if isinstance(body.keep, int) else body.keep

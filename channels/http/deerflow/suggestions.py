@@ -51,6 +51,7 @@ class PolishBody(msgspec.Struct):
     text: Annotated[str, msgspec.Meta(min_length=1)]
     locale: Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[A-Za-z0-9_-]*$")] | None = None
     thread_id: str | None = None
+    model_name: str | None = None
 
 
 class Polished(msgspec.Struct):
@@ -85,17 +86,19 @@ async def settings(call: Call) -> Settings:
     return Settings(section.enabled, section.max_suggestions)
 
 
-@ROUTES("POST", "/input-polish", "runs:create")
+@ROUTES("POST", "/input-polish", "runs:create", errors=(400,))
 async def polish(call: Call, body: PolishBody) -> Polished:
     """A clearer wording of a text; the text itself if the model has none, or takes too long, or if `input_polish` is
     off. At most `input_polish.max_chars` characters.
     """
+    check_name(call.config, body.model_name)
     settings = call.config.input_polish
     if len(body.text) > settings.max_chars:
         raise Invalid(f"text: at most {settings.max_chars} characters (input_polish.max_chars), got {len(body.text)}")
     if not settings.enabled:
         return Polished(body.text, False)
-    reworded = await _ask(call, {"op": "polish", "text": body.text, "locale": body.locale or None}, str)
+    question = {"op": "polish", "text": body.text, "locale": body.locale or None, "model": body.model_name}
+    reworded = await _ask(call, question, str)
     text = reworded or body.text
     return Polished(text, text != body.text)
 

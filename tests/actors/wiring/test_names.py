@@ -48,13 +48,14 @@ NAMED = {
     "{model_name: nope}}}}}}",
     "channels.*.accounts.*.session.users.*.context": "channels: {slack: {accounts: {a: {session: {users: {u: {context: "
     "{model_name: nope}}}}}}}}",
+    "mcp.interceptors": "mcp: {interceptors: ['nope.auth:build']}",
     "channel_connections.*": "channel_connections: {enabled: true, telegram: {enabled: true}}",
     "channels.*": "channels: {telegramm: {enabled: true}}",
 }
 """Keys that name something of this server, and a file in which one names nothing."""
 OTHERS = re.compile(
     r"""http\.(cors_origins|trusted_proxies) | auth\.oidc\[\]\.(scopes|allowed_domains)
-    | actors | installed | middlewares\[\]\.config | mcp\.interceptors       # of code, which is imported at the start
+    | actors | installed | middlewares\[\]\.config       # of code, which is imported at the start
     | models\[\]\.(when_)?thinking.* | mcp\.servers(\.\*\..*)? | acp_agents(\.\*\..*)?    # given names; of programs
     | channels\..*(allowed_users|allowed_chats|session(\.users\.\*)?\.config|session\.users|accounts)
     | sandbox\.(egress\.allow(_private)?|folders|environment) | tracing\.otlp\.headers

@@ -19,11 +19,15 @@ async def test_without_an_actor_there_are_none(api: Api) -> None:
     assert await api.ask("POST", "/input-polish", {"text": "x"}) == {"rewritten_text": "x", "changed": False}
 
 
-async def test_an_unknown_model_is_refused(api: Api) -> None:
-    thread = await api.thread()
-    for path, body in (("suggestions", {"messages": TALK}), ("compact", {})):
-        refused = await api.ask("POST", f"/threads/{thread}/{path}", {**body, "model_name": "zz"}, status=400)
+async def test_an_unknown_model_or_agent_is_refused(api: Api) -> None:
+    thread = f"/threads/{await api.thread()}"
+    bodies: list[tuple[str, Any]] = [(f"{thread}/suggestions", {"messages": TALK}), (f"{thread}/compact", {})]
+    for path, body in (*bodies, ("/input-polish", {"text": "x"})):
+        refused = await api.ask("POST", path, {**body, "model_name": "zz"}, status=400)
         assert refused["detail"] == "model_name: no model 'zz'; there are: demo"
+    assert await api.ask("POST", f"{thread}/compact", {"agent_name": "ZZ"}, status=404) == {
+        "detail": "Agent zz not found", "code": "not_found",
+    }  # fmt: skip
 
 
 async def test_only_for_ones_own_threads(api: Api, worker: Worker) -> None:
