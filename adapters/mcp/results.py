@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from core.errors import Invalid
 from core.mcp.challenge import INSUFFICIENT, challenge_of
 from core.mcp.schemas import finite
-from core.ports.mcp_frames import Outcome, Part
+from core.ports.mcp_frames import NOT_ACCEPTED, NOT_REACHED, Outcome, Part
 
 TEXT = 4000
 """Limit of a description, in characters."""
@@ -138,9 +138,25 @@ def _decoded(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
+def _words(error: BaseException) -> str:
+    """Returns an error of the transport in words, without the server's address: people read it in their threads."""
+    match error:
+        case httpx.HTTPStatusError():
+            response = error.response
+            kind = NOT_ACCEPTED if response.is_client_error else "it failed"
+            return f"{kind}: {response.status_code} {response.reason_phrase}"
+        case httpx.ConnectError():
+            return NOT_REACHED
+        case httpx.TimeoutException():
+            return "it did not answer in time"
+        case httpx.TransportError():
+            return "the connection to it broke"
+    return f"{type(error).__name__}: {error}"
+
+
 def described(error: BaseException) -> str:
     """Returns an error as text, with the scopes that the server finds missing (RFC 6750 §3.1)."""
-    text = f"{type(error).__name__}: {error}"[:TEXT]
+    text = _words(error)[:TEXT]
     if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 403:
         challenge = error.response.headers.get("www-authenticate", "")
         if challenge_of(challenge, "error") == INSUFFICIENT:

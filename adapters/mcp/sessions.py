@@ -28,7 +28,7 @@ from core.files.paths import WORKSPACE, owner_within, thread_root
 from core.mcp.challenge import lacking
 from core.mcp.grants import EVERYBODY
 from core.ports.mcp import Broken, Caller, OnChange, OnProgress, Place
-from core.ports.mcp_frames import Ask, Command, Reply, Setup, framed, length_of
+from core.ports.mcp_frames import NOT_ACCEPTED, NOT_REACHED, Ask, Command, Reply, Setup, framed, length_of
 from core.ports.sandbox import Enclosed
 
 log = structlog.get_logger("sika.mcp")
@@ -41,7 +41,7 @@ QUIET_SECONDS = 120.0
 """Seconds without a change after which they begin again."""
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)
 """Seconds between starts of a server that fails to start."""
-NOT_TAKEN = ("HTTPStatusError: Client error", "ConnectError")
+NOT_TAKEN = (NOT_ACCEPTED, NOT_REACHED)
 """Beginnings of the reasons for which a server over HTTP has not taken a request."""
 LOGGED_BYTES = 128 << 10
 """Bytes of a session's stderr that are logged; more is read and dropped."""

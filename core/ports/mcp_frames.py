@@ -15,6 +15,8 @@ from core.tools import Effect
 
 MOST_BYTES = 24 << 20
 """Limit of a frame's body."""
+NOT_ACCEPTED, NOT_REACHED = "it did not accept the request", "it cannot be reached"
+"""Beginnings of the reasons for which a server over HTTP has not taken a request."""
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
