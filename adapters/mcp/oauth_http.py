@@ -5,6 +5,7 @@ from __future__ import annotations
 import aiohttp
 
 from adapters.egress import PublicResolver
+from core import reasons
 from core.egress import check_url
 from core.errors import Invalid, Unavailable
 from core.mcp.oauth import Request, Response
@@ -41,7 +42,7 @@ class OAuthHttp:
         except TimeoutError as error:
             raise Unavailable(f"{host}: no answer within {SECONDS:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{host} does not answer ({type(error).__name__})") from error
+            raise Unavailable(f"{host} does not answer: {reasons.lost(error)}") from error
         except ValueError as error:
             raise Invalid(f"{host}: the address cannot be connected to") from error
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 
+from core import reasons
 from core.errors import Unavailable
 
 MAX_BYTES = 4 << 20
@@ -41,7 +42,7 @@ class Api:
         except TimeoutError:
             raise self._unavailable(f"did not answer within {self._timeout.total:g} s", "Try again") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._unavailable(f"cannot be reached ({type(error).__name__})", "Try again later") from None
+            raise self._unavailable(f"cannot be reached: {reasons.lost(error)}", "Try again later") from None
         if len(raw) > MAX_BYTES:
             raise self._unavailable(f"sent more than {MAX_BYTES >> 20} MB", "Ask for less")
         try:

@@ -19,6 +19,7 @@ from anyio import to_thread
 from channels.client.errors import ClientError, Invalid, Unavailable, Unsupported, closed, of_response
 from channels.client.servers import is_local
 from channels.client.sse import value_of
+from core import reasons
 
 CONNECT_SECONDS = 5.0
 SILENCE_SECONDS = 60.0
@@ -187,12 +188,12 @@ def _reason(error: httpx.HTTPError) -> str:
     """Returns the reason of a broken connection, fit for people."""
     match error:
         case httpx.ConnectError() | httpx.ConnectTimeout():
-            return f"cannot be reached ({error or 'no answer'})"
+            return f"cannot be reached: {reasons.lost(error)}"
         case httpx.ReadTimeout():
             return f"silent for {SILENCE_SECONDS:g} s"
         case httpx.NetworkError() | httpx.RemoteProtocolError():
             return "the server closed the connection"
-    return str(error) or type(error).__name__
+    return reasons.lost(error)
 
 
 async def _read(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
@@ -206,5 +207,5 @@ def _head(form: httpx.Request) -> dict[str, str]:
 
 
 def _sendable(name: str) -> str:
-    """Returns a file name as UTF-8: names on a disk need not be."""
+    """Returns a file name as UTF-8, with `?` for what is none: names on a disk need not be. The answer has it."""
     return name.encode("utf-8", "replace").decode()

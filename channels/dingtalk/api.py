@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import anyio
 
+from core import reasons
 from core.chat.download import save
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
@@ -190,7 +191,7 @@ class Api:
                 await save(kept, into, limit, "the file", response.content_length)
         except (aiohttp.ClientError, TimeoutError) as error:
             # The address is a secret: it is in the text of aiohttp's errors.
-            raise Unavailable(f"the file did not arrive ({type(error).__name__})") from None
+            raise Unavailable(f"the file did not arrive: {reasons.lost(error)}") from None
 
     async def _send(
         self, method: str, url: str, idempotent: bool, seconds: float = CALL_SECONDS, **content: Any
@@ -203,9 +204,9 @@ class Api:
                 text = await response.text(errors="replace")
                 answer = Answer(response.status, _object(text), _seconds(response.headers.get("Retry-After", "")))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unavailable(f"DingTalk /{path} is out of reach ({type(error).__name__})") from None
+            raise Unavailable(f"DingTalk /{path} is out of reach: {reasons.lost(error)}") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _lost(f"DingTalk /{path}: no answer ({type(error).__name__})", idempotent) from None
+            raise _lost(f"DingTalk /{path}: no answer: {reasons.lost(error)}", idempotent) from None
         if answer.status >= 500 and not _matches(answer, LIMITED):
             raise _lost(f"DingTalk /{path} answers {answer.status} {_code(answer)}".rstrip(), idempotent)
         if answer.status < 300 and answer.body is None:

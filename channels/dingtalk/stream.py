@@ -34,6 +34,7 @@ from dingtalk_stream import (  # type: ignore[import-untyped]
 
 from channels.dingtalk import translation
 from channels.dingtalk.api import Api
+from core import reasons
 from core.chat.facts import ChatReceived
 from core.chat.port import RateLimited, Receive, Report
 from core.errors import Unavailable, ungrouped
@@ -286,4 +287,4 @@ def _described(error: BaseException) -> str:
         return f"the handshake was refused with {error.response.status_code}"
     if isinstance(error, websockets.ConnectionClosed):
         return f"the connection was lost ({error})"
-    return f"no connection ({type(error).__name__})"
+    return f"no connection: {reasons.lost(error)}"

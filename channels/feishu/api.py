@@ -14,6 +14,7 @@ import aiohttp
 import anyio
 import yarl
 
+from core import reasons
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
 
@@ -187,11 +188,11 @@ class Api:
             ) as response:
                 yield response
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unavailable(f"{what}: no connection to {self._domain.host}: {type(error).__name__}") from None
+            raise Unavailable(f"{what}: no connection to {self._domain.host}: {reasons.lost(error)}") from None
         except aiohttp.InvalidURL:
             raise Rejected(f"domain {str(self._domain)!r}: no URL") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise FateUnknown(f"{what}: no answer: {type(error).__name__}") from None
+            raise FateUnknown(f"{what}: no answer: {reasons.lost(error)}") from None
 
 
 async def _json(response: aiohttp.ClientResponse, what: str) -> dict[str, Any]:

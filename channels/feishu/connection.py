@@ -25,6 +25,7 @@ import structlog
 import websockets
 from websockets.asyncio.client import ClientConnection
 
+from core import reasons
 from core.errors import Unavailable, ungrouped
 
 
@@ -181,13 +182,13 @@ async def _open(url: str) -> ClientConnection:
     except websockets.WebSocketException as error:
         raise Disconnected(f"Feishu refuses the connection: {_refusal(error)}") from None
     except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-        raise Disconnected(f"No connection to Feishu: {type(error).__name__}") from None
+        raise Disconnected(f"No connection to Feishu: {reasons.lost(error)}") from None
 
 
 def _refusal(error: websockets.WebSocketException) -> str:
     """Returns the reason of a refused handshake, which the platform puts into headers."""
     response = getattr(error, "response", None)
     if response is None:
-        return type(error).__name__
+        return reasons.lost(error)
     code = response.headers.get(sdk.HEADER_HANDSHAKE_STATUS) or response.status_code
     return f"{code} {response.headers.get(sdk.HEADER_HANDSHAKE_MSG) or ''}".strip()

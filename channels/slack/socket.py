@@ -25,6 +25,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from channels.slack.inbound import chat_of
 from channels.slack.web import Web
+from core import reasons
 from core.chat.port import CredentialsDead, RateLimited, Report
 from core.errors import Unavailable
 
@@ -85,7 +86,7 @@ class Connection(SocketModeClient):
                 self._url, autoping=False, heartbeat=self.ping_interval, proxy=self.proxy
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"Socket Mode: {type(error).__name__}") from None
+            raise Unavailable(f"Socket Mode: {reasons.lost(error)}") from None
         self.message_receiver = asyncio.ensure_future(self.receive_messages())
         self.current_session_monitor = asyncio.ensure_future(self.monitor_current_session())
 

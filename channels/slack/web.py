@@ -21,6 +21,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
+from core import reasons
 from core.chat.download import save
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Invalid, Unavailable
@@ -186,9 +187,9 @@ async def _answer(method: str, request: Awaitable[AsyncSlackResponse]) -> AsyncS
     except SlackApiError as error:
         raise _error(method, error.response) from None
     except _BEFORE_CONNECTED as error:
-        raise Unavailable(f"{method}: no connection ({type(error).__name__})") from None
+        raise Unavailable(f"{method}: no connection: {reasons.lost(error)}") from None
     except (aiohttp.ClientError, TimeoutError, OSError, SlackClientError, UnicodeDecodeError, ValueError) as error:
-        raise FateUnknown(f"{method}: no answer ({type(error).__name__})") from None
+        raise FateUnknown(f"{method}: no answer: {reasons.lost(error)}") from None
 
 
 @asynccontextmanager
@@ -197,7 +198,7 @@ async def reaching(what: str) -> AsyncIterator[None]:
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Unavailable(f"{what}: {type(error).__name__}") from None
+        raise Unavailable(f"{what}: {reasons.lost(error)}") from None
 
 
 def code_of(error: Invalid) -> str:

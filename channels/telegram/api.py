@@ -32,6 +32,7 @@ from telegram.request import HTTPXRequest
 from channels.telegram.texts import Text
 from channels.telegram.traits import PHOTO_LIMIT, UPLOAD_LIMIT
 from channels.telegram.updates import ALLOWED, thread_of
+from core import reasons
 from core.chat.download import save
 from core.chat.facts import Attachment, Target
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
@@ -272,7 +273,7 @@ class Api:
                     await _saved(response, attachment, into, limit)
                 return
             except httpx.HTTPError as error:
-                failure = Unavailable(f"the download of {attachment.name} failed: {type(error).__name__}")
+                failure = Unavailable(f"the download of {attachment.name} failed: {reasons.lost(error)}")
         raise failure
 
     async def _posted(self, method: str, call: Awaitable[T], seconds: float = CALL_SECONDS) -> T:
@@ -363,9 +364,11 @@ async def _called(method: str, call: Awaitable[T], seconds: float, unanswered: t
     except TelegramError as error:
         cause = error.__cause__
         if isinstance(cause, _NOT_SENT):
-            failure = Unavailable(f"{method}: Telegram cannot be reached: {type(cause).__name__}")
+            busy = isinstance(cause, httpx.PoolTimeout)
+            why = "all connections to it are in use" if busy else reasons.lost(cause)
+            failure = Unavailable(f"{method}: Telegram cannot be reached: {why}")
         else:
-            failure = unanswered(f"{method}: no answer: {type(cause or error).__name__}")
+            failure = unanswered(f"{method}: no answer: {reasons.lost(cause or error)}")
     except TimeoutError:
         failure = unanswered(f"{method}: no answer in {seconds:g} s")
     raise failure

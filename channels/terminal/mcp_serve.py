@@ -16,6 +16,7 @@ import msgspec
 from channels.client.servers import is_local
 from channels.client.sse import frames_of
 from channels.client.standard_input import standard_input
+from core import reasons
 
 MOST_LINE_BYTES = 4 << 20
 """Limit of a message of the client."""
@@ -100,7 +101,7 @@ class Relay:
                 await self._fail(identity, INTERNAL_ERROR, "the server ended its answer early")
         except httpx.HTTPError as error:
             if identity is not None:
-                await self._fail(identity, INTERNAL_ERROR, f"the server does not answer ({type(error).__name__})")
+                await self._fail(identity, INTERNAL_ERROR, f"the server is out of reach: {reasons.lost(error)}")
         finally:
             self._calls.pop(identity, None)
 

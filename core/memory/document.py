@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from core import reasons
 from core.errors import Invalid
 from core.events import Json
 from core.ids import now
@@ -71,10 +72,10 @@ def parsed(raw: Any, at: str) -> tuple[list[Fact], dict[str, Summary]]:
     repeated ones are left out. Raises `Invalid` for what is no such document.
     """
     if not isinstance(raw, dict):
-        raise Invalid(f"memory: a JSON object is expected, got {type(raw).__name__}")
+        raise Invalid(f"memory: a JSON object is expected, got {reasons.kind_of(raw)}")
     entries = raw.get("facts") or []
     if not isinstance(entries, list):
-        raise Invalid(f"facts: a list is expected, got {type(entries).__name__}")
+        raise Invalid(f"facts: a list is expected, got {reasons.kind_of(entries)}")
     if len(entries) > MOST_FACTS:
         raise Invalid(f"facts: at most {MOST_FACTS}, got {len(entries)}")
     facts: dict[str, Fact] = {}
@@ -94,19 +95,19 @@ def _summaries(raw: Mapping[str, Any], at: str) -> Iterator[tuple[str, Summary]]
     for group, names in SECTIONS.items():
         section = raw.get(group) or {}
         if not isinstance(section, dict):
-            raise Invalid(f"{group}: an object is expected, got {type(section).__name__}")
+            raise Invalid(f"{group}: an object is expected, got {reasons.kind_of(section)}")
         for name in names:
             entry = section.get(name) or {}
             text = entry.get("summary") if isinstance(entry, dict) else entry
             if text is not None and not isinstance(text, str):
-                raise Invalid(f"{group}.{name}.summary: a text is expected, got {type(text).__name__}")
+                raise Invalid(f"{group}.{name}.summary: a text is expected, got {reasons.kind_of(text)}")
             if text and text.strip():
                 yield name, Summary(text=text.strip()[:SUMMARY_CHARACTERS], updated_at=_text(entry, "updatedAt") or at)
 
 
 def _fact(entry: Any, number: int, at: str) -> Fact | None:
     if not isinstance(entry, dict):
-        raise Invalid(f"facts[{number}]: an object is expected, got {type(entry).__name__}")
+        raise Invalid(f"facts[{number}]: an object is expected, got {reasons.kind_of(entry)}")
     content = " ".join(_text(entry, "content").split())[:MOST_CHARACTERS]
     if not content:
         return None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import re
-import socket
-import ssl
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -14,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from actors.lead.model.refusals import Refusal, read
 from actors.lead.model.refusals import status_of as status_of
+from core import reasons
 
 BASE_MS = 1000
 CAP_MS = 8000
@@ -107,18 +105,6 @@ _EXCESS = re.compile(r"exceed|too (?:long|large|many|big)|(?:longer|greater|larg
 _OF_REQUEST = re.compile(r"prompt|input|context|conversation|messages?\b|request|输入|上下文")
 
 
-_UNREACHABLE: Sequence[tuple[type[BaseException] | tuple[()], Set[int], str]] = (
-    (socket.gaierror, set(), f"The name of {ELSEWHERE} is not known"),
-    (ssl.SSLCertVerificationError, set(), f"The certificate of {ELSEWHERE} is not accepted"),
-    (ssl.SSLError, set(), f"There is no secure connection to {ELSEWHERE}"),
-    (TimeoutError, {errno.ETIMEDOUT}, "The model's server does not answer in time"),
-    (ConnectionRefusedError, {errno.ECONNREFUSED}, "The model's server refuses connections"),
-    (ConnectionError, {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED}, f"The connection to {ELSEWHERE} broke"),
-    ((), {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}, f"There is no way in the network to {ELSEWHERE}"),
-)
-"""Errors of connections, by class or number, in words. The first that fits counts."""
-
-
 def classify(error: BaseException) -> tuple[str, bool]:
     """Returns `quota`, `auth`, `transient`, `context`, `busy` or `generic`, and whether a retry may help.
 
@@ -193,18 +179,10 @@ def without_address(text: str, error: BaseException, model: object) -> str:
 
 def unreachable(error: BaseException) -> str | None:
     """Returns why a model's server could not be reached, in words; None for an error that is none of the connection."""
-    if status_of(error) is not None:
-        return None
-    causes = [error]
-    while (cause := causes[-1].__cause__) is not None:
-        causes.append(cause)
-    for cause in reversed(causes):
-        if cause is error and type(error) is TimeoutError and str(error):
-            return None  # of our own making: it says more
-        for kind, numbers, text in _UNREACHABLE:
-            if isinstance(cause, kind) or (isinstance(cause, OSError) and cause.errno in numbers):
-                return text
-    return None
+    if status_of(error) is not None or (type(error) is TimeoutError and str(error)):
+        return None  # the latter is of our own making: it says more
+    problem = reasons.of_connection(error)
+    return f"The model's server cannot be reached: {problem}" if problem is not None else None
 
 
 def _is_internal(text: str) -> bool:

@@ -492,5 +492,5 @@ async def _form(request: web.Request) -> dict[str, str]:
         return {key: value for key, value in (await request.post()).items() if isinstance(value, str)}
     except web.HTTPException:
         raise
-    except (ValueError, LookupError, AssertionError, RuntimeError, HttpProcessingError) as error:
-        raise Invalid(f"malformed form: {type(error).__name__}") from None
+    except (ValueError, LookupError, AssertionError, RuntimeError, HttpProcessingError):
+        raise Invalid("malformed form") from None

@@ -21,6 +21,7 @@ import structlog
 from aiohttp import web
 
 from channels.http.accounts.cookies import PENDING_SECONDS
+from core import reasons
 from core.config.settings import OidcProvider
 from core.errors import Invalid, NotFound, SikaError, Unavailable
 from core.identity import accounts
@@ -197,7 +198,7 @@ class Oidc:
                 return response.status, raw
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             host = urlsplit(url).hostname
-            raise Unavailable(f"identity provider: {host} does not answer ({type(error).__name__})") from None
+            raise Unavailable(f"identity provider: {host} does not answer: {reasons.lost(error)}") from None
 
 
 def _who(provider: OidcProvider, claims: Mapping[str, Any]) -> Who:

@@ -9,6 +9,7 @@ import msgspec
 
 from channels.http.server.errors import BadRequest
 from channels.http.server.parsing import check, decode
+from core import reasons
 from core.errors import Invalid
 from core.events import Json, Message
 from core.ids import uuid7
@@ -64,7 +65,7 @@ def _message(entry: Any, where: str) -> Message:
     kind = _type(fields, where)
     identity = fields.get("id")
     if identity is not None and not isinstance(identity, str):
-        raise BadRequest(f"{where}.id: expected a string, got {type(identity).__name__}")
+        raise BadRequest(f"{where}.id: expected a string, got {reasons.kind_of(identity)}")
     message: Message = {"type": kind, "id": identity or uuid7()}
     if kind == "remove":
         if not identity:
@@ -93,7 +94,7 @@ def _unwrapped(entry: Any, where: str) -> Json:
             return {**fields, "type": kind}
         case dict():
             return entry
-    raise BadRequest(f"{where}: expected a message, got {type(entry).__name__}")
+    raise BadRequest(f"{where}: expected a message, got {reasons.kind_of(entry)}")
 
 
 def _type(message: Json, where: str) -> str:
@@ -113,7 +114,7 @@ def _content(content: Any, kind: str, where: str) -> str | list[Any]:
         return content
     if isinstance(content, list) and all(isinstance(block, str | dict) for block in content):
         return content
-    raise BadRequest(f"{where}.content: expected a string or a list of blocks, got {type(content).__name__}")
+    raise BadRequest(f"{where}.content: expected a string or a list of blocks, got {reasons.kind_of(content)}")
 
 
 def _check(message: Message, where: str) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from channels.http.runs import inputs
 from channels.http.server.errors import BadRequest
 from channels.http.server.parsing import check
+from core import reasons
 from core.chat.push import Push
 from core.config.load import Config
 from core.config.redaction import redactor
@@ -322,7 +323,7 @@ def _mapping(value: Any, where: str) -> Json:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Invalid(f"{where}: expected an object, got {type(value).__name__}")
+        raise Invalid(f"{where}: expected an object, got {reasons.kind_of(value)}")
     return value
 
 

@@ -247,19 +247,19 @@ CONNECTION = openai.APIConnectionError(request=cast(Any, None))
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (caused(CONNECTION, ConnectionRefusedError(111, REFUSED)), "The model's server refuses connections"),
+        (caused(CONNECTION, ConnectionRefusedError(111, REFUSED)), "it refuses connections"),
         (
             caused(
                 Exception("All connection attempts failed"), OSError("several"), ConnectionRefusedError(111, REFUSED)
             ),
-            "The model's server refuses connections",
+            "it refuses connections",
         ),
-        (OSError(113, "No route to host"), "There is no way in the network to the model's server"),
-        (caused(Exception(), socket.gaierror(-2, "models.corp")), "The name of the model's server is not known"),
-        (ssl.SSLCertVerificationError("models.corp"), "The certificate of the model's server is not accepted"),
-        (ssl.SSLError("WRONG_VERSION_NUMBER"), "There is no secure connection to the model's server"),
-        (caused(Exception(), TimeoutError()), "The model's server does not answer in time"),
-        (ConnectionResetError(104, "reset by 10.0.0.5"), "The connection to the model's server broke"),
+        (OSError(113, "No route to host"), "there is no way to it in the network"),
+        (caused(Exception(), socket.gaierror(-2, "models.corp")), "its name is not known"),
+        (ssl.SSLCertVerificationError("models.corp"), "its certificate is not accepted"),
+        (ssl.SSLError("WRONG_VERSION_NUMBER"), "no secure connection can be made"),
+        (caused(Exception(), TimeoutError()), "it does not answer in time"),
+        (ConnectionResetError(104, "reset by 10.0.0.5"), "the connection broke"),
         (TimeoutError("the model sent nothing for 60 s"), None),
         (Failed(503), None),
         (caused(Failed(503), ConnectionResetError()), None),
@@ -267,7 +267,7 @@ CONNECTION = openai.APIConnectionError(request=cast(Any, None))
     ],
 )
 def test_why_a_server_cannot_be_reached_is_said_in_words(error: BaseException, words: str | None) -> None:
-    assert unreachable(error) == words
+    assert unreachable(error) == (words and f"The model's server cannot be reached: {words}")
 
 
 def test_an_address_has_no_secrets() -> None:

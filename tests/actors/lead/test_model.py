@@ -95,7 +95,7 @@ async def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
         records = await client.records("t1")
     [failed] = [record.event for record in records if isinstance(record.event, ModelFailed)]
     assert run.error is not None
-    assert run.error.text == failed.text == "The model's server refuses connections (model gone)"
+    assert run.error.text == failed.text == "The model's server cannot be reached: it refuses connections (model gone)"
     assert not [record for record in records if place.encode() in record.raw], "people are told no place"
 
 

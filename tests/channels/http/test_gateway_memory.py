@@ -120,10 +120,13 @@ async def test_a_document_of_deerflow_is_taken_as_it_lies(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ({"facts": 5}, "facts: a list is expected, got int"),
-        ({"facts": [5]}, "facts[0]: an object is expected, got int"),
-        ({"user": 5}, "user: an object is expected, got int"),
-        ({"history": {"recentMonths": {"summary": 5}}}, "history.recentMonths.summary: a text is expected, got int"),
+        ({"facts": 5}, "facts: a list is expected, got a number"),
+        ({"facts": [5]}, "facts[0]: an object is expected, got a number"),
+        ({"user": 5}, "user: an object is expected, got a number"),
+        (
+            {"history": {"recentMonths": {"summary": 5}}},
+            "history.recentMonths.summary: a text is expected, got a number",
+        ),
     ],
 )
 async def test_what_is_no_document(api: Api, body: Any, text: str) -> None:

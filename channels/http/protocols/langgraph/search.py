@@ -189,7 +189,7 @@ async def _highlights(services: Services, query: str, rows: Sequence[ThreadRow])
 
 def _broken(row: ThreadRow, error: Exception) -> Broken:
     log.warning("a thread whose state cannot be made out", thread=row.thread_id, error=str(error))
-    return Broken(str(error) if isinstance(error, SikaError) else type(error).__name__)
+    return Broken(str(error) if isinstance(error, SikaError) else "its events do not fit together")
 
 
 def _row(

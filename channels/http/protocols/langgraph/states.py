@@ -149,7 +149,8 @@ def _shown(thread_id: str, state: ThreadState, index: int, values: Json) -> Json
     except Exception as error:
         log.warning("a checkpoint that cannot be shown", thread=thread_id, error=str(error))
         shown = snapshot(thread_id, state, index, {})
-        return {**shown, "metadata": {**shown["metadata"], "problem": f"unreadable: {type(error).__name__}"}}
+        problem = "its values cannot be shown; the server's log says why"
+        return {**shown, "metadata": {**shown["metadata"], "problem": problem}}
 
 
 async def _array(call: Call, items: Iterator[Json]) -> web.StreamResponse:

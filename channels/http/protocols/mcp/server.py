@@ -69,10 +69,10 @@ class Endpoint:
             async with manager.run():
                 ready.set_result(manager)
                 await asyncio.Event().wait()
-        except Exception as error:
+        except Exception:
             self._manager = None
             if not ready.done():
-                ready.set_exception(Unavailable(f"MCP: cannot be started ({type(error).__name__})"))
+                ready.set_exception(Unavailable("MCP: cannot be started; the server's log says why"))
             raise
 
 
