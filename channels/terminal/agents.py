@@ -12,7 +12,7 @@ from channels.terminal.text import clean, one_line
 from core.config.load import Config
 from core.errors import Invalid
 from core.user.agent_bundles import bundle, read
-from core.user.agents import Definition, Rosters, Version, checked, known
+from core.user.agents import OPTIONS, Definition, Rosters, Version, checked, known
 
 ACTOR = "cli"
 
@@ -83,6 +83,9 @@ def shown(agent: Definition) -> Iterator[str]:
         ("MCP servers", agent.mcp_servers),
     ):
         yield f"{label}: {'(all)' if names is None else ', '.join(one_line(n, 100) for n in names) or '(none)'}"
+    for option in OPTIONS:
+        if (value := getattr(agent, option)) is not None:
+            yield f"{option}: {str(value).lower()}"
     if agent.soul:
         yield ""
         yield clean(agent.soul)

@@ -14,7 +14,7 @@ import structlog
 import yaml
 
 from core.errors import Invalid
-from core.user.agents import Definition, checked
+from core.user.agents import Definition, Effort, checked
 
 log = structlog.get_logger("sika.agents")
 
@@ -46,18 +46,15 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     soul: Soul | None = None
     mcp_servers: Names | None = None
     """Names: the servers themselves are not in it."""
+    thinking_enabled: bool | None = None
+    reasoning_effort: Effort | None = None
+    is_plan_mode: bool | None = None
+    subagent_enabled: bool | None = None
 
     def definition(self) -> Definition:
         """Raises `Invalid` for a bad name."""
-        return Definition(
-            name=checked(self.name),
-            description=self.description,
-            model=self.model,
-            tool_groups=self.tool_groups,
-            skills=self.skills,
-            soul=self.soul,
-            mcp_servers=self.mcp_servers,
-        )
+        fields = {name: getattr(self, name) for name in Definition.__struct_fields__}
+        return Definition(**{**fields, "name": checked(self.name)})
 
 
 class _Folder(msgspec.Struct, frozen=True):
@@ -68,6 +65,8 @@ class _Folder(msgspec.Struct, frozen=True):
     model: Name | None = None
     tool_groups: Names | None = None
     skills: Names | None = None
+    thinking_enabled: bool | None = None
+    reasoning_effort: Effort | None = None
 
 
 def bundle(agent: Definition) -> Bundle:
@@ -126,6 +125,8 @@ def _of_folder(folder: Path) -> Definition:
             model=config.model,
             tool_groups=config.tool_groups,
             skills=config.skills,
+            thinking_enabled=config.thinking_enabled,
+            reasoning_effort=config.reasoning_effort,
             soul=msgspec.convert(text, Soul | None),
         ).definition()
     except (UnicodeDecodeError, msgspec.ValidationError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,10 @@ from core.log.repository import Repository
 from core.log.store import EventLog
 
 KIND = "agents"
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""Efforts that some model knows."""
+OPTIONS = ("thinking_enabled", "reasoning_effort", "is_plan_mode", "subagent_enabled")
+"""Options of runs for which an agent can have a value of its own."""
 MOST_VERSIONS = 200
 MOST = 100
 """Limit of agents of a user."""
@@ -36,6 +40,11 @@ class AgentDefined(Event, frozen=True):
     """The agent's part of the system prompt."""
     mcp_servers: list[str] | None = None
     """None: all MCP servers that are enabled."""
+    thinking_enabled: bool | None = None
+    reasoning_effort: str | None = None
+    is_plan_mode: bool | None = None
+    subagent_enabled: bool | None = None
+    """These four: options of its runs that say nothing else."""
 
 
 class AgentRemoved(Event, frozen=True):
@@ -60,6 +69,10 @@ class Definition(msgspec.Struct, frozen=True):
     skills: Sequence[str] | None = None
     soul: str | None = None
     mcp_servers: Sequence[str] | None = None
+    thinking_enabled: bool | None = None
+    reasoning_effort: str | None = None
+    is_plan_mode: bool | None = None
+    subagent_enabled: bool | None = None
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):

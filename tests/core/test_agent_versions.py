@@ -22,7 +22,15 @@ from tests.support.nats import Nats
 
 pytestmark = pytest.mark.anyio
 
-NURSE = Definition("nurse", "Cares.", model="big", tool_groups=["web"], skills=[], soul="# K\n", mcp_servers=["git"])
+OPTIONS: dict[str, Any] = {
+    "thinking_enabled": True,
+    "reasoning_effort": "low",
+    "is_plan_mode": False,
+    "subagent_enabled": True,
+}
+NURSE = Definition(
+    "nurse", "Cares.", model="big", tool_groups=["web"], skills=[], soul="# K\n", mcp_servers=["git"], **OPTIONS
+)
 FILE = {"format": "sika.agent", "version": 1, "name": "Nurse"}
 
 
@@ -65,12 +73,15 @@ async def test_a_file_of_an_agent_makes_the_same_agent(rosters: Rosters, tmp_pat
     await shelf.take(file, None, replace=True)
     assert (await rosters.of("ada")).agents["nurse"] == NURSE
     assert [line.split()[-1] for line in await shelf.history("nurse")] == ["soul", "soul", "defined"]
-    assert "skills: (none)" in await shelf.show("nurse")
+    assert {"skills: (none)", "reasoning_effort: low", "is_plan_mode: false"} <= set(await shelf.show("nurse"))
 
 
 async def test_deerflows_folders_are_taken_as_they_lie(rosters: Rosters, tmp_path: Path) -> None:
     folder = tmp_path / "users" / "ada" / "agents"
-    for name, config in (("Cook", "name: Cook\ndescription: Cooks.\nskills: [soup]\n"), ("poet", "model: small\n")):
+    for name, config in (
+        ("Cook", "name: Cook\ndescription: Cooks.\nskills: [soup]\n"),
+        ("poet", "model: small\nthinking_enabled: false\nreasoning_effort: high\n"),
+    ):
         (folder / name).mkdir(parents=True)
         (folder / name / "config.yaml").write_text(config)
     (folder / "Cook" / "SOUL.md").write_text("# Cook")
@@ -78,7 +89,7 @@ async def test_deerflows_folders_are_taken_as_they_lie(rosters: Rosters, tmp_pat
     assert await shelf.take(folder, None, replace=False) == ["cook: imported", "poet: imported"]
     agents = (await rosters.of("ada")).agents
     assert agents["cook"] == Definition("cook", "Cooks.", skills=["soup"], soul="# Cook")
-    assert agents["poet"] == Definition("poet", model="small")
+    assert agents["poet"] == Definition("poet", model="small", thinking_enabled=False, reasoning_effort="high")
     with pytest.raises(Invalid, match="no agent is there"):
         await shelf.take(tmp_path, None, replace=False)
     with pytest.raises(Invalid, match="has 2 agents"):

@@ -10,6 +10,7 @@ import msgspec
 from actors.lead.setup.client_tools import ClientTool, parsed
 from core.events import RunRequested
 from core.skills.selection import MOST_WHITELIST
+from core.user.agents import Definition
 from core.user.schedules import KIND as SCHEDULES
 
 MODES: Mapping[str, Mapping[str, Any]] = {
@@ -75,6 +76,20 @@ def options(request: RunRequested) -> Options:
         total_subagents=_whole(values.get("max_total_subagents"), MOST_SUBAGENTS),
         unattended=_unattended(request, values),
         client_tools=parsed(values.get("client_tools")),
+    )
+
+
+def of_agent(options: Options, agent: Definition | None) -> Options:
+    """Returns the options of a run of a custom agent: what neither the request nor its mode says, the agent does."""
+    if agent is None:
+        return options
+    thinking = agent.thinking_enabled if options.thinking is None else options.thinking
+    return msgspec.structs.replace(
+        options,
+        thinking=thinking,
+        effort=options.effort or (None if thinking is False else agent.reasoning_effort),
+        plan_mode=agent.is_plan_mode if options.plan_mode is None else options.plan_mode,
+        subagents=agent.subagent_enabled if options.subagents is None else options.subagents,
     )
 
 

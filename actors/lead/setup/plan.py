@@ -18,7 +18,7 @@ from actors.lead.setup.custom_agent import allowed, default_soul, find
 from actors.lead.setup.delegates import Role, role_of, roles
 from actors.lead.setup.environment import Environment
 from actors.lead.setup.input import last_text
-from actors.lead.setup.options import Options, options
+from actors.lead.setup.options import Options, of_agent, options
 from actors.lead.setup.prompt import CHANGING, WEB, Mounted, Parts, Shown, build, mounted, parts_of
 from actors.lead.setup.tools import Toolboxes
 from core.chat.facts import TARGET
@@ -136,6 +136,7 @@ class Planner:
         profiles = requested.agent or profiled
         roster = await self._rosters.load(user, at_least=at_least) if profiles else Roster()
         agent = await self._agent(roster, requested)
+        requested = of_agent(requested, agent)
         name = model or self._name(config, requested.model or (agent.model if agent else None))
         settings = {entry.name: entry for entry in config.models}
         candidates = tuple(dict.fromkeys([name, *(n for n in config.model_roles.get("lead", ()) if n in settings)]))

@@ -19,7 +19,7 @@ from core.errors import Invalid, Refused
 from core.skills.selection import known
 from core.user import agent_bundles, agents
 from core.user.agent_bundles import Bundle, bundle
-from core.user.agents import Definition, Rosters
+from core.user.agents import Definition, Effort, Rosters
 
 GROUPS = ("bash", "file:read", "file:write", "web")
 """Groups of the built-in tools."""
@@ -32,7 +32,9 @@ Names = Annotated[list[Name], msgspec.Meta(max_length=200)]
 
 
 class Agent(msgspec.Struct):
-    """`tool_groups`, `skills` and `mcp_servers`: null for all."""
+    """`tool_groups`, `skills` and `mcp_servers`: null for all. The last four are options of its runs that say nothing
+    else.
+    """
 
     name: str
     description: str
@@ -41,6 +43,10 @@ class Agent(msgspec.Struct):
     skills: list[str] | None
     soul: str | None
     mcp_servers: list[str] | None
+    thinking_enabled: bool | None
+    reasoning_effort: str | None
+    is_plan_mode: bool | None
+    subagent_enabled: bool | None
 
 
 class Agents(msgspec.Struct):
@@ -55,6 +61,10 @@ class CreateBody(msgspec.Struct):
     skills: Names | None = None
     soul: Markdown | None = None
     mcp_servers: Names | None = None
+    thinking_enabled: bool | None = None
+    reasoning_effort: Effort | None = None
+    is_plan_mode: bool | None = None
+    subagent_enabled: bool | None = None
 
 
 class ChangeBody(msgspec.Struct):
@@ -66,6 +76,10 @@ class ChangeBody(msgspec.Struct):
     skills: Names | UnsetType | None = UNSET
     soul: Markdown | UnsetType | None = UNSET
     mcp_servers: Names | UnsetType | None = UNSET
+    thinking_enabled: bool | UnsetType | None = UNSET
+    reasoning_effort: Effort | UnsetType | None = UNSET
+    is_plan_mode: bool | UnsetType | None = UNSET
+    subagent_enabled: bool | UnsetType | None = UNSET
 
 
 class AgentVersion(msgspec.Struct):

@@ -21,6 +21,7 @@ from core.ids import stamp
 from core.lifecycle import DELIVER
 from core.skills.library import Library
 from core.skills.selection import known
+from core.user.agents import Effort
 from core.user.assistants import NOT_FROM_CLIENTS, Assistant, applied
 from core.user.schedules import Multitask
 
@@ -38,7 +39,7 @@ OPTIONS: Mapping[str, Any] = {
     "model_name": str | None,
     "model": str | None,
     "mode": Literal["", "flash", "thinking", "pro", "ultra"] | None,
-    "reasoning_effort": Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"] | None,
+    "reasoning_effort": Effort | Literal[""] | None,
     "available_skills": list[str] | None,
     "agent_name": str | None,
     "thinking_enabled": bool | None,

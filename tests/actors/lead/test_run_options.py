@@ -14,12 +14,12 @@ from typing import Any
 import anyio
 import pytest
 
-from actors.lead.setup.options import options
+from actors.lead.setup.options import of_agent, options
 from core.events import Aggregate, Json, RunFailed, RunRequested, RunStarted, ToolCompleted, Wanted
 from core.files.paths import thread_root
 from core.thread.values import next_nodes
 from core.user import agents
-from core.user.agents import AgentDefined, ProfileWritten
+from core.user.agents import AgentDefined, Definition, ProfileWritten
 from tests.actors.lead.chains import PIXEL
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.nats import eventually
@@ -72,6 +72,39 @@ async def test_the_modes_of_the_web_page(
     assert request.body.get("reasoning_effort") == effort
     assert ("write_todos" in tools(request.body)) == planned
     assert ("task" in tools(request.body)) == (planned and context.get("mode") != "pro")
+
+
+QUICK: Json = {"thinking_enabled": False, "reasoning_effort": "low", "subagent_enabled": False, "is_plan_mode": False}
+
+
+@pytest.mark.parametrize(
+    ("own", "context", "expected"),
+    [
+        ({}, {}, (None, None, None, None)),
+        (QUICK, {}, (False, None, False, False)),
+        (QUICK, {"thinking_enabled": True, "subagent_enabled": True}, (True, "low", True, False)),
+        (QUICK, {"reasoning_effort": "high", "is_plan_mode": True}, (False, "high", False, True)),
+        (QUICK, {"mode": "ultra"}, (False, "high", True, True)),
+        ({"subagent_enabled": True, "reasoning_effort": "high"}, {"mode": "flash"}, (False, None, False, False)),
+        ({"reasoning_effort": "high"}, {}, (None, "high", None, None)),
+    ],
+    ids=str,
+)
+def test_options_of_an_agent_are_of_its_runs_that_say_nothing_else(own: Json, context: Json, expected: Any) -> None:
+    chosen = of_agent(options(RunRequested(context=context)), Definition("swift", **own))
+    assert (chosen.thinking, chosen.effort, chosen.subagents, chosen.plan_mode) == expected
+
+
+async def test_an_agent_brings_options_of_its_own(tmp_path: Path) -> None:
+    async with ModelServer({"thinker": [Turn(text="Yes.")]}) as models:
+        more = [{**THINKS, "base_url": models.url}]
+        async with site(tmp_path, {"other": [Turn(text="No.")]}, more_models=more) as (client, _):
+            made = AgentDefined(name="swift", model="thinker", **QUICK)
+            await client.system.log.append(Aggregate(agents.KIND, "ada"), [made], expected=0, actor="test")
+            await client.said(await client.thread(), "Hi", context={"agent_name": "swift"})
+        [request] = models.requests
+    assert request.body["thinking"] == {"type": "disabled"}
+    assert not {"task", "write_todos"} & tools(request.body)
 
 
 FIRED = Wanted("schedules", "ada", "r1")

@@ -54,6 +54,10 @@ async def test_from_its_definition_to_its_end(api: Api, services: Services) -> N
         "skills": [],
         "soul": "# Hi",
         "mcp_servers": ["git"],
+        "thinking_enabled": True,
+        "reasoning_effort": "low",
+        "is_plan_mode": False,
+        "subagent_enabled": True,
     }
     made = await api.ask("POST", "/agents", given, status=201)
     assert made == {**given, "name": "nurse-1"}
@@ -68,6 +72,7 @@ async def test_from_its_definition_to_its_end(api: Api, services: Services) -> N
         "skills": None,
         "soul": None,
         "mcp_servers": None,
+        **UNSAID,
     }
     assert await api.ask("GET", "/agents") == {"agents": [plain, made]}
     rosters = agents.aggregates(services.log)
@@ -83,7 +88,9 @@ async def test_from_its_definition_to_its_end(api: Api, services: Services) -> N
     assert await api.ask("POST", "/agents", given, status=201) == made
 
 
+UNSAID = dict.fromkeys(("thinking_enabled", "reasoning_effort", "is_plan_mode", "subagent_enabled"))
 FULL = {
+    **UNSAID,
     "name": "a",
     "description": "d",
     "model": "m",
@@ -103,6 +110,10 @@ FULL = {
         ({"tool_groups": None, "soul": None}, {"tool_groups": None, "soul": None}),
         ({"soul": "y", "name": "b"}, {"soul": "y"}),
         ({"model": "family/n"}, {"model": "family/n"}),
+        (
+            {"subagent_enabled": False, "reasoning_effort": "high"},
+            {"subagent_enabled": False, "reasoning_effort": "high"},
+        ),
     ],
 )
 async def test_what_is_left_out_stays(api: Api, changes: Any, expected: Any) -> None:
@@ -125,6 +136,8 @@ async def test_odd_names_are_refused(api: Api, name: Any) -> None:
         {"model": "unknown"},
         {"description": "x" * 2001},
         {"soul": 5},
+        {"reasoning_effort": "huge"},
+        {"subagent_enabled": "yes"},
         {"tool_groups": "web"},
         {"skills": [""]},
         {"skills": ["s"] * 201},
