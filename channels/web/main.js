@@ -178,7 +178,7 @@ function begin() {
 function share() {
   const token = location.hash.slice(1);
   void loadMarkdown();
-  render(html`<${Room} load=${() => import("./share/view.js").then((room) => room.View)} token=${token} />`, /** @type {Element} */ (document.getElementById("page")));
+  render(html`<${Room} load=${() => import("./share/view.js").then((room) => room.View)} token=${token} /><${Toasts} />`, /** @type {Element} */ (document.getElementById("page")));
 }
 
 dress();

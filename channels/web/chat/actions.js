@@ -97,22 +97,17 @@ export async function suggest(thread) {
   await call("POST", `threads/${thread.id}/suggestions`, { body: { messages, model_name: model.value?.name } }).catch(() => {});
 }
 
-/** @param {Thread} thread @param {string} run @param {string} message @param {1|-1} rating */
-export async function rate(thread, run, message, rating) {
+/**
+ * Rates an answer. One has one opinion of it: another takes the place of the earlier one, and the same again takes it back.
+ * @param {Thread} thread @param {string} run @param {string} message @param {1|-1} rating @param {import("../state/conversation.js").Feedback|undefined} before
+ */
+export async function rate(thread, run, message, rating, before) {
+  const path = `threads/${thread.id}/runs/${run}/feedback`;
   try {
-    await call("POST", `threads/${thread.id}/runs/${run}/feedback`, { body: { rating, message_id: message } });
+    if (before) await call("DELETE", `${path}/${before.id}`);
+    if (before?.rating !== rating) await call("POST", path, { body: { rating, message_id: message } });
   } catch (error) {
     complain(error);
-  }
-}
-
-/** @param {string} text */
-export async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    notify(t("copied"), { ms: 2000 });
-  } catch {
-    notify(t("copied.not"), { kind: "error" });
   }
 }
 

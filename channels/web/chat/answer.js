@@ -3,13 +3,14 @@
 import { html, useLayoutEffect, useState } from "../vendor/preact.js";
 import { Icon } from "../kit/icon.js";
 import { IconButton } from "../kit/button.js";
+import { copyText } from "../kit/copy.js";
 import { still } from "../kit/view.js";
 import { Markdown } from "../markdown/text.js";
 import { nameOf, placeOf } from "../files/place.js";
 import { textOf } from "../state/growing.js";
 import { t } from "../words/words.js";
 import { Card, needsCard } from "./cards.js";
-import { copyText, rate } from "./actions.js";
+import { rate } from "./actions.js";
 import { Branches } from "./branches.js";
 import { StepLine } from "./step.js";
 import { Subagent } from "./subagent.js";
@@ -84,12 +85,13 @@ function Reasoning({ text, live = false, thread }) {
 }
 
 /** @param {{item: import("../state/items.js").AnswerItem, thread: import("../state/thread.js").Thread}} props */
-function Actions({ item: { message, run, rating }, thread }) {
+function Actions({ item: { message, run, feedback }, thread }) {
   if (!message) return null;
+  const opinion = (/** @type {1|-1} */ rating) => rate(thread, run, message.id, rating, feedback);
   return html`<div class="actions">
     <${Branches} message=${message} thread=${thread} />
     <${IconButton} icon="copy" size=${16} name=${t("copy.answer")} onClick=${() => copyText(message.text)} />
-    <${IconButton} icon="up" size=${16} name=${t("rate.good")} pressed=${rating === 1} onClick=${() => rate(thread, run, message.id, 1)} />
-    <${IconButton} icon="thumbDown" size=${16} name=${t("rate.bad")} pressed=${rating === -1} onClick=${() => rate(thread, run, message.id, -1)} />
+    <${IconButton} icon="up" size=${16} name=${t("rate.good")} pressed=${feedback?.rating === 1} onClick=${() => opinion(1)} />
+    <${IconButton} icon="thumbDown" size=${16} name=${t("rate.bad")} pressed=${feedback?.rating === -1} onClick=${() => opinion(-1)} />
   </div>`;
 }

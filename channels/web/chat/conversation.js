@@ -6,7 +6,6 @@ import { activeRun, isBusy } from "../state/conversation.js";
 import { short, t } from "../words/words.js";
 import { reader } from "../markdown/text.js";
 import { Answer } from "./answer.js";
-import { copyText } from "./actions.js";
 import { RunEnd } from "./end.js";
 import { Person } from "./person.js";
 import { Since } from "./step.js";
@@ -25,7 +24,7 @@ export function Conversation({ thread }) {
   const { first, loaded } = thread.state.value;
   const older = first != null && drawn.length > 0 && drawn.length === items.length;
   useStanding(box, `${older} ${drawn[0]?.key}`);
-  return html`<div class="conversation" ref=${box} tabindex="0" role="log" aria-label=${t("conversation")} aria-live="off" onClick=${copied}>
+  return html`<div class="conversation" ref=${box} tabindex="0" role="log" aria-label=${t("conversation")} aria-live="off">
     <div class="column">
       ${older && html`<${Older} thread=${thread} box=${box} />`}
       ${!loaded && !items.length && html`<p class="quiet center">${t("loading")}</p>`}
@@ -136,11 +135,4 @@ function useFollowing(box, thread) {
     if (mine && isBusy(thread.state.value)) toEnd();
   }, [mine]);
   return [below, toEnd];
-}
-
-/** The buttons of code blocks, which are no components. @param {MouseEvent} event */
-function copied(event) {
-  const button = event.target instanceof Element ? event.target.closest(".copy-code") : null;
-  const code = button?.closest(".code-frame")?.querySelector("code");
-  if (code) void copyText(code.textContent ?? "");
 }

@@ -2,9 +2,10 @@
 
 import { html } from "../vendor/preact.js";
 import { Button, IconButton } from "../kit/button.js";
+import { copyText } from "../kit/copy.js";
 import { still } from "../kit/view.js";
 import { duration, money, short, t } from "../words/words.js";
-import { copyText, regenerate } from "./actions.js";
+import { regenerate } from "./actions.js";
 
 /** @param {{item: import("../state/items.js").EndItem, thread: import("../state/thread.js").Thread}} props */
 export const RunEnd = still(function RunEnd({ item: { run, tokens, answer, problem }, thread }) {

@@ -3,10 +3,11 @@
 import { html, useState } from "../vendor/preact.js";
 import { placeOf } from "../files/place.js";
 import { Button, IconButton } from "../kit/button.js";
+import { copyText } from "../kit/copy.js";
 import { Icon } from "../kit/icon.js";
 import { still } from "../kit/view.js";
 import { size, t } from "../words/words.js";
-import { copyText, edit } from "./actions.js";
+import { edit } from "./actions.js";
 import { Branches } from "./branches.js";
 
 /** @param {{item: import("../state/items.js").PersonItem, thread: import("../state/thread.js").Thread}} props */

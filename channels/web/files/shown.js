@@ -2,8 +2,8 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { fileUrl } from "../api/files.js";
-import { copyText } from "../chat/actions.js";
 import { IconButton } from "../kit/button.js";
+import { copyText } from "../kit/copy.js";
 import { Icon } from "../kit/icon.js";
 import { size, t } from "../words/words.js";
 import { Content } from "./content.js";

@@ -3,6 +3,7 @@
 
 import { fileUrl } from "../api/files.js";
 import { placeOf } from "../files/place.js";
+import { copyText } from "../kit/copy.js";
 import { reveal } from "../kit/visible.js";
 import { t } from "../words/words.js";
 import { highlight } from "./highlight.js";
@@ -101,6 +102,7 @@ function block(code, whole) {
   copy.type = "button";
   copy.className = "copy-code";
   copy.textContent = t("copy");
+  copy.onclick = () => copyText(code.textContent ?? "");
   head.append(name, copy);
   pre.tabIndex = 0;
   pre.setAttribute("role", "group");

@@ -2,8 +2,9 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { address, call } from "../api/client.js";
-import { complain, copyText } from "../chat/actions.js";
+import { complain } from "../chat/actions.js";
 import { Button } from "../kit/button.js";
+import { copyText } from "../kit/copy.js";
 import { Dialog } from "../kit/dialog.js";
 import { moment, t } from "../words/words.js";
 

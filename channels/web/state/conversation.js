@@ -30,8 +30,9 @@ import { PLACES, messageOf, resultOf, usageOf } from "./message.js";
  *   messages: Message[], results: Record<string, Result>, requests: Record<string, Request>, progress: Record<string, string>,
  *   runs: Record<string, Run>, growing: Record<string, import("./growing.js").Growing>, todos: Todo[], goal: Goal|null,
  *   approvals: Record<string, Approval>, subagents: Record<string, Subagent>, suggestions: string[], presented: string[],
- *   feedback: Record<string, number>, ratings: Record<string, string>, notes: Note[], tokens: number}} Conversation
- *   `ratings`: what each feedback is about, by its id
+ *   feedback: Record<string, Feedback>, notes: Note[], tokens: number}} Conversation
+ *   `feedback`: the newest opinion on a message, or on a run as a whole, by the id of what it is about
+ * @typedef {{id: string, rating: number}} Feedback
  * @typedef {{content: string, status: string}} Todo
  * @typedef {{objective: string, paused: string, reason: string}} Goal
  * @typedef {{seq: number, kind: "compacted"|"goal", before?: number, after?: number, reason?: string}} Note
@@ -42,7 +43,7 @@ import { PLACES, messageOf, resultOf, usageOf } from "./message.js";
 export function empty() {
   return {
     seq: 0, staleSeq: 0, loaded: false, erased: false, first: null, title: "", messages: [], results: {}, requests: {}, progress: {},
-    runs: {}, growing: {}, todos: [], goal: null, approvals: {}, subagents: {}, suggestions: [], presented: [], feedback: {}, ratings: {}, notes: [], tokens: 0,
+    runs: {}, growing: {}, todos: [], goal: null, approvals: {}, subagents: {}, suggestions: [], presented: [], feedback: {}, notes: [], tokens: 0,
   };
 }
 
@@ -148,7 +149,7 @@ const FACTS = {
   "approval.resolved": (c, { approval, decision, by, message, args }) =>
     approvals(c, approval, { decision, by: by ?? "", message: message ?? "", ...(args ? { args } : {}) }),
   "feedback.given": rated,
-  "feedback.removed": (c, { feedback_id: id }) => ({ feedback: { ...c.feedback, [c.ratings[id] ?? ""]: 0 } }),
+  "feedback.removed": (c, { feedback_id: id }) => ({ feedback: Object.fromEntries(Object.entries(c.feedback).filter(([, one]) => one.id !== id)) }),
 };
 
 /** @param {Conversation} c @param {string} id @param {Partial<Run>} change @param {number} [turn] */
@@ -235,8 +236,7 @@ function patched(_, { values, base }, seq) {
 
 /** @param {Conversation} c @param {any} data @returns {Partial<Conversation>} */
 function rated(c, { feedback_id: id, run, rating, message_id: message }) {
-  const key = message ?? run;
-  return { feedback: { ...c.feedback, [key]: rating }, ratings: { ...c.ratings, [id]: key } };
+  return { feedback: { ...c.feedback, [message ?? run]: { id, rating } } };
 }
 
 /** @param {Conversation} c @param {string} call @param {Partial<Subagent>} change */
@@ -325,7 +325,7 @@ export function withPage(c, page, { older = false, asOf = c.seq } = {}) {
     }
     const message = messageOf(row.content, row.seq, row.run_id ?? "", row.created_at);
     if (!message) continue;
-    if (row.feedback) feedback[message.id] = row.feedback.rating;
+    if (row.feedback) feedback[message.id] = opinionOf(feedback[message.id], row.feedback);
     message.branches = row.branches ?? null;
     loaded.push(reused(known.get(message.id), message));
   }
@@ -333,8 +333,21 @@ export function withPage(c, page, { older = false, asOf = c.seq } = {}) {
   const others = c.messages.filter((message) => !ids.has(message.id) && (older || message.seq > asOf * PLACES + PLACES - 1));
   const first = page.next_before_seq ?? null;
   const tokens = c.tokens || (older ? 0 : (loaded.findLast((message) => message.usage)?.usage?.total ?? 0));
-  return { ...c, loaded: true, first, results, feedback, tokens, runs: withSummaries(c.runs, page.runs), messages: [...loaded, ...others] };
+  const messages = [...loaded, ...others];
+  const shown = older ? c.runs : runsOfBranch(c, messages);
+  return { ...c, loaded: true, first, results, feedback, tokens, runs: withSummaries(shown, page.runs), messages };
 }
+
+/** The runs without those that are over and whose messages are all gone: another branch has them. @param {Conversation} c @param {Message[]} messages */
+function runsOfBranch(c, messages) {
+  const gone = new Set(c.messages.map(({ run }) => run));
+  for (const { run } of messages) gone.delete(run);
+  const stays = (/** @type {Run} */ { id, status }) => !gone.has(id) || status === "running" || status === "pending";
+  return gone.size ? Object.fromEntries(Object.entries(c.runs).filter(([, run]) => stays(run))) : c.runs;
+}
+
+/** @param {Feedback|undefined} before @param {any} feedback of a row @returns {Feedback} `before` if it is the same */
+const opinionOf = (before, { feedback_id: id, rating }) => (before && before.id === id && before.rating === rating ? before : { id, rating });
 
 /** @param {Message|undefined} old @param {Message} message @returns {Message} */
 function reused(old, message) {

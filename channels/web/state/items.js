@@ -9,7 +9,7 @@ import { newRun, queuedRuns } from "./conversation.js";
  * @typedef {{call: ToolCall, result: import("./message.js").Result|undefined, at: string, args: any, edited: boolean, live: boolean, progress: string,
  *   subagent: import("./conversation.js").Subagent|undefined, approval: import("./conversation.js").Approval|undefined}} Step
  * @typedef {{kind: "person", key: string, message: Message}} PersonItem
- * @typedef {{kind: "answer", key: string, message: Message|null, run: string, steps: Step[], rating: number|undefined, last: boolean}} AnswerItem
+ * @typedef {{kind: "answer", key: string, message: Message|null, run: string, steps: Step[], feedback: import("./conversation.js").Feedback|undefined, last: boolean}} AnswerItem
  * @typedef {{kind: "end", key: string, run: import("./conversation.js").Run, tokens: number, answer: string, problem: string}} EndItem
  * @typedef {{kind: "note", key: string, note: import("./conversation.js").Note}} NoteItem
  * @typedef {PersonItem | AnswerItem | EndItem | NoteItem} Item
@@ -49,7 +49,7 @@ function* listed(c) {
   while (notes.length) yield noteItem(notes);
   for (const [id, growing] of Object.entries(c.growing)) {
     if (!c.runs[id]) continue; // of a subagent: its card shows it
-    yield { kind: "answer", key: growing.message, message: null, run: id, steps: [], rating: undefined, last: true };
+    yield { kind: "answer", key: growing.message, message: null, run: id, steps: [], feedback: undefined, last: true };
     if (id === run) return;
   }
   if (run) yield* endOf(c, run, input, answer, problem);
@@ -76,7 +76,7 @@ function answerItem(c, message, approvals) {
       live: !result && run?.status === "running", subagent: c.subagents[call.id], approval: approvals.get(call.id),
     };
   });
-  return { kind: "answer", key: message.id, message, run: message.run, steps, rating: c.feedback[message.id], last: false };
+  return { kind: "answer", key: message.id, message, run: message.run, steps, feedback: c.feedback[message.id], last: false };
 }
 
 /** The arguments of a call that a person changed before it was made. @param {import("./conversation.js").Approval|undefined} approval */

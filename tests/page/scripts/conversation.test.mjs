@@ -209,8 +209,8 @@ test("a goal that is reached leaves a note, and a rating that is withdrawn goes"
     fact(2, "feedback.given", { feedback_id: "f1", run: "r", rating: 1, message_id: "m" }),
     fact(3, "feedback.given", { feedback_id: "f2", run: "r", rating: -1 }),
   ]);
-  assert.deepEqual([c.goal.objective, c.feedback], ["All is said", { m: 1, r: -1 }]);
+  assert.deepEqual([c.goal.objective, c.feedback], ["All is said", { m: { id: "f1", rating: 1 }, r: { id: "f2", rating: -1 } }]);
   const after = apply(c, [fact(4, "goal.reached", { reason: "It was said." }), fact(5, "feedback.removed", { feedback_id: "f1" })]);
-  assert.deepEqual([after.goal, after.feedback], [null, { m: 0, r: -1 }]);
+  assert.deepEqual([after.goal, after.feedback], [null, { r: { id: "f2", rating: -1 } }]);
   assert.deepEqual(itemsOf(after).filter((item) => item.kind === "note").map((item) => item.note.reason), ["It was said."]);
 });
