@@ -114,6 +114,16 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
         ),
         Turn(text="All is done."),
     ],
+    "prints": [
+        Turn(
+            tool_calls=(bash("echo first; until test -f /mnt/user-data/uploads/go.txt; do sleep 0.1; done; echo last"),)
+        ),
+        Turn(text="Printed."),
+    ],
+    "code": [Turn(text="As *this*:\n\n```python\ndef f(x):\n    return x < 1\n```\n\nand\n\n```\nplain\n```")],
+    "mends": [
+        Turn(text="Well.", error=Failure(status=401, message="Incorrect API key", code="invalid_api_key"), times=1)
+    ],
     "fails": [Turn(error=Failure(status=401, message="Incorrect API key provided", code="invalid_api_key"))],
 }
 """By the name of the model."""
@@ -145,6 +155,14 @@ class Site(NamedTuple):
             "if_not_exists": "create",
         }
         return str((await self.ask("POST", f"/threads/{thread}/runs", body))["run_id"])
+
+    async def upload(self, thread: str, name: str, content: bytes) -> None:
+        """Puts a file into the uploads of a thread, as a program does."""
+        form = aiohttp.FormData()
+        form.add_field("files", content, filename=name)
+        url = f"{self.server.url}/api/threads/{thread}/uploads"
+        async with aiohttp.ClientSession() as session, session.post(url, data=form) as response:
+            assert response.status < 300, (response.status, await response.text())
 
     async def texts(self, thread: str) -> list[str]:
         """What people and models said, as the log has it."""
@@ -203,6 +221,18 @@ class Tab:
             "[...document.querySelectorAll('.person > .bubble, .answer > .markdown')].map(e => e.innerText.trim())"
         )
         return texts
+
+    async def may_copy(self) -> None:
+        """Lets the page use the clipboard, as a person does who is asked."""
+        await self.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+
+    async def copied(self) -> str:
+        """The text that the page says to have copied, as the browser's clipboard has it."""
+        toast = self.page.locator(".toast", has_text="Copied.")
+        await expect(toast).to_be_visible()
+        await toast.locator("button").evaluate("close => close.click()")  # also where a dialog lies over it
+        text: str = await self.page.evaluate("navigator.clipboard.readText()")
+        return text
 
     async def watch(self) -> None:
         """Counts changes of elements of messages that are finished now."""

@@ -165,6 +165,9 @@ async def test_a_key_is_made_shown_once_used_by_a_program_and_revoked(page: Tab,
     await dialog.get_by_label("Password until now").fill(PASSWORD)
     await dialog.get_by_role("button", name="Make a key").click()
     key = await dialog.get_by_label("API key", exact=True).input_value()
+    await page.may_copy()
+    await dialog.get_by_role("button", name="Copy", exact=True).click()
+    assert await page.copied() == key
     await expect(dialog.locator(".rows li")).to_have_count(1)
     assert await violations(page) == []
     await shot(page, "api-keys")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,207 @@ async def test_an_answer_is_rated_and_the_rating_stays(page: Tab, site: Site) ->
     await expect(good).to_have_attribute("aria-pressed", "true")
     await page.page.reload()
     await expect(good).to_have_attribute("aria-pressed", "true")
+
+
+async def test_a_rating_is_changed_and_taken_back(page: Tab, site: Site) -> None:
+    """One opinion of an answer at a time; who presses it again has none. Also of one from before a reload."""
+    await page.open("plain")
+    await page.say("Rate me")
+    await page.ended()
+    [run] = await site.ask("GET", f"/threads/{page.thread}/runs")
+    good, bad = (page.page.get_by_role("button", name=name) for name in ("Good answer", "Bad answer"))
+
+    async def rated(*values: int) -> None:
+        for button, value in ((good, 1), (bad, -1)):
+            await expect(button).to_have_attribute("aria-pressed", str(value in values).lower())
+        ratings = await site.ask("GET", f"/threads/{page.thread}/runs/{run['run_id']}/feedback")
+        assert [rating["rating"] for rating in ratings] == list(values)
+
+    await page.page.locator(".answer").hover()
+    await good.click()
+    await rated(1)
+    await bad.click()
+    await rated(-1)
+    await page.page.reload()
+    await rated(-1)
+    await page.page.locator(".answer").hover()
+    await bad.click()
+    await rated()
+    await page.page.reload()
+    await page.ended()
+    await rated()
+
+
+async def test_a_message_an_answer_and_code_are_copied_as_they_were_written(page: Tab) -> None:
+    await page.may_copy()
+    await page.open("code")
+    await page.say("Show *me*\u2026")
+    await page.ended()
+    await page.page.locator(".person").hover()
+    await page.page.get_by_role("button", name="Copy the message").click()
+    assert await page.copied() == "Show *me*\u2026"
+    await page.page.locator(".answer").hover()
+    await page.page.get_by_role("button", name="Copy the answer").click()
+    text = await page.copied()
+    assert text.startswith("As *this*:\n\n```python\n")
+    codes = page.page.get_by_role("button", name="Copy", exact=True)
+    await expect(codes).to_have_count(2)
+    await codes.first.click()
+    assert await page.copied() == "def f(x):\n    return x < 1\n"
+    await codes.last.click()
+    assert await page.copied() == "plain\n"
+
+
+async def test_what_the_browser_does_not_let_copy_is_said(page: Tab) -> None:
+    await page.page.add_init_script(
+        "Object.defineProperty(navigator, 'clipboard', {value: undefined})"  # as it is on a page without TLS
+    )
+    await page.open("code")
+    await page.say("Show me")
+    await page.ended()
+    await page.page.get_by_role("button", name="Copy", exact=True).first.click()
+    await expect(page.page.locator(".toast.error")).to_have_text("The browser does not allow copying here.")
+
+
+async def test_conversations_are_grouped_by_day(chromium: Browser, site: Site) -> None:
+    """One conversation, as it is listed on the day it was used, and later."""
+    async with tab(chromium, site, timezone_id="UTC") as page:
+        await page.open("plain")
+        await page.say("Remember the day")
+        await page.ended()
+        used = datetime.fromisoformat((await site.ask("GET", f"/threads/{page.thread}"))["updated_at"])
+        noon = used.astimezone(UTC).replace(hour=12, minute=0, second=0)
+        groups = {0: "Today", 1: "Yesterday", 2: "Last seven days", 7: "Last seven days", 8: f"{used:%B %Y}"}
+        for days, name in groups.items():
+            await page.page.clock.set_fixed_time(noon + timedelta(days=days))
+            await page.page.reload()
+            group = page.page.locator("nav section", has=page.page.locator("li.current"))
+            await expect(group.get_by_role("heading")).to_have_text(name)
+        assert page.complaints == []
+
+
+async def test_deleting_can_be_undone_for_ten_seconds(page: Tab, site: Site) -> None:
+    await page.page.clock.install()
+    await page.open("plain")
+    await page.say("Soon gone")
+    await page.ended()
+    thread = page.thread
+    row = page.page.locator("li.thread", has_text="Soon gone")
+    await page.page.locator("li.thread.current").hover()
+    await page.page.locator("li.thread.current").get_by_role("button").click()
+    delete = page.page.get_by_role("menuitem", name="Delete")
+    await expect(delete).to_be_visible()
+    await page.page.clock.pause_at(datetime.now(UTC) + timedelta(hours=1))
+    await delete.click()
+    await page.page.clock.run_for(9_900)
+    undo = page.page.get_by_role("button", name="Undo")
+    await expect(undo).to_be_visible()
+    await expect(row).to_have_count(0)
+    assert (await site.ask("GET", f"/threads/{thread}"))["thread_id"] == thread
+    await page.page.clock.run_for(200)
+    await expect(undo).to_have_count(0)
+    await wait_for(lambda: gone(site, thread))
+    await page.page.clock.resume()
+    await page.page.reload()
+    await expect(row).to_have_count(0)
+
+
+async def test_who_leaves_the_page_deletes_at_once(page: Tab, site: Site) -> None:
+    await page.open("plain")
+    await page.say("Gone with the page")
+    await page.ended()
+    thread = page.thread
+    row = page.page.locator("li.thread.current")
+    await row.hover()
+    await row.get_by_role("button").click()
+    await page.page.get_by_role("menuitem", name="Delete").click()
+    await expect(page.page.get_by_role("button", name="Undo")).to_be_visible()
+    await page.page.goto(f"{site.server.url}/health")
+    await wait_for(lambda: gone(site, thread))
+
+
+async def gone(site: Site, thread: str) -> bool:
+    found = await site.ask("POST", "/threads/search", {"limit": 100})
+    return thread not in [one["thread_id"] for one in found]
+
+
+async def test_files_are_attached_by_drop(page: Tab, tmp_path: Path) -> None:
+    """As a browser drops what comes from the desktop: several, one of which is too large and is named."""
+    paths = []
+    for name, size in {"one.txt": 10, "two ä.csv": 20, "big.bin": 3_000_000}.items():
+        (tmp_path / name).write_bytes(b"0" * size)
+        paths.append(str(tmp_path / name))
+    await page.open("plain")
+    session = await page.page.context.new_cdp_session(page.page)
+    data = {"items": [], "files": paths, "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver"):
+        await session.send("Input.dispatchDragEvent", {"type": kind, "x": 600, "y": 300, "data": data})
+    await expect(page.page.locator(".composer.dropping")).to_be_visible()
+    await session.send("Input.dispatchDragEvent", {"type": "drop", "x": 600, "y": 300, "data": data})
+    await expect(page.page.locator(".composer.dropping")).to_have_count(0)
+    await expect(page.page.locator(".attachments .file")).to_have_count(3)
+    await expect(page.page.locator(".attachments .file.refused")).to_contain_text("big.bin")
+    await expect(page.page.locator(".attachments .file.refused").get_by_role("alert")).to_be_visible()
+    await page.page.get_by_role("button", name="Remove big.bin").click()
+    await page.say("Look at these")
+    await page.ended()
+    await expect(page.page.locator(".person .file bdi")).to_have_text(["one.txt", "two ä.csv"])
+
+
+async def test_a_picture_is_attached_by_paste_and_text_stays_text(page: Tab) -> None:
+    await page.may_copy()
+    await page.open("plain")
+    await page.page.evaluate(
+        """async () => {
+          const canvas = new OffscreenCanvas(40, 30);
+          canvas.getContext("2d").fillRect(0, 0, 20, 20);
+          const picture = await canvas.convertToBlob({ type: "image/png" });
+          await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
+        }"""
+    )
+    await page.page.focus("#composer")
+    await page.page.keyboard.press("Control+v")
+    await expect(page.page.locator(".attachments .file")).to_contain_text("image.png")
+    await page.page.evaluate("navigator.clipboard.writeText('only words')")
+    await page.page.keyboard.press("Control+v")
+    await expect(page.page.locator("#composer")).to_have_value("only words")
+    await expect(page.page.locator(".attachments .file")).to_have_count(1)
+    await page.page.press("#composer", "Enter")
+    await page.ended()
+    await expect(page.page.locator(".person .file")).to_contain_text("image.png")
+
+
+PROGRESS = """window.shares = {};
+const look = () => {
+  for (const bar of document.querySelectorAll('progress'))
+    (window.shares[bar.getAttribute('aria-label')] ??= []).push(bar.value);
+  requestAnimationFrame(look);
+};
+look();"""
+
+
+async def test_the_progress_of_each_upload_is_seen(page: Tab, tmp_path: Path) -> None:
+    """On a slow line: both at once, neither goes back, and nothing is sent before they are there."""
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / name).write_bytes(b"0" * 400_000)
+    await page.page.add_init_script(PROGRESS)
+    await page.open("plain")
+    session = await page.page.context.new_cdp_session(page.page)
+    slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 400_000}
+    await session.send("Network.enable")
+    await session.send("Network.emulateNetworkConditions", slow)
+    await page.page.set_input_files("[data-attach]", [str(tmp_path / name) for name in ("a.bin", "b.bin")])
+    await page.page.fill("#composer", "Look")
+    bars = page.page.get_by_role("progressbar")
+    await expect(bars).to_have_count(2)
+    await expect(page.page.get_by_role("button", name="Send")).to_be_disabled()
+    await expect(bars).to_have_count(0)
+    await expect(page.page.get_by_role("button", name="Send")).to_be_enabled()
+    shares = await page.page.evaluate("window.shares")
+    assert shares.keys() == {"Uploading a.bin", "Uploading b.bin"}
+    for values in shares.values():
+        assert any(0 < value < 1 for value in values)
+        assert values == sorted(values)
 
 
 async def test_conversations_are_found_renamed_pinned_and_deleted_with_undo(page: Tab, site: Site) -> None:

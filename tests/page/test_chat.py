@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -72,7 +73,7 @@ async def test_tool_calls_are_lines_that_open_and_failures_open_by_themselves(pa
     steps = page.page.locator(".step")
     await expect(steps.nth(0)).to_contain_text("Ran echo first; echo last line")
     await expect(steps.nth(0).locator(".step-details")).to_have_count(0)
-    await expect(steps.nth(1)).to_contain_text("exit code 3")
+    await expect(steps.nth(1).locator(".step-state")).to_have_text(re.compile(r"^exit code 3 · \d+(\.\d)? m?s$"))
     await expect(steps.nth(1).locator(".step-details")).to_contain_text("oops")
     await steps.nth(0).locator("button.step-line").click()
     await expect(steps.nth(0).locator(".step-details")).to_contain_text("last line")
@@ -81,6 +82,48 @@ async def test_tool_calls_are_lines_that_open_and_failures_open_by_themselves(pa
     await steps.nth(4).locator("button.step-line").click()
     await expect(steps.nth(4).locator(".diff .added")).to_have_text("+three\n")
     await expect(steps.nth(4).locator(".diff .removed")).to_have_text("-two\n")
+
+
+async def test_what_a_tool_prints_is_seen_while_it_runs(page: Tab, site: Site) -> None:
+    """Its newest line below the call, and all of it in the call that is opened; also over a reload."""
+    await page.open("prints")
+    await page.say("Print")
+    step = page.page.locator(".step")
+    for _ in range(2):
+        await expect(step.locator(".step-last")).to_have_text("first")
+        await expect(step.locator(".step-state.working")).to_be_visible()
+        await step.locator("button.step-line").click()
+        output = step.get_by_role("group", name="Output so far")
+        await expect(output).to_have_text("first\n")
+        await page.page.reload()
+    await site.upload(page.thread, "go.txt", b"go")
+    await page.ended()
+    await expect(step.locator(".step-last")).to_have_count(0)
+    await step.locator("button.step-line").click()
+    await expect(step.get_by_role("group", name="Output", exact=True)).to_contain_text("first\nlast")
+
+
+async def test_the_card_of_an_error_is_copied_and_tried_again(page: Tab) -> None:
+    await page.may_copy()
+    await page.open("mends")
+    await page.say("Try")
+    card = page.page.get_by_role("group", name="That did not work")
+    text = await card.locator("p").inner_text()
+    await card.get_by_role("button", name="Copy details").click()
+    details = json.loads(await page.copied())
+    assert details["thread"] == page.thread
+    assert details["text"] == text
+    assert details["run"]
+    assert details["error"]
+    await card.get_by_role("button", name="Try again").click()
+    await expect(page.page.locator(".answer .markdown")).to_have_text("Well.")
+    await expect(card).to_have_count(0)
+    await page.page.get_by_role("button", name="Earlier version").click()
+    await expect(card.locator("p")).to_have_text(text)
+    await page.page.reload()
+    await page.ended()
+    await expect(card).to_have_count(0)
+    assert await page.shown() == ["Try", "Well."]
 
 
 async def test_an_error_is_a_card_in_words_that_survives_a_reload(page: Tab) -> None:

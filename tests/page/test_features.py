@@ -125,6 +125,21 @@ async def test_what_a_run_used_and_cost_is_said_at_once_and_after_a_reload(page:
     await expect(page.page.locator(".context")).to_contain_text("1M")
 
 
+async def test_of_a_model_without_price_or_window_only_tokens_are_said(page: Tab) -> None:
+    await page.open("plain")
+    await page.say("Spend")
+    await page.ended()
+    end = page.page.locator(".run-end")
+    await expect(end.locator("span")).to_have_text(re.compile(r"^plain · .* · \d+ tokens$"))
+    await expect(page.page.locator(".context")).to_have_attribute("title", re.compile(r"^\d+ tokens of context used$"))
+    text = await page.page.inner_text("main")
+    for wrong in ("%", "$", "€", "null", "NaN", "undefined"):
+        assert wrong not in text
+    await page.page.get_by_role("button", name="Model: plain").click()
+    entry = page.page.get_by_role("menuitemradio", name="plain")
+    assert (await entry.inner_text()).strip() == "plain"
+
+
 async def test_a_retry_is_announced_while_it_waits(page: Tab) -> None:
     await page.open("retried")
     await page.say("Try")
@@ -158,6 +173,10 @@ async def test_a_goal_is_in_view_until_it_is_reached(page: Tab, site: Site) -> N
     await page.say("Say it")
     await page.ended(2)
     await expect(page.page.locator(".goal")).to_have_count(0)
+    note = page.page.locator(".note")
+    await expect(note).to_have_text("The goal is reached. It is done.")
+    await page.page.reload()
+    await expect(note).to_have_text("The goal is reached. It is done.")
 
 
 async def test_a_goal_is_set_changed_and_given_up(page: Tab, site: Site) -> None:

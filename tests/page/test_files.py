@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import io
+import wave
 import zipfile
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from PIL import Image
 from playwright.async_api import Browser, expect
 
 from tests.e2e.servers import serving
@@ -26,7 +30,14 @@ OUTPUTS = "/mnt/user-data/outputs"
 PAGE = "<!doctype html><script>document.title = 'ran'; document.write('<p id=p>drawn by a script</p>')</script>"
 CODE = 'def area(r):\n    """Returns the area."""\n    return 3.14 * r**2\n'
 TABLE = 'id;name;note\n007;"Ada; the first";"said ""yes""\nand left"\n012;Bob;\n'
-NOTES = "# Notes\n\nWith a [table](/mnt/user-data/outputs/cities.csv), **bold** words and <script>x</script>.\n"
+NOTES = """# Notes
+
+With a [table](/mnt/user-data/outputs/cities.csv), **bold** words and <script>x</script>.
+
+```sh
+ls -l
+```
+"""
 WRITTEN = {
     "notes.md": NOTES,
     "page.html": PAGE,
@@ -161,14 +172,121 @@ async def test_documents_are_shown_by_their_text(page: Tab, conversation: str) -
     await page.open(place=f"t/{conversation}")
     await upload(page, conversation, "cities.xlsx", documents.xlsx(("id", "city"), ("007", "Bern")))
     await upload(page, conversation, "letter.docx", documents.docx("Dear reader", "Yours"))
+    await upload(page, conversation, "talk.pptx", documents.pptx("Cities of Europe", "The end"))
     await upload(page, conversation, "broken.pptx", b"PK nothing")
     where = f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads"
     await page.page.goto(f"{where}/cities.xlsx")
     await expect(room(page).get_by_role("cell", name="007")).to_be_visible()
     await page.page.goto(f"{where}/letter.docx")
     await expect(room(page).get_by_text("Dear reader")).to_be_visible()
+    await page.page.goto(f"{where}/talk.pptx")
+    await expect(room(page).get_by_text("Cities of Europe")).to_be_visible()
+    await expect(room(page).get_by_text("The end")).to_be_visible()
     await page.page.goto(f"{where}/broken.pptx")
     await expect(room(page).get_by_role("alert")).to_contain_text("No text can be shown")
+
+
+def picture() -> bytes:
+    with io.BytesIO() as file:
+        Image.new("RGB", (30, 20), "red").save(file, "png")
+        return file.getvalue()
+
+
+def sound() -> bytes:
+    """A quarter of a second of silence."""
+    with io.BytesIO() as file:
+        with wave.open(file, "wb") as written:
+            written.setnchannels(1)
+            written.setsampwidth(2)
+            written.setframerate(8000)
+            written.writeframes(bytes(4000))
+        return file.getvalue()
+
+
+FILM = """async () => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
+  const context = canvas.getContext("2d");
+  const recorder = new MediaRecorder(canvas.captureStream(), { mimeType: "video/webm;codecs=vp8" });
+  const parts = [];
+  recorder.ondataavailable = ({ data }) => parts.push(data);
+  const stopped = new Promise((resolve) => (recorder.onstop = resolve));
+  recorder.start();
+  for (let frame = 0; frame < 10; frame += 1) {
+    context.fillStyle = frame % 2 ? "red" : "blue";
+    context.fillRect(0, 0, 64, 48);
+    await new Promise((resolve) => setTimeout(resolve, 30));
+  }
+  recorder.stop();
+  await stopped;
+  const bytes = new Uint8Array(await new Blob(parts).arrayBuffer());
+  return btoa(Array.from(bytes, (one) => String.fromCharCode(one)).join(""));
+}"""
+"""A film of ten frames, as the browser records it."""
+PLAYED = """async (player) => {
+  player.muted = true;
+  await player.play();
+  if (!player.ended) await new Promise((resolve) => player.addEventListener("ended", resolve));
+  return [player.videoWidth ?? 0, player.videoHeight ?? 0, player.currentTime > 0];
+}"""
+
+
+async def test_pictures_sound_and_films_are_shown(page: Tab, conversation: str) -> None:
+    await page.open(place=f"t/{conversation}")
+    film = base64.b64decode(await page.page.evaluate(FILM))
+    for name, content in {"red.png": picture(), "still.wav": sound(), "film.webm": film}.items():
+        await upload(page, conversation, name, content)
+    where = f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads"
+    await page.page.goto(f"{where}/red.png")
+    image = room(page).get_by_role("img", name="red.png")
+    await expect(image).to_be_visible()
+    size = await image.evaluate(
+        "async (image) => { await image.decode(); return [image.naturalWidth, image.naturalHeight]; }"
+    )
+    assert size == [30, 20]
+    await page.page.goto(f"{where}/still.wav")
+    assert await room(page).locator("audio[controls]").evaluate(PLAYED) == [0, 0, True]
+    await page.page.goto(f"{where}/film.webm")
+    assert await room(page).locator("video[controls]").evaluate(PLAYED) == [64, 48, True]
+
+
+async def test_a_pdf_is_drawn(page: Tab, conversation: str) -> None:
+    """By the browser's own viewer: what the page's content paints red is red on the screen."""
+    await page.open(place=f"t/{conversation}")
+    await upload(page, conversation, "letter.pdf", documents.pdf("A letter) Tj ET 1 0 0 rg 0 0 612 600 re f BT ("))
+    await page.page.goto(f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads/letter.pdf")
+    frame = room(page).locator("iframe[title='letter.pdf']")
+    await expect(frame).to_be_visible()
+
+    async def drawn() -> bool:
+        with Image.open(io.BytesIO(await frame.screenshot())) as seen:
+            colours = seen.convert("RGB").getcolors(1 << 24) or []
+        return any(count > 5000 for count, colour in colours if colour == (255, 0, 0))
+
+    await wait_for(drawn, every=0.2)
+
+
+async def test_one_file_is_saved_as_it_is(page: Tab, conversation: str) -> None:
+    """A page, too: it is not opened."""
+    name = "größe 100% #1.html"
+    await page.open(place=f"t/{conversation}")
+    await upload(page, conversation, name, PAGE.encode())
+    await page.page.goto(f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads/{quote(name)}")
+    link = room(page).get_by_role("link", name=f"Save {name}")
+    async with page.page.expect_download() as download:
+        await link.click()
+    saved = await download.value
+    assert saved.suggested_filename.endswith("1.html")
+    assert Path(await saved.path()).read_bytes() == PAGE.encode()
+    assert "ran" not in await page.page.title()
+
+
+async def test_the_text_of_a_file_and_code_in_it_are_copied(page: Tab, conversation: str) -> None:
+    await page.may_copy()
+    await page.open(place=f"files/{conversation}{OUTPUTS}/notes.md")
+    await room(page).get_by_role("button", name="Copy the text").click()
+    assert await page.copied() == NOTES
+    await room(page).get_by_role("button", name="Copy", exact=True).click()
+    assert await page.copied() == "ls -l\n"
 
 
 async def test_what_is_not_there_or_may_not_be_shown_is_said(page: Tab, conversation: str) -> None:

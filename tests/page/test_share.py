@@ -30,7 +30,7 @@ SCRIPTS = {
             ),
         ),
         Turn(tool_calls=(ToolCall("present_files", {"filepaths": [NOTES]}),)),
-        Turn(text="Here are **the notes**, and [a file](/mnt/user-data/outputs/notes.md)."),
+        Turn(text="Here are **the notes**, and [a file](/mnt/user-data/outputs/notes.md).\n\n```sh\nls\n```"),
     ],
 }
 
@@ -51,6 +51,7 @@ async def dialog(page: Tab) -> Any:
 
 
 async def test_an_address_is_made_read_by_a_stranger_and_revoked(chromium: Browser, page: Tab) -> None:
+    await page.may_copy()
     await page.open("shares")
     await page.say("Write the notes")
     await page.ended()
@@ -60,6 +61,8 @@ async def test_an_address_is_made_read_by_a_stranger_and_revoked(chromium: Brows
     await shown.get_by_role("button", name="Make an address").click()
     address = await shown.get_by_label("Address to share").input_value()
     await shot(page, "share-dialog")
+    await shown.get_by_role("button", name="Copy", exact=True).click()
+    assert await page.copied() == address
     await expect(shown.locator(".rows li")).to_have_count(1)
     async with tab(chromium, page.site, viewport={"width": 360, "height": 640}) as stranger:
         urls: list[str] = []
@@ -72,6 +75,9 @@ async def test_an_address_is_made_read_by_a_stranger_and_revoked(chromium: Brows
         assert "secret" not in text
         assert not [url for url in urls if "/api/" in url and "/api/shared/" not in url], "nobody is asked who they are"
         assert not await stranger.page.locator(".answer a").evaluate("link => link.hasAttribute('href')")
+        await stranger.may_copy()
+        await stranger.page.get_by_role("button", name="Copy", exact=True).click()
+        assert await stranger.copied() == "ls\n"
         await stranger.page.get_by_role("button", name="notes.md").click()
         await expect(stranger.page.get_by_role("heading", name="The notes")).to_be_visible()
         assert await stranger.page.evaluate(WIDER) <= 0
