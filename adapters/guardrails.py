@@ -9,7 +9,7 @@ from typing import Any, cast
 from core import plugins
 from core.config.load import reveal
 from core.config.settings import Guardrails
-from core.errors import Invalid
+from core.errors import Invalid, place_of
 from core.ports.guardrails import ALLOWED, TOOL_NOT_ALLOWED, Decision, Provider, Reason, Request
 
 _DEER_FLOW = {"deerflow.guardrails.builtin:AllowlistProvider": "adapters.guardrails:AllowList"}
@@ -69,7 +69,7 @@ def _construct(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
         return make(**framework | settings)
     except Exception as error:
         detail = f": {error}" if settings == config else ""  # else it might show a secret
-        raise Invalid(f"guardrails.provider.config: {type(error).__name__}{detail}") from None
+        raise Invalid(f"guardrails.provider.config: {type(error).__name__}{detail}{place_of(error)}") from None
 
 
 def _takes_framework(make: Callable[..., Any]) -> bool:

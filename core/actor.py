@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
-from core.errors import Invalid
+from core.errors import Invalid, refuse_sync
 from core.events import Aggregate, Event, Record
 from core.log.repository import Decision, Repository
 from core.thread.state import ThreadState
@@ -182,6 +182,7 @@ class Actor(Generic[E]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_sync(cls, ("handle", "wake", "answer", "listen", "deliver"))
         cls.name = cls.__dict__.get("name") or cls.__module__.rpartition(".")[2]
         for base in types.get_original_bases(cls) if hasattr(types, "get_original_bases") else cls.__orig_bases__:  # type: ignore[attr-defined]
             for argument in typing.get_args(base):

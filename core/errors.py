@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+_OURS = ("actors", "adapters", "channels", "core", "anyio")
+_COROUTINE = 0x80
+"""The flag of the code of `async def` (`inspect.CO_COROUTINE`, whose module is large)."""
 
 
 class SikaError(Exception):
@@ -84,6 +90,42 @@ def sentence_of(error: BaseException) -> str:
         case TimeoutError() if not text:
             return "it was not done in time"
     return text or "it gives no reason; the server's own log has more"
+
+
+def is_defect(error: BaseException) -> bool:
+    """Tells whether an error was not raised on purpose: its author needs the traceback."""
+    return not isinstance(error, SikaError) or isinstance(error, Exited)
+
+
+def refuse_sync(cls: type, names: Iterable[str]) -> None:
+    """Raises `Invalid`, with the line, if a class overrides one of these coroutine functions by a plain function."""
+    for name in names:
+        function = cls.__dict__.get(name)
+        if isinstance(function, types.FunctionType) and not function.__code__.co_flags & _COROUTINE:
+            code = function.__code__
+            place = f"{_file(code)}:{code.co_firstlineno}: {cls.__qualname__}.{name}"
+            raise Invalid(f"{place}: is called with await; write `async def`")
+
+
+def place_of(error: BaseException) -> str:
+    """Returns where code of others raised an error, as ` (words.py:12, in make)`: the innermost line of the first
+    package that is neither Python's nor ours. Empty if there is none.
+    """
+    package, place = "", ""
+    step = error.__traceback__
+    while step is not None:
+        frame, line, step = step.tb_frame, step.tb_lineno, step.tb_next
+        root = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if root in _OURS or root in sys.stdlib_module_names or not root:
+            continue
+        package = package or root
+        if root == package:
+            place = f" ({_file(frame.f_code)}:{line}, in {frame.f_code.co_name})"
+    return place
+
+
+def _file(code: types.CodeType) -> str:
+    return code.co_filename.rpartition("/")[2]
 
 
 BY_CODE: Mapping[str, type[SikaError]] = {cls.code: cls for cls in (Invalid, NotFound, Refused, Unavailable, Internal)}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from core.errors import refuse_sync
 from core.events import Event, Message
 from core.thread.state import ThreadState
 
@@ -103,6 +104,7 @@ class Policy:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_sync(cls, ("before_model", "after_model", "before_tool", "after_tool"))
         cls.name = cls.__dict__.get("name") or cls.__name__.lower()
 
     async def before_model(self, view: View) -> End | None:

@@ -15,7 +15,7 @@ from adapters.models.configured import Configured
 from core.config.load import ConfigSource
 from core.config.redaction import redactor
 from core.control import neutralised
-from core.errors import Invalid, Unavailable, ungrouped
+from core.errors import Invalid, Unavailable, place_of, ungrouped
 from core.replay.evaluation.checks import COMPLETED, End, Judge, Python, Subject, checked, label
 from core.replay.evaluation.facts import Checked, EvaluationSampled, Outcome
 from core.replay.evaluation.suite import Suite
@@ -128,7 +128,7 @@ def _function(suite: Suite, check: Python) -> Callable[..., Any]:
         spec.loader.exec_module(module)
         loaded = getattr(module, function)
     except Exception as error:  # code of the suite's author
-        raise Invalid(f"check {check.python}: {type(error).__name__}: {error}") from error
+        raise Invalid(f"check {check.python}: {type(error).__name__}: {error}{place_of(error)}") from error
     if not callable(loaded):
         raise Invalid(f"check {check.python}: is no function")
     return loaded  # type: ignore[no-any-return]
@@ -142,7 +142,8 @@ async def _by_function(check: Python, function: Callable[..., Any], on: Subject)
         except AssertionError as error:
             return Checked(label(check), "failed", str(error)[:ANSWER_CHARACTERS])
         except Exception as error:  # code of the suite's author
-            return Checked(label(check), "error", f"{type(error).__name__}: {error}"[:ANSWER_CHARACTERS])
+            text = f"{type(error).__name__}: {str(error)[:ANSWER_CHARACTERS]}{place_of(error)}"
+            return Checked(label(check), "error", text)
         if isinstance(result, bool):
             return Checked(label(check), "passed" if result else "failed")
         if isinstance(result, str):

@@ -41,7 +41,7 @@ from core.chat.status import service
 from core.config.channels import ALIASES
 from core.config.load import ConfigSource
 from core.config.settings import Config
-from core.errors import Invalid, Refused, SikaError, Unavailable, contained, ungrouped
+from core.errors import Invalid, Refused, SikaError, Unavailable, contained, is_defect, ungrouped
 from core.identity.seal import Seal
 from core.runtime import system
 from core.runtime.servers import announced
@@ -207,7 +207,7 @@ class Process:
             platform = platforms.connect(account, self._source.current())
         except Exception as error:
             problem = str(error) if isinstance(error, SikaError) else f"{type(error).__name__}: {error}"
-            log.error("account cannot be connected", problem=problem, again_in=AGAIN_SECONDS)
+            log.error("account cannot be connected", problem=problem, again_in=AGAIN_SECONDS, exc_info=is_defect(error))
             self._meter.enter("failed", problem)
         else:
             try:

@@ -21,7 +21,7 @@ from core.channel import Channel
 from core.config.load import reveal
 from core.config.redaction import redactor
 from core.config.settings import Config, ToolEntry
-from core.errors import Invalid
+from core.errors import Invalid, place_of
 from core.plugins import Plugin
 from core.ports.sandbox import MakeProvider
 from core.tools import Tool
@@ -124,7 +124,8 @@ def _build(cls: type[Actor[Any]], parts: Mapping[str, Any]) -> None:
 
 def not_built(name: str, error: Exception) -> str:
     """Returns the problem of an actor of a package whose `__init__` fails; its text may quote a secret."""
-    return f"cannot be built with the settings installed.{name}: {type(error).__name__}: {redactor.text(str(error))}"
+    reason = f"{type(error).__name__}: {redactor.text(str(error))}{place_of(error)}"
+    return f"cannot be built with the settings installed.{name}: {reason}"
 
 
 def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from adapters.models import probe, slots
 from core.config.load import Secret, reveal
-from core.errors import Invalid
+from core.errors import Invalid, place_of
 from core.plugins import MODELS, chosen, names
 
 log = structlog.get_logger("sika.models")
@@ -254,7 +254,7 @@ def _construct(model_class: type[BaseChatModel], arguments: dict[str, Any], name
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_input=False))
     except Exception as error:  # each provider has its own way to say that a key is missing
-        problems = f"{model_class.__name__}: {error}"
+        problems = f"{model_class.__name__}: {error}{place_of(error)}"
     raise Invalid(f"models[{name}]: {problems}")
 
 

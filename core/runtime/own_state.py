@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from core.actor import Actor
-from core.errors import Invalid
+from core.errors import Invalid, place_of
 from core.events import Aggregate, Opaque, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
@@ -29,7 +29,7 @@ def repository(log: EventLog, actor: Actor[Any]) -> Repository[Any]:
             try:
                 state = actor.apply(state, event)
             except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = f"{type(error).__name__}: {error}{place_of(error)}"
                 raise Invalid(f"actor {actor.name}: apply fails on {record.type} at {record.seq}: {reason}") from error
         return state
 

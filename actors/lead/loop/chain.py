@@ -59,7 +59,7 @@ from core import policy as port
 from core.config import settings
 from core.config.load import reveal
 from core.config.settings import Config, MiddlewareEntry
-from core.errors import Invalid, contained
+from core.errors import Invalid, contained, place_of
 from core.plugins import POLICIES, Plugin, usable, with_settings
 from core.plugins import load as load_class
 from core.ports.guardrails import Provider
@@ -161,7 +161,8 @@ def _ported(cls: type[port.Policy], options: settings.Open, where: str) -> Polic
         return Ported(with_settings(cls, revealed))
     except Exception as error:
         shown = f": {error}" if revealed == options else ""  # else it might show a secret
-        raise Invalid(f"{where}: {cls.__module__}:{cls.__qualname__}: {type(error).__name__}{shown}") from None
+        name = f"{cls.__module__}:{cls.__qualname__}"
+        raise Invalid(f"{where}: {name}: {type(error).__name__}{shown}{place_of(error)}") from None
 
 
 def _path_of(value: Any) -> str:
@@ -288,7 +289,7 @@ def of_entry(entry: MiddlewareEntry, where: str) -> Policy:
         middleware: Policy = cls(**arguments)
     except Exception as error:
         detail = f": {error}" if arguments == entry.config else ""  # else it might show a secret
-        raise Invalid(f"{where}.config: {type(error).__name__}{detail}") from None
+        raise Invalid(f"{where}.config: {type(error).__name__}{detail}{place_of(error)}") from None
     for name in ("wrap_model_call", "wrap_tool_call"):
         if _wraps(middleware, name) and not _wraps(middleware, f"a{name}"):
             raise Invalid(f"{where}.use: {entry.use} has {name} but no a{name}: the server is asynchronous")

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 import msgspec
+import structlog
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.callbacks import AsyncCallbackManager
 from langchain_core.language_models import BaseChatModel
@@ -33,13 +34,15 @@ from actors.lead.policies.approvals import has_asked
 from core.bus.errors import BusUnavailable
 from core.bus.rpc import sendable_value
 from core.config.redaction import Stream, redactor
-from core.errors import SikaError, sentence_of
+from core.errors import SikaError, is_defect, sentence_of
 from core.events import Interrupt, ToolCompleted
 from core.ports.models import Pieces
 from core.runs.journal import CallRef
 from core.thread.approvals import taken
 from core.thread.subagents import TOOLS
 from core.tools import Completion, Prompt, Question, Response
+
+log = structlog.get_logger("sika.lead")
 
 SCRATCHPAD = "__pregel_scratchpad"
 """Key of the answers for `interrupt()` in a task's configuration (langgraph's `CONFIG_KEY_SCRATCHPAD`)."""
@@ -216,7 +219,7 @@ async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: To
     if own := answers[taken(attempt.state, attempt.run, call.id) :]:
         get_config()["configurable"][SCRATCHPAD].resume.extend(own)
     try:
-        return await _outcome(request, handler, attempt.limits.seconds_left())
+        return await _outcome(request, handler, attempt)
     except GraphInterrupt as pause:
         if attempt.subagent is not None:
             text = "the tool has a question to a person, which a subagent cannot ask. Say in your answer what is open."
@@ -260,9 +263,13 @@ def _recordable(result: ToolResult) -> ToolResult:
     return result
 
 
-async def _outcome(request: ToolCallRequest, handler: ToolHandler, left: float | None) -> ToolResult:
-    """Makes the call. Errors become results for the model (contract runtime §5.8). `left`: the seconds of the run."""
+async def _outcome(request: ToolCallRequest, handler: ToolHandler, attempt: Attempt) -> ToolResult:
+    """Makes the call. Errors become results for the model (contract runtime §5.8), and defects of the tool lines of the
+    server's log, with the traceback.
+    """
     call_id, name = str(request.tool_call["id"]), request.tool_call["name"]
+    about = {"tool": name, "thread": attempt.thread, "run": attempt.run, "call": call_id}
+    left = attempt.limits.seconds_left()
     seconds = SUBAGENT_SECONDS if name in TOOLS else TOOL_SECONDS
     if left is not None and name not in TOOLS:  # those report what was done until then
         seconds = max(0.0, min(seconds, left))
@@ -273,10 +280,13 @@ async def _outcome(request: ToolCallRequest, handler: ToolHandler, left: float |
         raise
     except SikaError as error:
         text = f"Error: {redactor.known(str(error))}"
+        if is_defect(error):
+            log.exception("tool failed", **about)
     except (Exception, asyncio.CancelledError) as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
             raise
+        log.exception("tool failed", **about)
         detail = redactor.known(sentence_of(error))[:ERROR_CHARACTERS]
         advice = "Go on with what you have, or try another way."
         text = f"Error: Tool '{name}' failed: {detail}. {advice}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar, cast
 
+import structlog
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
@@ -16,13 +17,18 @@ from actors.lead.loop.attempt import Answer, Attempt, ModelHandler, ToolHandler,
 from actors.lead.messages.content import messages_of, with_messages, with_text
 from actors.lead.messages.convert import dump
 from actors.lead.model.answer import without_calls
-from core.errors import SikaError, contained, sentence_of
+from core.errors import SikaError, contained, is_defect, sentence_of
 from core.events import Event
 from core.ids import uuid7
-from core.policy import Policy, ToolCall
+from core.policy import End, Policy, Refuse, ToolCall
 from core.thread.state import ThreadState
 
+log = structlog.get_logger("sika.lead")
+
 T = TypeVar("T")
+
+_ANSWERS: Mapping[str, type] = {"before_model": End, "after_model": End, "before_tool": Refuse, "after_tool": str}
+"""The types of what hooks return, if it is not None."""
 
 
 class PolicyFailed(SikaError):
@@ -92,14 +98,23 @@ class Ported(AgentMiddleware[Any, Attempt, Any]):
         try:
             async with asyncio.timeout(self.policy.deadline_seconds) as deadline:
                 with contained():
-                    return await hook
+                    return _checked(name, await hook)
         except GraphBubbleUp:  # it asks a person
             raise
         except Exception as error:
             late = isinstance(error, TimeoutError) and deadline.expired()
             limit = f"not done within {self.policy.deadline_seconds:g} s"
             reason = limit if late else sentence_of(error)
+            if is_defect(error):
+                log.exception("policy failed", policy=self.name, hook=name)
             raise PolicyFailed(f"policy {self.name}: {name}: {reason}") from error
+
+
+def _checked(name: str, answer: T) -> T:
+    """Returns what a hook answered. Raises `TypeError` if that is none of its answers."""
+    if answer is not None and not isinstance(answer, _ANSWERS[name]):
+        raise TypeError(f"it returned {type(answer).__name__}; {_ANSWERS[name].__name__} or None is expected")
+    return answer
 
 
 class _View:

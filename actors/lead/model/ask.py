@@ -34,6 +34,8 @@ log = structlog.get_logger("sika.lead")
 
 Ask = Callable[[Sequence[BaseMessage]], AsyncIterator[AIMessage | Piece]]
 Bind = Callable[[BaseChatModel], Ask]
+log = structlog.get_logger("sika.lead")
+
 E = TypeVar("E", bound=BaseException)
 
 CONTEXT = "context"
@@ -107,6 +109,8 @@ async def _with_retries(
                     raise refused from None
                 error = _caused(raised, AnswerTooLong) or raised
                 reason, retriable = classify(error)
+                if reason == "generic" and status_of(error) is None:
+                    log.warning("model failed", model=candidate.name, exc_info=error)  # its class has a defect
                 failed = _failure(candidate, error, reason, number, attempts, again=retriable and number < attempts)
                 if failed.wait_ms is None:
                     breaker.failed(admitted, time.monotonic(), retriable=retriable)

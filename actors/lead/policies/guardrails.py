@@ -66,7 +66,7 @@ class Guardrails(Policy):
             raise
         except Exception as error:
             provider = getattr(self._provider, "name", type(self._provider).__name__)
-            log.warning("no answer of the guardrail", provider=provider, tool=request.tool_name, error=repr(error))
+            log.warning("no answer of the guardrail", provider=provider, tool=request.tool_name, exc_info=True)
             raise _NoAnswer(f"the guardrail did not answer ({type(error).__name__})") from error
 
 

@@ -282,7 +282,7 @@ def test_broken(entry: str, problem: str) -> None:
 
 
 def test_an_error_does_not_tell_secrets() -> None:
-    with pytest.raises(Invalid, match=r"ValueError: bad key \*\*\*$"):
+    with pytest.raises(Invalid, match=r"ValueError: bad key \*\*\* \(test_tools_config.py:\d+, in telling\)$"):
         tools(f"- {{name: x, use: '{HERE}:telling', api_key: hush}}")
 
 
