@@ -109,6 +109,14 @@ class RunFields(msgspec.Struct, kw_only=True):
     ] = None
     webhook: Annotated[str | None, _says("An address that is sent the run when it has ended.")] = None
     feedback_keys: Annotated[list[str] | None, _says("Kept with the run; without effect.")] = None
+    durability: Annotated[
+        Literal["sync", "async", "exit"] | None, _says("Without effect: every step is a checkpoint at once.")
+    ] = None
+    checkpoint_during: Annotated[bool | None, _says("Without effect, as `durability`.")] = None
+    stream_resumable: Annotated[bool | None, _says("Without effect: every stream can be resumed.")] = None
+    langsmith_tracer: Annotated[
+        dict[str, Any] | None, _says("Without effect: where traces go is decided by the server's configuration.")
+    ] = None
 
 
 class RunBody(RunFields, kw_only=True):
