@@ -19,11 +19,20 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from core.errors import refuse_sync
-from core.events import Event, Message
-from core.thread.state import ThreadState
+from core.events import Decision, Event, Message, ModelCompleted
+from core.thread.state import STOPPED, ThreadState
 
 REFUSED = "refused"
-"""The action of a policy about a call that is not made."""
+"""The action of a policy about a call that is not made, or an answer that is not given."""
+ENDED = "ended"
+"""The action of a policy that ends the run with a last word."""
+STOPS = frozenset((STOPPED, ENDED, REFUSED))
+"""Actions about an answer after which the run goes no further."""
+
+
+def stop_of(event: ModelCompleted) -> Decision | None:
+    """Returns the decision by which an answer became the last one of its run, though the model had not ended."""
+    return next((decision for decision in event.decisions if decision.action in STOPS), None)
 
 
 class ToolCall(NamedTuple):

@@ -28,6 +28,7 @@ def log_commands(add: Add) -> None:
         ("tail", _log_tail, "the events, and new ones as they come"),
         ("state", _log_state, "the state they fold to"),
         ("why", _log_why, "the causes of an event or a call, from the person's message on"),
+        ("request", _log_request, "what a model call got: parameters, tools, system prompt, messages"),
         ("tree", _log_tree, "the runs as trees of what took time, with their subagents"),
         ("tui", _log_tui, "the events and states full screen, with a slider through time"),
         ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@EVENT)"),
@@ -43,10 +44,12 @@ def log_commands(add: Add) -> None:
             subparser.add_argument("--whole", action="store_true", help="the steps before the first difference, too")
         if name == "why":
             subparser.add_argument("place", metavar="EVENT|CALL", help="its number, a call's id, an event's id")
+        if name == "request":
+            subparser.add_argument("place", metavar="EVENT", help="its answer or failure: a number, an event's id")
         if name == "state":
             subparser.add_argument("--at", metavar="EVENT", help="after this event (default: the last)")
             subparser.add_argument("--path", metavar="PATH", help="a part of it, such as messages[-1].content")
-        if name in ("show", "tail", "state", "why", "tree", "diff"):
+        if name in ("show", "tail", "state", "why", "request", "tree", "diff"):
             subparser.add_argument("--json", action="store_true")
         if name == "show":
             _of_show(subparser)
@@ -60,7 +63,9 @@ def _of_show(subparser: argparse.ArgumentParser) -> None:
     subparser.add_argument("place", nargs="?", metavar="EVENT|CALL", help="this event in full")
     subparser.add_argument("--brief", action="store_true", help="what went as usual on one line per stretch")
     subparser.add_argument("--events", action="store_true", help="a line for each event")
-    subparser.add_argument("--errors", action="store_true", help="only what went wrong, also commands that failed")
+    subparser.add_argument(
+        "--errors", action="store_true", help="only what went wrong or was stopped by a policy, also commands"
+    )
     subparser.add_argument("--type", action="append", default=[], metavar="TYPE", help="only this type: tool.*")
     subparser.add_argument("--grep", metavar="REGEX", help="only events with this text")
     subparser.add_argument("--run", metavar="RUN", help="only this run: its number, its id, @last, @last-failed")
@@ -81,7 +86,7 @@ def _overviews(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     for subparser in (lists, finds):
         subparser.add_argument("--user", default="")
         subparser.add_argument("--model", default="")
-        failed = "with a run that failed" if subparser is lists else "what went wrong"
+        failed = "with a run that failed or was stopped" if subparser is lists else "what went wrong, or was stopped"
         subparser.add_argument("--errors", action="store_true", help=failed)
         subparser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
         subparser.add_argument("--limit", type=count, default=100)
@@ -255,6 +260,16 @@ async def _log_why(arguments: argparse.Namespace) -> int:
     async with source_of(arguments) as (source, _):
         style, place = style_of(sys.stdout), arguments.place
         await log.why(source, arguments.thread, place, print, raw=arguments.json, style=style, width=width())
+    return OK
+
+
+async def _log_request(arguments: argparse.Namespace) -> int:
+    from channels.terminal import request
+    from channels.terminal.text import style_of
+
+    async with source_of(arguments) as (source, _):
+        style, place = style_of(sys.stdout), arguments.place
+        await request.show(source, arguments.thread, place, print, raw=arguments.json, style=style)
     return OK
 
 

@@ -19,7 +19,7 @@ import structlog
 
 from actors.sandbox.machines import machines_of
 from actors.sandbox.reaping import Reaper
-from actors.wiring import names, sandboxes
+from actors.wiring import sandboxes
 from actors.wiring.account_processes import Supervisor
 from actors.wiring.discovery import actor_classes, load_tools, provider_of
 from actors.wiring.parts import Parts, Toolset, library, load_actors, mcp_access, warn_of
@@ -94,6 +94,8 @@ async def serve(options: Options) -> AsyncIterator[str]:
 
 
 def _check(config: Config, options: Options, project: Path) -> None:
+    from actors.wiring import names  # loads the agent's libraries, which readers of the log do not need
+
     http = msgspec.structs.replace(config.http, host=options.host or config.http.host)
     if wrong := problems(msgspec.structs.replace(config, http=http)):
         raise Invalid("\n  ".join(wrong))

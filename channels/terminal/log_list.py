@@ -34,11 +34,12 @@ def lines(listing: Listing, now: datetime, style: Style, width: int) -> list[str
     rest = [style.dim(f"… and {more} more (--limit)")] if more else []
     tokens = f"{listing.tokens.input:,}+{listing.tokens.output:,} tokens".replace(",", " ")
     counted = f"{listing.threads} threads, {listing.runs} runs, {tokens}, {listing.failures} failed runs"
+    counted += f", {listing.stopped} stopped by a policy" if listing.stopped else ""
     return [*shown, *rest, style.bold(counted)]
 
 
 def _line(summary: Summary, now: datetime, style: Style, width: int) -> str:
-    failures = f"✗{summary.failures}" if summary.failures else ""
+    failures = f"✗{summary.failures}" if summary.failures else f"■{summary.stopped}" if summary.stopped else ""
     head = (
         f"{summary.thread}  {age(summary.updated_at, now):>6}  {one_line(summary.user or '-', 12):<12} "
         f"{summary.status:<11} {summary.runs:>3} runs {failures:>4}  "

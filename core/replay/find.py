@@ -15,6 +15,7 @@ from core.errors import Invalid
 from core.events import (
     ApprovalRequested,
     Event,
+    ModelCompleted,
     ModelFailed,
     Opaque,
     Record,
@@ -24,6 +25,7 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
+from core.policy import stop_of
 from core.replay.money import Meter, Prices
 from core.replay.source import Source
 
@@ -129,10 +131,14 @@ def picked(records: Iterable[Record], query: Query) -> list[Record]:
 
 
 def is_failure(event: Event | Opaque) -> bool:
-    """Tells whether an event is a failure: of a run, a model call, a tool call or its command, or to decode."""
+    """Tells whether an event is a failure: of a run, a model call, a tool call or its command, or to decode; or an
+    answer by which a policy stopped the run.
+    """
     match event:
         case RunFailed() | ModelFailed():
             return True
+        case ModelCompleted():
+            return stop_of(event) is not None
         case ToolCompleted():
             return event.unknown or bool(event.exit_code) or event.message.get("status") == "error"
         case Opaque():

@@ -25,6 +25,7 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.log.kinds import KIND
+from core.policy import stop_of
 from core.replay.source import Source
 from core.thread.messages import text_of
 from core.thread.tokens import Tokens, tokens_of
@@ -50,6 +51,8 @@ class Summary(msgspec.Struct, omit_defaults=True):
     output_tokens: int = 0
     failures: int = 0
     """Runs that failed."""
+    stopped: int = 0
+    """Runs that a policy stopped, or whose answer was refused."""
     titled: bool = False
 
     def add(self, record: Record) -> None:
@@ -76,6 +79,7 @@ class Summary(msgspec.Struct, omit_defaults=True):
                 self.status = "running"
                 self.models += [model] if model and model not in self.models else []
             case ModelCompleted(message=message):
+                self.stopped += stop_of(event) is not None
                 used = tokens_of(message)
                 self.input_tokens, self.output_tokens = self.input_tokens + used.input, self.output_tokens + used.output
             case Event() if end := ENDS.get(type(event)):
@@ -102,6 +106,7 @@ class Filter(NamedTuple):
     """Occurs in the title or the first message."""
     model: str = ""
     errors: bool = False
+    """It has a run that failed, or that a policy stopped."""
 
     def matches(self, summary: Summary) -> bool:
         """Tells whether a thread meets all conditions."""
@@ -111,7 +116,7 @@ class Filter(NamedTuple):
             and (not self.since or summary.updated_at >= self.since)
             and (not self.text or self.text.casefold() in summary.text.casefold())
             and (not self.model or self.model in summary.models)
-            and (not self.errors or summary.failures > 0)
+            and (not self.errors or summary.failures + summary.stopped > 0)
         )
 
 
@@ -123,6 +128,7 @@ class Listing(NamedTuple):
     runs: int
     failures: int
     tokens: Tokens
+    stopped: int
 
 
 async def listed(source: Source, conditions: Filter = Filter(), limit: int = MOST) -> Listing:  # noqa: B008  a tuple
@@ -138,7 +144,8 @@ async def listed(source: Source, conditions: Filter = Filter(), limit: int = MOS
     hits = [summary for summary in summaries.values() if conditions.matches(summary)]
     hits.sort(key=lambda summary: summary.updated_at, reverse=True)
     used = Tokens(sum(hit.input_tokens for hit in hits), sum(hit.output_tokens for hit in hits))
-    return Listing(hits[:limit], len(hits), sum(hit.runs for hit in hits), sum(hit.failures for hit in hits), used)
+    runs, failures, stopped = (sum(getattr(hit, name) for hit in hits) for name in ("runs", "failures", "stopped"))
+    return Listing(hits[:limit], len(hits), runs, failures, used, stopped)
 
 
 # ── from read models ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +163,9 @@ WITH listed AS (
     SELECT * FROM listed l WHERE (:status = '' OR status = :status)
     AND (:text = '' OR instr(casefold(text), casefold(:text)) > 0)
     AND (:model = '' OR EXISTS (SELECT 1 FROM all_runs WHERE thread = l.id AND model = :model AND NOT removed))
-    AND (NOT :errors OR EXISTS (SELECT 1 FROM all_runs WHERE thread = l.id AND status = 'error' AND NOT removed))
+    AND (NOT :errors OR EXISTS (
+        SELECT 1 FROM all_runs WHERE thread = l.id AND (status = 'error' OR stopped) AND NOT removed
+    ))
 )
 """
 _PAGE = f"""{_HITS}
@@ -170,11 +179,14 @@ SELECT h.thread_id, h.user, h.status, substr(h.text, 1, 200), h.created_at, h.up
     SELECT coalesce(sum(u.output_tokens), 0) FROM all_runs r JOIN used u ON u.run = r.seq WHERE r.thread = h.id
 ), (
     SELECT count(*) FROM all_runs WHERE thread = h.id AND status = 'error' AND NOT removed
+), (
+    SELECT count(*) FROM all_runs WHERE thread = h.id AND stopped AND NOT removed
 ), h.titled
 FROM (SELECT * FROM hits ORDER BY updated_at DESC, thread_id LIMIT :limit) h ORDER BY h.updated_at DESC, h.thread_id
 """
 _SUMS = f"""{_HITS}
-SELECT (SELECT count(*) FROM hits), count(*), coalesce(sum(r.status = 'error'), 0), coalesce(sum((
+SELECT (SELECT count(*) FROM hits), count(*), coalesce(sum(r.status = 'error'), 0), coalesce(sum(r.stopped), 0),
+coalesce(sum((
     SELECT sum(input_tokens) FROM used WHERE run = r.seq
 )), 0), coalesce(sum((SELECT sum(output_tokens) FROM used WHERE run = r.seq)), 0)
 FROM hits h JOIN all_runs r ON r.thread = h.id WHERE NOT r.removed
@@ -195,14 +207,14 @@ def listed_in_views(home: Path, conditions: Filter = Filter(), limit: int = MOST
                 return None
             views.create_function("casefold", 1, str.casefold, deterministic=True)
             summaries = [_summary(*row) for row in views.execute(_PAGE, values)]
-            [(threads, runs, failures, *tokens)] = views.execute(_SUMS, values).fetchall()
+            [(threads, runs, failures, stopped, *tokens)] = views.execute(_SUMS, values).fetchall()
     except sqlite3.Error as error:
         raise Unavailable(f"{path.name}: {error}") from error
-    return Listing(summaries, threads, runs, failures, Tokens(*tokens))
+    return Listing(summaries, threads, runs, failures, Tokens(*tokens), stopped)
 
 
 def _summary(thread: str, user: str, status: str, text: str, *rest: Any) -> Summary:
-    created_at, updated_at, runs, models, input_tokens, output_tokens, failures, titled = rest
+    created_at, updated_at, runs, models, input_tokens, output_tokens, failures, stopped, titled = rest
     return Summary(
         thread=thread,
         user=user,
@@ -215,5 +227,6 @@ def _summary(thread: str, user: str, status: str, text: str, *rest: Any) -> Summ
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         failures=failures,
+        stopped=stopped,
         titled=bool(titled),
     )

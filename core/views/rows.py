@@ -38,6 +38,7 @@ from core.events import (
     ToolCompleted,
 )
 from core.lifecycle import ENDS
+from core.policy import stop_of
 from core.thread.runs import known_by
 from core.thread.usage import ANSWERED_BY, Tokens, tokens_of
 from core.thread.values import CLARIFICATION, REMOVE_ALL
@@ -46,7 +47,7 @@ from core.views import fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 10
+VERSION = 11
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -67,7 +68,7 @@ WHERE thread_id = ?1 AND EXISTS (SELECT 1 FROM all_runs WHERE run_id = ?3 AND in
 """
 REQUESTED = """
 INSERT OR IGNORE INTO all_runs
-SELECT ?3, ?2, id, user, ?4, NULL, 'pending', ?5, NULL, NULL, NULL, ?6, 0 FROM threads WHERE thread_id = ?1
+SELECT ?3, ?2, id, user, ?4, NULL, 'pending', ?5, NULL, NULL, NULL, ?6, 0, 0 FROM threads WHERE thread_id = ?1
 """
 CREATED = "INSERT OR IGNORE INTO threads VALUES (?2, ?1, ?3, 'idle', NULL, NULL, ?4, ?5, ?4, 0, 0, 0)"
 TITLED = "UPDATE threads SET title = ?2 WHERE thread_id = ?1"
@@ -89,6 +90,7 @@ UPDATE all_runs SET status = 'running', started_at = coalesce(started_at, ?2), m
 WHERE run_id = ?1
 """
 ENDED = "UPDATE all_runs SET status = ?2, ended_at = ?3, error = ?4 WHERE run_id = ?1"
+STOPPED = "UPDATE all_runs SET stopped = 1 WHERE run_id = ?"
 REMOVED = "UPDATE all_runs SET removed = 1 WHERE run_id = ?"
 USED = """
 INSERT INTO used SELECT seq, coalesce(?2, model, 'unknown'), ?3, ?4, ?5, ?6, ?7 FROM all_runs WHERE run_id = ?1
@@ -135,7 +137,7 @@ RESET = (
 ORDER = (
     *RESET,
     *(CREATED, UNANNOTATED, ANNOTATED, IMPLIED, TITLED, WRITTEN),
-    *(REQUESTED, KNOWN, USED, STARTED, FAILED, ANSWERED, ENDED, REMOVED),
+    *(REQUESTED, KNOWN, USED, STARTED, STOPPED, FAILED, ANSWERED, ENDED, REMOVED),
     *(SAID, INDEXED, UNINDEXED, UNSAID),
     *(BEGAN, TOUCH),
 )
@@ -336,6 +338,8 @@ class Batch:
             case ModelCompleted():
                 thread.write(record, {"messages": [event.message]})
                 thread.use(run, thread.models.get(run), record.head.actor, event.message)
+                if stop_of(event):
+                    thread.put(STOPPED, run, run)
                 if self.failing:
                     thread.answer(record, event.message)
             case ModelFailed() if not event.wait_ms and event.reason not in NOT_OF_THE_MODEL:

@@ -45,7 +45,7 @@ _RUNS = """
 CREATE TABLE all_runs (
     seq INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, thread INTEGER NOT NULL, user TEXT NOT NULL,
     assistant TEXT NOT NULL, model TEXT, status TEXT NOT NULL, created_at TEXT NOT NULL, started_at TEXT, ended_at TEXT,
-    error TEXT, input INTEGER NOT NULL, removed INTEGER NOT NULL
+    error TEXT, input INTEGER NOT NULL, removed INTEGER NOT NULL, stopped INTEGER NOT NULL
 );
 CREATE INDEX runs_by_thread ON all_runs (thread);
 CREATE INDEX runs_by_creation ON all_runs (created_at);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from core.replay.exchanges import ROLES
+from core.thread.messages import text_of
 from tests.e2e.servers import SIKA, Browser, Frame, Server, browser, run_of, serving
 from tests.support import warm
 from tests.support.model_server import ModelServer, ToolCall, Turn
@@ -67,6 +70,36 @@ async def test_a_log_moves_to_a_nats_of_ones_own_and_an_empty_one_is_refused(tmp
         async with nats(tmp_path / "right", home / "nats/js") as url, serving(home, config, "--nats", url) as server:
             assert await whole(client, server, thread)
             assert await whole(client, server, await run(client, server))
+
+
+async def test_what_a_model_got_can_be_read(tmp_path: Path) -> None:
+    """The system prompt, the tools and the conversation of each call, compared with what came over the wire."""
+    async with ModelServer(SCRIPT) as models, browser() as client:
+        config = configure(tmp_path / "config.yaml", models)
+        async with serving(tmp_path / "home", config) as server:
+            thread = await run(client, server)
+            events = await client.log(server, thread)
+            calls = [number for number, event in enumerate(events, 1) if event["type"] == "model.completed"]
+            sent = [record.body for record in models.requests if record.model == "m"]
+            assert len(calls) == len(sent) == 2
+            for call, body in zip(calls, sent, strict=True):
+                command = ("log", "request", thread, str(call), "--json", "--home", str(server.home))
+                shown = await asyncio.to_thread(warm.run, SIKA, *command, timeout=DEADLINE)
+                assert shown.returncode == 0, shown.stderr
+                request = json.loads(shown.stdout)
+                system, *conversation = body["messages"]
+                assert (system["role"], request["prompt"]) == ("system", system["content"])
+                names = {tool["function"]["name"] for tool in body["tools"]}
+                assert names <= {tool["name"] for tool in request["tools"]}
+                own = [message for message in conversation if "<system-reminder>" not in text_of(message["content"])]
+                for message, other in zip(request["messages"], own, strict=True):
+                    assert ROLES[message["type"]] == other["role"]
+                    assert text_of(message["content"]) in text_of(other["content"])
+                assert request["model"]["models"][0]["name"] == "m"
+            show = ("log", "request", thread, str(calls[-1]), "--home", str(server.home))
+            text = (await asyncio.to_thread(warm.run, SIKA, *show, timeout=DEADLINE)).stdout
+            assert "\nuser user-input\n  go\n" in text
+            assert "→ write_file" in text
 
 
 async def test_a_new_data_directory_begins_on_an_empty_log(tmp_path: Path) -> None:

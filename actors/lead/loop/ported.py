@@ -20,7 +20,7 @@ from actors.lead.model.answer import without_calls
 from core.errors import SikaError, contained, is_defect, sentence_of
 from core.events import Event
 from core.ids import uuid7
-from core.policy import End, Policy, Refuse, ToolCall
+from core.policy import ENDED, End, Policy, Refuse, ToolCall
 from core.thread.state import ThreadState
 
 log = structlog.get_logger("sika.lead")
@@ -52,7 +52,7 @@ class Ported(AgentMiddleware[Any, Attempt, Any]):
         view = _View(request.runtime.context, self.policy, "")
         end = await self._hook("before_model", self.policy.before_model(view))
         if end is not None:
-            view.decided("ended", end.text)
+            view.decided(ENDED, end.text)
             return Answer([AIMessage(end.text, id=f"{self.name}-{uuid7()}")])
         if view.notes:
             notes = [cast(AnyMessage, hidden(text, name=self.name)) for text in view.notes]

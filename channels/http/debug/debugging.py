@@ -76,7 +76,7 @@ async def get_events(
     type: Annotated[Sequence[str], "Types of events, or patterns such as `tool.*`"] = (),
     text: Annotated[str, "A text that occurs in the stored event, in any case"] = "",
     tool: Annotated[str, "Calls of this tool"] = "",
-    errors: Annotated[bool, "Only what failed, also commands"] = False,
+    errors: Annotated[bool, "Only what failed, also commands, and answers by which a policy stopped the run"] = False,
     model: Annotated[str, "The configured name of the model of the run, or of the answer"] = "",
     run: Annotated[str, "The id of the run, or its beginning"] = "",
     since: Annotated[str, "ISO 8601 in UTC; this and later"] = "",

@@ -86,6 +86,8 @@ def test_a_file_is_read(work: Path) -> None:
         "thread story": (["state", file], 0),
         "Exit Code: 3": (["state", file, "--at", 9, "--path", "messages[-1].content"], 0),
         "Task Succeeded": (["why", file, 16], 0),
+        "tools (--json has their schemas)": (["request", file, "5"], 0),
+        "event 9 is tool.completed; models were called in ": (["request", file, 9], 2),
         "waited for: bash": (["tree", file], 0),
         "first difference": (["diff", f"{file}#1", f"{file}#2"], 1),
         "+ {": (["diff", f"{file}@5", f"{file}@12"], 1),

@@ -13,6 +13,7 @@ from core.config.settings import Pricing
 from core.errors import Invalid
 from core.events import (
     Aggregate,
+    Decision,
     Event,
     ModelCompleted,
     ModelFailed,
@@ -29,8 +30,10 @@ from core.events import (
     thread,
     written,
 )
-from core.replay.find import Query, Search, find
+from core.policy import ENDED, REFUSED
+from core.replay.find import Query, Search, find, is_failure
 from core.replay.listing import Filter, listed, listed_in_views
+from core.thread.state import STOPPED
 from core.thread.tokens import Tokens
 from core.views import tables
 from core.views.rows import VERSION, Batch
@@ -54,6 +57,12 @@ EVENTS: Sequence[tuple[str, str | None, Event]] = (
     ("t2", "r2", RunStarted(attempt=1, worker="w", lease=2, model="small")),
     ("t2", "r2", RunFailed(error="E", text="no wool")),
     ("t1", None, ThreadTitled(title="Hats")),
+    ("t3", None, ThreadCreated(user="cy")),
+    ("t3", "r3", RunRequested(input={"messages": [human("h", "Sing.")]})),
+    ("t3", "r3", RunStarted(attempt=1, worker="w", lease=3, model="loud")),
+    ("t3", "r3", ModelCompleted(message=ai("b"), decisions=[Decision("loop_detection", "warned", "again")])),
+    ("t3", "r3", ModelCompleted(message=ai("c"), decisions=[Decision("loop_detection", STOPPED, "in circles")])),
+    ("t3", "r3", RunCompleted()),
 )
 
 
@@ -80,11 +89,11 @@ class Log:
 @pytest.mark.parametrize(
     ("query", "hits"),
     [
-        (Query(), list(range(1, 14))),
+        (Query(), list(range(1, 20))),
         (Query(types=("tool.*", "run.failed")), [8, 9, 12]),
         (Query.of("hats"), [2, 13]),
         (Query(tool="bash"), [8, 9]),
-        (Query(errors=True), [6, 9, 12]),
+        (Query(errors=True), [6, 9, 12, 18]),
         (Query(model="small"), [11, 12]),
         (Query(model="big", errors=True), [6, 9]),
         (Query(user="bob"), [3, 5, 11, 12]),
@@ -98,6 +107,13 @@ class Log:
 async def test_conditions(query: Query, hits: list[int]) -> None:
     prices = {"big": Pricing(input_per_million=1, output_per_million=2.5)}
     assert [record.seq async for record in find(Log(), query, prices)] == hits
+
+
+@pytest.mark.parametrize("action", [STOPPED, ENDED, REFUSED])
+def test_an_answer_by_which_a_policy_stopped_a_run_is_found(action: str) -> None:
+    decisions = [Decision("x", "noted"), Decision("y", action, "why")]
+    assert is_failure(ModelCompleted(message=ai("a"), decisions=decisions))
+    assert not is_failure(ModelCompleted(message=ai("a"), decisions=decisions[:1]))
 
 
 async def test_a_search_forgets_runs_that_ended() -> None:
@@ -114,11 +130,12 @@ def test_a_text_that_is_no_pattern() -> None:
 
 async def test_threads_and_their_totals() -> None:
     listing = await listed(Log())
-    first, second = listing.summaries
+    third, first, second = listing.summaries
+    assert (third.thread, third.status, third.failures, third.stopped, first.stopped) == ("t3", "success", 0, 1, 0)
     assert (first.thread, first.user, first.status, first.text) == ("t1", "ada", "success", "Hats")
     assert (first.runs, first.models, first.failures) == (1, ["big"], 0)
     assert (second.thread, second.status, second.text, second.failures) == ("t2", "error", "Knit.", 1)
-    assert listing[1:] == (2, 2, 1, Tokens(1000, 500))
+    assert listing[1:] == (3, 3, 1, Tokens(1000, 500), 1)
     assert len((await listed(Log(), limit=1)).summaries) == 1
 
 
@@ -138,16 +155,16 @@ async def test_read_models_list_the_same_threads(tmp_path: Path) -> None:
         assert listed_in_views(tmp_path, conditions) == await listed(Log(), conditions), conditions
     page = listed_in_views(tmp_path, limit=1)
     assert page
-    assert (len(page.summaries), page.threads) == (1, 2)
+    assert (len(page.summaries), page.threads) == (1, 3)
 
 
 CONDITIONS = [
     (Filter(user="bob"), ["t2"]),
     (Filter(status="error"), ["t2"]),
-    (Filter(since="2026-01-01T00:00:13"), ["t1"]),
+    (Filter(since="2026-01-01T00:00:13"), ["t3", "t1"]),
     (Filter(text="hat"), ["t1"]),
     (Filter(model="small"), ["t2"]),
-    (Filter(errors=True), ["t2"]),
+    (Filter(errors=True), ["t3", "t2"]),
     (Filter(user="ada", status="error"), []),
 ]
 
