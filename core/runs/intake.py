@@ -26,6 +26,7 @@ from core.events import (
 )
 from core.ids import safe_id
 from core.log.kinds import KIND, SUBAGENT
+from core.thread import turns
 from core.thread.ownership import owned
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
@@ -117,7 +118,9 @@ class Intake:
                 raise Refused(f"Thread {thread_id} already has an active run")
             if request.resume is not None and state.paused is None and not any(state.runs.open()):
                 raise Refused(f"Thread {thread_id} is not interrupted: there is nothing to resume")
-            return [_answering(thread_id, request, state) if request.resume is not None else request]
+            if request.resume is not None:
+                return [_answering(thread_id, request, state)]
+            return [turns.reworded(state, request)]
 
         state, records = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         record = records[0] if records else await self._requested(thread_id, state.runs[run_id])

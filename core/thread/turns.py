@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from core.errors import Invalid, NotFound, Refused
 from core.events import Json, Message, RunRequested
+from core.ids import uuid7
+from core.thread.messages import UPLOADS_BLOCK, text_of
 from core.thread.state import ThreadState
 from core.thread.usage import SUMMARY, is_summary, messages_of
+from core.thread.values import next_nodes, places_of, reduce
 
 
 def first_message(state: ThreadState, request: RunRequested) -> Message | None:
@@ -109,6 +114,52 @@ def before(state: ThreadState, asking: Message, instead: Message, end: int | Non
         return state.commits[commit.parent].seq, {**commit.patch, "messages": messages}
     removed = [] if instead["id"] == asking["id"] else [{"type": "remove", "id": asking["id"]}]
     return commit.seq, {"messages": [*removed, instead]}
+
+
+def reworded(state: ThreadState, request: RunRequested) -> RunRequested:
+    """Returns a request whose input has a known question in other words, and would leave nothing to answer: as the
+    question asked otherwise, in place of the answer to the first one. Beside a run that is at work, after which the
+    conversation is another one, it becomes a new message. Any other request is returned as it is.
+    """
+    index = state.head if request.base is None else state.commit_at(request.base)
+    sent, brought = _messages(request.input or {}), messages_of(request.input or {})
+    there = state.values_at(index).get("messages", ()) if brought else ()
+    known = {str(message.get("id")): message for message in there}
+    changed = [new for new in brought if _is_reworded(known.get(str(new.get("id"))), new)]
+    if not changed:
+        return request
+    if request.base is None and any(state.runs.open()):
+        names = {message["id"]: uuid7() for message in changed}
+        messages = [{**message, "id": names.get(message.get("id"), message.get("id"))} for message in sent]
+        return msgspec.structs.replace(request, input={**(request.input or {}), "messages": messages})
+    if _leads_on(there, request.input):
+        return request
+    new = min(changed, key=lambda message: [*known].index(str(message["id"])))
+    base, input = before(state, known[str(new["id"])], new, index)
+    others = [message for message in sent if message.get("id") != new["id"]]
+    mine = {message.get("id") for message in others}
+    messages = [*(message for message in input["messages"] if message.get("id") not in mine), *others]
+    return msgspec.structs.replace(request, base=base, input={**input, **(request.input or {}), "messages": messages})
+
+
+def _is_reworded(known: Message | None, new: Message) -> bool:
+    return known is not None and known["type"] == new["type"] == "human" and _words(known) != _words(new)
+
+
+def _words(message: Message) -> tuple[str, list[Any]]:
+    """Returns what a person says in a message: the text without what the server wrote before it, and the rest."""
+    content, extra = message.get("content"), message.get("additional_kwargs")
+    written = extra.get(UPLOADS_BLOCK) if isinstance(extra, dict) else None
+    text = text_of(content)
+    others = [block for block in content if not text_of([block])] if isinstance(content, list) else []
+    return (text[written:] if isinstance(written, int) else text).strip(), others
+
+
+def _leads_on(messages: Sequence[Message], input: Json | None) -> bool:
+    """Tells whether there is something to do once an input is applied to a conversation."""
+    values: Json = {"messages": [*messages]}
+    reduce(values, places_of(values), {"messages": (input or {}).get("messages")})
+    return bool(next_nodes(values["messages"]))
 
 
 def _first(state: ThreadState, message_id: str, end: int | None) -> int:

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from structlog.testing import capture_logs
 
 from actors.lead.model import ask
-from core.events import ModelCompleted, ModelFailed
+from core.events import ModelCompleted, ModelFailed, RunRequested
 from core.runs.previews import Preview, decode
 from tests.support.model_server import Failure, Turn
 from tests.support.ports import free_port
@@ -114,6 +114,19 @@ async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_
     assert len(previewed) == 2
     assert previewed[1] == messages[-1]["id"]
     assert "".join(p.text for p in previews if p.message == previewed[0]).startswith("one")
+
+
+async def test_a_known_question_in_other_words_is_answered(tmp_path: Path) -> None:
+    async with site(tmp_path, {"m": [Turn(text="an answer")]}) as (client, models):
+        await client.thread()
+        for number, words in enumerate(("first words", "other words")):
+            request = RunRequested(input={"messages": [{"type": "human", "id": "msg-0", "content": words}]})
+            await client.system.intake.request_run("t1", f"run-{number}", request)
+            await client.ended("t1", f"run-{number}")
+        messages = (await client.state("t1")).messages
+    assert [message["type"] for message in messages] == ["human", "ai"]
+    assert messages[0]["content"] == "other words"
+    assert len(models.requests) == 2
 
 
 async def test_a_run_whose_answer_is_empty_twice_failed(tmp_path: Path) -> None:
