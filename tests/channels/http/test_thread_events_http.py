@@ -13,18 +13,26 @@ import pytest
 from channels.http.protocols.langgraph_events import feed
 from channels.http.protocols.langgraph_events.tape import Tape
 from channels.http.protocols.langgraph_events.wire import CHANNELS, place
-from core.events import Interrupt, ModelCompleted, RunCancelled, RunCompleted, RunPaused, ToolRequested
+from core.events import (
+    Interrupt,
+    ModelCompleted,
+    RunCancelled,
+    RunCompleted,
+    RunPaused,
+    ToolCompleted,
+    ToolRequested,
+)
 from core.ids import uuid7
 from core.runs.previews import Pump
 from core.runtime.system import System
 from tests.channels.http.conftest import Api, Stream, Worker
-from tests.channels.http.story import ai, call, pieces
+from tests.channels.http.story import ai, answer, call, pieces
 
 pytestmark = pytest.mark.anyio
 
 INPUT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi", "id": "h1"}]}
 TEXT = "Where the river bends, an old heron waits; it has all the time there is."
-ALL = {"channels": list(CHANNELS)}
+ALL: dict[str, Any] = {"channels": list(CHANNELS)}
 
 
 async def command(api: Api, thread: str, method: str, params: Any = None, *, status: int = 200) -> Any:
@@ -296,6 +304,58 @@ async def test_a_cut_stream_goes_on(api: Api, worker: Worker) -> None:
         read = [*await until(stream, "completed"), *await until(stream, "completed")]
     assert numbers == [one["seq"] for one in read if "seq" in one]
     assert {one["event_id"] for one in read} == set(seen)
+
+
+async def talk_of_all_kinds(api: Api, worker: Worker) -> str:
+    """A thread with tools, a question that was answered, and a second turn."""
+    thread, run = await begun(api, worker)
+    await worker.write(thread, run, ModelCompleted(message=ai("m1", "I look.", call("c1", "ls"))))
+    await worker.write(thread, run, ToolRequested(call_id="c1", name="ls", effect="pure"))
+    await worker.write(thread, run, ToolCompleted(call_id="c1", message=answer("c1", "ls", "a")))
+    await worker.write(thread, run, ModelCompleted(message=ai("m2", "May I?", call("c2", "ask"))))
+    await worker.write(thread, run, ToolRequested(call_id="c2", name="ask", effect="pure"))
+    await worker.write(thread, run, RunPaused(next=["tools"], interrupts=[Interrupt(id="i1", value="?", call_id="c2")]))
+    _, second = await begun(api, worker, thread)
+    await worker.write(thread, second, ToolCompleted(call_id="c2", message=answer("c2", "ask", "yes")))
+    await worker.write(thread, second, ModelCompleted(message=ai("m3", "Thanks.")), RunCompleted())
+    return thread
+
+
+@pytest.mark.parametrize("by", ["since_event_id", "Last-Event-ID", "Last-Event-ID of the frame"])
+async def test_after_each_event(api: Api, worker: Worker, by: str) -> None:
+    """Whichever event a client names: all that is later comes, and no numbered one that is not."""
+    thread = await talk_of_all_kinds(api, worker)
+    async with events(api, thread) as stream:
+        every = await until(stream, "completed")
+    assert len([one for one in every if "seq" not in one]) > 5
+    assert {one["event_id"].partition(":")[0] for one in every} > {"synth", "m1"}
+    for index, one in enumerate(every[:-1]):
+        if "seq" not in one and by == "Last-Event-ID of the frame":
+            continue
+        name = str(one["seq"]) if by == "Last-Event-ID of the frame" else one["event_id"]
+        in_body = by == "since_event_id"
+        body = {**ALL, **({by: name} if in_body else {})}
+        headers = {} if in_body else {"Last-Event-ID": name}
+        async with api.stream("POST", f"/threads/{thread}/stream/events", body, **headers) as stream:
+            rest = await until(stream, "completed")
+        assert rest[-(len(every) - index - 1) :] == every[index + 1 :], one["event_id"]
+        seen = max((before["seq"] for before in every[: index + 1] if "seq" in before), default=-1)
+        assert all(later["seq"] > seen for later in rest if "seq" in later), one["event_id"]
+        if "seq" in one:
+            assert len(rest) == len(every) - index - 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["-1", "0", "x", "9" * 30, "99999999999-3", "0-0", "synth:nobody:lc||running", "synth:nobody:input||i1",
+     "m9:finish", "m9:0:3", "::", "synth::lc||", "\ud83e\udd80:start"],
+)  # fmt: skip
+async def test_events_that_nobody_knows(api: Api, worker: Worker, name: str) -> None:
+    thread = await talk_of_all_kinds(api, worker)
+    async with events(api, thread) as stream:
+        every = await until(stream, "completed")
+    async with events(api, thread, **ALL, since_event_id=name) as stream:
+        assert await until(stream, "completed") == every
 
 
 async def test_a_cursor_of_another_log_begins_anew(api: Api, worker: Worker) -> None:

@@ -30,6 +30,7 @@ from itertools import islice
 
 from channels.http.protocols.langgraph_events.filters import Filter
 from channels.http.protocols.langgraph_events.inner import Speaker, working
+from channels.http.protocols.langgraph_events.places import place_of
 from channels.http.protocols.langgraph_events.tape import Tape, milliseconds
 from channels.http.protocols.langgraph_events.wire import Namespace, Slot, WireEvent, place, whole_upto
 from channels.http.server.live import Live
@@ -151,10 +152,13 @@ class Feed:
     async def _past(self, wanted: Filter) -> AsyncIterator[WireEvent]:
         now = self._tape.state
         after, snapshots_from = -1, 0
+        since = wanted.since
+        if wanted.since_event_id is not None:
+            since = place_of(now, wanted.since_event_id)
         if wanted.present:
             after = place(_since(now)) - 1
-        elif wanted.since is not None and wanted.since <= self.position():
-            after = wanted.since
+        elif since is not None and since <= self.position():
+            after = since
         elif len(now.commits) > SNAPSHOTS:
             snapshots_from = now.commits[-SNAPSHOTS].seq
         async for told in self._replayed(wanted, after, self._tape.seq, snapshots_from):

@@ -26,6 +26,8 @@ class Wanted(msgspec.Struct, kw_only=True):
     """Limit of the segments below a prefix; default: none."""
     since: int | None = None
     """The greatest `seq` that was seen; default: from the beginning."""
+    since_event_id: str | None = None
+    """The same by the `event_id` that was seen last. One that is not known here: from the beginning."""
 
 
 class Filter:
@@ -45,13 +47,14 @@ class Filter:
                 raise Invalid(f"{name}: must not be negative, got {value}")
         self.channels = frozenset(wanted.channels)
         self.since = wanted.since
+        self.since_event_id = wanted.since_event_id if wanted.since is None else None
         self._prefixes = [tuple(prefix) for prefix in wanted.namespaces or ()]
         self._depth = wanted.depth
 
     @property
     def present(self) -> bool:
         """Tells whether it asks how the thread stands and not what happened: see `feed`."""
-        return self.since is None and self.channels == PRESENT
+        return self.since is None and self.since_event_id is None and self.channels == PRESENT
 
     def wants(self, channel: str, namespace: Namespace) -> bool:
         if channel not in self.channels and not (channel.startswith("custom:") and "custom" in self.channels):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from aiohttp import web
 
 from channels.http.endpoints.call import Call, OwnedThread
-from channels.http.endpoints.endpoint import Routes
+from channels.http.endpoints.endpoint import LastEventId, Routes
 from channels.http.protocols.langgraph_events.commands import Command, Failure, Success, envelope, execute
 from channels.http.protocols.langgraph_events.filters import Filter, Wanted
 from channels.http.protocols.langgraph_events.transports import Socket, play
@@ -33,12 +34,19 @@ async def command(call: Call) -> Annotated[Json, Success | Failure]:
 
 
 @ROUTES("POST", f"{_T}/stream/events", "runs:read", errors=(400,), endless="it follows the thread")
-async def events(call: Call, thread: OwnedThread, body: Wanted) -> Annotated[web.StreamResponse, SSE]:
-    """Follow a thread over all its runs. Everything is told again from the beginning, or after `since`.
+async def events(
+    call: Call, thread: OwnedThread, body: Wanted, *, last_event_id: LastEventId = None
+) -> Annotated[web.StreamResponse, SSE]:
+    """Follow a thread over all its runs. Everything is told again from the beginning, or after `since`, after
+    `since_event_id`, or after the event that `Last-Event-ID` names by its `id` or its `event_id`.
 
     The stream stays open. `seq` numbers the events of the whole thread, so a filtered stream has gaps; what a message
     says before it is finished has no number. The same event has the same `event_id` on every connection.
     """
+    if last_event_id and body.since is None and body.since_event_id is None:
+        number = last_event_id if last_event_id.isascii() and last_event_id.isdigit() else ""
+        last = {"since": int(number)} if 0 < len(number) < 17 else {"since_event_id": last_event_id}
+        body = msgspec.structs.replace(body, **last)
     return await play(call, thread.id, Filter(body))
 
 
