@@ -115,13 +115,24 @@ def place_of(error: BaseException) -> str:
     step = error.__traceback__
     while step is not None:
         frame, line, step = step.tb_frame, step.tb_lineno, step.tb_next
-        root = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if root in _OURS or root in sys.stdlib_module_names or not root:
+        module = str(frame.f_globals.get("__name__", ""))
+        if not is_foreign(module):
             continue
+        root = module.partition(".")[0]
         package = package or root
         if root == package:
             place = f" ({_file(frame.f_code)}:{line}, in {frame.f_code.co_name})"
     return place
+
+
+def is_of_python(module: str) -> bool:
+    """Tells whether a module is one of Python's own library."""
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def is_foreign(module: str) -> bool:
+    """Tells whether a module is neither Python's nor ours."""
+    return bool(module) and module.partition(".")[0] not in _OURS and not is_of_python(module)
 
 
 def _file(code: types.CodeType) -> str:

@@ -23,7 +23,7 @@ BEHIND_SECONDS = 10.0
 """Limit of the time that the views lag behind the log."""
 
 
-DEGRADING = frozenset({"configuration", "versions", "events"})
+DEGRADING = frozenset({"configuration", "versions", "events", "event loop"})
 """Parts without which the process still takes work."""
 
 
@@ -79,6 +79,7 @@ class Readiness:
             "configuration": self._config.problem,
             "versions": _summary(self._system.left.shown()),
             "events": _summary(self._system.log.refused.shown()),
+            "event loop": _summary(self._system.stalls.notices.shown()),
             "dispatch": self._system.dispatcher.standing if self._system.dispatcher else None,
         }
         return [Missing(part, reason) for part, reason in reasons.items() if reason]

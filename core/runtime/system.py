@@ -45,6 +45,7 @@ from core.runtime.attempts import DEADLY, Attempts
 from core.runtime.context import HandlerContext
 from core.runtime.dispatch import Dispatcher, forward_timers
 from core.runtime.ordering import Cursor, queues
+from core.runtime.stalls import Stalls
 from core.runtime.vitals import Vitals, Work
 from core.thread.threads import Threads
 from core.user import store
@@ -106,6 +107,7 @@ class System:
         self.left = Notices()
         """Work that was left to processes of a newer version."""
         self.vitals = Vitals(self.name)
+        self.stalls = Stalls()
         self.dispatcher: Dispatcher | None = None
         self.attempts = Attempts(bus)
         self.states: dict[str, Repository[Any]] = {}
@@ -362,6 +364,7 @@ class System:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._supervise, "log", self.log.watch)
             tasks.start_soon(self._supervise, "leases", self.queue.hold)
+            tasks.start_soon(self._supervise, "stalls", self.stalls.run)
             if not views:
                 return
             tasks.start_soon(self._supervise, "previews", self.pump.run)

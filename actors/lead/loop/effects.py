@@ -38,6 +38,7 @@ from core.errors import SikaError, is_defect, sentence_of
 from core.events import Interrupt, ToolCompleted
 from core.ports.models import Pieces
 from core.runs.journal import CallRef
+from core.runtime import stalls
 from core.thread.approvals import taken
 from core.thread.subagents import TOOLS
 from core.tools import Completion, Prompt, Question, Response
@@ -73,6 +74,7 @@ class CallContext:
     subagent: str | None
     channel_user: str
     ref: CallRef
+    tool: str
     _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
     _ask: Callable[[Question], Awaitable[Response]]
     _complete: Callable[[Prompt], Awaitable[Completion]]
@@ -108,6 +110,9 @@ class CallContext:
         return self._seconds_left()
 
 
+stalls.register(CallContext, "tool", "tool")
+stalls.register(AgentMiddleware, "middleware")
+stalls.register(BaseChatModel, "model")
 tool_context: ContextVar[CallContext] = ContextVar("tool_context")
 """The context of the tool call being made in this task."""
 
@@ -204,7 +209,7 @@ def _context(attempt: Attempt, call: ToolCall) -> CallContext:
     async def answer(question: Question) -> Response:
         return await answered_by_person(attempt, call, question)
 
-    about = attempt.thread, attempt.user, attempt.subagent, attempt.channel_user, attempt.call_ref(call_id)
+    about = attempt.thread, attempt.user, attempt.subagent, attempt.channel_user, attempt.call_ref(call_id), name
     asking = ask, answer, partial(complete, attempt, call_id), partial(has_asked, attempt, call)
     return CallContext(*about, *asking, attempt.limits.seconds_left)
 

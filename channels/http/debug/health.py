@@ -15,7 +15,7 @@ from core.runtime.readiness import DEGRADING, Missing
 
 class Ready(msgspec.Struct):
     """`degraded`: runs are done, but as it was configured before the file broke, or some are left to newer versions, or
-    the log holds messages that are no events.
+    the log holds messages that are no events, or an added tool, policy or actor held up everything else.
     """
 
     status: Literal["ready", "degraded", "unavailable"]
