@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -166,17 +166,21 @@ class Site(NamedTuple):
 
     async def texts(self, thread: str) -> list[str]:
         """What people and models said, as the log has it."""
-        records = await self.ask("GET", f"/threads/{thread}/log")
-        texts = []
-        requested: dict[str, list[Any]] = {}
-        for record in records:
-            if record["type"] == "run.requested":
-                requested[record["run"]] = record.get("input", {}).get("messages", [])
-            if record["type"] == "run.started" and record["attempt"] == 1:
-                texts += [message["content"] for message in requested[record["run"]]]
-            if record["type"] == "model.completed" and record["message"]["content"]:
-                texts.append(record["message"]["content"])
-        return texts
+        return texts_of(await self.ask("GET", f"/threads/{thread}/log"))
+
+
+def texts_of(records: Sequence[dict[str, Any]]) -> list[str]:
+    """What people and models said, of the records of a log."""
+    texts = []
+    requested: dict[str, list[Any]] = {}
+    for record in records:
+        if record["type"] == "run.requested":
+            requested[record["run"]] = record.get("input", {}).get("messages", [])
+        if record["type"] == "run.started" and record["attempt"] == 1:
+            texts += [message["content"] for message in requested[record["run"]]]
+        if record["type"] == "model.completed" and record["message"]["content"]:
+            texts.append(record["message"]["content"])
+    return texts
 
 
 @dataclass
@@ -235,14 +239,19 @@ class Tab:
         return text
 
     async def watch(self) -> None:
-        """Counts changes of elements of messages that are finished now."""
+        """Counts changes of messages that are finished now: in them, and of their own place."""
         await self.page.evaluate(
             """() => {
               window.changes = [];
+              const finished = [...document.querySelectorAll('.person, .answer:not(.growing)')];
               const note = (change) => window.changes.push(change.target.nodeName + ' ' + change.type);
               const watcher = new MutationObserver((list) => list.forEach(note));
-              for (const e of document.querySelectorAll('.person, .answer:not(.growing)'))
+              for (const e of finished)
                 watcher.observe(e, {subtree: true, childList: true, characterData: true, attributes: true});
+              new MutationObserver((list) => {
+                for (const node of list.flatMap((change) => [...change.removedNodes]))
+                  for (const e of finished) if (node.contains(e)) window.changes.push(e.className + ' removed');
+              }).observe(document, {subtree: true, childList: true});
             }"""
         )
 

@@ -16,7 +16,7 @@ from playwright.async_api import Browser, expect
 
 from core.ids import uuid7
 from tests.e2e.servers import serving
-from tests.page.site import SCRIPTS, Site, Tab, tab
+from tests.page.site import SCRIPTS, Site, Tab, tab, texts_of
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
 
@@ -48,8 +48,8 @@ async def test_the_server_is_killed_in_mid_stream_and_comes_back(page: Tab, site
     await site.server.kill()
     await expect(page.page.locator(".connection")).to_contain_text("Connection lost")
     site.models.release("killed")
-    await site.server.start()
-    await expect(page.page.locator(".connection")).to_contain_text("nothing was lost")
+    back = expect(page.page.locator(".connection")).to_contain_text("nothing was lost")
+    await asyncio.gather(site.server.start(), back)  # it is said for seconds only
     await page.ended()
     await agree(page, site, "Once", "Upon a time.")
     assert await page.changes() == []
@@ -93,8 +93,8 @@ async def offline(page: Tab, rest: Rest) -> None:
     await expect(page.page.locator(".connection")).to_contain_text("Connection lost")
     await rest()
     await asyncio.sleep(OFFLINE)
-    await page.page.context.set_offline(False)
-    await expect(page.page.locator(".connection")).to_contain_text("nothing was lost")
+    back = expect(page.page.locator(".connection")).to_contain_text("nothing was lost")
+    await asyncio.gather(page.page.context.set_offline(False), back)
 
 
 async def silent(page: Tab, rest: Rest) -> None:
@@ -136,6 +136,8 @@ async def left(page: Tab, rest: Rest) -> None:
     await expect(page.page.locator(".begin")).to_be_visible()
     await rest()
     await page.page.goto(f"{page.site.server.url}/#/t/{thread}")
+    await expect(page.page.locator(".answer", has_text="word59")).to_be_visible()
+    await page.watch()  # it was drawn anew
 
 
 async def joined(page: Tab, rest: Rest) -> None:
@@ -145,9 +147,11 @@ async def joined(page: Tab, rest: Rest) -> None:
     async with tab(browser, page.site, page.page.context) as second:
         await second.open(place=f"t/{page.thread}")
         await expect(second.page.locator(".growing .markdown")).to_contain_text("word5")
+        await second.watch()
         await rest()
         await second.ended(2)
-        assert await second.shown() == await page.shown()
+        await agree(second, page.site)
+        assert await second.changes() == []
         assert second.complaints == []
 
 
@@ -230,12 +234,17 @@ async def test_two_thousand_messages_are_read_back_to_the_first(page: Tab, site:
 
 
 async def test_two_hundred_calls_in_a_turn_are_lines(page: Tab, site: Site) -> None:
-    await page.open("busy")
-    await page.say("Do a lot")
+    await page.open("plain")
+    await page.say("Begin")
     await page.ended()
+    await page.watch()
+    await site.run(page.thread, "Do a lot", "busy")
+    await page.ended(2)
     await expect(page.page.locator(".step")).to_have_count(200)
-    await expect(page.page.locator(".step").last).to_contain_text("Ran echo call 199")
+    lines = await page.page.locator(".step").all_inner_texts()
+    assert [text.partition("Ran echo call ")[2].split()[0] for text in lines] == [str(n) for n in range(200)]
     await agree(page, site)
+    assert await page.changes() == []
 
 
 async def test_a_long_output_is_cut_until_it_is_asked_for(page: Tab) -> None:
@@ -266,9 +275,11 @@ async def test_five_megabytes_of_output_are_cut_until_they_are_asked_for(page: T
     assert len(await shown.inner_text()) < 60_000
     await page.page.get_by_role("button", name="Show all").click()
     assert await shown.evaluate("e => e.textContent") == output
+    await page.watch()
     await site.run(thread, "And on", "plain")
     await page.ended()
     await agree(page, site, "Print a lot", "Here it is.")
+    assert await page.changes() == []
 
 
 async def test_three_tabs_and_a_program_are_one_conversation(page: Tab, site: Site, chromium: Browser) -> None:
@@ -280,6 +291,8 @@ async def test_three_tabs_and_a_program_are_one_conversation(page: Tab, site: Si
         for other in (second, third):
             await other.open(place=f"t/{page.thread}")
             await other.ended()
+        for one in (page, second, third):
+            await one.watch()
         await second.say("From the second")
         for one in (page, second, third):
             await one.ended(2)
@@ -287,6 +300,7 @@ async def test_three_tabs_and_a_program_are_one_conversation(page: Tab, site: Si
         for one in (page, second, third):
             await one.ended(3)
             await agree(one, site)
+            assert await one.changes() == []
             assert one.complaints == []
 
 
@@ -311,9 +325,14 @@ async def test_two_people_at_once_see_each_their_own(chromium: Browser, accounts
             await each.open("pairs")
             await each.say(f"By {way}")
             await expect(each.page.locator(".growing .markdown")).to_contain_text("word5")
+            await each.watch()
         accounts.models.release("pairs")
         for way, each in people.items():
             await each.ended()
-            assert await each.shown() == [f"By {way}", " ".join(f"word{n}" for n in range(60))]
+            log = await each.page.context.request.get(f"{accounts.server.url}/api/threads/{each.thread}/log")
+            texts = texts_of(await log.json())
+            assert texts == [f"By {way}", " ".join(f"word{n}" for n in range(60))]
+            await expect(each.page.locator(".person > .bubble, .answer > .markdown")).to_have_text(texts)
+            assert await each.changes() == []
             await expect(each.page.locator("nav li.thread")).to_have_count(1)
             assert each.complaints == []
