@@ -59,7 +59,7 @@ _PATH = "/threads/{thread_id}/goal"
 @ROUTES("GET", _PATH, "threads:read")
 async def get(thread: ReadableThread) -> GoalAnswer:
     """The goal of a thread; null if it has none, or has reached it."""
-    return _answer(thread.state)
+    return GoalAnswer(goal_of(thread.state))
 
 
 @ROUTES("PUT", _PATH, "runs:create", errors=(409,))
@@ -80,7 +80,7 @@ async def put(call: Call, body: GoalBody) -> GoalAnswer:
         max_no_progress_continuations=settings.max_no_progress_continuations,
         max_tokens=settings.max_tokens,
     )
-    return _answer(await call.services.commands.set_goal(call.user, call.thread_id, goal))
+    return GoalAnswer(goal_of(await call.services.commands.set_goal(call.user, call.thread_id, goal)))
 
 
 @ROUTES("DELETE", _PATH, "runs:create")
@@ -90,5 +90,6 @@ async def delete(call: Call, thread: OwnedThread) -> GoalAnswer:
     return GoalAnswer(None)
 
 
-def _answer(state: ThreadState) -> GoalAnswer:
-    return GoalAnswer(msgspec.convert(goals.shown(state.goal), Goal | None))
+def goal_of(state: ThreadState) -> Goal | None:
+    """The goal of a thread; None if it has none, or has reached it."""
+    return msgspec.convert(goals.shown(state.goal), Goal | None)

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from channels.http.deerflow import journal
+from channels.http.deerflow.goals import Goal, goal_of
 from channels.http.deerflow.journal import Cursor, Row
 from channels.http.deerflow.run_summaries import RunSummary, summary_of
 from channels.http.endpoints.call import Call, OwnedRun, OwnedThread, ReadableThread
@@ -53,7 +54,9 @@ class ShownRow(RatedRow):
 
 
 class ThreadPage(msgspec.Struct):
-    """`runs`: of the rows, by id. `checkpoint_id`: a run goes on from here if what is shown is another branch."""
+    """`runs`: of the rows, by id. `checkpoint_id`: a run goes on from here if what is shown is another branch. `title`
+    and `goal`: of the thread as it stands.
+    """
 
     data: list[ShownRow]
     has_more: bool
@@ -61,6 +64,8 @@ class ThreadPage(msgspec.Struct):
     """The `before_seq` of the next page; null on the last."""
     runs: dict[str, RunSummary]
     checkpoint_id: str | None
+    title: str | None
+    goal: Goal | None
 
 
 ROUTES = Routes(mounts=API)
@@ -131,7 +136,8 @@ async def page(
     runs = {row.run_id for row in rated if row.run_id is not None}
     summaries = {name: summary_of(state, state.runs[name], changed, call.config) for name in runs if name in state.runs}
     at = checkpoint_of(state.commits[tip].seq) if tip >= 0 else None
-    return ThreadPage(rated, more, rated[0].seq if more else None, summaries, at)
+    before, title = rated[0].seq if more else None, state.values.get("title")
+    return ThreadPage(rated, more, before, summaries, at, title if isinstance(title, str) else None, goal_of(state))
 
 
 def _commit(state: ThreadState, name: str) -> int:

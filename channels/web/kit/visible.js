@@ -23,12 +23,18 @@ export const withoutHidden = (text) => text.replace(HIDDEN, (run) => (run.starts
 /** @param {string} character */
 const named = (character) => `[U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}]`;
 
+/** Attributes that people read, or that are read to them. */
+const READ = ["aria-label", "title", "alt", "placeholder"];
+
 /** Makes the texts of all elements visible. Inputs keep what was typed. */
 export function showHidden() {
   const before = options.vnode;
   options.vnode = (vnode) => {
-    const props = /** @type {any} */ (vnode.props);
-    if (typeof vnode.type === "string" && props.children != null) props.children = shown(props.children);
+    if (typeof vnode.type === "string") {
+      const props = /** @type {any} */ (vnode.props);
+      if (props.children != null) props.children = shown(props.children);
+      for (const name of READ) if (typeof props[name] === "string") props[name] = visible(props[name]);
+    }
     before?.(vnode);
   };
 }

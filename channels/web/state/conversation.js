@@ -28,7 +28,7 @@ import { PLACES, messageOf, resultOf, usageOf } from "./message.js";
  *   form: any, decision: string, by: string, message: string, run: string}} Approval
  * @typedef {{seq: number, staleSeq: number, loaded: boolean, erased: boolean, first: number|null, title: string,
  *   messages: Message[], results: Record<string, Result>, requests: Record<string, Request>, progress: Record<string, string>,
- *   runs: Record<string, Run>, growing: Record<string, import("./growing.js").Growing>, todos: Todo[], goal: Goal|null,
+ *   runs: Record<string, Run>, growing: Record<string, import("./growing.js").Growing>, todos: Todo[], goal: Goal|null|undefined,
  *   approvals: Record<string, Approval>, subagents: Record<string, Subagent>, suggestions: string[], presented: string[],
  *   feedback: Record<string, Feedback>, notes: Note[], tokens: number}} Conversation
  *   `feedback`: the newest opinion on a message, or on a run as a whole, by the id of what it is about
@@ -43,7 +43,7 @@ import { PLACES, messageOf, resultOf, usageOf } from "./message.js";
 export function empty() {
   return {
     seq: 0, staleSeq: 0, loaded: false, erased: false, first: null, title: "", messages: [], results: {}, requests: {}, progress: {},
-    runs: {}, growing: {}, todos: [], goal: null, approvals: {}, subagents: {}, suggestions: [], presented: [], feedback: {}, notes: [], tokens: 0,
+    runs: {}, growing: {}, todos: [], goal: undefined, approvals: {}, subagents: {}, suggestions: [], presented: [], feedback: {}, notes: [], tokens: 0,
   };
 }
 
