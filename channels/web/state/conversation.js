@@ -31,7 +31,8 @@ import { PLACES, messageOf, resultOf, usageOf } from "./message.js";
  *   runs: Record<string, Run>, growing: Record<string, import("./growing.js").Growing>, todos: Todo[], goal: Goal|null|undefined,
  *   approvals: Record<string, Approval>, subagents: Record<string, Subagent>, suggestions: string[], presented: string[],
  *   feedback: Record<string, Feedback>, notes: Note[], tokens: number}} Conversation
- *   `feedback`: the newest opinion on a message, or on a run as a whole, by the id of what it is about
+ *   `feedback`: the newest opinion on a message, or on a run as a whole, by the id of what it is about; `goal`: undefined until
+ *   it is known
  * @typedef {{id: string, rating: number}} Feedback
  * @typedef {{content: string, status: string}} Todo
  * @typedef {{objective: string, paused: string, reason: string}} Goal

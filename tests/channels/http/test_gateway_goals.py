@@ -29,6 +29,8 @@ async def test_the_routes_of_a_goal(api: Api, worker: Worker) -> None:
     await worker.perform("t", run)
     values = (await api.ask("GET", "/threads/t/state"))["values"]
     assert values["goal"] == goal
+    page = await api.ask("GET", "/threads/t/messages/page?limit=1")
+    assert (page["goal"], page["title"]) == (goal, values.get("title"))
     assert (await api.ask("PUT", "/threads/t/goal", {**body, "max_continuations": 99}))["goal"][
         "max_continuations"
     ] == 8
