@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminated)
     started, found = time.time(), dict[str, list[Row]]()
-    with Laboratory(quick=options.quick) as lab:
+    with Laboratory(quick=options.quick, deerflow_page=options.deerflow_page.rstrip("/")) as lab:
         try:
             for name, (title, section) in _sections(options).items():
                 found[name] = []
@@ -109,6 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", choices=list(SECTIONS), help="only this section (repeatable)")
     parser.add_argument(
         "--against", type=Path, metavar="CHECKOUT", help="only runs, in turn with this installed checkout"
+    )
+    parser.add_argument(
+        "--deerflow-page", default="", metavar="URL", help="page beside DeerFlow's, started with next start"
     )
     parser.add_argument("--out", type=Path, default=ROOT / ".bench" / "bench.json", metavar="FILE")
     return parser

@@ -46,8 +46,10 @@ class Cell:
 class Laboratory:
     """Use it as a context manager: whatever it started ends with it, its files too."""
 
-    def __init__(self, *, quick: bool) -> None:
+    def __init__(self, *, quick: bool, deerflow_page: str = "") -> None:
         self.quick = quick
+        self.deerflow_page = deerflow_page
+        """The address of a started one; empty if there is none."""
         self.repetitions = 1 if quick else 3
         self.loops: dict[str, str] = {}
         self._cells: dict[tuple[int, int], Cell] = {}

@@ -64,9 +64,11 @@ class Sika:
 
 
 @contextmanager
-def models(*, record: bool = False) -> Iterator[str]:
-    """A model server in a process of its own; its URL. `record`: it keeps the requests."""
+def models(*, record: bool = False, scripts: Path | None = None) -> Iterator[str]:
+    """A model server in a process of its own; its URL. `record`: it keeps the requests. `scripts`: a file of more."""
     command = [sys.executable, "-m", "tests.support.model_server", *([] if record else ["--count-only"])]
+    if scripts is not None:
+        command += ["--scripts", str(scripts)]
     with _child(command, subprocess.DEVNULL) as process:
         yield _url(process, "the model server")
 
@@ -100,6 +102,14 @@ def cold_start(home: Path, config: Path) -> Iterator[tuple[Sika, float]]:
             time.sleep(0.002)
         seconds = time.perf_counter() - start
         yield Sika(process, f"http://127.0.0.1:{port}", home), seconds
+
+
+@contextmanager
+def front(api: str, page: str) -> Iterator[str]:
+    """One origin for that page and that API; its URL."""
+    command = [sys.executable, "-m", "tests.bench.front", "--api", api, "--page", page]
+    with _child(command, None) as process:
+        yield _url(process, "the front")
 
 
 def baseline(

@@ -16,6 +16,7 @@ from channels.web import assets
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, flat, median, percentile
 from tests.bench.processes import Broken, Sika
+from tests.bench.sections.page_beside import beside
 
 _CHROMIUMS = ("chromium", "google-chrome", "chromium-browser")
 _WATCH = """
@@ -49,6 +50,10 @@ def page(lab: Laboratory) -> Iterator[Row]:
         yield _long_thread(lab, browser)
     with _browser(_INTERPRETED) as browser:
         yield _heap(lab, browser)
+        if lab.deerflow_page:
+            yield from beside(lab, browser, lab.deerflow_page)
+        else:
+            lab.say("not beside DeerFlow's page: --deerflow-page URL is missing")
 
 
 @contextmanager
