@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from adapters.web import settings as web
 from core.config.load import Secret
 from core.config.settings import ToolEntry
 from core.errors import Invalid, SikaError, place_of
@@ -102,6 +103,24 @@ def of_entry(entry: ToolEntry, number: int) -> Tool:
     return dataclasses.replace(tool, group=entry.group or tool.group, deferred=entry.deferred)
 
 
+def remarks(entry: ToolEntry, number: int) -> list[str]:
+    """Returns a sentence for each setting that the tool of `tools[number]` does not know, and for a package that it
+    needs and that is not installed. Of tools of others that take settings nothing is known. Raises `Invalid`.
+    """
+    place = f"tools[{number}]"
+    use, defaults = _DEER_FLOW.get(entry.use, (entry.use, {}))
+    value, settings = load(use, f"{place}.use: {entry.use}"), {**entry.extra, **defaults}
+    if isinstance(value, Tool):
+        limited = "max_results" in inspect.signature(value.function).parameters
+        unknown, missing = [key for key in settings if key != "max_results" or not limited], ""
+    elif use.partition(":")[2] in _WEB and str(value.__module__).startswith("adapters.tools."):
+        unknown, missing = web.unknown(settings), web.missing_package(settings, use.partition(":")[2])
+    else:
+        return []
+    lines = [f"{place}.{key}: the tool {entry.name} knows no such setting" for key in unknown]
+    return [*lines, f"{place}: {missing}"] if missing else lines
+
+
 def _construct(factory: Any, settings: Mapping[str, Any], place: str) -> Tool:
     try:
         tool = factory(settings)
@@ -132,9 +151,6 @@ def _limited(tool: Tool, settings: Mapping[str, Any], place: str) -> Tool:
     """Returns a tool without settings, except `max_results` as the limit of its argument of that name."""
     limit = settings.get("max_results")
     parameter = inspect.signature(tool.function).parameters.get("max_results")
-    unknown = [key for key in settings if key != "max_results" or (limit is not None and parameter is None)]
-    if unknown:
-        log.warning("a tool does not know these settings", name=tool.name, keys=unknown)
     if limit is None or parameter is None:
         return tool
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:

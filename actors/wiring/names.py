@@ -13,7 +13,7 @@ from pathlib import Path
 
 from actors.lead.setup.check import check, of_server
 from actors.wiring.discovery import load_tools
-from adapters import guardrails
+from adapters import guardrails, toolbox
 from core import plugins
 from core.chat import platforms
 from core.chat.account import platform_of
@@ -36,6 +36,7 @@ def remarks(config: Config, project: Path) -> list[str]:
         *_strangers(_groups(config), [group.name for group in config.tool_groups], "group of tool_groups"),
         *_strangers(_models(config), [model.name for model in config.models], "model"),
         *_interceptors(config),
+        *(line for number, entry in enumerate(config.tools) for line in toolbox.remarks(entry, number)),
         *_accounts(config),
         *_mounts(config),
     ]

@@ -10,7 +10,7 @@ import anyio
 from anyio import to_thread
 
 from adapters.web.ports import Hit, Picture
-from adapters.web.settings import Settings
+from adapters.web.settings import DDGS, Settings
 from core.errors import Unavailable
 
 Row = Mapping[str, Any]
@@ -44,7 +44,7 @@ class DuckDuckGo:
 
 def _call_ddgs(method: str, query: str, options: Mapping[str, Any], seconds: int) -> list[Row]:
     try:
-        package = importlib.import_module("ddgs")
+        package = importlib.import_module(DDGS)
     except ImportError:
         text = "DuckDuckGo needs the package 'ddgs'. Somebody has to install it with: pip install ddgs"
         raise Unavailable(text) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,6 +13,10 @@ from core.config.settings import Secret
 from core.errors import Invalid
 
 P = TypeVar("P")
+DUCKDUCKGO, DDGS = "duckduckgo", "ddgs"
+"""The provider, and the package that it needs."""
+DEFAULTS = {"web_search": DUCKDUCKGO, "image_search": DUCKDUCKGO, "web_fetch": "direct"}
+"""The provider of each web tool that names none."""
 URL_CHARACTERS = 4096
 """Limit of a URL."""
 
@@ -42,6 +47,19 @@ def read(settings: Mapping[str, Any]) -> Settings:
     if options.base_url is not None and not options.base_url.startswith(("http://", "https://")):
         raise Invalid("base_url: expected an address that begins with http:// or https://")
     return options
+
+
+def unknown(settings: Mapping[str, Any]) -> list[str]:
+    """Returns the keys that have no effect."""
+    return [key for key in settings if key not in Settings.__struct_fields__]
+
+
+def missing_package(settings: Mapping[str, Any], tool: str) -> str:
+    """Returns what to install for the provider of a web tool; "" for nothing."""
+    provider = settings.get("provider") or DEFAULTS[tool]
+    if provider != DUCKDUCKGO or importlib.util.find_spec(DDGS) is not None:
+        return ""
+    return f"DuckDuckGo needs the package {DDGS}; pip install {DDGS}"
 
 
 def chosen(settings: Settings, providers: Mapping[str, Callable[[Settings], P]], default: str) -> P:

@@ -115,3 +115,41 @@ def test_names_of_tools_that_come_later_or_stand_for_many_are_not_said(tmp_path:
 def test_what_another_setting_keeps_from_having_an_effect_is_said(text: str, said: str, tmp_path: Path) -> None:
     lines = remarks(parse(text), tmp_path)
     assert [line.startswith(said) for line in lines] == ([True] if said else [])
+
+
+KEYED = "provider: serper, api_key: a-long-secret-value-1234"
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("name: web_fetch, use: 'adapters.tools.web_fetch:web_fetch', zebra: 1, max_results: 3", "tools[0].zebra: "),
+        ("name: web_search, use: 'adapters.tools.web_search:web_search', zebra: 1, " + KEYED, "tools[0].zebra: "),
+        (
+            "name: web_search, use: 'deerflow.community.serper.tools:web_search_tool', zebra: 1, " + KEYED[18:],
+            "tools[0].z",
+        ),
+        ("name: ls, use: 'adapters.tools.ls:ls', zebra: 1", "tools[0].zebra: the tool ls knows no such setting"),
+        ("name: ls, use: 'deerflow.sandbox.tools:ls_tool', max_results: 3", "tools[0].max_results: "),
+        (
+            "name: web_search, use: 'adapters.tools.web_search:web_search'",
+            "tools[0]: DuckDuckGo needs the package ddgs; ",
+        ),
+        ("name: image_search, use: 'deerflow.community.image_search.tools:image_search_tool'", "tools[0]: DuckDuckGo "),
+        ("name: web_search, use: 'adapters.tools.web_search:web_search', " + KEYED, ""),
+        ("name: grep, use: 'adapters.tools.grep:grep', max_results: 3", ""),
+        ("name: web_fetch, use: 'adapters.tools.web_fetch:web_fetch', timeout: 3", ""),
+    ],
+)
+def test_settings_that_a_tool_does_not_know_and_packages_that_it_lacks_are_said(
+    entry: str, said: str, tmp_path: Path
+) -> None:
+    lines = remarks(parse(f"tools: [{{{entry}}}]"), tmp_path)
+    assert [line.startswith(said) for line in lines] == ([True] if said else [])
+
+
+def test_a_package_that_is_installed_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ddgs.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "tools: [{name: web_search, use: 'adapters.tools.web_search:web_search'}]"
+    assert remarks(parse(text), tmp_path) == []
