@@ -115,10 +115,14 @@ END = ("end", None)
         ),
         ("custom", []),
         ("tasks", [("tasks", "model", "start", "e16"), ("tasks", "model", "end", "e16")]),
-        ("checkpoints", [("checkpoints", "input", ["model"]), ("checkpoints", "loop", [])]),
+        (
+            "checkpoints",
+            [("checkpoints", "input", ["__start__"]), ("checkpoints", "input", ["model"]), ("checkpoints", "loop", [])],
+        ),
         (
             "debug",
             [
+                ("debug", "checkpoint", -2),
                 ("debug", "checkpoint", -1),
                 ("debug", "task", 0),
                 ("debug", "task_result", 0),

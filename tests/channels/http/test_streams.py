@@ -453,3 +453,36 @@ async def test_any_replica_streams_resumes_and_cancels(
             seen += await stream.rest()
         assert text_of(seen) == "Hello world"
         assert (await other.ask("GET", path))["status"] == "interrupted"
+
+
+async def test_the_checkpoint_before_the_first_input_is_announced(api: Api, worker: Worker) -> None:
+    """Every parent that a stream names was announced before, and nothing twice, from wherever it is read."""
+    thread = await api.thread()
+    runs = [await api.run(thread, stream_mode=["checkpoints", "debug"])]
+    await worker.perform(thread, runs[0])
+    [root] = [s for s in await api.ask("GET", f"/threads/{thread}/history") if s["parent_checkpoint"] is None]
+    runs.append(await api.run(thread, stream_mode=["checkpoints", "debug"], checkpoint_id=root["checkpoint_id"]))
+    await worker.perform(thread, runs[1])
+    announced: list[str] = []
+    for run in runs:
+        async with api.stream("GET", f"/threads/{thread}/runs/{run}/stream", **{"Last-Event-ID": "-1"}) as stream:
+            frames = await stream.rest()
+        assert len({frame[2] for frame in frames}) == len(frames)
+        shown = [data for event, data, _ in frames if event == "checkpoints"]
+        assert shown == [
+            data["payload"] for event, data, _ in frames if event == "debug" and data["type"] == "checkpoint"
+        ]
+        for one in shown:
+            assert one["parent_config"] is None or one["parent_config"]["configurable"]["checkpoint_id"] in announced
+            announced.append(one["config"]["configurable"]["checkpoint_id"])
+        for index, frame in enumerate(frames):
+            async with api.stream(
+                "GET", f"/threads/{thread}/runs/{run}/stream", **{"Last-Event-ID": frame[2]}
+            ) as stream:
+                assert await stream.rest() == frames[index + 1 :]
+    assert announced.count(root["checkpoint_id"]) == 1
+    assert announced[0] == root["checkpoint_id"]
+    async with api.stream("POST", f"/threads/{thread}/stream/events", {"channels": ["checkpoints"]}) as stream:
+        told = [one[1]["params"]["data"] for one in [await stream.next() for _ in announced] if one is not None]
+    assert [one["id"] for one in told] == announced
+    assert [one.get("parent_id") for one in told][:2] == [None, root["checkpoint_id"]]

@@ -354,7 +354,7 @@ def told_of(*events: Event, preview: ModelCompleted | None = None, before: int =
         told += tape.fact(record)
     shown = [(one.method, msgspec.json.decode(one.data)) for one in told]
     begin = next(i for i, (_, data) in enumerate(shown) if data.get("event") == "running")
-    return shown[begin + 4 :]
+    return shown[begin + 5 :]
 
 
 GRAPH = {"graph_name": "lead_agent"}

@@ -61,6 +61,9 @@ class Slot(IntEnum):
     ERROR = 14
     EVENT_CHAIN_END = 15
     END = 16
+    ROOT = TASK_RESULT
+    """Of a run's start, which ends no task: the checkpoint before the first input."""
+    DEBUG_ROOT = DEBUG_TASK_RESULT
 
 
 Emit = tuple[Slot, str, bytes]
@@ -178,8 +181,21 @@ class Modes:
     def _started(self, record: Record, before: Before, state: ThreadState) -> Iterator[Emit]:
         if self._events:
             yield Slot.EVENT_END, "events", self._events.chain_start(state)
-        yield from self._step(record, state, committed=len(state.commits) > before.length)
+        committed = len(state.commits) > before.length
+        if committed and snapshots.follows_root(state):
+            yield from self._root(record, state)
+        yield from self._step(record, state, committed=committed)
         yield from self._model_next(record, state)
+
+    def _root(self, record: Record, state: ThreadState) -> Iterator[Emit]:
+        if self._wanted.isdisjoint(("checkpoints", "debug")):
+            return
+        payload = snapshots.root_event(record, state)
+        if "checkpoints" in self._wanted:
+            yield Slot.ROOT, "checkpoints", dumps.encode(payload)
+        if "debug" in self._wanted:
+            step = payload["metadata"]["step"]
+            yield Slot.DEBUG_ROOT, "debug", self._debug("checkpoint", payload, record, step)
 
     def _model_next(self, record: Record, state: ThreadState) -> Iterator[Emit]:
         if next_nodes(state.messages) != ["model"]:

@@ -171,15 +171,31 @@ def history(state: ThreadState, upto: int | None = None) -> Iterator[int]:
         yield -1
 
 
+def follows_root(state: ThreadState) -> bool:
+    """Tells whether the head brought the thread's first input: the root is written with it."""
+    return state.commits[state.head].after_root and state.head == next(
+        index for index, commit in enumerate(state.commits) if commit.after_root
+    )
+
+
+def root_event(record: Record, state: ThreadState) -> Json:
+    """The root, as the `checkpoints` stream mode shows it."""
+    whole = root(record.aggregate.id, state)
+    return _event(whole, whole["values"])
+
+
 def checkpoint_event(record: Record, state: ThreadState) -> Json:
     """The head, as the `checkpoints` stream mode shows it."""
-    thread_id = record.aggregate.id
-    whole = snapshot(thread_id, state, state.head)
+    whole = snapshot(record.aggregate.id, state, state.head)
+    return _event(whole, dumps.numbered_values(state.values, state))
+
+
+def _event(whole: Json, values: Json) -> Json:
     parent = whole["parent_checkpoint"]
     return {
         "config": {"configurable": whole["checkpoint"]},
         "parent_config": {"configurable": parent} if parent else None,
-        "values": dumps.numbered_values(state.values, state),
+        "values": values,
         "metadata": whole["metadata"],
         "next": whole["next"],
         "tasks": [

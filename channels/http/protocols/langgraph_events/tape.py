@@ -12,7 +12,7 @@ from datetime import datetime
 
 from channels.http.protocols.langgraph import dumps
 from channels.http.protocols.langgraph.run_object import retry_json
-from channels.http.protocols.langgraph.snapshots import parent_seq
+from channels.http.protocols.langgraph.snapshots import follows_root, parent_seq
 from channels.http.protocols.langgraph_events.blocks import Body, Said, tool_message
 from channels.http.protocols.langgraph_events.inner import Inner, namespace_of, subagent_of, working
 from channels.http.protocols.langgraph_events.wire import (
@@ -58,6 +58,7 @@ from core.runs.previews import Ahead, Piece, Preview, Progress, Reader
 from core.thread.fold import Before, Folding
 from core.thread.fold_runs import answered
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
+from core.thread.state import ROOT as BEFORE_ALL
 from core.thread.subagents import TOOL as DELEGATION
 from core.thread.values import next_nodes, unanswered
 
@@ -349,6 +350,9 @@ class Tape:
         if committed and self._wants("checkpoints", ROOT):
             commit = state.commits[state.head]
             data: Json = {"id": checkpoint_id(commit.seq), "step": commit.step, "source": commit.source}
+            if isinstance(record.event, RunStarted) and follows_root(state):
+                first = {"id": checkpoint_id(BEFORE_ALL), "step": commit.step - 1, "source": "input"}
+                yield from self._event(record, Slot.ROOT, "checkpoints", first)
             if (parent := parent_seq(state, commit)) is not None:
                 data["parent_id"] = checkpoint_id(parent)
             yield from self._event(record, Slot.CHECKPOINT, "checkpoints", data)

@@ -50,6 +50,8 @@ class Slot(IntEnum):
     INPUT = 10
     """The first of a pause's questions; the others follow."""
     ENDED = STRIDE - 1
+    ROOT = UPDATES
+    """Of a run's start, which ends no step: the checkpoint before the first input."""
 
 
 MOST_QUESTIONS = Slot.ENDED - Slot.INPUT
