@@ -24,6 +24,7 @@ import msgspec
 from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
 from actors.lead.loop import attempt as loop
 from actors.lead.loop.attempt import Attempt, Callers, Count, Limits, uncounted
+from actors.lead.setup.delegates import setting_of
 from actors.lead.setup.environment import Environment
 from actors.lead.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.batch import Batch
@@ -188,10 +189,13 @@ class Subagents(Lead):
         return attempt
 
     def _limits(self, setup: RunSetup) -> Limits:
-        limits, key = super()._limits(setup), f"subagents.agents.{setup.role.name if setup.role else ''}"
-        own = limits.calls == setup.options.calls
-        calls_key = f"{key}.max_turns" if own else limits.calls_key
-        return limits._replace(calls_key=calls_key, seconds_key=f"{key}.timeout_seconds")
+        limits, role = super()._limits(setup), setup.role
+        if role is None:
+            return limits
+        calls_key = limits.calls_key
+        if limits.calls == setup.options.calls:
+            calls_key = setting_of(setup.config, role, "max_turns")
+        return limits._replace(calls_key=calls_key, seconds_key=setting_of(setup.config, role, "timeout_seconds"))
 
     def _live(self, setup: RunSetup, run: OwnedRun) -> Attempt:
         attempt = super()._live(setup, run)

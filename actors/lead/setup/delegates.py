@@ -72,6 +72,16 @@ def role_of(config: Config, roster: Roster, agent: Definition | None, name: str)
     return known[name]
 
 
+def setting_of(config: Config, role: Role, field: str) -> str:
+    """Returns the key of the configuration that has a limit of a type: `max_turns` or `timeout_seconds`."""
+    section = config.subagents
+    if role.agent is None and getattr(section.agents.get(role.name), field, None) is not None:
+        return f"subagents.agents.{role.name}.{field}"
+    if role.agent is None and role.name in section.custom_agents:
+        return f"subagents.custom_agents.{role.name}.{field}"
+    return f"subagents.{field}"
+
+
 def allows_commands(config: Config) -> bool:
     return config.sandbox.provider != "host" or config.sandbox.allow_host_bash
 
