@@ -113,6 +113,38 @@ async def test_what_waits_is_listed_edited_and_approved(page: Tab, site: Site) -
         await page.page.reload()  # the history says the same
 
 
+async def test_what_waits_is_counted_and_marked_on_a_fresh_page_and_in_a_second_tab(
+    chromium: Browser, page: Tab, site: Site
+) -> None:
+    """Also a question, whose run is over; nothing has to happen first. Both tabs follow."""
+    await site.run("marked-call", "Go", "asks")
+    await site.run("marked-question", "Go", "choice")
+    page_of: dict[str, Any] = {}
+
+    async def both() -> bool:
+        page_of.update(await site.ask("GET", "/approvals"))
+        waiting = {one["thread_id"] for one in page_of["waiting"]}
+        return {"marked-call", "marked-question"} <= waiting
+
+    await wait_for(both)
+    async with tab(chromium, site, page.page.context) as second:
+        for each in (page, second):
+            await each.open("choice")
+            await expect(each.page.locator(".badge")).to_have_text(str(page_of["threads"]))
+            for thread in ("marked-call", "marked-question"):
+                row = each.page.locator("li.thread", has=each.page.locator(f"a[href='#/t/{thread}']"))
+                await expect(row.locator(".mark.waiting")).to_be_visible()
+        await page.page.goto(f"{site.server.url}/#/approvals")
+        await entry(page, "marked-question").get_by_role("button", name="tea").click()
+        await entry(page, "marked-call").get_by_role("button", name="Reject").click()
+        for each in (page, second):
+            await expect(each.page.locator(".badge")).to_have_count(0 if page_of["threads"] == 2 else 1)
+            for thread in ("marked-call", "marked-question"):
+                row = each.page.locator("li.thread", has=each.page.locator(f"a[href='#/t/{thread}']"))
+                await expect(row.locator(".mark")).to_have_count(0)
+        assert second.complaints == []
+
+
 async def test_what_is_rejected_waits_no_more(page: Tab, site: Site) -> None:
     await site.run("refused", "Go", "asks")
     await page.open("asks", place="t/refused")

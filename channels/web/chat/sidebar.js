@@ -1,6 +1,7 @@
 // The conversations: found by words, pinned ones first, the others by day, with what each does now.
 
 import { html, useCallback, useEffect, useState } from "../vendor/preact.js";
+import { waits } from "../approvals/badge.js";
 import { Button, IconButton } from "../kit/button.js";
 import { Menu } from "../kit/menu.js";
 import { classes, still } from "../kit/view.js";
@@ -26,7 +27,7 @@ export function Sidebar({ onPick, foot }) {
     <input class="search" type="search" id="search" placeholder=${t("search")} aria-label=${t("search")} value=${words} onInput=${(/** @type {any} */ e) => setWords(e.target.value)}
       onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Escape" && setWords("")} />
     <div class="thread-list">
-      ${groupsOf(shown, Boolean(words.trim())).map(([name, entries]) => html`<section key=${name}><h2>${name}</h2><ul>${entries.map((entry) => html`<${Row} key=${entry.id} entry=${entry} current=${entry.id === current} words=${words.trim()} onPick=${pick} />`)}</ul></section>`)}
+      ${groupsOf(shown, Boolean(words.trim())).map(([name, entries]) => html`<section key=${name}><h2>${name}</h2><ul>${entries.map((entry) => html`<${Row} key=${entry.id} entry=${entry} current=${entry.id === current} words=${words.trim()} waits=${waits.value.has(entry.id)} onPick=${pick} />`)}</ul></section>`)}
       ${!shown.length && (listed.value || words) && html`<p class="quiet">${words ? t("search.none") : t("threads.none")}</p>`}
       ${!words && more.value && html`<${Button} kind="quiet" onClick=${() => list({ after: threads.value.length })}>${t("older")}<//>`}
     </div>
@@ -60,8 +61,8 @@ function groupsOf(entries, found) {
   return [...groups];
 }
 
-/** @param {{entry: import("../state/threads.js").Entry, current: boolean, words: string, onPick: (id: string) => void}} props */
-const Row = still(function Row({ entry, current, words, onPick }) {
+/** @param {{entry: import("../state/threads.js").Entry, current: boolean, words: string, waits: boolean, onPick: (id: string) => void}} props */
+const Row = still(function Row({ entry, current, words, waits: asks, onPick }) {
   const [renaming, setRenaming] = useState(false);
   const title = entry.title || t("thread.untitled");
   if (renaming) return html`<li><${Rename} entry=${entry} onClose=${() => setRenaming(false)} /></li>`;
@@ -72,16 +73,16 @@ const Row = still(function Row({ entry, current, words, onPick }) {
   ];
   return html`<li class=${classes("thread", current && "current")}>
     <a href="#/t/${entry.id}" aria-current=${current ? "page" : undefined} onClick=${(/** @type {MouseEvent} */ e) => e.metaKey || e.ctrlKey || (e.preventDefault(), onPick(entry.id))}>
-      <${State} entry=${entry} /><span class="thread-title" dir="auto">${marks(title, words)}</span>
+      <${State} entry=${entry} asks=${asks} /><span class="thread-title" dir="auto">${marks(title, words)}</span>
       ${entry.excerpt && html`<small dir="auto">${marks(entry.excerpt, words)}</small>`}
     </a>
     <${Menu} name=${t("thread.menuOf", { title })} entries=${entries} align="end" />
   </li>`;
 });
 
-/** @param {{entry: import("../state/threads.js").Entry}} props */
-function State({ entry }) {
-  const kind = entry.waiting ? "waiting" : entry.status === "busy" ? "busy" : entry.status === "error" ? "error" : "";
+/** @param {{entry: import("../state/threads.js").Entry, asks: boolean}} props */
+function State({ entry, asks }) {
+  const kind = entry.waiting || asks ? "waiting" : entry.status === "busy" ? "busy" : entry.status === "error" ? "error" : "";
   return kind && html`<span class="mark ${kind}" title=${t(`state.${kind}`)}><span class="visually-hidden">${t(`state.${kind}`)}</span></span>`;
 }
 

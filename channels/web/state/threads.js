@@ -26,6 +26,9 @@ export const leaving = signal(new Set());
 export const news = signal(null);
 /** @typedef {{event: string, data: any}} News */
 
+/** The lock of the tab that follows, and the channel by which it tells the others. */
+const NEWS = "sika.events";
+
 /** Pinned ones first, then the newest. */
 export const threads = computed(() =>
   [...entries.value.values()]
@@ -100,19 +103,19 @@ const CHANGES = {
   "question.answered": (id) => touch(id, { waiting: false }),
 };
 
-/** @param {News} item */
-function heard({ event, data }) {
-  if (event === "ready" || event === "gap") return void list().catch(() => {});
+/** Takes what is heard; of a stream that begins, after the list that it goes on from. @param {News} item */
+async function heard({ event, data }) {
+  if (event === "ready" || event === "gap") await list().catch(() => {});
   batch(() => {
     if (data.thread_id) CHANGES[event]?.(data.thread_id, data);
     news.value = { event, data };
   });
 }
 
-/** Follows what happens, in one tab of the browser for all. */
+/** Follows what happens, in one tab of the browser for all: where another one does, this one begins with what there is. */
 export function watch() {
-  const channel = new BroadcastChannel("sika.events");
-  channel.onmessage = ({ data }) => heard(data);
+  const channel = new BroadcastChannel(NEWS);
+  channel.onmessage = ({ data }) => void heard(data);
   const follow = () =>
     new Follower({
       path: "events",
@@ -121,11 +124,12 @@ export function watch() {
       take: (frames) => {
         for (const frame of frames) {
           const item = { event: frame.event, data: JSON.parse(frame.data) };
-          heard(item);
+          void heard(item);
           channel.postMessage(item);
         }
       },
     });
-  if (navigator.locks) void navigator.locks.request("sika.events", () => new Promise(follow));
-  else follow();
+  if (!navigator.locks) return void follow();
+  void navigator.locks.query().then(({ held }) => held?.some(({ name }) => name === NEWS) && void heard({ event: "ready", data: {} }));
+  void navigator.locks.request(NEWS, () => new Promise(follow));
 }
