@@ -64,6 +64,33 @@ class Completion:
     reason: str = ""
 
 
+class Files(Protocol):
+    """The files of the thread, wherever its sandbox has them.
+
+    Paths are those of the agent: absolute (`/mnt/user-data/uploads/a.csv`), or relative to `/mnt/user-data` if they
+    begin with `uploads`, `outputs` or `workspace`, else to the workspace. Finished results for the person belong into
+    `outputs`. Every refusal is `Invalid` with a text for the model.
+    """
+
+    async def read(self, path: str) -> bytes:
+        """Returns the content of a file. Raises `Invalid` if there is none, or more than 16 MB."""
+        ...
+
+    async def write(self, path: str, content: bytes | str) -> str:
+        """Writes a file of at most 16 MB, also in place of another one, and makes its directories. Returns its absolute
+        path. More than 400 kB are written in parts, which readers may see.
+        """
+        ...
+
+    async def list(self, path: str = "") -> Sequence[str]:
+        """Returns the absolute paths of the files below a directory, at most 1000."""
+        ...
+
+
+MOST_BYTES = 16 << 20
+"""Limit of a file that tools read or write as a whole."""
+
+
 class ToolContext(Protocol):
     """Context of a tool call. Passed as the first argument, invisible to the model."""
 
@@ -86,6 +113,17 @@ class ToolContext(Protocol):
     @property
     def call_id(self) -> str:
         """Unique per run; the idempotency key of the call. A retry after a crash has the same key."""
+        ...
+
+    @property
+    def files(self) -> Files:
+        """The files of the thread."""
+        ...
+
+    async def stage(self, text: str) -> None:
+        """Shows people what the call does now, as `downloading 3 of 7`: one line, in place of the one before. It is not
+        recorded, and the model does not see it. May be called as often as it changes.
+        """
         ...
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:

@@ -18,6 +18,8 @@ from core.events import (
     ToolRequested,
 )
 from core.runs.follow import Batch
+from core.runs.previews import Preview, RunPreview
+from core.runs.previews import Progress as ToolProgress
 from core.thread.entries import Delegation
 from core.thread.messages import text_of
 from core.thread.state import Run, ThreadState
@@ -37,6 +39,8 @@ class Progress:
         """Subjects of calls, by id."""
         self._tools: dict[str, str] = {}
         """Calls at work, by id."""
+        self._stages: dict[str, str] = {}
+        """What those calls say that they do now."""
         self._subagents: dict[str, str] = {}
         """Subagents at work, by call."""
         self._todos: Sequence[Any] = state.values.get("todos") or ()
@@ -58,6 +62,8 @@ class Progress:
     def status(self) -> str:
         """The line about what it does now: the newest tool, the subagents, how many todos are done."""
         parts = list(self._tools.values())[-1:]
+        if parts and (stage := self._stages.get(next(reversed(self._tools)))):
+            parts = [f"{parts[0]} · {stage}"]
         if len(self._tools) > 1:
             parts.append(f"{len(self._tools) - 1} more at work")
         parts += list(self._subagents.values()) if len(self._subagents) < 2 else [f"{len(self._subagents)} subagents"]
@@ -75,6 +81,13 @@ class Progress:
         for item in batch:
             if isinstance(item, Record) and item.run == self._run:
                 self._fact(item)
+            elif isinstance(item, RunPreview) and item.run == self._run:
+                self._preview(item.preview)
+
+    def _preview(self, preview: Preview | ToolProgress) -> None:
+        """Takes in what a call at work says that it does. Its output is not for a chat."""
+        if isinstance(preview, ToolProgress) and preview.stage and preview.call_id in self._tools:
+            self._stages[preview.call_id] = _line(preview.text)
 
     def _recollect(self, run: Run, state: ThreadState) -> None:
         """Takes in what is known of a run that is at work already."""
@@ -105,11 +118,13 @@ class Progress:
         match record.event:
             case ModelCompleted(message=message):
                 self._tools.clear()
+                self._stages.clear()
                 self._calls(message)
             case ToolRequested(call_id=call, name=name):
                 self._begin(call, name)
             case ToolCompleted(call_id=call, update=update):
                 self._tools.pop(call, None)
+                self._stages.pop(call, None)
                 self._subjects.pop(call, None)
                 self._todos = update.get("todos", self._todos) or ()
             case SubagentStarted() as event:

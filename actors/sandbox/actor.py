@@ -25,12 +25,15 @@ from actors.sandbox.requests import (
     End,
     Exec,
     Find,
+    Get,
     Glob,
     Grep,
     Kill,
     Limits,
     List,
+    Names,
     Output,
+    Put,
     Read,
     Replace,
     Start,
@@ -67,6 +70,8 @@ from core.skills.commands import AWAY, environment, script_of
 from core.skills.library import Library
 from core.thread.threads import Threads
 
+MOST_NAMES = 1000
+"""Limit of the paths that are listed for tools."""
 MAX_RESULTS = 1000
 """Limit of the results of one search that are shown."""
 MAX_ERROR = 2000
@@ -219,6 +224,14 @@ class Sandbox(Actor[ThreadErased]):
                         raise Invalid(f"{path}: is not a file")
             case Version(path=path):
                 return await sandbox.version(path)
+            case Get():
+                return await to_thread.run_sync(_part, request, await sandbox.read(request.path))
+            case Put(path=path, append=append):
+                text = _bytes(request.data).decode("utf-8", "surrogateescape")  # the port writes it as it was
+                await sandbox.write(path, text, append=append, call_id=request.key)
+            case Names(path=path):
+                listing = await sandbox.glob(path, "**/*", dirs=False, limit=MOST_NAMES, everything=True)
+                return list(listing.found)
         return "OK"
 
     async def _start_of(self, request: AnyRequest) -> str:
@@ -321,13 +334,29 @@ class Sandbox(Actor[ThreadErased]):
         return rendered
 
 
+def _part(request: Get, content: bytes) -> Answer:
+    if len(content) > request.most:
+        raise Invalid(f"{request.path}: larger than {request.most >> 20} MB")
+    data = content[request.offset : request.offset + request.size].hex()
+    return {"data": data, "size": len(content), "sha256": sha256(content).hexdigest()}
+
+
+def _bytes(data: str) -> bytes:
+    try:
+        return bytes.fromhex(data)
+    except ValueError:
+        raise Invalid("data: is not hexadecimal") from None
+
+
 def _key_of(request: AnyRequest) -> str:
     return request.key if isinstance(request, Call) else ""
 
 
 def _has_begun(request: AnyRequest) -> bool:
     """Tells whether a request may have taken effect when its machine was lost, and would do so twice."""
-    return isinstance(request, Exec | Start | Replace | EditFiles) or (isinstance(request, Write) and request.append)
+    return isinstance(request, Exec | Start | Replace | EditFiles) or (
+        isinstance(request, Write | Put) and request.append
+    )
 
 
 def _is_for_model(request: AnyRequest) -> bool:

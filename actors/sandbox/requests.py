@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -156,6 +156,31 @@ class Version(Request, frozen=True, kw_only=True, tag="version"):
     path: str
 
 
+class Get(Request, frozen=True, kw_only=True, tag="get"):
+    """Requests a part of a file as it is: `data` as hexadecimal digits (in base64 a secret would be searched
+    for, and replaced), `size` and `sha256` of all. `most`: a larger file is refused.
+    """
+
+    path: str
+    offset: int
+    size: Annotated[int, msgspec.Meta(ge=1, le=400 << 10)]
+    most: int
+
+
+class Put(Call, frozen=True, kw_only=True, tag="put"):
+    """Writes bytes (hexadecimal digits) to a file; with `append` behind what is there, once per call id."""
+
+    path: str
+    data: Annotated[str, msgspec.Meta(max_length=800 << 10)]
+    append: bool = False
+
+
+class Names(Request, frozen=True, kw_only=True, tag="names"):
+    """Requests the paths of the files below a directory, at most 1000."""
+
+    path: str
+
+
 class Choose(Request, frozen=True, kw_only=True, tag="folder"):
     """Requests the path of a folder of this machine that the thread may work on. `anywhere`: a person of this machine
     asks, or one who administers it.
@@ -182,6 +207,9 @@ AnyRequest = (
     | View
     | Find
     | Version
+    | Get
+    | Put
+    | Names
     | Choose
 )
-Answer = str | Mapping[str, Any] | None
+Answer = str | Mapping[str, Any] | Sequence[str] | None

@@ -29,7 +29,7 @@ class Kind(NamedTuple):
 
 KINDS: Mapping[str, Kind] = {
     "actor": Kind(plugins.ACTORS, "$module:$class_name", "An actor of Sika: counts the runs of a thread."),
-    "tool": Kind(plugins.TOOLS, "$module:$word", "A tool for Sika's agents: counts lines."),
+    "tool": Kind(plugins.TOOLS, "$module:$word", "A tool for Sika's agents: counts the lines of files."),
     "policy": Kind(plugins.POLICIES, "$module:$class_name", "A policy of Sika: words that do not leave the house."),
     "skill": Kind(plugins.SKILLS, "$module", "A skill for Sika's agents: minutes of a meeting."),
     "channel": Kind(plugins.CHANNELS, "$module:$class_name", "A channel of Sika: letters in a folder."),

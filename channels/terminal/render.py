@@ -27,6 +27,8 @@ class _Call:
     """The state of a tool call on the screen."""
 
     announced: bool = False
+    text: str = ""
+    """Its line: tool and subject."""
     lines: int = 0
     """Printed lines of progress."""
     printed: str = ""
@@ -135,6 +137,7 @@ class Transcript:
         elif not call.announced and name not in (*_SILENT, *_ASKS, *_DELEGATES):
             subject = about(args, 100)
             text = (one_line(name, 60) or "tool") + (f": {subject}" if subject else "")
+            call.text = text
             self._screen.begin(call_id, text)
             self._screen.line(f"▸ {text}", "dim")
         call.announced = True
@@ -152,6 +155,11 @@ class Transcript:
         if call.lines + 1 >= PROGRESS_LINES:
             call.lines = PROGRESS_LINES
             self._screen.line(f"{INDENT}…", "dim")
+
+    def _stage(self, call_id: str, name: str, text: str) -> None:
+        """Shows what a call does now in the status line, behind its subject."""
+        call = self._announce(call_id, name, {})
+        self._screen.update(call_id, f"{call.text or one_line(name, 60)} · {one_line(text, 100)}")
 
     def _result(self, data: Mapping[str, Any]) -> None:
         call_id, name, failed = str(data["tool_call_id"]), str(data.get("name")), data.get("status") == "error"
@@ -179,7 +187,10 @@ class Transcript:
             case "tool_progress":
                 call_id = str(data.get("tool_call_id") or data.get("call_id"))
                 text = data.get("text") or data.get("content") or ""
-                self._progress(call_id, str(data.get("name") or ""), str(text))
+                if data.get("stage"):
+                    self._stage(call_id, str(data.get("name") or ""), str(text))
+                else:
+                    self._progress(call_id, str(data.get("name") or ""), str(text))
             case "llm_retry":
                 self._screen.line(f"  {retry_text(data)}", "yellow")
             case "task_started" | "task_running":

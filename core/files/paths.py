@@ -379,3 +379,12 @@ class _Walk:
     def _again(self, name: str) -> None:
         self._count()
         self._pending.append(name)
+
+
+def file_path(path: str) -> str:
+    """Returns the absolute path of a file of a thread (see `core.tools.Files`)."""
+    if path.startswith("/"):
+        return path
+    first = path.partition("/")[0]
+    root = USER_DATA if first in ("uploads", "outputs", "workspace") else WORKSPACE
+    return f"{root}/{path}".rstrip("/")

@@ -148,7 +148,7 @@ class SampleJournal:
     def preview(self, message: str) -> Previewer | None:
         return None
 
-    async def progress(self, call_id: str, name: str, text: str) -> None:
+    async def progress(self, call_id: str, name: str, text: str, *, stage: bool = False) -> None:
         """Does nothing: a what-if has no spectators."""
 
 

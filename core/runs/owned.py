@@ -264,6 +264,6 @@ class OwnedRun:
     def preview(self, message: str) -> Previewer | None:
         return self._pump.message(self.id, message, after=self.state.seq)
 
-    async def progress(self, call_id: str, name: str, text: str) -> None:
+    async def progress(self, call_id: str, name: str, text: str, *, stage: bool = False) -> None:
         tail = sendable(text[-PROGRESS_CHARACTERS:])
-        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=tail))
+        await self._pump.progress(self.id, Progress(call_id=call_id, name=name, text=tail, stage=stage))

@@ -68,12 +68,14 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str | None = None
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="kind"):
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="progress", tag_field="kind"):
     """Output of a tool while it works."""
 
     call_id: str
     name: str
     text: str
+    stage: bool = False
+    """It is what the tool says that it does now, in place of what it said before: one line, and a line break."""
 
 
 class RunPreview(NamedTuple):

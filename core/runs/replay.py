@@ -251,7 +251,7 @@ class ReplayJournal:
     def preview(self, message: str) -> Previewer | None:
         return None
 
-    async def progress(self, call_id: str, name: str, text: str) -> None:
+    async def progress(self, call_id: str, name: str, text: str, *, stage: bool = False) -> None:
         """Nobody looks."""
 
     def rest(self) -> Record | None:

@@ -98,6 +98,7 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
         ("sika.sandboxes", "careful"): "sandbox.provider: careful",
         ("sika.skills", "every"): "greet",
         ("sika.tools", "shout"): "shout (pure)",
+        ("sika.tools", "survey"): "survey (idempotent)",
     }
     command = [python, "-m", "actors", "plugins", "--json", "--config", "config.yaml"]
     done = await anyio.run_process(command, env=environment(), cwd=site.home)
@@ -111,13 +112,52 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
         ("shout: a secret", "Parrot says Hush."),
         ("bash: echo $CARE", "Parrot says taken"),
         ("bash: head -2 /mnt/skills/package-every/greet/SKILL.md", "Parrot says ---\nname: greet"),
-        ("my_tool: one", "Parrot says 1 lines"),
+        (
+            "my_tool: /mnt/skills/package-every/greet/SKILL.md",
+            "Parrot says /mnt/skills/package-every/greet/SKILL.md: LINES lines\n"
+            "written to /mnt/user-data/outputs/lines.txt",
+        ),
         ("shout: classified", "Parrot says Error: 'classified' does not leave the house."),
     ],
     ids=["tool", "policy", "sandbox", "skill", "new tool", "new policy"],
 )
 async def test_tools_policies_models_and_sandboxes_work(site: Site, text: str, answer: str) -> None:
-    assert (await reply_to(site, text)).strip() == answer
+    lines = len((EVERY / "sika_every" / "skills" / "greet" / "SKILL.md").read_text().splitlines())
+    assert (await reply_to(site, text)).strip() == answer.replace("LINES", str(lines))
+
+
+async def test_a_tool_of_a_package_has_files_a_stage_and_a_log(site: Site) -> None:
+    """Its stage is seen while it works; its defect, and what it holds up, are in the server's log with their lines."""
+    thread = str((await site.post("/threads", {}))["thread_id"])
+    body = {
+        "input": {"messages": [{"role": "user", "content": "survey: hills"}]},
+        "context": {"model_name": "parrot"},
+        "assistant_id": "lead_agent",
+        "stream_mode": ["custom"],
+    }
+    url = f"{site.url}/api/threads/{thread}/runs/stream"
+    async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
+        stream = await response.text()
+    assert '"name":"survey","text":"surveying hills\\n","stage":true' in stream
+    assert await reply_to(site, "survey: hills") == "Parrot says /mnt/user-data/outputs/survey.txt has hills"
+
+    assert "Error: Tool 'survey' failed: no bridge" in await reply_to(site, "survey: fail")
+    assert "survey.txt has block" in await reply_to(site, "survey: block")
+
+    async def told() -> bool:
+        return "the event loop goes on" in (site.home / "stderr").read_text()
+
+    await wait_for(told)
+    lines = map(json.loads, filter(lambda line: line.startswith("{"), (site.home / "stderr").read_text().splitlines()))
+    events = {line["event"]: line for line in lines}
+    assert events["tool failed"]["tool"] == "survey"
+    assert 'raise LookupError("no bridge")' in events["tool failed"]["exception"]
+    assert events["the event loop stands still"]["by"] == "tool survey"
+    assert "time.sleep(3)" in events["the event loop stands still"]["stack"]
+    async with aiohttp.ClientSession() as session, session.get(f"{site.url}/ready") as response:
+        ready = await response.json()
+    assert ready["status"] == "degraded"
+    assert ready["missing"][0]["reason"].startswith("tool survey held up everything else")
 
 
 async def test_actors_and_their_events_work(site: Site) -> None:

@@ -24,8 +24,19 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from actors.lead.loop.aside import complete
-from actors.lead.loop.attempt import Answer, Attempt, Candidate, ModelHandler, ToolHandler, ToolResult, error_result
+from actors.lead.loop.attempt import (
+    Answer,
+    Attempt,
+    Candidate,
+    ModelHandler,
+    ToolHandler,
+    ToolResult,
+    error_result,
+    no_progress,
+)
+from actors.lead.loop.files import SandboxFiles
 from actors.lead.loop.last_answer import tool_choice
+from actors.lead.loop.stage import Stage
 from actors.lead.messages.content import messages_of
 from actors.lead.messages.convert import dump, load
 from actors.lead.model.ask import Ask, answered
@@ -41,7 +52,7 @@ from core.runs.journal import CallRef
 from core.runtime import stalls
 from core.thread.approvals import taken
 from core.thread.subagents import TOOLS
-from core.tools import Completion, Prompt, Question, Response
+from core.tools import Completion, Files, Prompt, Question, Response
 
 log = structlog.get_logger("sika.lead")
 
@@ -75,6 +86,8 @@ class CallContext:
     channel_user: str
     ref: CallRef
     tool: str
+    files: Files
+    _stage: Stage
     _call: Callable[[str, Mapping[str, Any]], Awaitable[Any]]
     _ask: Callable[[Question], Awaitable[Response]]
     _complete: Callable[[Prompt], Awaitable[Completion]]
@@ -88,6 +101,13 @@ class CallContext:
     @property
     def call_id(self) -> str:
         return self.ref.key
+
+    async def stage(self, text: str) -> None:
+        await self._stage.show(text)
+
+    def close(self) -> None:
+        """Ends what the call shows."""
+        self._stage.close()
 
     async def call(self, actor: str, request: Mapping[str, Any]) -> Any:
         return await self._call(actor, request)
@@ -163,8 +183,12 @@ class Effects(AgentMiddleware[Any, Attempt, Any]):
         outcome = await attempt.journal.tool_requested(call_id, name, effect, request.tool_call["args"])
         if outcome is not None:
             raise Settled(outcome)
-        tool_context.set(_context(attempt, request.tool_call))
-        return await _asking_people(attempt, request, handler)
+        context = _context(attempt, request.tool_call)
+        tool_context.set(context)
+        try:
+            return await _asking_people(attempt, request, handler)
+        finally:
+            context.close()
 
 
 def _candidates(attempt: Attempt, request: ModelRequest[Attempt]) -> Sequence[Candidate]:
@@ -209,9 +233,13 @@ def _context(attempt: Attempt, call: ToolCall) -> CallContext:
     async def answer(question: Question) -> Response:
         return await answered_by_person(attempt, call, question)
 
+    async def sandbox(request: Mapping[str, Any]) -> Any:
+        return await attempt.call("sandbox", request, no_progress)
+
     about = attempt.thread, attempt.user, attempt.subagent, attempt.channel_user, attempt.call_ref(call_id), name
+    files = SandboxFiles(sandbox, {"user": attempt.user, "thread": attempt.thread, "run": attempt.run})
     asking = ask, answer, partial(complete, attempt, call_id), partial(has_asked, attempt, call)
-    return CallContext(*about, *asking, attempt.limits.seconds_left)
+    return CallContext(*about, files, Stage(attempt, call_id, name), *asking, attempt.limits.seconds_left)
 
 
 async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: ToolHandler) -> ToolResult:

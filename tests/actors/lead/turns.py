@@ -89,7 +89,7 @@ class Kept:
     def preview(self, message: str) -> Previewer | None:
         return None
 
-    async def progress(self, call_id: str, name: str, text: str) -> None:
+    async def progress(self, call_id: str, name: str, text: str, *, stage: bool = False) -> None:
         """Nobody looks."""
 
 

@@ -67,6 +67,7 @@ def progress(text: str, identity: str = "c", name: str = "bash") -> tuple[str, A
 
 
 AGAIN = ("reconnected", None)
+STAGE = ("custom", {"type": "tool_progress", "tool_call_id": "c", "name": "bash", "text": "1 of 2\n", "stage": True})
 BASH = call({"description": "count", "command": "seq 2"})
 TODOS = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "three"}]
 
@@ -102,6 +103,7 @@ TABLE: list[tuple[str, Frames, str]] = [
     ),
     ("progress", [state(), BASH, progress("1\n"), progress("2"), progress("3\n")], "▸ bash: count\n    1\n    23\n"),
     ("progress is not repeated", [state(), BASH, progress("1\n"), result("1")], "▸ bash: count\n    1\n"),
+    ("a stage is for the status line", [state(), BASH, STAGE, result("1")], "▸ bash: count\n    1\n"),
     ("half a line of progress", [state(), BASH, progress("50 %"), result("50 %")], "▸ bash: count\n    50 %\n"),
     (
         "failure after progress",
@@ -284,3 +286,12 @@ def test_the_status_says_what_a_subagent_does(monkeypatch: pytest.MonkeyPatch) -
         ]
     )
     assert status == ["bash: count: 412/1000 done, 3 failed"]
+
+
+def test_a_stage_is_shown_behind_the_subject_of_its_call() -> None:
+    screen, translator = Screen(io.StringIO(), io.StringIO()), Translator()
+    transcript = Transcript(screen)
+    for name, data in [state(), BASH, STAGE]:
+        for event in translator.take(Frame(name, data)):
+            transcript.feed(event)
+    assert screen._tasks["c"][0] == "bash: count · 1 of 2"

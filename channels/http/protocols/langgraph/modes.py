@@ -130,7 +130,8 @@ class Modes:
         """Returns the frames of a tool's output."""
         if "custom" not in modes:
             return []
-        data = {"type": "tool_progress", "tool_call_id": progress.call_id, "name": progress.name, "text": progress.text}
+        about = {"tool_call_id": progress.call_id, "name": progress.name, "text": progress.text}
+        data = {"type": "tool_progress", **about, **({"stage": True} if progress.stage else {})}
         return [("custom", dumps.encode(data))]
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,11 @@ class Parrot(BaseChatModel):
         text = last.text if isinstance(last, ToolMessage) else _asked(messages)
         name, colon, argument = text.partition(": ")
         call = bool(colon) and not isinstance(last, ToolMessage)
-        args = {"command": argument, "description": "as told"} if name == "bash" else {"text": argument}
+        args: dict[str, Any] = {"text": argument}
+        if name == "bash":
+            args = {"command": argument, "description": "as told"}
+        elif name == "my_tool":
+            args = {"paths": [argument]}
         calls = [{"id": f"call-{len(messages)}", "name": name, "args": args}] if call else []
         answer = AIMessage("" if call else f"Parrot says {text}", tool_calls=calls)
         return ChatResult(generations=[ChatGeneration(message=answer)])
@@ -116,3 +121,20 @@ async def shout(ctx: ToolContext, text: str) -> str:
         text: The text.
     """
     return text.upper()
+
+
+@tool(effect="idempotent")
+async def survey(ctx: ToolContext, text: str) -> str:
+    """Use what tools of strangers have.
+
+    Args:
+        text: What is surveyed; `fail` and `block` do that.
+    """
+    if text == "fail":
+        raise LookupError("no bridge")
+    if text == "block":
+        time.sleep(3)  # noqa: ASYNC251 - on purpose
+    await ctx.stage(f"surveying {text}")
+    place = await ctx.files.write("outputs/survey.txt", text.encode())
+    [listed] = await ctx.files.list("outputs")
+    return f"{listed} has {(await ctx.files.read(place)).decode()}"
