@@ -88,11 +88,18 @@ def known(path: str) -> bool:
 
 
 def without_effect(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The keys that are set and that nothing reads, each with a remark. What is empty or off is not set."""
+    """The keys that are set and that nothing reads, each with a remark. What is empty or off is not set. Of a section
+    whose other keys are translated, each key is named.
+    """
     named: set[str] = set()
     for path, remark in sorted(WITHOUT_EFFECT.items()):
-        if path.partition(".")[0] not in named and _is_set(_value(raw, path)):
-            named.add(path)
+        value = _value(raw, path)
+        if path.partition(".")[0] in named or not _is_set(value):
+            continue
+        named.add(path)
+        if isinstance(value, Mapping) and any(key.startswith(f"{path}.") for key in RENAMED):
+            yield from ((f"{path}.{key}", remark) for key in value)
+        else:
             yield path, remark
 
 

@@ -50,7 +50,7 @@ tool_search: {enabled: false, auto_promote_top_k: 3}
 """
 NAMED = (
     "agent_storage", "channels.discord", "channels.langgraph_url", "database", "llm_call.max_concurrent_calls",
-    "logging", "loop_detection.max_tracked_threads", "memory.backend_config", "plugins", "run_ownership",
+    "logging", "loop_detection.max_tracked_threads", "memory.backend_config.storage_path", "plugins", "run_ownership",
     "sandbox.image", "scheduler", "skills.deferred_discovery", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",
 )  # fmt: skip
@@ -198,7 +198,7 @@ MACHINES = "has no effect: the server names its machines itself, and reaches the
         (
             "memory: {max_facts: 60, backend_config: {max_facts: 50, storage_path: x}}",
             {"memory.max_facts": 60},
-            ["memory.backend_config: not in this version"],
+            ["memory.backend_config.storage_path: not in this version"],
         ),
         (f"auth: {{oidc: {{enabled: false, providers: {{a: {OIDC}}}}}}}", {"auth.oidc": ()}, []),
         ("config_version: 9", {"config_version": 9}, []),

@@ -204,7 +204,7 @@ async def test_memory_where_newer_versions_have_it(tmp_path: Path) -> None:
         assert "Keeps otters" in json.dumps(at.sent()["messages"])
         settings = await at.client.get(at.server, "/memory/config")
         assert (settings["max_facts"], settings["max_injection_tokens"]) == (10, 500)
-    assert "warning: memory.backend_config: not in this version" in await warnings(tmp_path, "memory")
+    assert "warning: memory.backend_config.storage_path: not in this version" in await warnings(tmp_path, "memory")
 
 
 async def test_identity_providers_by_name(tmp_path: Path) -> None:
