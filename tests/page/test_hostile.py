@@ -179,11 +179,11 @@ async def written(site: Site, messages: Sequence[dict[str, Any]], title: str = "
     return thread
 
 
-async def uploaded(site: Site, thread: str, files: Mapping[str, str]) -> list[str]:
+async def uploaded(site: Site, thread: str, files: Mapping[str, str | bytes]) -> list[str]:
     """Names of files as the server has taken them."""
     form = aiohttp.FormData()
     for name, text in files.items():
-        form.add_field("files", text.encode(), filename=name)
+        form.add_field("files", text.encode() if isinstance(text, str) else text, filename=name)
     url = f"{site.server.url}/api/threads/{thread}/uploads"
     async with aiohttp.ClientSession() as session, session.post(url, data=form) as response:
         assert response.status == 200, await response.text()
@@ -381,6 +381,53 @@ const press = (element) => { document.body.append(element); element.click(); };
 BLOCKED = ("Connecting to", "Fetch API cannot", "Framing ", "Unsafe attempt", "Blocked ", "Ignored call", "Download is")
 """What Chromium says of the attempts."""
 FRAMED = ("cookie", "storage", "parent", "canary", "top", "fetch", "fetch of canary", "socket", "navigate", "window")
+
+
+WORDS = "BT /F 20 Tf 20 200 Td (Words) Tj ET"
+
+
+def document(*actions: str) -> bytes:
+    """A PDF that does something when it is opened, when its page is seen, and by a link over the whole page."""
+    script = "app.alert(1); app.launchURL('BEACON', true); this.submitForm('BEACON'); this.getURL('BEACON'); canary();"
+    objects = [
+        f"<< /Type /Catalog /Pages 2 0 R /OpenAction << /S /JavaScript /JS ({script}) >> >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 300] /Contents 5 0 R /Annots [4 0 R] "
+        f"/Resources << /Font << /F 6 0 R >> >> /AA << /O {actions[0]} >> >>",
+        f"<< /Type /Annot /Subtype /Link /Rect [0 0 300 300] /A {actions[1]} >>",
+        f"<< /Length {len(WORDS)} >>\nstream\n{WORDS}\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    text = b"%PDF-1.7\n"
+    offsets = []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(text))
+        text += f"{number} 0 obj\n{body}\nendobj\n".replace("BEACON", BEACON).encode()
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    end = f"xref\n0 7\n0000000000 65535 f \n{table}trailer\n<< /Size 7 /Root 1 0 R >>\nstartxref\n{len(text)}\n%%EOF\n"
+    return text + end.encode()
+
+
+ACTIONS = {
+    "uri": "<< /S /URI /URI (BEACON) >>",
+    "form": "<< /S /SubmitForm /F << /FS /URL /F (BEACON) >> >>",
+    "launch": "<< /S /Launch /F (BEACON) >>",
+    "remote": "<< /S /GoToR /F << /FS /URL /F (BEACON) >> /D [0 /Fit] >>",
+    "javascript": "<< /S /URI /URI (javascript:top.canary\\(\\)) >>",
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_a_document_that_is_shown_does_nothing_by_itself(page: Tab, site: Site, action: str) -> None:
+    thread = await written(site, [{"type": "ai", "content": "files"}])
+    [name] = await uploaded(site, thread, {"evil.pdf": document(ACTIONS[action], ACTIONS[action])})
+    await page.open(place=f"files/{thread}/mnt/user-data/uploads/{name}")
+    drawn = page.page.get_by_role("region", name="Page 1 of 1")
+    await expect(drawn).to_contain_text("Words")
+    await drawn.click()
+    await page.page.wait_for_timeout(500)  # nothing is to happen: there is no sign to wait for
+    assert page.page.url.startswith(site.server.url)
+    assert len(page.page.context.pages) == 1
 
 
 async def test_a_page_in_a_page_has_no_rights_either(page: Tab, site: Site) -> None:

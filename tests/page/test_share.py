@@ -12,6 +12,7 @@ from playwright.async_api import Browser, expect
 from tests.e2e.servers import serving
 from tests.page.site import Site, Tab, tab, violations
 from tests.page.test_access import WIDER, shot
+from tests.support import documents
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.ports import free_port
 from tests.support.workers import configure
@@ -19,6 +20,7 @@ from tests.support.workers import configure
 pytestmark = pytest.mark.anyio
 
 NOTES = "/mnt/user-data/outputs/notes.md"
+PAPER = "/mnt/user-data/outputs/paper.pdf"
 SECRET = "/mnt/user-data/outputs/secret.txt"
 SCRIPTS = {
     "shares": [
@@ -26,10 +28,11 @@ SCRIPTS = {
             reasoning="A thought of its own",
             tool_calls=(
                 ToolCall("write_file", {"path": NOTES, "content": "# The notes\n"}),
+                ToolCall("write_file", {"path": PAPER, "content": documents.pdf("A letter").decode()}),
                 ToolCall("write_file", {"path": SECRET, "content": "not presented"}),
             ),
         ),
-        Turn(tool_calls=(ToolCall("present_files", {"filepaths": [NOTES]}),)),
+        Turn(tool_calls=(ToolCall("present_files", {"filepaths": [NOTES, PAPER]}),)),
         Turn(text="Here are **the notes**, and [a file](/mnt/user-data/outputs/notes.md).\n\n```sh\nls\n```"),
     ],
 }
@@ -75,6 +78,8 @@ async def test_an_address_is_made_read_by_a_stranger_and_revoked(chromium: Brows
         assert "secret" not in text
         assert not [url for url in urls if "/api/" in url and "/api/shared/" not in url], "nobody is asked who they are"
         assert not await stranger.page.locator(".answer a").evaluate("link => link.hasAttribute('href')")
+        await stranger.page.get_by_role("button", name="paper.pdf").click()
+        await expect(stranger.page.get_by_role("region", name="Page 1 of 1")).to_contain_text("A letter")
         await stranger.may_copy()
         await stranger.page.get_by_role("button", name="Copy", exact=True).click()
         assert await stranger.copied() == "ls\n"

@@ -1,11 +1,14 @@
 // A file as what it is: Markdown drawn, code coloured, tables as tables, documents by their text, pictures, sound, pages.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { send } from "../api/client.js";
 import { fileUrl } from "../api/files.js";
 import { highlight } from "../markdown/highlight.js";
 import { Markdown } from "../markdown/text.js";
 import { t } from "../words/words.js";
 import { tableOf } from "./csv.js";
+import { artifactOf } from "./look.js";
+import { Pdf } from "./pdf.js";
 
 /** Rows of a table that are drawn at once, and that are read at all. */
 const ROWS = 200;
@@ -15,13 +18,14 @@ const MOST_COLUMNS = 100;
 const LINES = 5000;
 const LANGUAGE = /** @type {Record<string, string>} */ ({ htm: "html", mjs: "js", cjs: "js", yml: "yaml", bash: "sh", h: "c", hpp: "cpp", cc: "cpp", ipynb: "json", jsonl: "json", svg: "xml", cfg: "ini", conf: "ini", env: "ini", dockerfile: "docker", makefile: "make" });
 
-/** @typedef {{thread: string, path: string, name: string, media: string, kind: import("./look.js").Kind, text: string, cut: boolean}} Shown */
+/** @typedef {{thread: string, path: string, name: string, media: string, kind: import("./look.js").Kind, size: number, text: string, cut: boolean}} Shown */
 
 /** @param {{file: Shown, source: boolean}} props `source`: the text itself, not what it makes */
 export function Content({ file, source }) {
   const { thread, path, name, kind, text } = file;
   const url = fileUrl(thread, path);
   if (kind === "frame") return html`<${Frame} file=${file} />`;
+  if (kind === "pdf") return html`<${Pdf} place=${path} size=${file.size} load=${(/** @type {AbortSignal} */ signal) => send("GET", artifactOf(thread, path), { signal })} />`;
   if (kind === "image") return html`<div class="file-picture"><img src=${url} alt=${name} /></div>`;
   if (kind === "audio") return html`<audio controls src=${url} aria-label=${name}></audio>`;
   if (kind === "video") return html`<video controls src=${url} aria-label=${name}></video>`;
@@ -32,10 +36,9 @@ export function Content({ file, source }) {
   return html`<${Code} text=${text} name=${name} />`;
 }
 
-/** Pages, drawings and PDF, in a frame without rights. @param {{file: Shown}} props */
-function Frame({ file: { thread, path, name, media } }) {
-  const sandbox = media === "application/pdf" ? undefined : "allow-scripts";
-  return html`<iframe src=${fileUrl(thread, path, { view: "sandbox" })} sandbox=${sandbox} title=${name} referrerpolicy="no-referrer"></iframe>`;
+/** Pages and drawings, in a frame without rights. @param {{file: Shown}} props */
+function Frame({ file: { thread, path, name } }) {
+  return html`<iframe src=${fileUrl(thread, path, { view: "sandbox" })} sandbox="allow-scripts" title=${name} referrerpolicy="no-referrer"></iframe>`;
 }
 
 /** @param {{text: string, name: string}} props */

@@ -3,11 +3,11 @@
 import { Failure, call, send } from "../api/client.js";
 import { t, wordsOf } from "../words/words.js";
 
-/** @typedef {"frame"|"image"|"audio"|"video"|"markdown"|"table"|"document"|"text"|"none"} Kind */
+/** @typedef {"frame"|"pdf"|"image"|"audio"|"video"|"markdown"|"table"|"document"|"text"|"none"} Kind */
 /** @typedef {{kind: Kind, media: string, size: number, tag: string, text: string, cut: boolean}} Look `cut`: there is more text */
 
 export const MOST_BYTES = 500_000;
-const FRAMED = /^(text\/html|application\/xhtml\+xml|image\/svg\+xml|application\/pdf)$/;
+const FRAMED = /^(text\/html|application\/xhtml\+xml|image\/svg\+xml)$/;
 const TEXT = /^(text\/|application\/(.+\+)?(json|xml|javascript|x-sh|toml|yaml|x-ndjson|sql|x-python))/;
 const TABLE = /\.(csv|tsv|tab|psv)$/i;
 const DOCUMENT = /\.(docx|docm|dotx|pptx|pptm|ppsx|xlsx|xlsm|xltx|xls|odt|ods|odp|rtf|epub|msg|eml|doc|ppt)$/i;
@@ -15,9 +15,12 @@ const DOCUMENT = /\.(docx|docm|dotx|pptx|pptm|ppsx|xlsx|xlsm|xltx|xls|odt|ods|od
 /** @param {string} path */
 const partsOf = (path) => path.replace(/^\//, "").split("/").map(encodeURIComponent).join("/");
 
+/** The route of a file. @param {string} thread @param {string} path */
+export const artifactOf = (thread, path) => `threads/${thread}/artifacts/${partsOf(path)}`;
+
 /** @param {string} thread @param {string} path @param {AbortSignal} signal @returns {Promise<Look>} */
 export async function look(thread, path, signal) {
-  const place = `threads/${thread}/artifacts/${partsOf(path)}`;
+  const place = artifactOf(thread, path);
   const { headers } = await send("HEAD", place, { signal });
   const media = (headers.get("content-type") ?? "").split(";")[0];
   const about = { media, size: Number(headers.get("content-length")), tag: headers.get("etag") ?? "", text: "", cut: false };
@@ -33,6 +36,7 @@ export async function look(thread, path, signal) {
 /** @param {string} path @param {string} media @returns {Kind} */
 export function kindOf(path, media) {
   if (FRAMED.test(media)) return "frame";
+  if (media === "application/pdf") return "pdf";
   if (DOCUMENT.test(path)) return "document";
   if (TABLE.test(path)) return "table";
   if (media === "text/markdown") return "markdown";

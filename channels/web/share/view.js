@@ -5,6 +5,7 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { Failure, address, failureOf } from "../api/client.js";
 import { Content } from "../files/content.js";
 import { MOST_BYTES, kindOf } from "../files/look.js";
+import { Pdf } from "../files/pdf.js";
 import { Button, IconButton } from "../kit/button.js";
 import { Icon } from "../kit/icon.js";
 import { visible } from "../kit/visible.js";
@@ -95,7 +96,9 @@ function Shown({ file, token, onClose }) {
       <a class="icon-button" href=${url} download=${file.name} aria-label=${t("files.save", { name: file.name })} title=${t("files.save", { name: file.name })}><${Icon} name="save" /></a>
       <${IconButton} icon="cross" name=${t("close")} onClick=${onClose} /></header>
     ${kind === "frame"
-      ? html`<iframe src=${`${url}?view=sandbox`} sandbox=${file.media_type === "application/pdf" ? undefined : "allow-scripts"} title=${file.name} referrerpolicy="no-referrer"></iframe>`
+      ? html`<iframe src=${`${url}?view=sandbox`} sandbox="allow-scripts" title=${file.name} referrerpolicy="no-referrer"></iframe>`
+      : kind === "pdf"
+        ? html`<${Pdf} place=${file.path} size=${file.size} load=${() => asked(url)} />`
       : kind === "image"
         ? html`<div class="file-picture"><img src=${url} alt=${file.name} crossorigin="anonymous" /></div>`
         : readable

@@ -12,6 +12,8 @@ const LIBRARIES = {
   highlight: { of: ["highlight.js"] },
   katex: { of: ["katex"] },
   mermaid: { of: ["mermaid"], format: "iife" },
+  pdf: { of: ["pdfjs-dist"] },
+  "pdf-worker": { of: ["pdfjs-dist"] },
 };
 const target = process.argv[2];
 const manifest = {};

@@ -1,0 +1,1 @@
+export { WorkerMessageHandler } from "pdfjs-dist/build/pdf.worker.mjs";
