@@ -46,11 +46,9 @@ class Settings(msgspec.Struct):
 
 
 class PolishBody(msgspec.Struct):
-    """`thread_id` is accepted; the text is polished by itself."""
-
     text: Annotated[str, msgspec.Meta(min_length=1)]
     locale: Annotated[str, msgspec.Meta(max_length=40, pattern=r"^[A-Za-z0-9_-]*$")] | None = None
-    thread_id: str | None = None
+    thread_id: Annotated[str | None, msgspec.Meta(description="Without effect: the text is polished by itself.")] = None
     model_name: str | None = None
 
 

@@ -108,7 +108,9 @@ class RunFields(msgspec.Struct, kw_only=True):
         str | list[str] | None, _says("Nodes after which to pause, or `*`; none by default.")
     ] = None
     webhook: Annotated[str | None, _says("An address that is sent the run when it has ended.")] = None
-    feedback_keys: Annotated[list[str] | None, _says("Kept with the run; without effect.")] = None
+    feedback_keys: Annotated[
+        list[str] | None, _says("Names of ratings: after a success, `feedback` in the stream says where to send each.")
+    ] = None
     durability: Annotated[
         Literal["sync", "async", "exit"] | None, _says("Without effect: every step is a checkpoint at once.")
     ] = None
