@@ -139,11 +139,12 @@ def _accounts(config: Config) -> Iterator[str]:
 
 
 def _mounts(config: Config) -> Iterator[str]:
-    if config.sandbox.provider != "host" or not config.sandbox.allow_host_bash:
+    if config.sandbox.provider not in ("host", "auto") or not config.sandbox.allow_host_bash:
         return
+    where = "" if config.sandbox.provider == "host" else "where bubblewrap does not work, "
     for number, mount in enumerate(config.sandbox.mounts):
         if mount.read_only:
             yield (
-                f"sandbox.mounts[{number}].read_only: holds for the file tools only: commands run on this machine "
-                "itself (sandbox.allow_host_bash), and may write there"
+                f"sandbox.mounts[{number}].read_only: {where}holds for the file tools only: commands run on this "
+                "machine itself (sandbox.allow_host_bash), and may write there"
             )

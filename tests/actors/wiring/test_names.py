@@ -109,6 +109,15 @@ def test_names_of_tools_that_come_later_or_stand_for_many_are_not_said(tmp_path:
             "read_only: true}]}",
             "sandbox.mounts[0].read_only: holds for the file tools only",
         ),
+        (
+            "sandbox: {allow_host_bash: true, mounts: [{host_path: /a, container_path: /mnt/a, read_only: true}]}",
+            "sandbox.mounts[0].read_only: where bubblewrap does not work, holds for the file tools only",
+        ),
+        (
+            "sandbox: {provider: bubblewrap, allow_host_bash: true, mounts: [{host_path: /a, container_path: /mnt/a, "
+            "read_only: true}]}",
+            "",
+        ),
         ("sandbox: {provider: host, mounts: [{host_path: /a, container_path: /mnt/a, read_only: true}]}", ""),
     ],
 )
