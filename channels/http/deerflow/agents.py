@@ -184,7 +184,7 @@ async def _refuse_shared(call: Call, name: str) -> None:
     if shared and await to_thread.run_sync((folder / agent_bundles.CONFIG).is_file):
         raise Refused(
             f"Agent {name} is in the folder of shared agents, which is not written to. "
-            f"Make it yours first: sika agents import {folder}"
+            f"Make it yours first: sika agent import {folder}"
         )
 
 

@@ -196,7 +196,7 @@ async def test_agents_of_the_shared_folder(api: Api, services: Services) -> None
     assert (await api.ask("GET", "/agents/legacy/export"))["soul"] == "# Old"
     for method, body in (("PUT", {"soul": "x"}), ("DELETE", None)):
         refused = await api.ask(method, "/agents/legacy", body, status=409)
-        assert f"sika agents import {folder}" in refused["detail"]
+        assert f"sika agent import {folder}" in refused["detail"]
         await api.ask(method, "/agents/unknown", body, status=404)
     await api.ask("POST", "/agents", {"name": "legacy"}, status=201)
     await api.ask("PUT", "/agents/legacy", {"soul": "x"})
