@@ -266,6 +266,24 @@ async def test_a_pdf_is_drawn(page: Tab, conversation: str) -> None:
     await wait_for(drawn, every=0.2)
 
 
+async def test_a_page_finds_styles_scripts_and_pictures_of_its_folder(page: Tab, conversation: str) -> None:
+    links = '<link rel="stylesheet" href="red.css"><img src="./red.png"><p>Hello</p><script src="written.js"></script>'
+    written = {
+        "site.html": f"<!doctype html>{links}".encode(),
+        "red.css": b"p { color: rgb(255, 0, 0) }",
+        "written.js": b"document.querySelector('p').append(' there')",
+        "red.png": picture(),
+    }
+    await page.open(place=f"t/{conversation}")
+    for name, content in written.items():
+        await upload(page, conversation, name, content)
+    await page.page.goto(f"{page.site.server.url}/#/files/{conversation}/mnt/user-data/uploads/site.html")
+    frame = page.page.frame_locator(".file-shown iframe")
+    await expect(frame.locator("p")).to_have_text("Hello there")
+    await expect(frame.locator("p")).to_have_css("color", "rgb(255, 0, 0)")
+    await expect(frame.locator("img")).to_have_js_property("naturalWidth", 30)
+
+
 async def test_one_file_is_saved_as_it_is(page: Tab, conversation: str) -> None:
     """A page, too: it is not opened."""
     name = "größe 100% #1.html"
