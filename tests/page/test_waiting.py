@@ -145,6 +145,19 @@ async def test_what_waits_is_counted_and_marked_on_a_fresh_page_and_in_a_second_
         assert second.complaints == []
 
 
+async def test_the_room_is_filled_whatever_the_last_news_were(page: Tab, site: Site) -> None:
+    await page.open("asks")
+    await site.run("unseen", "Go", "asks")
+    waits = page.page.locator("li.thread", has=page.page.locator("a[href='#/t/unseen']")).locator(".mark.waiting")
+    await expect(waits).to_be_visible()
+    await site.ask("POST", "/threads", {"thread_id": "titled"})
+    await site.ask("POST", "/threads/titled/state", {"values": {"title": "Of something else"}})
+    await expect(page.page.locator("a[href='#/t/titled']")).to_contain_text("Of something else")
+    await page.page.click("a[href='#/approvals']")
+    await entry(page, "unseen").get_by_role("button", name="Reject").click()
+    await expect(entry(page, "unseen")).to_have_count(0)
+
+
 async def test_what_is_rejected_waits_no_more(page: Tab, site: Site) -> None:
     await site.run("refused", "Go", "asks")
     await page.open("asks", place="t/refused")

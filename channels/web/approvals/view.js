@@ -30,10 +30,14 @@ export function View(_) {
       setProblem(wordsOf(error));
     }
   };
-  const newest = news.value;
+  // Of each of the news, not of what is drawn: one that is followed by another at once is never drawn.
   useEffect(() => {
-    if (!newest || CHANGES.test(newest.event)) void read();
-  }, [newest]);
+    let first = true;
+    return news.subscribe((newest) => {
+      if (first || (newest && CHANGES.test(newest.event))) void read();
+      first = false;
+    });
+  }, []);
   const showMore = () => {
     pages.current += 1;
     void read();
