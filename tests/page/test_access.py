@@ -108,11 +108,12 @@ async def test_a_whole_conversation_without_a_mouse(page: Tab) -> None:
     for key in ("Ctrl", "Esc", "Enter"):
         await expect(page.page.get_by_role("dialog").locator("kbd", has_text=key).first).to_be_visible()
     await keys.press("Escape")
-    await expect(page.page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.page.locator("dialog")).to_have_count(0)
     await expect(line).to_be_focused()
 
     await keys.press("/")
     await expect(page.page.locator("#composer")).to_be_focused()
+    await expect(page.page.get_by_role("button", name="Model: tools")).to_be_visible()
     await keys.press("Tab")
     await expect(page.page.get_by_role("button", name="Attach files")).to_be_focused()
     await keys.press("Tab")
@@ -134,8 +135,10 @@ async def test_a_whole_conversation_without_a_mouse(page: Tab) -> None:
     thread = page.thread
     await keys.press("Control+Shift+O")
     await expect(page.page.locator(".begin")).to_be_visible()
+    await expect(page.page.locator("#composer")).to_be_focused()
     await keys.press("Control+k")
     await expect(page.page.locator("#search")).to_be_focused()
+    await expect(page.page.locator("li.thread a").first).to_have_attribute("href", f"#/t/{thread}")
     await keys.press("Tab")
     await keys.press("Enter")
     await page.ended()

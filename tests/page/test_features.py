@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -19,7 +20,7 @@ from tests.support.workers import configure
 pytestmark = pytest.mark.anyio
 
 TASK = {"description": "Count the cities", "prompt": "How many are there?", "subagent_type": "general-purpose"}
-BUSY = Failure(status=429, message="Too many requests", headers={"retry-after": "3"})
+BUSY = Failure(status=429, message="Too many requests", headers={"retry-after": "0"})
 SCRIPTS: dict[str, Script | list[Turn]] = {
     "plain": [Turn(text="One two three.")],
     "suggests": [Turn(text=json.dumps(["And of Graz?", "<b>And of Bern?</b>"]))],
@@ -29,7 +30,7 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
         Turn(text="**Two** cities are in the list.", gate="counts", gate_after=2),
     ],
     "priced": [Turn(text="Dear.", prompt_tokens=1_000_000)],
-    "retried": [Turn(text="At last.", error=BUSY, times=1)],
+    "retried": [],
     "steered": Script(tuple(gated("steered")), count="total"),
     "judges": [Turn(text='{"verdict": "met", "reason": "It is done."}')],
 }
@@ -140,13 +141,29 @@ async def test_of_a_model_without_price_or_window_only_tokens_are_said(page: Tab
     assert (await entry.inner_text()).strip() == "plain"
 
 
-async def test_a_retry_is_announced_while_it_waits(page: Tab) -> None:
+async def test_a_retry_is_announced_until_its_answer_comes(page: Tab, site: Site) -> None:
+    requests: list[Any] = []
+    again = asyncio.Event()
+
+    async def retried(request: dict[str, Any]) -> Turn:
+        requests.append(request)
+        if len(requests) == 1:
+            return Turn(error=BUSY)
+        await again.wait()
+        return gated("retried")[0]
+
+    site.models.live["retried"] = retried
     await page.open("retried")
     await page.say("Try")
-    await expect(page.page.locator(".now")).to_contain_text("1 of")
+    now = page.page.locator(".now")
+    await expect(now).to_contain_text("1 of")
+    again.set()
+    await expect(page.page.locator(".growing .markdown")).to_contain_text("word5")
+    await expect(now).to_have_count(0)
+    site.models.release("retried")
     await page.ended()
-    assert await page.shown() == ["Try", "At last."]
-    await expect(page.page.locator(".now")).to_have_count(0)
+    assert len(requests) == 2
+    await expect(now).to_have_count(0)
 
 
 async def test_control_enter_steers_at_once(page: Tab, site: Site) -> None:

@@ -297,7 +297,7 @@ class ModelServer:
         except asyncio.CancelledError:
             record.outcome = "abandoned"
             raise
-        await _play(connection, request, turn, record)
+        await _play(connection, request, turn, record, self._gate(turn.gate) if turn.gate else None)
 
     def _remember(self, request: _Request, position: int, turn: int, body: bytes) -> Record:
         record = Record(request.model, position, turn, msgspec.json.decode(body) if self._record else {})

@@ -41,7 +41,7 @@ function Now({ thread }) {
   const run = activeRun(c);
   if (!run) return null;
   if (run.suspended) return html`<p class="now">${t("run.suspended", { reason: run.suspended })}</p>`;
-  if (run.retry) return html`<p class="now" role="status">${t("run.retry", { attempt: run.retry.attempt, most: run.retry.most, seconds: Math.ceil(run.retry.waitMs / 1000) })}</p>`;
+  if (run.retry && !c.growing[run.id]) return html`<p class="now" role="status">${t("run.retry", { attempt: run.retry.attempt, most: run.retry.most, seconds: Math.ceil(run.retry.waitMs / 1000) })}</p>`;
   const working = Object.values(c.requests).length > 0 && thread.items.value.some((item) => item.kind === "answer" && item.steps.some((step) => step.live));
   if (c.growing[run.id] || working) return null;
   return html`<p class="now">${t("thinking")} <${Since} at=${run.startedAt} /></p>`;
