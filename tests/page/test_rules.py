@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -77,12 +78,32 @@ DIALOGS = {
     "skills/dialog.js": 1,
 }
 """Dialogs of each module: all of them are opened below."""
+VIEWS = {"": ".try", "t": ".answer", "approvals": ".waiting-list article", "files": ".file-tree li"}
+"""By the beginning of its address, what a view shows: all of them are opened by `test_views`."""
+ROOMS = {"account/view.js": "SignIn", "approvals/view.js": "View", "chat/view.js": "Chat", "files/view.js": "View"}
+ROOMS |= {"share/view.js": "View"}
+"""Modules of views: those of addresses, where people sign in, and the page at `/shared`."""
+
+
+def sources() -> dict[str, str]:
+    """The modules of the page, by their place."""
+    root = Path(web.__file__).parent
+    modules = (path for path in root.rglob("*.js") if "vendor" not in path.parts)
+    return {str(path.relative_to(root)): path.read_text() for path in modules}
 
 
 def test_no_dialog_is_forgotten() -> None:
-    root = Path(web.__file__).parent
-    texts = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*.js") if "vendor" not in path.parts}
-    assert {name: text.count("<${Dialog}") for name, text in texts.items() if "<${Dialog}" in text} == DIALOGS
+    assert {name: text.count("<${Dialog}") for name, text in sources().items() if "<${Dialog}" in text} == DIALOGS
+
+
+def test_no_view_is_forgotten() -> None:
+    texts = sources()
+    [table] = re.findall(r"const VIEWS = \{\n(.*?)\n\};", texts["main.js"], re.DOTALL)
+    assert [line.strip().split(":")[0].strip('"') for line in table.splitlines()] == list(VIEWS)
+    rooms = {name: re.findall(r"^export function ([A-Z]\w*)", text, re.MULTILINE) for name, text in texts.items()}
+    assert {name: views for name, views in rooms.items() if views and name.endswith("/view.js")} == {
+        name: [view] for name, view in ROOMS.items()
+    }
 
 
 class Walk:
@@ -110,12 +131,13 @@ class Walk:
         await self.look(name, "[role=menu]")
         await self.page.keyboard.press("Escape")
 
-    async def share(self) -> None:
+    async def share(self) -> str:
+        """Makes an address in the dialog, which stays open."""
         await self.tab.say("/share")
         await self.look("share", "dialog .card-actions")
         await self.press("dialog .card-actions .first")
-        await self.look("shared", "dialog .rows li")
-        await self.page.keyboard.press("Escape")
+        await self.look("address", "dialog .rows li")
+        return await self.page.locator("dialog input[readonly]").input_value()
 
     async def run(self, model: str, *, ended: bool = True) -> None:
         """Begins a conversation with a run of a model, and waits for its end if it has one."""
@@ -202,6 +224,27 @@ async def test_a_conversation_at_work(
 
 
 @looks
+async def test_views(chromium: Browser, site: Site, person: Any, scheme: Scheme, language: str) -> None:
+    """Each view, and what a share shows to those who have no account and once it is revoked."""
+    async with walking(chromium, site, scheme, language, person) as walk:
+        await walk.run("careful", ended=False)
+        await walk.look("card", ".card.waiting")
+        await walk.run("writes")
+        for view, selector in VIEWS.items():
+            await walk.go(f"{view}/{walk.thread}" if view in ("t", "files") else view)
+            await walk.look(view, selector)
+        await walk.go(f"t/{walk.thread}")
+        address = await walk.share()
+        async with walking(chromium, site, scheme, language) as stranger:
+            await stranger.page.goto(address)
+            await stranger.look("shared", ".shared .answer")
+            await walk.press("dialog .rows button")
+            await expect(walk.page.locator("dialog .rows li")).to_have_count(0)
+            await stranger.page.reload()
+            await stranger.look("revoked", ".shared.gone")
+
+
+@looks
 async def test_dialogs_menus_and_forms(
     chromium: Browser, site: Site, person: Any, scheme: Scheme, language: str
 ) -> None:
@@ -232,6 +275,7 @@ async def test_dialogs_menus_and_forms(
         await walk.look("rename", "dialog input")
         await walk.page.keyboard.press("Escape")
         await walk.share()
+        await walk.page.keyboard.press("Escape")
         await walk.page.hover(".person")
         await walk.press(".person .edit")
         await walk.look("edit", ".editing")
