@@ -15,6 +15,13 @@ def named(message: str) -> list[Path]:
     return list(dict.fromkeys(_files(message)))
 
 
+def missing(message: str) -> list[str]:
+    """Returns the names that look like files (`@notes.md`, `@docs/plan`, `@"my notes"`), and are none here."""
+    names = [quoted or word.rstrip(".,;:!?)") for quoted, word in _NAMED.findall(message)]
+    looks = [name for name in names if " " in name or re.search(r"[\w~.]/\w|\.\w+$", name)]
+    return [name for name in dict.fromkeys(looks) if not _is_file(name)]
+
+
 def _files(message: str) -> Iterator[Path]:
     for quoted, word in _NAMED.findall(message):
         for name in (quoted or word, word.rstrip(".,;:!?)")):

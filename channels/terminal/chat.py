@@ -14,7 +14,7 @@ from channels.client.events import StreamEvent
 from channels.client.here import Access, Consents, Here
 from channels.client.wire import AWAY_SECONDS
 from channels.terminal import choices, variables
-from channels.terminal.attachments import named, with_files
+from channels.terminal.attachments import missing, named, with_files
 from channels.terminal.changes import change_lines, latest_changes, shown_path
 from channels.terminal.choices import Choices, named_options
 from channels.terminal.costs import cost_line
@@ -431,6 +431,8 @@ class Chat:
     async def _turn(self, message: str, piped: str = "") -> int:
         thread = self.thread or uuid7()
         await self._attach(thread)
+        for name in await to_thread.run_sync(missing, message):
+            self._screen.notice(f"@{one_line(name, 200)}: there is no such file here; it is sent as a word", "yellow")
         content: str | dict[str, Any] = f"{message}\n\n{piped}" if piped else message
         if files := await to_thread.run_sync(named, message):
             try:
