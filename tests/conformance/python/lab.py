@@ -212,6 +212,13 @@ def untimed(messages: list[Any]) -> list[Any]:
     return messages
 
 
+def unnumbered(values: Any) -> Any:
+    """Returns values without the numbers of their messages, which are those of the thread."""
+    for message in values.get("messages", ()):
+        message["additional_kwargs"].pop("seq", None)
+    return values
+
+
 def needs(owner: Any, name: str) -> None:
     """Skip where the release does not have this."""
     if not hasattr(owner, name):

@@ -191,9 +191,9 @@ async def checkpoints(lab: Lab) -> None:
     history = await lab.client.threads.get_history(thread, limit=100)
     assert [one["config"]["configurable"]["checkpoint_id"] for one in told] == [
         one["checkpoint"]["checkpoint_id"] for one in history
-    ][-2::-1]
+    ][::-1]
     assert [one["parent_config"] for one in told[1:]] == [one["config"] for one in told[:-1]]
-    assert told[0]["parent_config"]["configurable"] == history[-1]["checkpoint"]
+    assert told[0]["parent_config"] is None
     assert told[-1]["next"] == []
 
 
