@@ -14,11 +14,14 @@ _STORES = "has no effect: the log keeps everything"
 _MACHINES = "has no effect: the server names its machines itself, and reaches them by the engine"
 _CAPACITY = "has no effect; see sandbox.replicas and sandbox.idle_seconds"
 _BUS = "has no effect: accounts talk to the bus, not to an address"
+_QUEUE = "has no effect: messages wait in the log; see runs.max_concurrent"
 _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("extensions", "logging", "mcp_tasks", "plugins"), ABSENT),
     **dict.fromkeys([f"channels.{platform}" for platform in ("discord", "wecom", "wechat", "github", "buzz")], ABSENT),
     **dict.fromkeys(("channels.langgraph_url", "channels.gateway_url"), _BUS),
+    **dict.fromkeys(("channels.inbound_queue_maxsize", "channels.max_concurrency"), _QUEUE),
+    "channels.shutdown_grace_period_seconds": "has no effect: messages wait in the log also while nobody serves",
     **dict.fromkeys(("tool_progress", "safety_finish_reason.detectors"), ABSENT),
     **dict.fromkeys(("skills.use", "tool_search.auto_promote_top_k"), ABSENT),
     "skills.deferred_discovery": "has no effect; see skills.list_limit",

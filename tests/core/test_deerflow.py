@@ -239,7 +239,10 @@ def test_settings_of_deerflow_are_in_force_or_named(text: str, settings: dict[st
         assert factory.build({key: value for key, value in entry.items() if key != "extra"})
 
 
-KEYS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("deerflow_keys.yaml").read_text())
+FILES = ("deerflow_keys.yaml", "deerflow_commented_keys.yaml")
+KEYS: dict[str, Any] = {
+    key: row for file in FILES for key, row in yaml.safe_load(Path(__file__).with_name(file).read_text()).items()
+}
 
 
 @pytest.mark.parametrize("path", KEYS)
