@@ -162,7 +162,8 @@ async def test_a_rating_is_changed_and_taken_back(page: Tab, site: Site) -> None
     await page.say("Rate me")
     await page.ended()
     [run] = await site.ask("GET", f"/threads/{page.thread}/runs")
-    good, bad = (page.page.get_by_role("button", name=name) for name in ("Good answer", "Bad answer"))
+    answer = page.page.locator(".answer").first
+    good, bad = (answer.get_by_role("button", name=name) for name in ("Good answer", "Bad answer"))
 
     async def rated(*values: int) -> None:
         for button, value in ((good, 1), (bad, -1)):
@@ -170,18 +171,20 @@ async def test_a_rating_is_changed_and_taken_back(page: Tab, site: Site) -> None
         ratings = await site.ask("GET", f"/threads/{page.thread}/runs/{run['run_id']}/feedback")
         assert [rating["rating"] for rating in ratings] == list(values)
 
-    await page.page.locator(".answer").hover()
+    await answer.hover()
     await good.click()
     await rated(1)
     await bad.click()
     await rated(-1)
+    await page.say("Go on")  # after it, the rating is in the history only
+    await page.ended(2)
     await page.page.reload()
     await rated(-1)
-    await page.page.locator(".answer").hover()
+    await answer.hover()
     await bad.click()
     await rated()
     await page.page.reload()
-    await page.ended()
+    await page.ended(2)
     await rated()
 
 
