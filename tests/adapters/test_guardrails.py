@@ -160,7 +160,7 @@ def test_secrets_are_given_and_not_shown() -> None:
     assert provider.given == {"key": "hush"}  # type: ignore[attr-defined]
     with pytest.raises(Invalid) as error:
         load(configured("Sealed"))
-    assert str(error.value) == "guardrails.provider.config: ValueError"
+    assert str(error.value) == "guardrails.provider.config: ValueError (test_guardrails.py:51, in __init__)"
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,8 @@ def test_an_installed_tool_has_a_group(install: Install) -> None:
 def test_a_policy_has_its_settings(install: Install) -> None:
     """Of `installed`, or of the entry under `middlewares:` that places it; then it is not there twice."""
     install("policies", f"{HERE}:Moody")
-    without = f"installed.moody: {HERE}:Moody: KeyError: 'mood'"
+    line = Moody.__init__.__code__.co_firstlineno + 1
+    without = f"installed.moody: {HERE}:Moody: KeyError: 'mood' (test_plugins.py:{line}, in __init__)"
     assert compose.problems(parse("")) == [without]
     assert compose.problems(parse("installed: {moody: {mood: good}}")) == []
     placed = f"middlewares: [{{use: '{HERE}:Moody', after: approvals, config: {{mood: good}}}}]"

@@ -246,6 +246,17 @@ async def test_answers_run_nothing(page: Tab, site: Site, payloads: Sequence[str
         assert "end0" in await page.page.inner_text("main")
 
 
+@pytest.mark.parametrize("payloads", [MARKUP, MARKDOWN], ids=["markup", "markdown"])
+async def test_a_shared_conversation_runs_nothing(page: Tab, site: Site, payloads: Sequence[str]) -> None:
+    thread = await written(site, [{"type": "ai", "content": f"{text}\n\nend{n}"} for n, text in enumerate(payloads)])
+    token = (await site.ask("POST", f"/threads/{thread}/share", {}))["token"]
+    await page.page.goto(f"{site.server.url}/shared#{token}")
+    await expect(page.page.locator(".markdown")).to_have_count(len(payloads))
+    await expect(page.page.get_by_text(f"end{len(payloads) - 1}")).to_be_visible()
+    await provoke(page)
+    assert await findings(page) == []
+
+
 async def test_text_that_is_only_text_runs_nothing_and_hides_nothing(page: Tab, site: Site) -> None:
     messages: list[dict[str, Any]] = []
     for n, text in enumerate((*TEXTS, f"echo {TURNED}", "a\u200bb", "\x1b[31mred", "tag\U000e0041\U000e0042")):

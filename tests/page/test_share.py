@@ -109,7 +109,7 @@ async def test_arguments_are_shown_only_if_that_was_chosen(chromium: Browser, pa
         async with tab(chromium, page.site, color_scheme=scheme) as stranger:
             await stranger.page.goto(address)
             await expect(stranger.page.locator(".answer strong")).to_have_text("the notes")
-            await expect(stranger.page.locator(".shared-call")).to_have_count(3 if chosen else 0)
+            await expect(stranger.page.locator(".shared-call")).to_have_count(4 if chosen else 0)
             assert await violations(stranger) == []
             await shot(stranger, f"shared-{scheme}")
             assert stranger.complaints == []

@@ -336,7 +336,15 @@ export function withPage(c, page, { older = false, asOf = c.seq } = {}) {
   const tokens = c.tokens || (older ? 0 : (loaded.findLast((message) => message.usage)?.usage?.total ?? 0));
   const messages = [...loaded, ...others];
   const shown = older ? c.runs : runsOfBranch(c, messages);
-  return { ...c, loaded: true, first, results, feedback, tokens, runs: withSummaries(shown, page.runs), messages };
+  const title = c.title || (page.title ?? "");
+  const goal = c.goal === undefined ? goalFrom(page.goal) : c.goal;
+  return { ...c, loaded: true, first, title, goal, results, feedback, tokens, runs: withSummaries(shown, page.runs), messages };
+}
+
+/** @param {any} goal of a page @returns {Goal|null|undefined} */
+function goalFrom(goal) {
+  if (!goal) return goal;
+  return { objective: goal.objective, paused: goal.status === "paused" ? (goal.last_evaluation?.blocker ?? "none") : "", reason: goal.last_evaluation?.reason ?? "" };
 }
 
 /** The runs without those that are over and whose messages are all gone: another branch has them. @param {Conversation} c @param {Message[]} messages */

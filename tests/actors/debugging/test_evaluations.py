@@ -188,7 +188,10 @@ async def test_a_judge_votes_and_a_function_checks(tmp_path: Path) -> None:
     assert sample.checks[-1].prompt
     assert "There are 3 lines." in str(request["messages"]), "the judge reads the conversation"
     assert split.samples[0].outcome == "error", "one pass, one fail and no verdict: it cannot be told"
-    assert (broken.samples[0].outcome, broken.samples[0].error) == ("error", "KeyError: 'nothing'")
+    assert (broken.samples[0].outcome, broken.samples[0].error) == (
+        "error",
+        "KeyError: 'nothing' (checks.py:4, in broken)",
+    )
 
 
 @pytest.mark.anyio

@@ -98,7 +98,7 @@ async def test_a_server_that_is_gone_and_a_call_that_is_cancelled(url: str, work
         place[0] = gone
         send({"id": 3, "method": "ping"})
         await eventually(lambda: answered(2))
-        assert "the server does not answer" in written.pop()["error"]["message"]
+        assert "the server is out of reach" in written.pop()["error"]["message"]
     lines.feed_eof()
     async with asyncio.timeout(120):
         await relay
