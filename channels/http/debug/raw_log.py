@@ -91,9 +91,17 @@ def _item(record: Record) -> bytes:
 
 
 def _before_turn(state: ThreadState) -> int:
-    """Returns the sequence after which the oldest open run, or else the newest run, was requested."""
+    """Returns the sequence after which the oldest open run, or else the newest run, was requested. A run that answers
+    what another one asked belongs to that one's turn.
+    """
     runs = [*state.runs.open()] or [*islice(state.runs.newest_first(), 1)]
-    return min((run.requested_seq for run in runs), default=state.seq + 1) - 1
+    begin = min((run.requested_seq for run in runs), default=state.seq + 1)
+    for run in state.runs.newest_first():
+        if run.requested_seq <= begin:
+            begin = run.requested_seq
+            if run.request.resume is None:
+                break
+    return begin - 1
 
 
 async def _stream(call: Call, thread_id: str, log: _Log, follow: bool) -> web.StreamResponse:

@@ -15,10 +15,12 @@ from channels.http.protocols.langgraph.frames import Cursor, Frames
 from channels.http.streams.sse import Frame
 from core.events import (
     Event,
+    Interrupt,
     ModelCompleted,
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunPaused,
     RunRemoved,
     StatePatched,
     ThreadAnnotated,
@@ -337,6 +339,24 @@ async def test_the_log_shows_previews_from_the_turn_that_is_on(api: Api, worker:
             frame = await stream.next()
         assert frame is not None
         assert (frame[0], frame[2]) == ("run.completed", str(ended.seq))
+
+
+async def test_the_turn_begins_with_the_run_that_asked(api: Api, worker: Worker) -> None:
+    """What was approved, and how it was changed, stands before the run that goes on."""
+    thread = await api.thread()
+    asked = await api.run(thread)
+    pause = RunPaused(next=["tools"], interrupts=[Interrupt(id="i", value="sure?")])
+    await worker.write(thread, asked, started(), pause)
+    body = {"assistant_id": "lead_agent", "command": {"resume": "yes"}}
+    goes_on = (await api.ask("POST", f"/threads/{thread}/runs", body))["run_id"]
+    for ended in (False, True):
+        if ended:
+            await worker.write(thread, goes_on, started(), RunCompleted())
+        async with api.stream("GET", f"/threads/{thread}/log?follow=1&since=turn") as stream:
+            frames = [await stream.next() for _ in range(4)]
+        runs = [frame and (frame[0], frame[1].get("run")) for frame in frames]
+        assert runs[0] == ("run.requested", asked)
+        assert runs[3] == ("run.requested", goes_on)
 
 
 PROGRESS = {"call_id": "c1", "name": "bash", "text": "half done"}
