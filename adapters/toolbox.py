@@ -18,7 +18,7 @@ import structlog
 from adapters.web import settings as web
 from core.config.load import Secret
 from core.config.settings import ToolEntry
-from core.errors import Invalid, SikaError, place_of
+from core.errors import Invalid, SikaError, line_of
 from core.plugins import load
 from core.tools import Tool, ToolContext
 
@@ -125,7 +125,7 @@ def _construct(factory: Any, settings: Mapping[str, Any], place: str) -> Tool:
     try:
         tool = factory(settings)
     except Exception as error:
-        text = str(error) if isinstance(error, SikaError) else f"{type(error).__name__}: {error}{place_of(error)}"
+        text = str(error) if isinstance(error, SikaError) else line_of(error)
         for secret in _secrets(settings):
             text = text.replace(secret, "***")
         raise Invalid(f"{place}: {text}") from None

@@ -125,6 +125,11 @@ def place_of(error: BaseException) -> str:
     return place
 
 
+def line_of(error: BaseException) -> str:
+    """Returns a line about a defect: the error's class, its text, and where code of others raised it."""
+    return f"{type(error).__name__}: {error}{place_of(error)}"
+
+
 def is_of_python(module: str) -> bool:
     """Tells whether a module is one of Python's own library."""
     return module.partition(".")[0] in sys.stdlib_module_names

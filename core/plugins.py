@@ -26,7 +26,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from core import events
-from core.errors import Invalid, place_of
+from core.errors import Invalid, line_of
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def _examined(plugin: Plugin, describe: Callable[[Plugin], str]) -> Plugin:
     except Invalid as error:
         return plugin.without(str(error))
     except Exception as error:  # of code of strangers
-        return plugin.without(f"{type(error).__name__}: {error}{place_of(error)}")
+        return plugin.without(line_of(error))
 
 
 def usable(group: str) -> Iterator[Plugin]:
@@ -253,7 +253,7 @@ def _imported(load: Callable[[], Any]) -> Any:
     except (ImportError, AttributeError, ValueError, Invalid) as error:
         raise Invalid(str(error)) from error
     except (Exception, SystemExit) as error:
-        raise Invalid(f"cannot be imported: {type(error).__name__}: {error}{place_of(error)}") from error
+        raise Invalid(f"cannot be imported: {line_of(error)}") from error
 
 
 def missing(module: str) -> str:

@@ -15,7 +15,7 @@ from adapters.models.configured import Configured
 from core.config.load import ConfigSource
 from core.config.redaction import redactor
 from core.control import neutralised
-from core.errors import Invalid, Unavailable, place_of, ungrouped
+from core.errors import Invalid, Unavailable, line_of, place_of, ungrouped
 from core.replay.evaluation.checks import COMPLETED, End, Judge, Python, Subject, checked, label
 from core.replay.evaluation.facts import Checked, EvaluationSampled, Outcome
 from core.replay.evaluation.suite import Suite
@@ -128,7 +128,7 @@ def _function(suite: Suite, check: Python) -> Callable[..., Any]:
         spec.loader.exec_module(module)
         loaded = getattr(module, function)
     except Exception as error:  # code of the suite's author
-        raise Invalid(f"check {check.python}: {type(error).__name__}: {error}{place_of(error)}") from error
+        raise Invalid(f"check {check.python}: {line_of(error)}") from error
     if not callable(loaded):
         raise Invalid(f"check {check.python}: is no function")
     return loaded  # type: ignore[no-any-return]

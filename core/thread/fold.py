@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from core import lifecycle
-from core.errors import place_of
+from core.errors import line_of
 from core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -145,7 +145,7 @@ def _apply_extension(state: ThreadState, record: Record, event: Event) -> None:
     try:
         patch = dict(event.patch(state.values))
     except Exception as error:
-        _report(state, record, f"{record.type}: its patch fails: {type(error).__name__}: {error}{place_of(error)}")
+        _report(state, record, f"{record.type}: its patch fails: {line_of(error)}")
         return
     if "messages" in patch:
         _report(state, record, f"{record.type}: its patch changes messages")

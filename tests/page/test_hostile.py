@@ -9,6 +9,7 @@ import base64
 import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -154,10 +155,10 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
             yield site
 
 
-@pytest.fixture
-async def page(chromium: Browser, site: Site) -> AsyncIterator[Tab]:
+@asynccontextmanager
+async def watched(browser: Browser, site: Site) -> AsyncIterator[Tab]:
     """A tab that knows a canary, and complains of what it did."""
-    async with tab(chromium, site) as opened:
+    async with tab(browser, site) as opened:
         opened.expected += POLICY
 
         def on_request(request: Request) -> None:
@@ -169,6 +170,12 @@ async def page(chromium: Browser, site: Site) -> AsyncIterator[Tab]:
         opened.page.on("request", on_request)
         yield opened
     assert opened.complaints == []
+
+
+@pytest.fixture
+async def page(chromium: Browser, site: Site) -> AsyncIterator[Tab]:
+    async with watched(chromium, site) as opened:
+        yield opened
 
 
 async def written(site: Site, messages: Sequence[dict[str, Any]], title: str = "") -> str:

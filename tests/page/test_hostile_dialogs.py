@@ -5,16 +5,15 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Locator, Request, expect
+from playwright.async_api import Browser, Locator, expect
 
 from tests.e2e.servers import serving
-from tests.page.site import Site, Tab, bash, tab
-from tests.page.test_hostile import ASKED, FINDINGS, HIDDEN, POLICY, TEXTS, TURNED, written
+from tests.page.site import Site, Tab, bash
+from tests.page.test_hostile import FINDINGS, HIDDEN, TEXTS, TURNED, watched, written
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.oidc import CLIENT, SECRET, provider
 from tests.support.workers import configure
@@ -63,23 +62,6 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
         }
         async with serving(path / "home", configure(path / "config.yaml", models, **settings)) as server:
             yield Site(server, models)
-
-
-@asynccontextmanager
-async def watched(browser: Browser, site: Site) -> AsyncIterator[Tab]:
-    """A tab that knows a canary, and complains of what it did."""
-    async with tab(browser, site) as opened:
-        opened.expected += POLICY
-
-        def on_request(request: Request) -> None:
-            if ASKED.search(request.url):
-                opened.complaints.append(f"asked {request.url}")
-
-        await opened.page.expose_binding("canary", lambda source, *words: opened.complaints.append(f"ran in {source}"))
-        opened.page.on("dialog", lambda dialog: opened.complaints.append(f"dialog {dialog.message}"))
-        opened.page.on("request", on_request)
-        yield opened
-    assert opened.complaints == []
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who may: the principal of a request, sessions and keys, signing in, identity providers, links without rights.
+"""Accounts and permissions: the principal of a request, sessions, keys, identity providers, links without rights.
 
 Imports `runs` and below.
 """

@@ -1,4 +1,4 @@
-"""What operators and debuggers look at: health, metrics, actors, the log of a thread as it is, and questions about it.
+"""Routes of operators and debuggers: health, metrics, actors, the log of a thread as it is, and questions about it.
 
 Imports `streams` and below.
 """

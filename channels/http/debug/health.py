@@ -1,4 +1,4 @@
-"""Whether the server lives, whether it can take work, and what it is."""
+"""Health of the server: that it lives, whether it can take work, its version and abilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page for people needs besides DeerFlow's and LangGraph's routes: itself, news, files, shares, what waits.
+"""The page for people, and its routes besides DeerFlow's and LangGraph's: news, files, shares, what waits.
 
 Imports `deerflow` and below.
 """

@@ -1,5 +1,4 @@
-"""What clients send and read whatever protocol they speak: requests for runs, now and later, their messages, and keys
-of repeated requests.
+"""Requests for runs, now and later, their messages, and keys of repeated requests: the same for all protocols.
 
 Imports `endpoints` and `server`.
 """

@@ -1,4 +1,4 @@
-"""What every request passes before an endpoint sees it: the form of a route, origins, connections, errors, compression.
+"""Stages that every request passes before an endpoint sees it: origins, connections, errors, compression.
 
-Also the application's state, on which all endpoints stand. Imports core only.
+Also the form of a route, and the application's state, on which all endpoints stand. Imports core only.
 """

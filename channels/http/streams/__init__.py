@@ -1,4 +1,4 @@
-"""How a translation of a thread is written to one client: server-sent events, and the logs of subagents.
+"""Streams to one client: server-sent events of any translation of a thread, and the logs of subagents.
 
 Imports `runs` and below.
 """

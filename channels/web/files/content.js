@@ -2,12 +2,11 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { send } from "../api/client.js";
-import { fileUrl } from "../api/files.js";
+import { artifactOf, fileUrl } from "../api/files.js";
 import { highlight } from "../markdown/highlight.js";
 import { Markdown } from "../markdown/text.js";
 import { t } from "../words/words.js";
 import { tableOf } from "./csv.js";
-import { artifactOf } from "./look.js";
 import { Pdf } from "./pdf.js";
 
 /** Rows of a table that are drawn at once, and that are read at all. */

@@ -1,6 +1,7 @@
 // What a file is, and as much of its text as is shown.
 
 import { Failure, call, send } from "../api/client.js";
+import { artifactOf, routeOf } from "../api/files.js";
 import { t, wordsOf } from "../words/words.js";
 
 /** @typedef {"frame"|"pdf"|"image"|"audio"|"video"|"markdown"|"table"|"document"|"text"|"none"} Kind */
@@ -11,12 +12,6 @@ const FRAMED = /^(text\/html|application\/xhtml\+xml|image\/svg\+xml)$/;
 const TEXT = /^(text\/|application\/(.+\+)?(json|xml|javascript|x-sh|toml|yaml|x-ndjson|sql|x-python))/;
 const TABLE = /\.(csv|tsv|tab|psv)$/i;
 const DOCUMENT = /\.(docx|docm|dotx|pptx|pptm|ppsx|xlsx|xlsm|xltx|xls|odt|ods|odp|rtf|epub|msg|eml|doc|ppt)$/i;
-
-/** @param {string} path */
-const partsOf = (path) => path.replace(/^\//, "").split("/").map(encodeURIComponent).join("/");
-
-/** The route of a file. @param {string} thread @param {string} path */
-export const artifactOf = (thread, path) => `threads/${thread}/artifacts/${partsOf(path)}`;
 
 /** @param {string} thread @param {string} path @param {AbortSignal} signal @returns {Promise<Look>} */
 export async function look(thread, path, signal) {
@@ -47,7 +42,7 @@ export function kindOf(path, media) {
 
 /** The text of a document, as the server's converter makes it. @param {string} thread @param {string} path @param {AbortSignal} signal */
 async function documentText(thread, path, signal) {
-  const { text, truncated } = await call("GET", `threads/${thread}/texts/${partsOf(path)}`, { signal });
+  const { text, truncated } = await call("GET", `threads/${thread}/texts/${routeOf(path)}`, { signal });
   return { text: String(text), cut: Boolean(truncated) };
 }
 
