@@ -7,15 +7,21 @@ runs it, and sends its reports to the process that collected, which shows and co
 With `--again N`, up to N tests that failed beside others are run once more, each alone. A test that passes then is no
 failure of the run, and is printed with what it said the first time: it hides a deadline that is too short for a busy
 machine, or a race. More than N are no accident, and count as they are.
+
+pytest-timeout ends a test once; what the test does after that has no limit. A process that says nothing for
+`--hang` seconds more than the limit of its test is killed, and its stacks are the failure of that test.
 """
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
 import multiprocessing
 import os
 import signal
 import tempfile
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -32,6 +38,10 @@ from _pytest.terminal import TerminalReporter
 
 END_SECONDS = 60.0
 """Limit of the time that a process has to end the fixtures of its session."""
+NO_LIMIT_SECONDS = 3600.0
+"""Limit of a test that pytest-timeout gives none."""
+STACKS_SECONDS = 3.0
+"""How long a process that hangs has to write its stacks."""
 File = Sequence[int]
 """The positions of a file's tests among all."""
 
@@ -39,6 +49,7 @@ File = Sequence[int]
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("forked processes")
     group.addoption("--processes", type=int, default=0, help="processes that tests run in (0: the one that collects)")
+    group.addoption("--hang", type=float, default=180, help="seconds that a test may go on after its time limit")
     group.addoption("--again", type=int, default=0, help="most failed tests that are run once more, each alone")
 
 
@@ -72,9 +83,12 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.C
 class Lane:
     """A forked process, as the one that forked it knows it."""
 
-    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+    def __init__(self, process: BaseProcess, pipe: Connection, stacks: Path) -> None:
         self.process = process
         self.pipe = pipe
+        self.stacks = stacks
+        """The file that it writes its stacks to on `SIGUSR1`."""
+        self.heard = time.monotonic()
         self.begun: list[int] = []
         """The tests of its files that it has been sent and that have not ended, the running one first."""
 
@@ -121,8 +135,11 @@ class Lanes:
             for _ in range(min(processes, len(self._files))):
                 self._fork()
             while self._lanes:
-                for pipe in connection.wait(list(self._lanes)):
+                for pipe in connection.wait(list(self._lanes), timeout=1):
                     self._hear(self._lanes[pipe])  # type: ignore[index]
+                for lane in self._lanes.values():
+                    if time.monotonic() - lane.heard > self._longest_silence(lane):
+                        _kill(lane)
         except self._session.Failed:
             for lane in self._lanes.values():
                 os.kill(cast(int, lane.process.pid), signal.SIGINT)
@@ -139,9 +156,19 @@ class Lanes:
         process = context.Process(target=_work, args=(self._session, theirs, inherited, folder), name=folder.name)
         process.start()
         theirs.close()
-        self._lanes[ours] = Lane(process, ours)
+        self._lanes[ours] = Lane(process, ours, _stacks(folder))
+
+    def _longest_silence(self, lane: Lane) -> float:
+        """Seconds after which a process hangs. It speaks after each phase of a test, and the limit is that of all."""
+        config = self._session.config
+        seconds = config.getoption("timeout", None) or float(config.getini("timeout") or 0)
+        mark = self._session.items[lane.begun[0]].get_closest_marker("timeout") if lane.begun else None
+        if mark and mark.args:
+            seconds = float(mark.args[0])
+        return (seconds or NO_LIMIT_SECONDS) + float(config.getoption("hang"))
 
     def _hear(self, lane: Lane) -> None:
+        lane.heard = time.monotonic()
         try:
             what, *about = lane.pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -183,6 +210,8 @@ class Lanes:
         self._fork()
         item = self._session.items[dead]
         text = f"the process of this test ended with {lane.process.exitcode}"
+        if stacks := lane.stacks.read_text(errors="replace"):
+            text += f"; it had said nothing any more. Its threads, then its tasks:\n{stacks}"
         self._reported(pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call"))
 
     def _end(self, lane: Lane) -> None:
@@ -192,6 +221,20 @@ class Lanes:
         if lane.process.is_alive():
             lane.process.kill()
             lane.process.join()
+
+
+def _stacks(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.stacks")
+
+
+def _kill(lane: Lane) -> None:
+    """Ends a process that hangs, after it has written where. Its pipe closes, which `_hear` meets."""
+    lane.heard = time.monotonic()
+    pid = cast(int, lane.process.pid)
+    os.kill(pid, signal.SIGUSR1)
+    lane.process.join(STACKS_SECONDS)
+    if lane.process.is_alive():
+        os.kill(pid, signal.SIGKILL)
 
 
 # ── in a forked process ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,6 +278,7 @@ def _work(session: pytest.Session, pipe: Connection, inherited: Sequence[Connect
         other.close()
     config = session.config
     folder.mkdir()
+    _write_stacks_on_signal(_stacks(folder))
     config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
     _capture_apart(config)
     reports = Reports(config, pipe)
@@ -250,6 +294,20 @@ def _work(session: pytest.Session, pipe: Connection, inherited: Sequence[Connect
             item = following
     except (EOFError, OSError, KeyboardInterrupt):  # the run was given up
         session._setupstate.teardown_exact(None)
+
+
+def _write_stacks_on_signal(path: Path) -> None:
+    """On `SIGUSR1` writes the stacks of all threads, also of one outside Python, then those of asyncio's tasks."""
+    file = path.open("w")
+
+    def write_tasks(*_: object) -> None:
+        loop = asyncio._get_running_loop()
+        for task in asyncio.all_tasks(loop) if loop else ():
+            task.print_stack(file=file)
+        file.flush()
+
+    signal.signal(signal.SIGUSR1, write_tasks)
+    faulthandler.register(signal.SIGUSR1, file, all_threads=True, chain=True)
 
 
 def _tests(session: pytest.Session, pipe: Connection) -> Iterator[pytest.Item]:

@@ -107,7 +107,7 @@ def test_reports(tmp_path: Path) -> None:
     assert "printed before it failed" in shown
     assert "old and bad" in shown
     assert "FAILED test_fatal.py::test_endless - Failed: Timeout" in shown
-    assert "FAILED test_fatal.py::test_fatal - the process of this test ended with -9" in shown
+    assert "FAILED test_fatal.py::test_fatal - the process of this test ended with -9\n" in shown
     *numbers, over = (tmp_path / "record").read_text().splitlines()
     assert [line.split()[0] for line in numbers] == ["0", "1", "2"]
     assert len({line.split()[1] for line in numbers}) == 3
@@ -140,3 +140,34 @@ def test_many_failures_are_no_accident(tmp_path: Path) -> None:
 def test_a_run_whose_failures_pass_alone_is_green(tmp_path: Path) -> None:
     files = {"test_loaded.py": LOADED["test_loaded.py"].replace("def test_always(): assert 1 == 2\n", "")}
     assert re.search(r"3 passed in", _pytest(tmp_path, "--again", "3", files=files, code=0))
+
+
+HANGING = {
+    "test_hanging.py": """
+import asyncio, pytest
+
+async def turn():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
+
+@pytest.mark.timeout(0.5)
+def test_hanging():
+    while True:
+        try:
+            asyncio.run(turn())
+        except BaseException:
+            pass
+def test_after(): pass
+"""
+}
+
+
+def test_a_test_that_goes_on_after_its_limit_is_killed_and_shows_where_it_hung(tmp_path: Path) -> None:
+    shown = _pytest(tmp_path, "--hang", "2", files=HANGING)
+    assert re.search(r"1 failed, 1 passed in", shown)
+    assert "FAILED test_hanging.py::test_hanging - the process of this test ended with -9" in shown
+    assert "in test_hanging" in shown, "the stacks of its threads"
+    assert "in turn" in shown, "the stacks of its tasks"
