@@ -20,7 +20,7 @@ from core.errors import Unavailable
 from core.events import Aggregate, Event, ThreadCreated, ThreadErased, ThreadExpirySet, ThreadPruned
 from core.files.paths import thread_root
 from core.lifecycle import TEMPORARY, RunEnded
-from core.replay import setups
+from core.runs import setups
 from core.runs.intake import Intake
 from core.thread.prune import prune
 from core.thread.state import ThreadState

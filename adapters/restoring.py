@@ -14,8 +14,8 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import FolderAttached
 from core.files.folder import Folder
 from core.files.paths import PROJECT, ROOTS
+from core.files.undo import undone
 from core.files.workspace import MAX_DIFF_BYTES, FileChange
-from core.replay.files import undone
 
 
 def restored(

@@ -335,7 +335,7 @@ class RunStarted(Event, frozen=True):
     """Content hashes of the skills that the run has, by name; of many, one for all as `*`."""
     setup: dict[str, str] = {}
     """SHA-256 of what models get besides the conversation: `prompt`, `tools` and `model`. Each is the log
-    `setup/<sha256>`, or in that of `setup_thread` (`core.replay.prompts`).
+    `setup/<sha256>`, or in that of `setup_thread` (`core.runs.prompts`).
     """
     setup_thread: str = ""
     """The thread whose log `thread_setup/<thread>` holds the contents with something of its user, if there are any."""

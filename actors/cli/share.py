@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.cli.common import FAILED, OK, Add, Subparsers, options_of
-from actors.cli.sources import PASSPHRASE, file_of, files_of, open_file, secret
+from actors.cli.sources import file_of, files_of, open_file
 from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     export.add_argument("thread")
     export.add_argument("--out", type=Path, metavar="FILE", help="default: THREAD.jsonl")
     export.add_argument("--redact", action="store_true", help="replace secrets, users and addresses by placeholders")
-    export.add_argument("--drop-content", action="store_true", help="and every text: only what happened, and when")
     export.add_argument("--blobs", action="store_true", help="the bodies that are too big for the log, too")
     export.add_argument("--files", action="store_true", help="the files of the thread, too")
-    export.add_argument("--passphrase", action="store_true", help=f"encrypt it; from {PASSPHRASE}, or the terminal")
     restore = add("import", _import, "append the events of an exported file to the log", log)
     restore.set_defaults(writes=True)
     restore.add_argument("file", type=Path)
@@ -64,19 +62,18 @@ async def _export(arguments: argparse.Namespace) -> int:
     from core.replay.exporting import LogReader
     from core.replay.source import LogSource, aggregate_of
 
-    passphrase = secret("passphrase of the file: ") if arguments.passphrase else None
-    terms = share.Terms(arguments.redact, arguments.drop_content, arguments.blobs, arguments.files)
+    terms = share.Terms(arguments.redact, arguments.blobs, arguments.files)
     options = options_of(arguments)
     async with files_of(arguments) as files:
         if files:
             file = files.first
-            line = await share.export(file, file.root, arguments.out, terms, passphrase, file.header.log)
+            line = await share.export(file, file.root, arguments.out, terms, file.header.log)
         else:
             async with compose.attach(options) as system:
                 aggregate = await aggregate_of(LogSource(system.log, options.home), arguments.thread)
                 identity = await system.log.identity()
                 home, out = options.home, arguments.out
-                line = await share.export(LogReader(system.log), aggregate, out, terms, passphrase, identity, home)
+                line = await share.export(LogReader(system.log), aggregate, out, terms, identity, home)
     print(line)
     return OK
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.cli.common import options_of
-from core.errors import Invalid, NotFound
+from core.errors import NotFound
 
 if TYPE_CHECKING:
     from core.replay.archive import Archive
     from core.replay.archives import Archives
     from core.replay.source import Source
     from core.runtime.system import System
-
-PASSPHRASE = "SIKA_PASSPHRASE"
-"""Variable with the passphrase of encrypted files; without it, it is read from the terminal."""
 
 
 @asynccontextmanager
@@ -75,26 +71,11 @@ async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
 
 
 async def open_file(path: Path, opened: AsyncExitStack) -> Archive:
-    """Opens an exported file until `opened` ends, with its passphrase if it has one. Raises `NotFound`, `Invalid`."""
-    from core.replay import sealed
+    """Opens an exported file until `opened` ends. Raises `NotFound`, `Invalid`."""
     from core.replay.archive import Archive
 
     if not path.is_file():
         raise NotFound(f"{path}: no such file")
-    with path.open("rb") as file:
-        passphrase = secret(f"passphrase of {path.name}: ") if sealed.is_sealed(file) else None
-    archive = await Archive.open(path, passphrase)
+    archive = await Archive.open(path)
     opened.callback(archive.close)
     return archive
-
-
-def secret(prompt: str) -> str:
-    """Returns the passphrase, from the environment or the terminal. Raises `Invalid` if it is empty."""
-    from getpass import getpass
-
-    text = os.environ.get(PASSPHRASE)
-    if text is None:
-        text = getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    if not text:
-        raise Invalid(f"the passphrase is empty; set {PASSPHRASE}, or enter it")
-    return text

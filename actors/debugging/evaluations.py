@@ -35,8 +35,8 @@ from core.replay.evaluation.facts import (
 )
 from core.replay.evaluation.results import Evaluation, failures, folded
 from core.replay.evaluation.suite import RECORDED, REPLAY, Case, Cell, Suite
-from core.replay.prompts import release
 from core.replay.whatif import Changes, Estimate, Future, Point
+from core.runs.prompts import release
 from core.thread.fold import fold
 from core.thread.usage import APOLOGY
 

@@ -44,10 +44,10 @@ from core.events import (
 )
 from core.files.folder import Folder
 from core.files.paths import make_home
+from core.files.undo import later_changes, later_uploads
 from core.files.workspace import KIND as SCANS
 from core.files.workspace import Entry, FileChange
 from core.replay import whatif_results
-from core.replay.files import later_changes, later_uploads
 from core.replay.recorded import RecordedLog
 from core.replay.source import Source, records_of
 from core.replay.whatif import MOST_SAMPLES, Changes, Estimate, Point, Result, Sample, fork_point

@@ -52,13 +52,13 @@ from core.memory.facts import Memories, memory_id
 from core.memory.search import Searches
 from core.ports.guardrails import Provider
 from core.ports.images import Images
-from core.replay.prompts import release
-from core.replay.setups import Setups
 from core.runs.journal import CallRef, Failed, Journal, Paused, tool_message
 from core.runs.ledger import Ledgers, Today
 from core.runs.owned import OwnedRun
+from core.runs.prompts import release
 from core.runs.replay import ReplayJournal
 from core.runs.run import Prepared, RunActor
+from core.runs.setups import Setups
 from core.runs.windows import Windows
 from core.skills.library import Library
 from core.skills.selection import reference

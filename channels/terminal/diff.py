@@ -12,7 +12,7 @@ from channels.terminal.numbers import Numbers
 from channels.terminal.text import Style, about, clean, money, one_line, seconds
 from core.replay.diff import Change, Row, Step, words
 from core.replay.money import together
-from core.replay.prompts import Difference, Missing
+from core.runs.prompts import Difference, Missing
 
 WIDTH = 60
 """Characters of the column of a side."""

@@ -15,8 +15,8 @@ from core.log.kinds import KIND
 from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
 from core.replay.format import FORMAT, ExchangeLine, Header, Writer
-from core.replay.prompts import release
 from core.replay.redact import Redaction
+from core.runs.prompts import release
 
 if TYPE_CHECKING:
     from core.log.store import EventLog
@@ -29,7 +29,6 @@ class Terms(NamedTuple):
     """The parts of a thread that an export holds besides its events, and their form."""
 
     redact: bool = False
-    drop_content: bool = False
     blobs: bool = False
     files: bool = False
 
@@ -39,7 +38,6 @@ async def export(
     root: Aggregate,
     out: Path | None,
     terms: Terms,
-    passphrase: str | None,
     log: str,
     home: Path | None = None,
 ) -> str:
@@ -51,12 +49,12 @@ async def export(
     if terms.files and home is None:
         raise Invalid("--files: the files of a thread are with its server; this is an exported file")
     folder = await _folder(reader, root, home) if terms.files and home else None
-    redaction = Redaction(drop_content=terms.drop_content) if terms.redact or terms.drop_content else None
+    redaction = Redaction() if terms.redact else None
     scope = Scope(blobs=terms.blobs, files=folder, redaction=redaction)
     header = Header(
         format=FORMAT, sika=release(), thread=root.id, kind=root.kind, log=log, at=now(), redacted=redaction is not None
     )
-    size = await write(path, lines(reader, header, scope), passphrase)
+    size = await write(path, lines(reader, header, scope))
     counts = ", ".join(f"{count} {kind}" for kind, count in redaction.counts.items()) if redaction else ""
     return f"{path}: {size} bytes" + (f"; redacted: {counts or 'nothing'}" if redaction else "")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -47,6 +47,10 @@ PAGE = 256
 """Messages per batched direct get; the server allows 1 024."""
 HEARD = 20_000
 """Aggregates whose last event is remembered."""
+
+
+ReadAll = Callable[[Aggregate], Awaitable[Sequence[Record]]]
+"""Reads all records of an aggregate."""
 
 
 class Read(Protocol):

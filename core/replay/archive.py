@@ -18,9 +18,9 @@ import msgspec
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Opaque, Record
 from core.log.kinds import KIND
-from core.replay import sealed, shared
+from core.replay import shared
 from core.replay.format import LINE_BYTES, BlobLine, End, EventLine, ExchangeLine, Header, Line, checked, decoded
-from core.replay.prompts import SETUP
+from core.runs.prompts import SETUP
 
 
 class Archive:
@@ -38,13 +38,13 @@ class Archive:
         self._has_exchanges = False
 
     @classmethod
-    async def open(cls, path: Path, passphrase: str | None = None) -> Archive:
+    async def open(cls, path: Path) -> Archive:
         """Reads a file and checks all of it. Raises `NotFound`, and `Invalid` with the line that is wrong."""
-        return await anyio.to_thread.run_sync(cls._open, path, passphrase)
+        return await anyio.to_thread.run_sync(cls._open, path)
 
     @classmethod
-    def _open(cls, path: Path, passphrase: str | None) -> Archive:
-        archive = cls(path, opened(path, passphrase))
+    def _open(cls, path: Path) -> Archive:
+        archive = cls(path, opened(path))
         try:
             archive._index()
         except BaseException:
@@ -172,18 +172,9 @@ def stored(line: EventLine) -> Record:
     return Record(line.seq, bytes(line.event), labels=frozenset(line.labels), chain=line.chain)
 
 
-def opened(path: Path, passphrase: str | None = None) -> BinaryIO:
-    """Opens a file. Raises `NotFound`, and `Invalid` for a missing or a wrong passphrase."""
+def opened(path: Path) -> BinaryIO:
+    """Opens a file. Raises `NotFound`."""
     try:
-        file = path.open("rb")
+        return path.open("rb")
     except OSError as error:
         raise NotFound(f"{path}: {error.strerror}") from error
-    try:
-        if not sealed.is_sealed(file):
-            return file
-        if passphrase is None:
-            raise Invalid(f"{path.name}: is encrypted, and needs its passphrase (--passphrase, or SIKA_PASSPHRASE)")
-        return sealed.reader(path.name, file, passphrase)
-    except BaseException:
-        file.close()
-        raise

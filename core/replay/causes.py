@@ -9,8 +9,8 @@ An event names one cause, in its envelope. Three kinds of facts have more, or an
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from core.errors import NotFound
 from core.events import (
@@ -29,12 +29,13 @@ from core.events import (
 )
 from core.log.kinds import SUBAGENT
 
+if TYPE_CHECKING:
+    from core.log.reader import ReadAll
+
 SEQUENCE = "seq:"
 """Begins a place that is a sequence of the stream."""
 MOST_DIGITS = 18
 """Digits of a number that is read as a place: it fits 64 bits."""
-Read = Callable[[Aggregate], Awaitable[Sequence[Record]]]
-"""Reads all records of a log."""
 
 
 class Link(NamedTuple):
@@ -44,7 +45,7 @@ class Link(NamedTuple):
     beside: tuple[Record, ...] = ()
 
 
-async def why(read: Read, aggregate: Aggregate, place: str) -> list[Link]:
+async def why(read: ReadAll, aggregate: Aggregate, place: str) -> list[Link]:
     """Returns the chain of causes of a fact, the first cause first.
 
     `place`: see `find`.

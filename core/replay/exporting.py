@@ -18,10 +18,9 @@ from core.errors import Invalid, NotFound
 from core.events import Aggregate, Blob, Record, RunStarted, SubagentStarted
 from core.log.kinds import KIND, SUBAGENT
 from core.replay.format import WORKSPACE, FileLine, Header, Writer
-from core.replay.prompts import OF_THREAD, SETUP, logs_of
 from core.replay.redact import Redaction
-from core.replay.sealed import Sealer
 from core.replay.shared import Shared
+from core.runs.prompts import OF_THREAD, SETUP, logs_of
 
 if TYPE_CHECKING:
     from core.log.reader import Read
@@ -74,10 +73,6 @@ class Scope:
     shared: Shared | None = None
     """Takes bodies outside of the log, and what models got besides the conversation, in place of the file."""
 
-    def __post_init__(self) -> None:
-        if self.files is not None and self.redaction is not None and self.redaction.drops_content:
-            raise Invalid("files are content: they cannot be in an export that drops it")
-
 
 async def lines(reader: Reader, header: Header, scope: Scope) -> AsyncIterator[bytes]:
     """Yields the lines of a file, in bounded memory. Raises `NotFound` if the thread has no events, and `Invalid`."""
@@ -98,12 +93,11 @@ async def lines(reader: Reader, header: Header, scope: Scope) -> AsyncIterator[b
     yield writer.end(scope.redaction.counts if scope.redaction else None)
 
 
-async def write(path: Path, content: AsyncIterator[bytes], passphrase: str | None = None) -> int:
-    """Writes a file, encrypted if there is a passphrase; in full or not at all. Returns its size in bytes.
+async def write(path: Path, content: AsyncIterator[bytes]) -> int:
+    """Writes a file, in full or not at all. Returns its size in bytes.
 
     Raises `Invalid` if it cannot be written, and for a path at which there is something else than a file.
     """
-    sealer = await anyio.to_thread.run_sync(Sealer, passphrase) if passphrase else None
     target = await anyio.to_thread.run_sync(_target, path)
     part = target.with_name(f".{target.name}.part")
     with _writing(path):
@@ -111,12 +105,11 @@ async def write(path: Path, content: AsyncIterator[bytes], passphrase: str | Non
     try:
         gathered = bytearray()
         async for chunk in content:
-            gathered += sealer.feed(chunk) if sealer else chunk
+            gathered += chunk
             if len(gathered) >= WRITE_BYTES:
                 with _writing(path):
                     await anyio.to_thread.run_sync(file.write, bytes(gathered))
                 gathered.clear()
-        gathered += sealer.end() if sealer else b""
         with _writing(path):
             return await anyio.to_thread.run_sync(_finish, file, bytes(gathered), part, target)
     except BaseException:

@@ -27,7 +27,7 @@ from core.ids import safe_id
 from core.log.chain import START, link
 from core.log.kinds import KIND, SUBAGENT
 from core.nesting import FACT_LEVELS, too_deep
-from core.replay.prompts import OF_THREAD, SETUP
+from core.runs.prompts import OF_THREAD, SETUP
 
 FORMAT = "sika-log/1"
 WORKSPACE = "workspace"

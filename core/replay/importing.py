@@ -51,7 +51,7 @@ from core.log.kinds import KIND, SUBAGENT
 from core.log.store import EventLog
 from core.replay.archive import Archive
 from core.replay.format import WORKSPACE, FileLine
-from core.replay.prompts import OF_THREAD, SETUP
+from core.runs.prompts import OF_THREAD, SETUP
 from core.thread.fold import fold
 
 ACTOR = "import"

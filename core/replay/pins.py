@@ -20,9 +20,9 @@ from core.ids import now
 from core.replay.archive import Archive
 from core.replay.exporting import Reader, Scope, lines, write
 from core.replay.format import FORMAT, WORKSPACE, Header
-from core.replay.prompts import OF_THREAD, release
 from core.replay.redact import Redaction
 from core.replay.shared import Shared
+from core.runs.prompts import OF_THREAD, release
 from core.thread.fold import fold
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState
@@ -144,7 +144,7 @@ async def pin(
     shared = Shared(path, most)
     scope = Scope(redaction=Redaction(), blobs=True, shared=shared)
     content = lines(_Kept(reader, root, kept(records, until)), header, scope)
-    size = await write(path, limited(content, most), None)
+    size = await write(path, limited(content, most))
     await anyio.to_thread.run_sync(shared.write)
     return size
 

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Json, Record, RunFailed, RunStarted
-from core.replay import causes, moment, prompts
+from core.replay import causes, moment
 from core.replay import diff as diffs
 from core.replay.find import Query, Search
 from core.replay.money import Cost, Prices
 from core.replay.source import LAST, LAST_FAILED, MOST_NAMED, Source, aggregate_of, records_of
 from core.replay.tree import Span, tree
+from core.runs import prompts
 from core.thread.state import ThreadState
 from core.thread.values import next_nodes
+
+if TYPE_CHECKING:
+    from core.log.reader import ReadAll
 
 PAGE_BYTES = 8 << 20
 """Bytes of events after which a page ends."""
@@ -237,7 +241,7 @@ def shown(thread_id: str, state: ThreadState) -> Moment:
     )
 
 
-async def why(read: causes.Read, aggregate: Aggregate, place: str) -> list[Cause]:
+async def why(read: ReadAll, aggregate: Aggregate, place: str) -> list[Cause]:
     """Returns the chain of causes of an event, the first cause first. Raises `NotFound` (see `causes.find`)."""
     return [
         Cause(*link.record.aggregate, link.record.seq, msgspec.Raw(link.record.raw), [r.seq for r in link.beside])
@@ -245,7 +249,7 @@ async def why(read: causes.Read, aggregate: Aggregate, place: str) -> list[Cause
     ]
 
 
-async def spans(read: causes.Read, aggregate: Aggregate, prices: Prices | None = None) -> list[Span]:
+async def spans(read: ReadAll, aggregate: Aggregate, prices: Prices | None = None) -> list[Span]:
     """Returns the runs as trees of what took time, with those of subagents."""
     return await tree(read, aggregate, prices)
 

@@ -21,8 +21,7 @@ import msgspec
 
 from core.config.redaction import HIDDEN, Redactor, redactor, telling
 from core.errors import Invalid
-from core.events import ENVELOPE, ApprovalRequested, Event, Json, ModelCompleted, Opaque, Private, Record, catalogue
-from core.replay.shape import Shape
+from core.events import ENVELOPE, ApprovalRequested, Event, Json, ModelCompleted, Private, Record, catalogue
 from core.thread.approvals import digest
 
 PLACEHOLDER = re.compile(r"⟨\w+:\d+⟩|redacted-user-\d+")
@@ -49,14 +48,10 @@ Replace = Callable[[str, str], str]
 
 
 class Redaction:
-    """The placeholders of one export. Scan all events first, then redact them in the same order.
+    """The placeholders of one export. Scan all events first, then redact them in the same order."""
 
-    `drop_content`: of what was said only the shape is kept (`core.replay.shape`).
-    """
-
-    def __init__(self, known: Redactor = redactor, *, drop_content: bool = False) -> None:
+    def __init__(self, known: Redactor = redactor) -> None:
         self._known = known
-        self._shape = Shape() if drop_content else None
         self._found = Redactor()
         self._names = Redactor()
         """What is private and no secret: it may stand in an id."""
@@ -68,12 +63,7 @@ class Redaction:
     @property
     def counts(self) -> dict[str, int]:
         """Returns the number of distinct values by kind."""
-        counts = {kind: len(values) for kind, values in sorted(self._numbers.items())}
-        return counts | ({"text": self._shape.count} if self._shape else {})
-
-    @property
-    def drops_content(self) -> bool:
-        return self._shape is not None
+        return {kind: len(values) for kind, values in sorted(self._numbers.items())}
 
     def scan(self, raw: bytes) -> None:
         """Collects what an event holds that is private, or looks like a secret."""
@@ -85,8 +75,6 @@ class Redaction:
         if self._known.data(clean) is not clean or self._found.data(clean) is not clean:
             head = Record(0, clean).head
             raise Invalid(f"event {head.id} ({head.type}): its ids hold a secret, which cannot be replaced there")
-        if self._shape and isinstance(event := Record(0, clean).event, Opaque) and event.problem:
-            raise Invalid(f"event {Record(0, clean).id}: cannot be shown without its content: {event.problem}")
         return clean
 
     def text(self, text: str) -> str:
@@ -110,7 +98,6 @@ class Redaction:
 
     def _replaced(self, raw: bytes, replace: Replace) -> Json:
         event: Json = msgspec.json.decode(raw)
-        event = self._shape.of(event) if self._shape else event
         kind = str(event["type"])
         private = private_fields(kind)
         clean = {key: value if key in ENVELOPE else self._value(value, replace) for key, value in event.items()}

@@ -13,8 +13,9 @@ import msgspec
 
 from core.errors import Invalid
 from core.events import Message, ModelCompleted, ModelFailed, Record, RunStarted
-from core.replay import causes, prompts
+from core.replay import causes
 from core.replay.source import Source
+from core.runs import prompts
 from core.thread.fold import fold
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -34,9 +34,11 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.log.kinds import SUBAGENT
-from core.replay.causes import Read
 from core.replay.money import Cost, Meter, Prices
 from core.thread.messages import text_of
+
+if TYPE_CHECKING:
+    from core.log.reader import ReadAll
 
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]
 DEEPEST = 8
@@ -158,7 +160,9 @@ def _time(at: str) -> datetime:
     return datetime.fromisoformat(at)
 
 
-async def tree(read: Read, aggregate: Aggregate, prices: Prices | None = None, *, deepest: int = DEEPEST) -> list[Span]:
+async def tree(
+    read: ReadAll, aggregate: Aggregate, prices: Prices | None = None, *, deepest: int = DEEPEST
+) -> list[Span]:
     """Returns the runs of a log, oldest first, with those of their subagents."""
     builder = _Builder(prices)
     for number, record in enumerate(await read(aggregate)):

@@ -11,7 +11,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from actors.lead.setup.plan import RunSetup
 from core.config.redaction import redactor
-from core.replay.prompts import Part
+from core.runs.prompts import Part
 
 
 def key_of(setup: RunSetup) -> Hashable:

@@ -26,18 +26,19 @@ from core.events import Aggregate, Record, thread
 from core.files.paths import thread_root
 from core.ids import now, uuid7
 from core.log.kinds import SUBAGENT
+from core.log.reader import ReadAll
 from core.replay import causes, moment, queries
 from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query
 from core.replay.fork import Forked
 from core.replay.format import FORMAT, Header
 from core.replay.money import Prices
-from core.replay.prompts import release
 from core.replay.queries import Cause, Comparison, EventPage, Side
 from core.replay.redact import Redaction
 from core.replay.source import Source, records_of
 from core.replay.tree import Span
 from core.replay.whatif import Changes, Experiment, Point, Result
+from core.runs.prompts import release
 from core.user.schedules import KIND as SCHEDULES
 
 log = structlog.get_logger("sika.http")
@@ -157,7 +158,7 @@ def _prices(call: Call) -> Prices:
     return {model.name: model.pricing for model in call.config.models if model.pricing is not None}
 
 
-def _readable(call: Call, source: Source) -> causes.Read:
+def _readable(call: Call, source: Source) -> ReadAll:
     """Returns a reader of the logs that the user may see: of others' logs there is nothing.
 
     Subagents are named by the logs that called them only, so they are the user's if those are.
@@ -186,7 +187,6 @@ async def get_export(
     owned: OwnedThread,
     *,
     redact: Annotated[bool, "Replace secrets, users and addresses by placeholders"] = False,
-    drop_content: Annotated[bool, "And every text: only what happened, and when"] = False,
     blobs: Annotated[bool, "The bodies that are too big for the log, too"] = False,
     files: Annotated[bool, "The files of the thread, too"] = False,
 ) -> web.StreamResponse:
@@ -195,7 +195,7 @@ async def get_export(
     An API key needs the scope `threads:export`.
     """
     folder = thread_root(call.services.home, owned.state.user, owned.id) / "user-data" if files else None
-    redaction = Redaction(drop_content=drop_content) if redact or drop_content else None
+    redaction = Redaction() if redact else None
     scope = Scope(blobs=blobs, files=folder, redaction=redaction)
     identity = await call.services.log.identity()
     header = Header(

@@ -19,7 +19,7 @@ from core.errors import Invalid
 from core.events import RunStarted, ThreadPruned
 from core.replay.archive import Archive
 from core.replay.pins import expected
-from core.replay.prompts import sent
+from core.runs.prompts import sent
 from tests.channels.terminal.test_share import file_of
 from tests.core.replay.recorded import configured, exported
 from tests.golden.make_story import SECTIONS

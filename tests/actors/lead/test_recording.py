@@ -37,9 +37,9 @@ from core.replay.causes import why
 from core.replay.exporting import LogReader, Scope, lines, write
 from core.replay.format import FORMAT, Header
 from core.replay.importing import restore
-from core.replay.prompts import OF_THREAD, SETUP, Missing, content, release, sent
-from core.replay.setups import Setups, erase, of_threads
 from core.replay.source import LogSource
+from core.runs.prompts import OF_THREAD, SETUP, Missing, content, release, sent
+from core.runs.setups import Setups, erase, of_threads
 from core.runtime.system import System
 from core.thread.earlier import SEARCH
 from core.user import agents

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from core.events import Aggregate, Record
+from core.log.reader import ReadAll
 from core.replay import causes, diff, moment, tree
 from tests.bench import giant
 from tests.bench.laboratory import Laboratory
@@ -68,7 +69,7 @@ def _diff(left: Sequence[Record], right: Sequence[Record]) -> Any:
     return diff.aligned(diff.steps(left), diff.steps(right))
 
 
-def _reader(records: Sequence[Record]) -> causes.Read:
+def _reader(records: Sequence[Record]) -> ReadAll:
     async def read(aggregate: Aggregate) -> Sequence[Record]:
         return records if aggregate == records[0].aggregate else ()
 

@@ -50,7 +50,7 @@ async def file_of(name: str, folder: Path) -> Path:
 
 async def exported(log: EventLog, path: Path, thread_id: str = "t1", **terms: bool) -> Archive:
     terms = {"redact": False, "blobs": True, "files": False} | terms
-    await share.export(LogReader(log), thread(thread_id), path, share.Terms(**terms), None, "log", path.parent)
+    await share.export(LogReader(log), thread(thread_id), path, share.Terms(**terms), "log", path.parent)
     return await Archive.open(path)
 
 
@@ -193,7 +193,7 @@ async def test_files_come_along_and_stay_inside(log: EventLog, nats_log: EventLo
     (folder / "link").symlink_to("/etc/passwd")
     (folder / "big.bin").write_bytes(os.urandom(600_000))
     terms = share.Terms(blobs=True, files=True)
-    await share.export(LogReader(log), thread("t1"), tmp_path / "t.jsonl", terms, None, "log", tmp_path / "home")
+    await share.export(LogReader(log), thread("t1"), tmp_path / "t.jsonl", terms, "log", tmp_path / "home")
     archive = await Archive.open(tmp_path / "t.jsonl")
     line = await share.restore(nats_log, archive, tmp_path / "other", None, None)
     assert line == "thread t1: 8 events, 2 files"

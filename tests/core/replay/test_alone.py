@@ -36,7 +36,6 @@ loaded = [name for name in ("nats", "aiohttp", "httpx", "langchain_core") if nam
 print(json.dumps([results, loaded]))
 """
 """Commands in one process, in which no socket is connected; with their results and the libraries that were loaded."""
-PASSPHRASE = "open sesame"
 Result = tuple[int, str, str]
 
 
@@ -53,7 +52,7 @@ def namespace() -> tuple[str, ...]:
 def alone(cwd: Path, *commands: Sequence[object], typed: str = "") -> tuple[list[Result], list[str]]:
     """Executes commands of the group `log`. Returns code, output and errors of each, and the loaded libraries."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("SIKA")}
-    environ |= {"PYTHONPATH": str(Path(__file__).parents[3]), "NO_COLOR": "1", "SIKA_PASSPHRASE": PASSPHRASE}
+    environ |= {"PYTHONPATH": str(Path(__file__).parents[3]), "NO_COLOR": "1"}
     words = json.dumps([["log", *map(str, command)] for command in commands])
     command = [*namespace(), sys.executable, "-c", ALONE, words]
     options = {"cwd": cwd, "env": environ, "input": typed, "capture_output": True, "text": True}
@@ -114,8 +113,6 @@ def test_a_file_is_executed_again_pinned_and_written(work: Path) -> None:
         ["pin", file, "--name", "bug", "--dir", ".", *config],
         ["export", file, "--redact", "--out", "redacted.jsonl"],
         ["replay", "redacted.jsonl", *config],
-        ["export", file, "--passphrase", "--out", "sealed.jsonl"],
-        ["show", "sealed.jsonl"],
     ]
     results, loaded = alone(work, *commands, typed="show messages[0].content\ncontinue\n")
     outs = [out for _, out, _ in results]
@@ -128,7 +125,6 @@ def test_a_file_is_executed_again_pinned_and_written(work: Path) -> None:
     assert outs[4].startswith("bug.jsonl: ")
     assert "redacted: 1 user" in outs[5]
     assert "16 steps in 3 runs" in outs[6]
-    assert "Count the lines." in outs[8]
     assert "nats" not in loaded
     assert not (work / ".sika").exists()
     shutil.copy(work.parent / "config.yaml", work)

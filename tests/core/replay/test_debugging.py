@@ -6,7 +6,7 @@ import pytest
 
 from channels.terminal import log as logs
 from core.events import RunStarted, thread
-from core.replay.prompts import sent
+from core.runs.prompts import sent
 from tests.core.replay.recorded import Story
 
 pytestmark = pytest.mark.anyio

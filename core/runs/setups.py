@@ -1,4 +1,4 @@
-"""Stores what models get besides the conversation (`core.replay.prompts`)."""
+"""Stores what models get besides the conversation (`core.runs.prompts`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.errors import Conflict
 from core.events import Aggregate, Event, Record, SetupErased, SetupRecorded
 from core.log.repository import Repository
 from core.log.store import EventLog
-from core.replay.prompts import OF_THREAD, SETUP, Part
+from core.runs.prompts import OF_THREAD, SETUP, Part
 
 KNOWN = 4096
 """Limit of the hashes of stored contents that a process remembers; a forgotten one costs one refused append."""

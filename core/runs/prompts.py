@@ -4,7 +4,7 @@ A content is an event, and `RunStarted.setup` names it by its SHA-256. One witho
 all, as the only event of the log `setup/<sha256>`. One that holds something of a user lies in the log
 `thread_setup/<thread>` of the thread that the run works for, and is erased with it (decision 27). So the prompts of two
 runs can be compared word by word, and a request can be made again. What is stored has been redacted, and the hash is
-that of the redacted text. `core.replay.setups` stores contents.
+that of the redacted text. `core.runs.setups` stores contents.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from core.errors import Invalid
 from core.events import Aggregate, RunStarted, SetupErased, SetupRecorded
-from core.replay.causes import Read
+
+if TYPE_CHECKING:
+    from core.log.reader import ReadAll
 
 SETUP = "setup"
 """Kind of the logs with one content each."""
@@ -40,7 +42,7 @@ def logs_of(started: RunStarted) -> Iterator[Aggregate]:
         yield Aggregate(SETUP, sha256)
 
 
-async def content(read: Read, sha256: str, thread: str = "") -> str | Missing:
+async def content(read: ReadAll, sha256: str, thread: str = "") -> str | Missing:
     """Returns a stored content of a run that works for `thread`. Raises `Invalid` if it does not match its hash."""
     records = [*(await read(Aggregate(OF_THREAD, thread)) if thread else ()), *await read(Aggregate(SETUP, sha256))]
     for event in (record.event for record in records):
@@ -53,7 +55,7 @@ async def content(read: Read, sha256: str, thread: str = "") -> str | Missing:
     return Missing("it is not in the log, or not in the file")
 
 
-async def sent(read: Read, started: RunStarted) -> dict[str, str]:
+async def sent(read: ReadAll, started: RunStarted) -> dict[str, str]:
     """Returns the recorded contents of a run that are there, by part. Raises `Invalid`."""
     contents = {part: await content(read, started.setup[part], started.setup_thread) for part in _parts(started)}
     return {part: text for part, text in contents.items() if isinstance(text, str)}
@@ -67,7 +69,7 @@ class Difference(NamedTuple):
     after: str | Missing
 
 
-async def differences(read: Read, left: RunStarted | None, right: RunStarted | None) -> list[Difference]:
+async def differences(read: ReadAll, left: RunStarted | None, right: RunStarted | None) -> list[Difference]:
     """Returns the contents that two runs do not share. Raises `Invalid`."""
     if left is None or right is None:
         return []
