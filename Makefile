@@ -67,7 +67,7 @@ clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The sandbox sees these packages read-only (adapters/sandboxes/toolkit.py), so they are compiled here.
+# The sandbox sees these packages read-only (adapters/sandboxes/confine/toolkit.py), so they are compiled here.
 TOOLKIT = bs4, docx, duckdb, markdown_it, matplotlib.pyplot, openpyxl, pandas, pdfplumber, PIL.Image, pptx, pypdf, pypdfium2, \
 	reportlab.platypus, yaml
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from adapters.sandboxes.files import Files, refusals
+from adapters.sandboxes.files.operations import Files, refusals
 from core.errors import Invalid
 from core.files.folder import Folder
 from core.ports.batches import MAX_BYTES

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from adapters.sandboxes.search import BINARY_PROBE
+from adapters.sandboxes.files.search import BINARY_PROBE
 from core.config.redaction import redactor
 from core.files.paths import PROJECT, USER_DATA
 from core.files.workspace import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_BYTES, Entry, FileChange, Reason, Status

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from adapters.sandboxes.files import refusals
+from adapters.sandboxes.files.operations import refusals
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.events import FolderAttached

@@ -27,8 +27,8 @@ from pathlib import Path
 import msgspec
 
 from adapters.differences import Differences, same
-from adapters.sandboxes.folders import SKIPPED
-from adapters.sandboxes.search import shown
+from adapters.sandboxes.files.folders import SKIPPED
+from adapters.sandboxes.files.search import shown
 from core.errors import Invalid, Refused
 from core.files.paths import MAX_PATH, Mount, Tree
 from core.files.workspace import MAX_FILES, Entry, Scanned

@@ -18,8 +18,8 @@ from anyio import to_thread
 from adapters import restoring
 from adapters.differences import Differences, is_binary, same
 from adapters.project import Project, forget
-from adapters.sandboxes import folders, search
-from adapters.sandboxes.search import shown
+from adapters.sandboxes.files import folders, search
+from adapters.sandboxes.files.search import shown
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound
 from core.files.folder import Folder, digest, open_plain

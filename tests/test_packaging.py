@@ -19,7 +19,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from adapters.sandboxes import seccomp, toolkit
+from adapters.sandboxes.confine import seccomp, toolkit
 
 ROOT = Path(__file__).parent.parent
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)

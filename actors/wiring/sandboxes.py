@@ -47,7 +47,7 @@ def limits_of(config: Config) -> Limits:
 
 
 def quota_of(config: Config) -> dict[str, int]:
-    """Returns the limits of the files of threads and users (`adapters.sandboxes.quota`)."""
+    """Returns the limits of the files of threads and users (`adapters.sandboxes.process.quota`)."""
     sandbox = config.sandbox
     return {
         "thread_bytes": sandbox.max_thread_mb << 20,
@@ -59,15 +59,15 @@ def quota_of(config: Config) -> dict[str, int]:
 
 def _built_in(name: str) -> MakeProvider:
     if name == "docker":
-        from adapters.sandboxes.docker.remote import provider
+        from adapters.sandboxes.remote.docker_engine import provider
 
         return provider
     if name == "aio":
-        from adapters.sandboxes.aio.provider import Aio
+        from adapters.sandboxes.remote.provider import Aio
 
         return Aio
     if name == "provisioner":
-        from adapters.sandboxes.provisioner import Provisioner
+        from adapters.sandboxes.remote.provisioner import Provisioner
 
         return Provisioner
     from adapters.sandboxes.bubblewrap import Bubblewrap
@@ -77,7 +77,7 @@ def _built_in(name: str) -> MakeProvider:
 
 async def provider_for(home: Path, config: Config, project: Path = Path()) -> SandboxProvider:
     """Returns the configured sandbox provider; for `auto`, the strongest that works here. Raises `Unavailable`."""
-    from adapters.sandboxes.host import Host
+    from adapters.sandboxes.host.sandbox import Host
 
     if config.sandbox.provider == "auto":
         provider, weaker = await strongest(home, config, project)
@@ -117,7 +117,7 @@ async def environment_of(home: Path, provider: SandboxProvider) -> Environment:
 
 
 async def _probed(home: Path, provider: Probes) -> Probe | None:
-    from adapters.sandboxes import toolkit
+    from adapters.sandboxes.confine import toolkit
 
     try:
         with anyio.fail_after(PROBE_SECONDS):
@@ -145,7 +145,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def for_tests(config: Config) -> Callable[[Path, Path], SandboxProvider]:
     """Returns what makes the configured sandbox for a data directory and a folder of skills of their own."""
-    from adapters.sandboxes.host import Host
+    from adapters.sandboxes.host.sandbox import Host
     from core.skills.folders import folders_in
 
     def make(home: Path, skills: Path) -> SandboxProvider:

@@ -17,10 +17,10 @@ import msgspec
 import structlog
 from anyio import CancelScope, to_thread
 
-from adapters.sandboxes import quota
-from adapters.sandboxes.files import Files
-from adapters.sandboxes.supervisor import publish
-from adapters.sandboxes.usage import Growth
+from adapters.sandboxes.files.operations import Files
+from adapters.sandboxes.process import quota
+from adapters.sandboxes.process.supervisor import publish
+from adapters.sandboxes.process.usage import Growth
 from core.actor import Progress
 from core.bus.peers import Peers, name_of
 from core.config.acp import AcpAgent

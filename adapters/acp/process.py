@@ -15,8 +15,8 @@ from typing import Any
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes.confinement import in_memory
-from adapters.sandboxes.processes import end_marked
+from adapters.sandboxes.confine.confinement import in_memory
+from adapters.sandboxes.process.processes import end_marked
 from core import pipes
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor

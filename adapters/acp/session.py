@@ -33,7 +33,7 @@ from acp.schema import (
 )
 
 from adapters.acp.process import AgentProcess
-from adapters.sandboxes.files import Files
+from adapters.sandboxes.files.operations import Files
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.errors import Invalid

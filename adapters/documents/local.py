@@ -22,8 +22,8 @@ import structlog
 from anyio import to_thread
 
 from adapters.documents import convert
-from adapters.sandboxes import seccomp
-from adapters.sandboxes.confinement import binary, in_memory, kernel_files, namespaces, sealed
+from adapters.sandboxes.confine import seccomp
+from adapters.sandboxes.confine.confinement import binary, in_memory, kernel_files, namespaces, sealed
 from core.errors import Invalid, NotFound
 from core.files import encodings
 from core.files.folder import Draft, Folder, Text, digest, is_text, open_plain

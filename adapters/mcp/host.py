@@ -26,7 +26,7 @@ from mcp import McpError
 from adapters.mcp import stdio
 from adapters.mcp.executor import Executor
 from adapters.mcp.results import described
-from adapters.sandboxes import processes
+from adapters.sandboxes.process import processes
 from core import collector
 from core.errors import Invalid
 from core.ports.mcp_frames import Command, Reply, Setup, framed, length_of

@@ -17,8 +17,8 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import cgroups, etc, folders, listening, seccomp, toolkit
-from adapters.sandboxes.confinement import (
+from adapters.sandboxes.confine import etc, seccomp, toolkit
+from adapters.sandboxes.confine.confinement import (
     binary,
     filtered,
     in_memory,
@@ -29,12 +29,14 @@ from adapters.sandboxes.confinement import (
 )
 from adapters.sandboxes.egress.programs import Programs
 from adapters.sandboxes.egress.wayout import WayOut
-from adapters.sandboxes.files import Files
-from adapters.sandboxes.job import Job
-from adapters.sandboxes.launch import FIRST_FD
-from adapters.sandboxes.machine import SWEEP_SECONDS, Machine, end_unused, is_joinable, sweep
+from adapters.sandboxes.files import folders
+from adapters.sandboxes.files.operations import Files
+from adapters.sandboxes.process import cgroups, listening
+from adapters.sandboxes.process.job import Job
+from adapters.sandboxes.process.launch import FIRST_FD
+from adapters.sandboxes.process.machine import SWEEP_SECONDS, Machine, end_unused, is_joinable, sweep
+from adapters.sandboxes.process.spare import Spares
 from adapters.sandboxes.provider import Threads, environment, limits
-from adapters.sandboxes.spare import Spares
 from core.errors import Invalid, Unavailable
 from core.files.paths import WORKSPACE, Mount, Tree
 from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup

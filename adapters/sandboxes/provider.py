@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from anyio import to_thread
 
-from adapters.sandboxes.record import Calls
+from adapters.sandboxes.process.record import Calls
 from core.files.paths import Mount, Tree, make_thread, mounts_of, thread_root
 from core.ports.sandbox import SandboxSetup
 

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from adapters.sandboxes.confinement import binary
+from adapters.sandboxes.confine.confinement import binary
 
 CUT = 30_000
 MAX_SESSIONS = 6

@@ -27,7 +27,7 @@ import msgspec
 from actors.sandbox import Limits, Sandbox
 from actors.sandbox.machines import Machines, Timing
 from actors.sandbox.reaping import Reaper
-from adapters.sandboxes.host import Host, HostSandbox
+from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.bus.endpoint import Endpoint
 from core.config.sandbox import Sandbox as Settings
 from core.errors import ungrouped

@@ -12,7 +12,7 @@ from typing import Any
 from actors.mcp.actor import Mcp
 from adapters.mcp.confine import confine
 from adapters.mcp.sessions import Sessions, opened
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.host.sandbox import Host
 from core.bus.peers import Peers
 from core.config.load import ConfigSource
 from core.config.mcp import Mcp as Settings

@@ -20,7 +20,7 @@ from anyio import to_thread
 
 from adapters.sandboxes.docker.calls import Box
 from adapters.sandboxes.docker.engine import RUNNING, Engine, EngineAway, Stream
-from adapters.sandboxes.supervisor import HEAD, TAIL
+from adapters.sandboxes.process.supervisor import HEAD, TAIL
 from core.errors import Unavailable
 from core.files.paths import WORKSPACE
 from core.ports.sandbox import MachineLost

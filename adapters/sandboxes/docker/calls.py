@@ -35,9 +35,9 @@ from typing import Literal
 
 import msgspec
 
-from adapters.sandboxes.record import KEEP, MAX_COMMAND, Exit, Record
-from adapters.sandboxes.supervisor import HEAD, TAIL, publish
-from adapters.sandboxes.tail import LIMIT
+from adapters.sandboxes.process.record import KEEP, MAX_COMMAND, Exit, Record
+from adapters.sandboxes.process.supervisor import HEAD, TAIL, publish
+from adapters.sandboxes.process.tail import LIMIT
 from core.errors import Invalid, NotFound
 from core.ports.sandbox import ExecResult, Output
 

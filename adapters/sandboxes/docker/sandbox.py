@@ -12,14 +12,14 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import listening, quota
 from adapters.sandboxes.docker.agent import Agent
 from adapters.sandboxes.docker.background import Background, Egress
 from adapters.sandboxes.docker.calls import Box, Call
 from adapters.sandboxes.docker.engine import EngineAway
-from adapters.sandboxes.files import Files
-from adapters.sandboxes.record import FIRST_PAUSE, LAST_PAUSE, LOOK_AGAIN, NEVER_STARTED, PATIENCE
-from adapters.sandboxes.usage import Growth
+from adapters.sandboxes.files.operations import Files
+from adapters.sandboxes.process import listening, quota
+from adapters.sandboxes.process.record import FIRST_PAUSE, LAST_PAUSE, LOOK_AGAIN, NEVER_STARTED, PATIENCE
+from adapters.sandboxes.process.usage import Growth
 from core.errors import Unavailable
 from core.files.paths import Tree
 from core.ports.sandbox import Access, ExecResult, MachineLost, Output

@@ -14,9 +14,9 @@ from actors.lead.setup.environment import FILE, Environment, Known, remembered, 
 from actors.lead.setup.plan import Planner
 from actors.wiring import sandboxes
 from adapters.models.configured import Silent
-from adapters.sandboxes import toolkit
 from adapters.sandboxes.bubblewrap import Bubblewrap
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.confine import toolkit
+from adapters.sandboxes.host.sandbox import Host
 from adapters.tools.bash import bash
 from core.config.load import ConfigSource
 from core.config.sandbox import Egress, Sandbox

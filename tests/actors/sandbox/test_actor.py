@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.sandbox import Limits, Sandbox
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.host.sandbox import Host
 from adapters.tools.bash import bash
 from adapters.tools.edit_files import edit_files
 from adapters.tools.glob import glob

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from actors.sandbox import Limits, Sandbox
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.host.sandbox import Host
 from adapters.tools.bash import bash
 from adapters.tools.bash_kill import bash_kill
 from adapters.tools.bash_output import bash_output

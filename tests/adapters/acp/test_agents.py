@@ -16,9 +16,9 @@ import structlog.testing
 from adapters.acp import agents as module
 from adapters.acp import process, session
 from adapters.acp.agents import LocalAgents
-from adapters.sandboxes import quota, usage
 from adapters.sandboxes.bubblewrap import Bubblewrap
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.host.sandbox import Host
+from adapters.sandboxes.process import quota, usage
 from core.config.acp import AcpAgent
 from core.config.redaction import redactor
 from core.config.sections import Secret

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
-from adapters.sandboxes.host import Host, HostSandbox
+from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.files.paths import Mount
 from core.ports.sandbox import ExecResult, SandboxSetup
 

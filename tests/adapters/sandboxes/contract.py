@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sandboxes.aio.provider import Aio
 from adapters.sandboxes.bubblewrap import Bubblewrap
-from adapters.sandboxes.confinement import binary
+from adapters.sandboxes.confine.confinement import binary
 from adapters.sandboxes.docker.provider import Docker
-from adapters.sandboxes.docker.remote import RemoteDocker
-from adapters.sandboxes.host import Host
-from adapters.sandboxes.provisioner import Provisioner
+from adapters.sandboxes.host.sandbox import Host
+from adapters.sandboxes.remote.docker_engine import RemoteDocker
+from adapters.sandboxes.remote.provider import Aio
+from adapters.sandboxes.remote.provisioner import Provisioner
 from core.ports.sandbox import SandboxProvider, SandboxSetup
 from tests.adapters.sandboxes.conftest import KEY, settings
 from tests.support.engine import GNU_IMAGE, IMAGE, REMOTE_IMAGE

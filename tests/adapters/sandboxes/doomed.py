@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 
-from adapters.sandboxes import record
+from adapters.sandboxes.process import record
 from core.ports.sandbox import RunsInBackground
 from tests.adapters.sandboxes.conftest import provider_of, run
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from adapters.sandboxes import seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.confine import seccomp
+from adapters.sandboxes.host.sandbox import Host
 from core.errors import Invalid
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import Local, run, settings

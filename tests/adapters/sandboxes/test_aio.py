@@ -9,9 +9,9 @@ import anyio
 import pytest
 from aiohttp import ClientSession
 
-from adapters.sandboxes.aio.provider import Aio
-from adapters.sandboxes.aio.sandbox import AioSandbox
-from adapters.sandboxes.confinement import binary
+from adapters.sandboxes.confine.confinement import binary
+from adapters.sandboxes.remote.provider import Aio
+from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.errors import Unavailable
 from core.ports.sandbox import MachineLost, SandboxSetup
 from tests.adapters.sandboxes.conftest import running, settings

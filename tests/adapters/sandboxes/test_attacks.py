@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adapters.sandboxes import quota, seccomp
+from adapters.sandboxes.confine import seccomp
+from adapters.sandboxes.process import quota
 from core.ports.sandbox import ExecResult
 from tests.adapters.sandboxes import server
 from tests.adapters.sandboxes.conftest import wait_for
@@ -33,7 +34,7 @@ def _python(uid: int | None) -> str | None:
         return None
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         with suppress(OSError):
-            words = [python, "-c", "import msgspec, adapters.sandboxes.record"]
+            words = [python, "-c", "import msgspec, adapters.sandboxes.process.record"]
             if subprocess.run(words, cwd=ROOT, env=ENV, user=uid, group=uid, check=False).returncode == 0:
                 return python
     return None

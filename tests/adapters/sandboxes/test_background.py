@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from adapters.sandboxes import supervisor
+from adapters.sandboxes.process import supervisor
 from core.errors import NotFound
 from core.ports.sandbox import Output, RunsInBackground
 from tests.adapters.sandboxes.conftest import Local, provider_of, run, running, wait_for

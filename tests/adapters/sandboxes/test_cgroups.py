@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from anyio import to_thread
 
-from adapters.sandboxes import cgroups
+from adapters.sandboxes.process import cgroups
 from tests.adapters.sandboxes.conftest import Local, provider_of, run, wait_for
 from tests.adapters.sandboxes.test_crash import server
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from adapters.sandboxes import supervisor, tail
+from adapters.sandboxes.process import supervisor, tail
 from core.errors import Invalid, NotFound
 from core.ports.sandbox import Edit, ExecResult, ListsPorts, Query, RunsInBackground, Sandbox, SandboxProvider
 from tests.adapters.sandboxes.conftest import SECRET, running, wait_for

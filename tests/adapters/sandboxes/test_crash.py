@@ -12,9 +12,9 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from adapters.sandboxes import record
-from adapters.sandboxes.supervisor import CALL
-from adapters.sandboxes.template import template
+from adapters.sandboxes.process import record
+from adapters.sandboxes.process.supervisor import CALL
+from adapters.sandboxes.process.template import template
 from core.ports.sandbox import ExecResult
 from tests.adapters.sandboxes import doomed
 from tests.adapters.sandboxes.conftest import Local, provider_of, run, running, wait_for

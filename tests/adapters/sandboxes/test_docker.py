@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from actors.wiring import sandboxes
-from adapters.sandboxes import toolkit
+from adapters.sandboxes.confine import toolkit
 from adapters.sandboxes.docker import sandbox as docker_sandbox
 from adapters.sandboxes.docker.calls import Box
 from adapters.sandboxes.docker.provider import PATH, Docker

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from adapters.sandboxes.aio.sandbox import AioSandbox
 from adapters.sandboxes.docker.address import Address
-from adapters.sandboxes.docker.remote import RemoteDocker, provider
+from adapters.sandboxes.remote.docker_engine import RemoteDocker, provider
+from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.config.sandbox import Egress
 from core.errors import Unavailable
 from core.ports.sandbox import Machine, MachineLost, SandboxSetup

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sandboxes.edits import edited
-from adapters.sandboxes.files import Files
+from adapters.sandboxes.files.edits import edited
+from adapters.sandboxes.files.operations import Files
 from core.errors import Invalid
 from core.files.encodings import Decoded, decoded
 from core.files.paths import WORKSPACE, Mount, Tree

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.host.sandbox import Host
 from core.errors import Invalid
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import Local, run, running, settings

@@ -13,10 +13,11 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from adapters.sandboxes import changes, quota, search
 from adapters.sandboxes.bubblewrap import Bubblewrap
-from adapters.sandboxes.host import Host
-from adapters.sandboxes.record import Record
+from adapters.sandboxes.files import changes, search
+from adapters.sandboxes.host.sandbox import Host
+from adapters.sandboxes.process import quota
+from adapters.sandboxes.process.record import Record
 from core.errors import Invalid
 from core.ports.sandbox import Query
 from tests.adapters.sandboxes.conftest import SECRET, Local, run, running, wait_for
@@ -196,9 +197,9 @@ async def test_a_link_swapped_during_the_operation(sandbox: Local, workspace: Pa
 
 
 async def test_a_catastrophic_pattern_is_stopped(sandbox: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.sandboxes.files.SEARCH_SECONDS", 1.0)
-    monkeypatch.setattr("adapters.sandboxes.files.KILL_SECONDS", 0.0)
-    monkeypatch.setattr("adapters.sandboxes.files.ripgrep", lambda: None)
+    monkeypatch.setattr("adapters.sandboxes.files.operations.SEARCH_SECONDS", 1.0)
+    monkeypatch.setattr("adapters.sandboxes.files.operations.KILL_SECONDS", 0.0)
+    monkeypatch.setattr("adapters.sandboxes.files.operations.ripgrep", lambda: None)
     await sandbox.write("a", "a" * 100 + "!")
     with pytest.raises(Invalid, match="longer than"):
         await sandbox.grep(W, BOMB)
@@ -236,7 +237,7 @@ async def test_the_quota_of_a_user_counts_all_threads(provider: Bubblewrap | Hos
 
 
 async def test_many_slow_searches_hold_up_others(sandbox: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.sandboxes.files.ripgrep", lambda: None)
+    monkeypatch.setattr("adapters.sandboxes.files.operations.ripgrep", lambda: None)
     await sandbox.write("slow.txt", "a" * 40 + "b")
     mine = str(search.__file__)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
-from adapters.sandboxes.folders import Search
-from adapters.sandboxes.host import Host, HostSandbox
+from adapters.sandboxes.files.folders import Search
+from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.errors import Invalid
 from core.files.paths import PROJECT, Mount
 from core.files.secret_names import Rules

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sandboxes.host import Host, HostSandbox
-from adapters.sandboxes.hostrules import refuse
+from adapters.sandboxes.host.rules import refuse
+from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.errors import Invalid
 from core.files.paths import Translation
 from core.ports.sandbox import Edit, SandboxSetup

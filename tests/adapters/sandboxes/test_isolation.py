@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.sandboxes import bubblewrap, confinement, etc, seccomp
+from adapters.sandboxes import bubblewrap
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
+from adapters.sandboxes.confine import confinement, etc, seccomp
 from core.config.sandbox import Egress
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import SECRET, run, settings

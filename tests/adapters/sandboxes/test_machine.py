@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sandboxes import bubblewrap, holder, listening, machine
+from adapters.sandboxes import bubblewrap
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
-from adapters.sandboxes.machine import EMPTIED, LOST, Machine
+from adapters.sandboxes.process import holder, listening, machine
+from adapters.sandboxes.process.machine import EMPTIED, LOST, Machine
 from core.config.sandbox import Egress
 from core.ports.sandbox import SandboxSetup
 from core.skills.commands import NOWHERE, SAFE
@@ -44,7 +45,8 @@ socket.socket(socket.AF_UNIX).connect("\\0of-this-thread")'"""
 
 WITHOUT_SETNS = """
 import ctypes, os
-from adapters.sandboxes import machine, seccomp
+from adapters.sandboxes.process import machine
+from adapters.sandboxes.confine import seccomp
 setns = seccomp.REFUSED["setns"][seccomp.ARCHITECTURES[os.uname().machine][1]]
 rules = [
     seccomp._instruction(seccomp._LOAD, seccomp._NUMBER),

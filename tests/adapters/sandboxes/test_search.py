@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from adapters.sandboxes import files, search
-from adapters.sandboxes.files import Files
+from adapters.sandboxes.files import operations as files
+from adapters.sandboxes.files import search
+from adapters.sandboxes.files.operations import Files
 from core.errors import Invalid
 from core.files.paths import WORKSPACE, Mount, Tree
 from core.ports.sandbox import Listing, Query

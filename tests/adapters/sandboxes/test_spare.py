@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from adapters.sandboxes import holder, spare
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
-from adapters.sandboxes.job import Job
-from adapters.sandboxes.template import template
+from adapters.sandboxes.process import holder, spare
+from adapters.sandboxes.process.job import Job
+from adapters.sandboxes.process.template import template
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import run, settings, wait_for
 

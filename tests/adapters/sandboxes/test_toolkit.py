@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sandboxes import toolkit
 from adapters.sandboxes.bubblewrap import BubblewrapSandbox
+from adapters.sandboxes.confine import toolkit
 from tests.adapters.sandboxes.conftest import run
 
 pytestmark = pytest.mark.anyio

@@ -24,7 +24,7 @@ from actors.sandbox import Sandbox as Actor
 from actors.sandbox.machines import machines_of
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from adapters.sandboxes.docker.provider import Docker
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.host.sandbox import Host
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
 from core.config.sandbox import Sandbox as Settings

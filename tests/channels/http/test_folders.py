@@ -14,9 +14,9 @@ import pytest
 
 from actors.sandbox.actor import Sandbox
 from actors.sandbox.requests import Limits
-from adapters.sandboxes.aio.provider import Aio
-from adapters.sandboxes.host import Host
-from adapters.sandboxes.provisioner import Provisioner
+from adapters.sandboxes.host.sandbox import Host
+from adapters.sandboxes.remote.provider import Aio
+from adapters.sandboxes.remote.provisioner import Provisioner
 from channels.http.app import serve
 from channels.http.server.live import Services
 from core.config.load import Config, ConfigSource

@@ -29,7 +29,7 @@ from actors.workspace import Workspace
 from adapters.documents.local import LocalDocuments
 from adapters.models import factory
 from adapters.models.configured import Configured
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.host.sandbox import Host
 from adapters.workspace import LocalWorkspace
 from channels.http.app import Services
 from channels.http.endpoints.shapes import Error, Unauthorized

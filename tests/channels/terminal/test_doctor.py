@@ -18,7 +18,8 @@ from aiohttp import web
 from actors import cli
 from actors.cli.doctor import strength
 from actors.wiring.compose import Options
-from adapters.sandboxes import cgroups, seccomp
+from adapters.sandboxes.confine import seccomp
+from adapters.sandboxes.process import cgroups
 from channels.terminal import cluster, doctor
 from channels.terminal.doctor import Finding
 from channels.terminal.text import Style

@@ -15,7 +15,7 @@ from actors.excerpt import cut
 from actors.lead.messages.excerpt import Ends, kind_of
 from actors.lead.policies.output_budget import AROUND, PIECE, OutputBudget
 from actors.sandbox import Limits, Sandbox
-from adapters.sandboxes.files import Files
+from adapters.sandboxes.files.operations import Files
 from core.config.settings import ToolOutput
 from core.errors import Divergence, Invalid, SikaError, Unavailable
 from core.events import Json

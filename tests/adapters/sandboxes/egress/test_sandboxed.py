@@ -17,7 +17,7 @@ import pytest
 from anyio import to_thread
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
-from adapters.sandboxes.confinement import in_memory
+from adapters.sandboxes.confine.confinement import in_memory
 from adapters.sandboxes.docker.provider import Docker
 from adapters.sandboxes.docker.sandbox import DockerSandbox
 from adapters.sandboxes.egress.proxy import SOCKET

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import anyio
 
-from adapters.sandboxes import supervisor
 from adapters.sandboxes.docker.provider import OWN_PROCESSES
-from adapters.sandboxes.files import Files
+from adapters.sandboxes.files.operations import Files
+from adapters.sandboxes.process import supervisor
 from channels.terminal.text import clean
 from core.errors import Invalid
 from core.ports.sandbox import ExecResult, MachineLost, Query

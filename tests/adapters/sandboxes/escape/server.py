@@ -21,10 +21,10 @@ from typing import Any
 import anyio
 import msgspec
 
-from adapters.sandboxes import seccomp
 from adapters.sandboxes.bubblewrap import Bubblewrap
+from adapters.sandboxes.confine import seccomp
 from adapters.sandboxes.docker.provider import Docker
-from adapters.sandboxes.host import Host
+from adapters.sandboxes.host.sandbox import Host
 from core.files.paths import WORKSPACE
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import SECRET, run, settings

@@ -76,7 +76,7 @@ def python_for(uid: int | None) -> str | None:
         return None
     for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         with suppress(OSError):
-            words = [python, "-c", "import msgspec, anyio, adapters.sandboxes.record"]
+            words = [python, "-c", "import msgspec, anyio, adapters.sandboxes.process.record"]
             if subprocess.run(words, cwd=ROOT, env=_environment(), user=uid, group=uid, check=False).returncode == 0:
                 return python
     return None

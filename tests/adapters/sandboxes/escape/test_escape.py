@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sandboxes import seccomp
+from adapters.sandboxes.confine import seccomp
 from tests.adapters.sandboxes.escape import table
 from tests.support.engine import TestEngine
 

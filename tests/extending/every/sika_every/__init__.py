@@ -13,8 +13,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from adapters.sandboxes.host import Host
-from adapters.sandboxes.job import Job
+from adapters.sandboxes.host.sandbox import Host
+from adapters.sandboxes.process.job import Job
 from core.actor import Actor, Context
 from core.channel import Channel, Desk, Reply
 from core.events import Event, RunCompleted

@@ -10,13 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
-from adapters.sandboxes import supervisor
+from adapters.sandboxes.process import supervisor
 
 SEND_SECONDS = 30.0
 """Timeout of a request: a byte, which waits only if the process takes none."""
-_CODE = str(Path(supervisor.__file__).parents[2])
+_CODE = str(Path(supervisor.__file__).parents[3])
 _BOOT = """import sys; sys.path.append(sys.argv[1])
-import socket; from adapters.sandboxes.supervisor import serve; serve(socket.socket(fileno=int(sys.argv[2])))"""
+import socket; from adapters.sandboxes.process.supervisor import serve; serve(socket.socket(fileno=int(sys.argv[2])))"""
 
 
 class Template:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from adapters.sandboxes import seccomp
+from adapters.sandboxes.confine import seccomp
 
 SHARED_BYTES = 64 << 20
 """Size of /dev/shm."""

@@ -17,16 +17,16 @@ import socket
 import sys
 import time
 
-from adapters.sandboxes import cgroups, processes
-from adapters.sandboxes.holder import hold
-from adapters.sandboxes.launch import PR_SET_CHILD_SUBREAPER, Forks, Waiting, start
-from adapters.sandboxes.usage import TICK, Disk, Greed
+from adapters.sandboxes.process import cgroups, processes
+from adapters.sandboxes.process.holder import hold
+from adapters.sandboxes.process.launch import PR_SET_CHILD_SUBREAPER, Forks, Waiting, start
+from adapters.sandboxes.process.usage import TICK, Disk, Greed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adapters.sandboxes.launch import Orders
+    from adapters.sandboxes.process.launch import Orders
 
 HEAD, TAIL = 4 << 20, 256 << 10
 """Bytes stored of each stream: the first and the last. The bytes between are counted and dropped."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adapters.sandboxes.supervisor import SEGMENT
+from adapters.sandboxes.process.supervisor import SEGMENT
 from core.config.redaction import redactor
 from core.ports.sandbox import ExecResult, Output
 

@@ -14,10 +14,11 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from adapters.sandboxes import listening, seccomp, toolkit
-from adapters.sandboxes.files import Files
-from adapters.sandboxes.hostrules import refuse
-from adapters.sandboxes.job import Job
+from adapters.sandboxes.confine import seccomp, toolkit
+from adapters.sandboxes.files.operations import Files
+from adapters.sandboxes.host.rules import refuse
+from adapters.sandboxes.process import listening
+from adapters.sandboxes.process.job import Job
 from adapters.sandboxes.provider import Threads, environment, limits
 from core.errors import Invalid, Unavailable
 from core.files.paths import SKILLS, WORKSPACE, Mount, Tree

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 
-from adapters.sandboxes import cgroups, holder, processes
+from adapters.sandboxes.process import cgroups, holder, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,10 +25,11 @@ import structlog
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from adapters.sandboxes import creation, folders, quota, search
-from adapters.sandboxes.changes import append_once, applied, once
-from adapters.sandboxes.edits import edited
-from adapters.sandboxes.record import Calls
+from adapters.sandboxes.files import creation, folders, search
+from adapters.sandboxes.files.changes import append_once, applied, once
+from adapters.sandboxes.files.edits import edited
+from adapters.sandboxes.process import quota
+from adapters.sandboxes.process.record import Calls
 from core.errors import Invalid
 from core.files.encodings import decoded
 from core.files.paths import Parts, Place, Tree, join, owner_within

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from adapters.sandboxes.record import Record
-from adapters.sandboxes.supervisor import publish
+from adapters.sandboxes.process.record import Record
+from adapters.sandboxes.process.supervisor import publish
 from core.errors import Invalid
 
 

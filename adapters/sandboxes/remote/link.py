@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from adapters.sandboxes.docker import agent as docker_agent
-from adapters.sandboxes.supervisor import HEAD, TAIL
+from adapters.sandboxes.process.supervisor import HEAD, TAIL
 from core.errors import Unavailable
 from core.files.paths import USER_DATA, WORKSPACE
 from core.ports.sandbox import MachineLost

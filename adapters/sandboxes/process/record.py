@@ -63,14 +63,14 @@ import anyio
 import msgspec
 from anyio import to_thread
 
-from adapters.sandboxes import cgroups, processes
-from adapters.sandboxes.job import Job
-from adapters.sandboxes.machine import Machine
-from adapters.sandboxes.rolling import rolled
-from adapters.sandboxes.spare import Spares
-from adapters.sandboxes.supervisor import CALL, publish
-from adapters.sandboxes.tail import Tail
-from adapters.sandboxes.template import template
+from adapters.sandboxes.process import cgroups, processes
+from adapters.sandboxes.process.job import Job
+from adapters.sandboxes.process.machine import Machine
+from adapters.sandboxes.process.rolling import rolled
+from adapters.sandboxes.process.spare import Spares
+from adapters.sandboxes.process.supervisor import CALL, publish
+from adapters.sandboxes.process.tail import Tail
+from adapters.sandboxes.process.template import template
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound, Unavailable
 from core.ports.sandbox import ExecResult, Output

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from adapters.sandboxes import quota
-from adapters.sandboxes.aio.link import Link
-from adapters.sandboxes.usage import COUNTING_SHARE
+from adapters.sandboxes.process import quota
+from adapters.sandboxes.process.usage import COUNTING_SHARE
+from adapters.sandboxes.remote.link import Link
 
 COUNT_EVERY = 2.0
 """Seconds between two counts. Nothing tells this machine earlier that the disk of another one fills."""

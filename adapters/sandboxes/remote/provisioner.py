@@ -14,10 +14,10 @@ import msgspec
 from aiohttp import hdrs
 from anyio import to_thread
 
-from adapters.sandboxes.aio.api import Image
-from adapters.sandboxes.aio.provider import Rooms
-from adapters.sandboxes.aio.sandbox import AioSandbox
 from adapters.sandboxes.docker.background import Background
+from adapters.sandboxes.remote.api import Image
+from adapters.sandboxes.remote.provider import Rooms
+from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.errors import Unavailable
 from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
 

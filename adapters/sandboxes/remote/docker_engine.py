@@ -1,7 +1,7 @@
 """Sandboxes by an engine that does not see this machine's files: the thread's files are copied in and back.
 
 A container has no mounts of files. Two volumes, which end with it, hold the copy of the files and the records of calls.
-Its agent, the copies and the commands are those of the all-in-one image (`..aio`). Where that has an HTTP API, here
+Its agent, the copies and the commands are those of the all-in-one image (`api.py`). Where that has an HTTP API, here
 each order is a program that the engine runs (`execs.py`). Orders may be repeated, so a lost connection does no harm.
 """
 
@@ -18,13 +18,13 @@ import msgspec
 from anyio import to_thread
 from docker.types import Mount as Bind
 
-from adapters.sandboxes.aio.link import AGENT_ALONE
-from adapters.sandboxes.aio.provider import Rooms
-from adapters.sandboxes.aio.sandbox import AioSandbox
 from adapters.sandboxes.docker.agent import RECORDS
 from adapters.sandboxes.docker.engine import RUNNING, Engine, EngineAway
 from adapters.sandboxes.docker.execs import Program
 from adapters.sandboxes.docker.provider import PATH, RECORD, Docker
+from adapters.sandboxes.remote.link import AGENT_ALONE
+from adapters.sandboxes.remote.provider import Rooms
+from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.config.sandbox import Docker as Settings
 from core.errors import Unavailable
 from core.files.paths import make_thread

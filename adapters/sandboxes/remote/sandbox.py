@@ -20,14 +20,14 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes import listening, quota
-from adapters.sandboxes.aio.link import PART, Link, Look
-from adapters.sandboxes.aio.usage import Usage
 from adapters.sandboxes.docker.background import Background, Egress
 from adapters.sandboxes.docker.calls import Call
-from adapters.sandboxes.files import Files, Paths
-from adapters.sandboxes.mirror import Copy
-from adapters.sandboxes.supervisor import HEAD, TAIL
+from adapters.sandboxes.files.operations import Files, Paths
+from adapters.sandboxes.process import listening, quota
+from adapters.sandboxes.process.supervisor import HEAD, TAIL
+from adapters.sandboxes.remote.link import PART, Link, Look
+from adapters.sandboxes.remote.mirror import Copy
+from adapters.sandboxes.remote.usage import Usage
 from core.errors import Unavailable
 from core.files.paths import Tree
 from core.ports.sandbox import Edit, ExecResult, Listing, MachineLost, Output, Query

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from adapters.sandboxes import processes
 from adapters.sandboxes.egress import forwarder
+from adapters.sandboxes.process import processes
 
 LISTEN = b"0A"
 """The state of a listening socket in /proc/net/tcp."""

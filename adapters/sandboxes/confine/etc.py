@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from adapters.sandboxes.prepared import prepared
+from adapters.sandboxes.confine.prepared import prepared
 
 _NAMES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "alternatives", "localtime", "mime.types"),

@@ -11,12 +11,12 @@ import msgspec
 import structlog
 from anyio import to_thread
 
-from adapters.sandboxes.aio.api import Image
-from adapters.sandboxes.aio.link import Api, Link, script
-from adapters.sandboxes.aio.sandbox import AioSandbox
 from adapters.sandboxes.docker.background import Background
 from adapters.sandboxes.docker.calls import sweep
 from adapters.sandboxes.provider import environment
+from adapters.sandboxes.remote.api import Image
+from adapters.sandboxes.remote.link import Api, Link, script
+from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.config.sandbox import Aio as Settings
 from core.errors import Unavailable
 from core.files.paths import ROOTS, USER_DATA, WORKSPACE, Tree, make_thread, mounts_of, thread_root

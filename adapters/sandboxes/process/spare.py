@@ -19,9 +19,9 @@ from collections import OrderedDict
 
 import msgspec
 
-from adapters.sandboxes.job import Job
-from adapters.sandboxes.supervisor import CALL, SPARE
-from adapters.sandboxes.template import template
+from adapters.sandboxes.process.job import Job
+from adapters.sandboxes.process.supervisor import CALL, SPARE
+from adapters.sandboxes.process.template import template
 
 MOST = 16
 """Limit of sandboxes that wait; each takes some 4 MB."""

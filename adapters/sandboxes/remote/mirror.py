@@ -33,7 +33,7 @@ from typing import IO
 
 import msgspec
 
-from adapters.sandboxes.supervisor import publish
+from adapters.sandboxes.process.supervisor import publish
 from core.errors import Unavailable
 from core.files.paths import MAX_PART, MAX_PATH, ROOTS, USER_DATA, Mount
 from core.ports.sandbox import MachineLost

@@ -54,10 +54,10 @@ from typing import NamedTuple
 
 import structlog
 
-from adapters.sandboxes import holder
-from adapters.sandboxes.confinement import binary
-from adapters.sandboxes.supervisor import HOLD
-from adapters.sandboxes.template import template
+from adapters.sandboxes.confine.confinement import binary
+from adapters.sandboxes.process import holder
+from adapters.sandboxes.process.supervisor import HOLD
+from adapters.sandboxes.process.template import template
 from core.errors import Unavailable
 
 log = structlog.get_logger("sika.sandbox")
@@ -76,9 +76,9 @@ LOST = (
     "the network that commands share was lost: servers in the background that were started before cannot be reached "
     "any more. Start them again."
 )
-_CODE = str(Path(holder.__file__).parents[2])
+_CODE = str(Path(holder.__file__).parents[3])
 _TRY = """import sys; sys.path.append(sys.argv[1])
-import os; from adapters.sandboxes.holder import NAMESPACES, isolate, join
+import os; from adapters.sandboxes.process.holder import NAMESPACES, isolate, join
 ready, is_ready = os.pipe()
 if child := os.fork():
     isolate(); os.write(is_ready, b"."); sys.exit(os.waitpid(child, 0)[1] != 0)

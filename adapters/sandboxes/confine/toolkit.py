@@ -19,7 +19,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from adapters.sandboxes.prepared import prepared
+from adapters.sandboxes.confine.prepared import prepared
 
 ROOT = "/python"
 """A virtual environment in the sandbox. The PATH does not show the interpreter's place on the host."""

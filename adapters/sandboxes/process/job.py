@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from adapters.sandboxes.quota import Quota
+from adapters.sandboxes.process.quota import Quota
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,11 +6,11 @@ import os
 import signal
 import time
 
-from adapters.sandboxes import cgroups, processes, quota
+from adapters.sandboxes.process import cgroups, processes, quota
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from adapters.sandboxes.launch import Orders
+    from adapters.sandboxes.process.launch import Orders
 
 TICK = 0.25
 """Seconds between two checks of the command's usage."""
