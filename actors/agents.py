@@ -82,7 +82,7 @@ class Agents(Actor[Never]):
 
     async def _setup(self, setup: Setup, run: Run, state: ThreadState) -> str:
         requested = options(run.request)
-        name = agents.checked(requested.agent or "") if requested.bootstrap else ""
+        name = agents.valid_name(requested.agent or "") if requested.bootstrap else ""
         if not name:
             raise Invalid("Agents are made only in a conversation that was opened for that.")
         agent = Definition(name, setup.description, skills=setup.skills, soul=setup.soul)
@@ -126,7 +126,7 @@ def setup_events(roster: Roster, agent: Definition, *, own: bool) -> list[Event]
 def _agent(options: Options) -> str:
     if options.agent is None or options.bootstrap:
         raise Invalid("Only an agent that a person defined can change itself.")
-    return agents.checked(options.agent)
+    return agents.valid_name(options.agent)
 
 
 def _check_model(config: Config, model: str) -> None:

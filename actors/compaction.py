@@ -10,7 +10,7 @@ import msgspec
 from actors.lead.policies.summarization import facts_of
 from actors.lead.setup.plan import Models
 from actors.lead.summary.cut import Cut, compacted, due, plan
-from actors.lead.summary.write import Facts, NoSummary, Writer, chosen, summarise, writer
+from actors.lead.summary.write import Facts, NoSummary, Writer, summarise, summary_models, writer
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
 from core.config.settings import ContextSize, Summarization
@@ -106,13 +106,13 @@ class Compaction(Actor[Never]):
             return [event] if event else []
 
         state, records = await self._threads.decide(request.thread, decide, actor=self.name)
-        return _done(request, cut, state, records[0].seq) if records else None
+        return _outcome(request, cut, state, records[0].seq) if records else None
 
     async def _names(self, request: Compact) -> list[str]:
         """Returns the models to ask. The demo model writes no summaries."""
         roster = await self._rosters.load(request.user) if request.agent else None
         agent = roster.agents.get(request.agent.lower()) if roster and request.agent else None
-        return chosen(self._config.current(), request.model, agent.model if agent else None)
+        return summary_models(self._config.current(), request.model, agent.model if agent else None)
 
     def _writers(self, names: Sequence[str]) -> list[Writer]:
         return [writer(self._models, self._config.current(), name) for name in names]
@@ -132,7 +132,7 @@ def _nothing(request: Compact, state: ThreadState, reason: str) -> Outcome:
     return Outcome(request.thread, False, 0, len(state.messages), False, in_context(state), reason=reason)
 
 
-def _done(request: Compact, cut: Cut, state: ThreadState, seq: int) -> Outcome:
+def _outcome(request: Compact, cut: Cut, state: ThreadState, seq: int) -> Outcome:
     return Outcome(
         thread_id=request.thread,
         compacted=True,

@@ -28,7 +28,7 @@ import msgspec
 
 from adapters.differences import Differences, same
 from adapters.sandboxes.files.folders import SKIPPED
-from adapters.sandboxes.files.search import shown
+from adapters.sandboxes.files.search import printable
 from core.errors import Invalid, Refused
 from core.files.paths import MAX_PATH, Mount, Tree
 from core.files.workspace import MAX_FILES, Entry, Scanned
@@ -96,10 +96,10 @@ class Project:
         changed = [*_changed(before, after)]
         differences = Differences(self._content, lambda path: False, time.monotonic() + SECONDS)
         changes = [
-            differences.change(f"{self._mount.virtual}/{shown(path)}", old, new)
+            differences.change(f"{self._mount.virtual}/{printable(path)}", old, new)
             for path, old, new in changed[:MAX_FILES]
         ]
-        later = [f"{self._mount.virtual}/{shown(path)}" for path in _changed_later(before, after)[:MOST_NAMED]]
+        later = [f"{self._mount.virtual}/{printable(path)}" for path in _changed_later(before, after)[:MOST_NAMED]]
         truncated = before.truncated or after.truncated or len(changed) > MAX_FILES
         return Scanned(changes, after.skipped, truncated, later)
 
@@ -111,13 +111,13 @@ class Project:
                 raise Refused("the files of this run are not stored any more")
             if before.truncated or after.truncated:
                 raise Refused("the folder has more files than are looked at, so that not all changes are known")
-            if later := [shown(path) for path in _changed_later(before, after)]:
+            if later := [printable(path) for path in _changed_later(before, after)]:
                 raise Refused(f"nothing was taken back: {', '.join(later[:10])} changed after the run's end")
             changed = [*_changed(before, after)]
             if problems := [problem for change in changed if (problem := self._problem(*change))]:
                 raise Refused(f"nothing was taken back: {'; '.join(problems[:10])}")
             self._restore(changed)
-        return [f"{self._mount.virtual}/{shown(path)}" for path, _, _ in changed]
+        return [f"{self._mount.virtual}/{printable(path)}" for path, _, _ in changed]
 
     # ── scans ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,10 +180,12 @@ class Project:
         """Returns why a change cannot be taken back; empty if it can."""
         now = _look(self._tree, self._virtual(path))
         if (now is None) != (after is None) or (now is not None and after is not None and not same(after, now)):
-            return f"{shown(path)} was changed since"
+            return f"{printable(path)} was changed since"
         if before is not None and before.link is None and self._content(before) is None:
             return (
-                f"{shown(path)} is too large to be stored" if before.sha256 is None else f"{shown(path)} is not stored"
+                f"{printable(path)} is too large to be stored"
+                if before.sha256 is None
+                else f"{printable(path)} is not stored"
             )
         return ""
 
@@ -230,7 +232,9 @@ class _Scan:
             parts = () if inside == "." else tuple(inside.split("/"))
             links = [name for name in folders if _is_link(name, fd)]
             hidden = {n for n in (*folders, *names) if rules is not None and rules.hidden((*parts, n))}
-            self._skipped += [shown("/".join((*parts, name))) for name in folders if name in NOT_SCANNED and not parts]
+            self._skipped += [
+                printable("/".join((*parts, name))) for name in folders if name in NOT_SCANNED and not parts
+            ]
             folders[:] = sorted(n for n in folders if n not in NOT_SCANNED and n not in hidden and n not in links)
             for name in sorted((*names, *links)):
                 if len(self._files) >= MAX_SCANNED or time.monotonic() > deadline:

@@ -33,7 +33,7 @@ class LocalUploads:
         folder = Folder(self._home, user, thread)
         if not folder.root.exists():  # most threads: not worth a worker thread
             return []
-        stats = await to_thread.run_sync(_listed, folder)
+        stats = await to_thread.run_sync(_sizes_and_times, folder)
         recorded = await self._recorded(thread, stats)
         return await to_thread.run_sync(_listing, folder, stats, recorded, outlined)
 
@@ -52,7 +52,7 @@ def _is_document(name: str) -> bool:
     return PurePath(name).suffix.lower() in KINDS
 
 
-def _listed(folder: Folder) -> Stats:
+def _sizes_and_times(folder: Folder) -> Stats:
     with suppress(NotFound), folder.open("uploads") as directory:
         return _stats(directory)
     return {}

@@ -19,7 +19,7 @@ from adapters import restoring
 from adapters.differences import Differences, is_binary, same
 from adapters.project import Project, forget
 from adapters.sandboxes.files import folders, search
-from adapters.sandboxes.files.search import shown
+from adapters.sandboxes.files.search import printable
 from core.config.redaction import redactor
 from core.errors import Invalid, NotFound
 from core.files.folder import Folder, digest, open_plain
@@ -142,13 +142,13 @@ class _Look:
                     self.truncated = True
                     return
                 with suppress(OSError, Invalid, NotFound):
-                    self._see(fd, name, shown(f"{virtual}/{inside}{name}"))
+                    self._see(fd, name, printable(f"{virtual}/{inside}{name}"))
 
     def _enters(self, name: str, virtual: str, inside: str, within: bool) -> bool:
         """Tells whether a walk enters a directory now, and notes the others."""
         if name in SKIPPED:
             if not inside and name not in _CACHES:
-                self.skipped.append(shown(f"{virtual}/{name}"))
+                self.skipped.append(printable(f"{virtual}/{name}"))
             return False
         if name in _BUILT and not within:
             self.later.append(f"{virtual}/{inside}{name}")
@@ -159,7 +159,7 @@ class _Look:
         info = os.stat(name, dir_fd=directory, follow_symlinks=False)
         last = self.last.get(path)
         if stat.S_ISLNK(info.st_mode):
-            self.files[path] = Entry(0, None, info.st_ctime_ns, shown(os.readlink(name, dir_fd=directory)))
+            self.files[path] = Entry(0, None, info.st_ctime_ns, printable(os.readlink(name, dir_fd=directory)))
         elif not stat.S_ISREG(info.st_mode):
             return
         elif last is not None and (last.size, last.changed) == (info.st_size, info.st_ctime_ns):

@@ -67,7 +67,7 @@ class Field(NamedTuple):
         kinds = {"boolean": "yes or no", "choice": "one of", "choices": "some of"}
         words = [kinds.get(self.kind, self.kind)]
         words += [] if self.required else ["optional"]
-        words += [f"default {_shown(self.schema['default'])}"] if "default" in self.schema else []
+        words += [f"default {_short_text(self.schema['default'])}"] if "default" in self.schema else []
         return ", ".join(words)
 
 
@@ -82,7 +82,7 @@ def fields(form: Mapping[str, Any]) -> list[Field]:
     return [_field(str(name), schema, name in required) for name, schema in properties.items()]
 
 
-def checked(form: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+def valid_content(form: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a form's content, with the defaults of fields that were left out. Raises `Invalid` with the field."""
     known = fields(form)
     if unknown := [name for name in content if name not in {field.name for field in known}]:
@@ -91,7 +91,7 @@ def checked(form: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, An
     for field in known:
         value = content.get(field.name, field.schema.get("default"))
         if value is not None:
-            filled[field.name] = _checked(field, value)
+            filled[field.name] = _fitting(field, value)
         elif field.required:
             raise Invalid(f"{field.name}: is required")
     return filled
@@ -109,12 +109,12 @@ def value_of(field: Field, text: str) -> Any:
                 raise Invalid(f"{field.name}: yes or no is expected")
             return word in _TRUE
         case "integer" | "number":
-            return _checked(field, _number(field, text))
+            return _fitting(field, _number(field, text))
         case "choices":
-            return _checked(field, [_option(field, part.strip()) for part in text.split(",")])
+            return _fitting(field, [_option(field, part.strip()) for part in text.split(",")])
         case "choice":
-            return _checked(field, _option(field, text))
-    return _checked(field, text)
+            return _fitting(field, _option(field, text))
+    return _fitting(field, text)
 
 
 def typed(form: Mapping[str, Any], text: str) -> dict[str, Any] | None:
@@ -127,7 +127,7 @@ def typed(form: Mapping[str, Any], text: str) -> dict[str, Any] | None:
     known = fields(form)
     if text.lstrip().startswith("{"):
         try:
-            return checked(form, msgspec.json.decode(text, type=dict[str, Any]))
+            return valid_content(form, msgspec.json.decode(text, type=dict[str, Any]))
         except msgspec.DecodeError as error:
             raise Invalid(f"not a JSON object: {error}") from None
     lines = [match.groups() for line in text.splitlines() if (match := _LINE.fullmatch(line))]
@@ -135,9 +135,9 @@ def typed(form: Mapping[str, Any], text: str) -> dict[str, Any] | None:
     by_name = {name: field for field in known for name in (field.name.casefold(), field.label.casefold())}
     if named and named.keys() <= by_name.keys():
         values = {by_name[name].name: value_of(by_name[name], value) for name, value in named.items()}
-        return checked(form, {name: value for name, value in values.items() if value is not None})
+        return valid_content(form, {name: value for name, value in values.items() if value is not None})
     if len(known) == 1:
-        return checked(form, {known[0].name: value_of(known[0], text)})
+        return valid_content(form, {known[0].name: value_of(known[0], text)})
     raise Invalid("a line `name: value` for each field is expected")
 
 
@@ -158,7 +158,7 @@ def _field(name: str, schema: Any, required: bool) -> Field:
     label = str(schema.get("title") or name)[:MOST_SHOWN]
     field = Field(name, kind, label, required, options, schema)
     if schema.get("default") is not None:
-        _checked(field, schema["default"])
+        _fitting(field, schema["default"])
     return field
 
 
@@ -213,7 +213,7 @@ def _number(field: Field, text: str) -> int | float:
 # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _checked(field: Field, value: Any) -> Any:
+def _fitting(field: Field, value: Any) -> Any:
     """Returns a value that fits its field. Raises `Invalid`."""
     values = [option.value for option in field.options]
     match field.kind, value:
@@ -267,14 +267,14 @@ def _is_formatted(kind: str, value: str) -> bool:
 def _between(field: Field, value: int | float) -> int | float:
     least, most = (_limit(field, key) for key in ("minimum", "maximum"))
     if value != value or (least is not None and value < least) or (most is not None and value > most):
-        raise Invalid(f"{field.name}: must be between {_shown(least)} and {_shown(most)}")
+        raise Invalid(f"{field.name}: must be between {_short_text(least)} and {_short_text(most)}")
     return value
 
 
 def _counted(field: Field, value: Any, what: str, words: str) -> Any:
     least, most = (_limit(field, key + what) for key in ("min", "max"))
     if (least is not None and len(value) < least) or (most is not None and len(value) > most):
-        raise Invalid(f"{field.name}: must have {_shown(least)} to {_shown(most)} {words}")
+        raise Invalid(f"{field.name}: must have {_short_text(least)} to {_short_text(most)} {words}")
     return value
 
 
@@ -283,5 +283,5 @@ def _limit(field: Field, key: str) -> float | None:
     return limit if isinstance(limit, int | float) and not isinstance(limit, bool) else None
 
 
-def _shown(value: Any) -> str:
+def _short_text(value: Any) -> str:
     return "…" if value is None else str(value)[:80]

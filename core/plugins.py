@@ -133,7 +133,7 @@ def usable(group: str) -> Iterator[Plugin]:
         yield plugin
 
 
-def chosen(group: str, name: str) -> Any:
+def configured_object(group: str, name: str) -> Any:
     """Returns the object of the plug-in that the configuration names; None if there is none. Raises `Invalid`."""
     for plugin in plugins(group):
         if plugin.name == name:

@@ -112,7 +112,7 @@ class Router:
             case "ignored":
                 return await self._runs.end(call, "ignored", reason=verdict.reason)
         if event.choice is not None:
-            return await self._chosen(call)
+            return await self._button_pressed(call)
         if command is not None:
             return await self._performer.perform(call, command)
         if call.turn.is_blank:
@@ -183,7 +183,7 @@ class Router:
         closed = await self._runs.close(call, place) if place else []
         await self._runs.run(call, call.turn.content, also=closed)
 
-    async def _chosen(self, call: Call) -> None:
+    async def _button_pressed(self, call: Call) -> None:
         """A pressed button."""
         choice = call.first.event.choice
         assert choice is not None

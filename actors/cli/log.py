@@ -145,7 +145,7 @@ async def _listing(arguments: argparse.Namespace, conditions: Filter) -> Listing
     import anyio.to_thread
 
     from core.config.load import home
-    from core.replay.listing import listed, listed_in_views
+    from core.replay.listing import listed_in_views, threads_of_file
 
     if not arguments.file:
         path = home(arguments.home)
@@ -153,7 +153,7 @@ async def _listing(arguments: argparse.Namespace, conditions: Filter) -> Listing
         if listing is not None:
             return listing
     async with source_of(arguments) as (source, _):
-        return await listed(source, conditions, arguments.limit)
+        return await threads_of_file(source, conditions, arguments.limit)
 
 
 async def _log_find(arguments: argparse.Namespace) -> int:

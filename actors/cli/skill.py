@@ -74,7 +74,7 @@ async def _skill_install(arguments: argparse.Namespace) -> int:
     async with _library(arguments) as library:
         source = ConfigSource(options_of(arguments).config)
         writer = Writer(library, Configured(source), source, actor=skill.ACTOR)
-        print(await writer.install(arguments.user, arguments.source, skill.taken))
+        print(await writer.install(arguments.user, arguments.source, skill.copied))
     return OK
 
 

@@ -16,7 +16,7 @@ from core.config.load import ConfigSource
 from core.config.redaction import redactor
 from core.control import neutralised
 from core.errors import Invalid, Unavailable, line_of, place_of, ungrouped
-from core.replay.evaluation.checks import COMPLETED, End, Judge, Python, Subject, checked, label
+from core.replay.evaluation.checks import COMPLETED, End, Judge, Python, Subject, label, run_check
 from core.replay.evaluation.facts import Checked, EvaluationSampled, Outcome
 from core.replay.evaluation.suite import Suite
 from core.thread.messages import text_of
@@ -58,7 +58,7 @@ class Checks:
         """Returns the event of a sample with the outcomes of all checks."""
         checks, judged = list(event.checks), 0.0
         if not any(isinstance(check, End) for check in self._suite.checks):
-            checks.append(checked(End(COMPLETED), on))
+            checks.append(run_check(End(COMPLETED), on))
         for check in self._suite.checks:
             match check:
                 case Python():
@@ -68,7 +68,7 @@ class Checks:
                     checks.append(vote)
                     judged += cost
                 case _:
-                    checks.append(checked(check, on))
+                    checks.append(run_check(check, on))
         outcomes = [check.outcome for check in checks]
         outcome: Outcome = "failed" if "failed" in outcomes else "error" if "error" in outcomes else "passed"
         error = next((check.reason for check in checks if check.outcome == "error"), "") if outcome == "error" else ""

@@ -220,7 +220,7 @@ class Evaluations:
     async def _live(
         self, suite: Suite, whatif: WhatIf, point: Point, event: EvaluationSampled
     ) -> tuple[EvaluationSampled, Subject | None]:
-        taken = await self._taken(suite, whatif, point, event)
+        taken = await self._recorded_or_live(suite, whatif, point, event)
         future = taken.future
         records = [Record(point.at + n, msgspec.json.encode(body)) for n, body in enumerate(future.events, 1)]
         event = msgspec.structs.replace(
@@ -239,7 +239,7 @@ class Evaluations:
         files = [change.path for change in future.files]
         return event, subject(fold([*point.prefix, *records]), records, future.end, files)
 
-    async def _taken(self, suite: Suite, whatif: WhatIf, point: Point, event: EvaluationSampled) -> _Taken:
+    async def _recorded_or_live(self, suite: Suite, whatif: WhatIf, point: Point, event: EvaluationSampled) -> _Taken:
         """Returns a recorded sample of the same conditions if `again` is set, else a live one, which is recorded."""
         aggregate = Aggregate(SAMPLE, self._key(suite, point, event))
         if self._again and (future := await self._recorded(aggregate)):

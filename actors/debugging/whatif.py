@@ -201,7 +201,7 @@ class WhatIf:
     async def _perform(self, go_on: GoOn, journal: SampleJournal, copy: _Copy) -> None:
         try:
             async with asyncio.timeout(RUN_SECONDS):
-                await go_on(journal, partial(self._asked, copy))
+                await go_on(journal, partial(self._answered, copy))
             journal.append(RunCompleted())
         except (Paused, Failed) as end:
             journal.append(end.event)
@@ -209,7 +209,7 @@ class WhatIf:
             log.info("a sample failed", error=f"{type(error).__name__}: {error}")
             journal.append(RunFailed(error=type(error).__name__, text=sentence_of(error)))
 
-    async def _asked(self, copy: _Copy, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
+    async def _answered(self, copy: _Copy, actor: str, request: Mapping[str, Any], progress: Progress) -> Any:
         """Answers the request of a tool: the sandbox actor works in the copy, others only with effects allowed.
 
         Subagents never: they would write to the logs of the thread itself.
@@ -226,7 +226,7 @@ class WhatIf:
             "config": self._config,
             "models": Configured(self._config),
             "tools": self._toolset,
-            "call": partial(self._asked, copy),
+            "call": partial(self._answered, copy),
             "log": self._log,
             "home": home,
             "guardrails": guardrails.load,

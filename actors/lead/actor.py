@@ -38,7 +38,7 @@ from actors.lead.setup import input as preparation
 from actors.lead.setup.environment import Environment
 from actors.lead.setup.plan import DEMO, Models, Planner, RunSetup, Toolset
 from actors.lead.setup.prompt import short_hash
-from actors.lead.summary.write import Writer, chosen, writer
+from actors.lead.summary.write import Writer, summary_models, writer
 from core.config.load import Config, ConfigSource
 from core.config.settings import Guardrails
 from core.errors import Invalid, SikaError
@@ -65,7 +65,7 @@ from core.skills.selection import reference
 from core.thread.earlier import SEARCH
 from core.thread.instructions import InstructionFile, InstructionFiles
 from core.thread.state import ThreadState
-from core.thread.subagents import TOOLS, shown
+from core.thread.subagents import TOOLS, tool_message_of
 from core.thread.values import next_nodes
 from core.tools import Effect, Tool
 from core.user import agents
@@ -233,7 +233,7 @@ class Lead(RunActor):
         memory = await self._memories.of(user, agent, at_least)
         hits = await self._searches.relevant(memory_id(user, agent), memory, text)
         before = inject.referred(earlier, agent)
-        refs = inject.chosen(memory, hits, before, settings.max_injection_tokens, settings.order)
+        refs = inject.fitting(memory, hits, before, settings.max_injection_tokens, settings.order)
         return inject.reference(memory, refs, agent) if refs else None
 
     async def perform(self, run: OwnedRun, prepared: Prepared[RunSetup]) -> None:
@@ -346,7 +346,7 @@ class Lead(RunActor):
     def _ports(self, setup: RunSetup) -> Ports:
         def summaries() -> list[Writer]:
             preferred = (setup.config.summarization.model_name, *setup.config.model_roles.get("summarization", ()))
-            names = chosen(setup.config, *preferred, setup.model)
+            names = summary_models(setup.config, *preferred, setup.model)
             return [writer(self._models, setup.config, name) for name in names]
 
         guardrails = self._guardrails(setup.config.guardrails)
@@ -414,7 +414,7 @@ class Lead(RunActor):
             log.warning("subagents not stopped", run=run.id, error=str(errors.exceptions[0]) or "no answer in time")
         for call in open_calls:
             if call["name"] in TOOLS and call["id"] in working.values():
-                text, fields = shown(SubagentCompleted(call_id=call["id"], status="cancelled"))
+                text, fields = tool_message_of(SubagentCompleted(call_id=call["id"], status="cancelled"))
                 message = tool_message(CallRef.of(run, call["id"]), call["name"], text, "error")
                 message["additional_kwargs"] = fields
                 await run.tool_completed(ToolCompleted(call_id=call["id"], message=message))

@@ -93,10 +93,12 @@ class Mcp(Actor[Never]):
                 raise NotFound(f"there is no MCP server {name!r}; there are: {', '.join(servers) or 'none'}")
         chosen = [name for name, server in servers.items() if server.enabled and (names is None or name in names)]
         places = [Place(name, user if servers[name].sharing == "user" else "") for name in chosen]
-        reasons = await asyncio.gather(*(self._listed(place, servers[place.server], again=again) for place in places))
+        reasons = await asyncio.gather(
+            *(self._list_server(place, servers[place.server], again=again) for place in places)
+        )
         return {name: reason for name, reason in zip(chosen, reasons, strict=True) if reason}
 
-    async def _listed(self, place: Place, server: McpServer, *, again: bool) -> str:
+    async def _list_server(self, place: Place, server: McpServer, *, again: bool) -> str:
         """Lists a server unless its lists are known. Returns why it failed, or an empty text."""
         name = place.server
         async with self._listing.setdefault(name, asyncio.Lock()):
@@ -134,13 +136,13 @@ class Mcp(Actor[Never]):
         reply = await self._sessions.send(place, server, command, _nothing)
         if reply.listing is None:
             raise Broken(f"{place.server}: {reply.text or reply.kind}")
-        return listed(place.server, config, reply.listing)
+        return listing_fact(place.server, config, reply.listing)
 
     async def relist(self, place: Place) -> None:
         """Lists a server whose lists have changed in a session."""
         server = (await self._servers.all()).get(place.server)
         if server is not None and server.enabled:
-            await self._listed(place, server, again=True)
+            await self._list_server(place, server, again=True)
 
     async def _reset(self) -> None:
         """Ends the sessions of this process if all lists were dropped since the last request."""
@@ -188,7 +190,7 @@ class Mcp(Actor[Never]):
         texts, files = list[str](), list[Mapping[str, str]]()
         for part in outcome.parts:
             if part.data is not None and len(files) < MOST_FILES:
-                files.append(await self._kept(use, part))
+                files.append(await self._stored_as_file(use, part))
                 texts.append(files[-1]["text"])
             elif part.data is None:
                 texts.append(_text_of(part))
@@ -202,7 +204,7 @@ class Mcp(Actor[Never]):
             answer["structured"] = outcome.structured
         return answer
 
-    async def _kept(self, use: Use, part: Part) -> Mapping[str, str]:
+    async def _stored_as_file(self, use: Use, part: Part) -> Mapping[str, str]:
         """Keeps the bytes of a result as a file of the thread. Returns what is told of it."""
         assert part.data is not None
         kind = part.mime_type or "application/octet-stream"
@@ -216,7 +218,7 @@ class Mcp(Actor[Never]):
         return {"text": f"[{what}: {path}]", "mime_type": kind, "path": path}
 
 
-def listed(name: str, config: str, listing: Listing) -> McpListed:
+def listing_fact(name: str, config: str, listing: Listing) -> McpListed:
     """Returns the fact of a server's lists."""
     raw = redactor.value(msgspec.to_builtins(listing))
     lists = {key: raw.get(key, []) for key in ("tools", "resources", "prompts", "problems")}

@@ -168,7 +168,7 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
         if memory.upto(thread) < unread.upto:  # another attempt has read a part of it meanwhile
             await ctx.wake_at(datetime.fromisoformat(at), KEY)
         if memory.events >= CUT_AFTER:
-            await self._memories.decide(identity, lambda m: [facts.kept(m)] if m.events >= CUT_AFTER else [])
+            await self._memories.decide(identity, lambda m: [facts.snapshot(m)] if m.events >= CUT_AFTER else [])
 
     async def _fail(self, identity: str, unread: Part, thread: str, attempt: int, reason: str, ctx: Context) -> None:
         log.warning("a conversation was not read", thread=thread, attempt=attempt, reason=reason)
@@ -190,7 +190,7 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
 
     async def _read(self, identity: str, memory: Memory, unread: Part, thread: str, config: Config) -> Reading:
         """Asks models what a conversation says of its person. Raises `Unavailable`."""
-        shown = await self._shown(identity, memory, unread)
+        shown = await self._facts_to_compare(identity, memory, unread)
         prompt = Prompt(extract.EXTRACT, extract.question(memory, shown, unread))
         usage: Counter[str] = Counter()
         reason = "no model is configured"
@@ -205,7 +205,7 @@ class MemoryActor(Actor[RunEnded | MemoryKept | AgentRemoved]):
                 reason = str(error)
         raise NoCompletion(reason)
 
-    async def _shown(self, identity: str, memory: Memory, unread: Part) -> list[Fact]:
+    async def _facts_to_compare(self, identity: str, memory: Memory, unread: Part) -> list[Fact]:
         """Returns the known facts that bear on a conversation, and the most certain others."""
         text = "\n".join(utterance.text for utterance in reversed(unread.utterances))
         near = [hit.fact for hit in await self._searches.relevant(identity, memory, text)]
@@ -310,6 +310,6 @@ def _agent_of(request: RunRequested) -> Iterator[str | None]:
     if requested.bootstrap:
         return
     try:
-        yield None if requested.agent is None else agents.checked(requested.agent)
+        yield None if requested.agent is None else agents.valid_name(requested.agent)
     except Invalid:
         return

@@ -88,14 +88,14 @@ def described(path: str, content: bytes) -> str | None:
 def _listing(path: str, kind: str, size: int, contents: Contents | None) -> str:
     if contents is None:
         return f"{path} is {kind}, {size} bytes, damaged or not complete."
-    lines = [f"{_shown(member.name)} ({member.size} bytes)" for member in contents.members]
+    lines = [f"{_printable_name(member.name)} ({member.size} bytes)" for member in contents.members]
     left = contents.total - len(lines)
     least = "at least " if contents.more else ""
     more = [f"… and {least}{left} more"] if left or contents.more else []
     return "\n".join([f"{path} is {kind} of {least}{contents.total} files, {size} bytes:", *lines, *more])
 
 
-def _shown(name: str) -> str:
+def _printable_name(name: str) -> str:
     """Returns a name on one line, and a word about one that an unpacker must not follow."""
     plain = "".join(character if character.isprintable() else "�" for character in name[:NAME_CHARACTERS])
     leads_out = name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")

@@ -83,7 +83,7 @@ class Background:
         events: list[Event] = [] if seen else [read]
         await self._append(key, request.id, [*events, *_end(request.id, command, chunk)])
         ports = await sandbox.ports(request.id) if chunk.result is None and isinstance(sandbox, ListsPorts) else ()
-        return self._shown(request.id, chunk, ports)
+        return self._text_of_chunk(request.id, chunk, ports)
 
     async def end(self, request: End, sandbox: Sandbox) -> str:
         """Ends a command, and returns its last output."""
@@ -144,7 +144,7 @@ class Background:
         if events:
             await self._leases.decide(key, decide, actor=ACTOR)
 
-    def _shown(self, name: str, chunk: Chunk, ports: Sequence[int]) -> str:
+    def _text_of_chunk(self, name: str, chunk: Chunk, ports: Sequence[int]) -> str:
         limit = min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         text = cut(chunk.text.rstrip("\n"), limit) or "(no new output)"
         result = chunk.result

@@ -172,24 +172,24 @@ class Skills(Actor[Never]):
         thread, path = request.thread, request.path or FILE
         match request.action:
             case "create":
-                await writer.create(user, name, _given(request.content, "content"), thread=thread)
+                await writer.create(user, name, _required(request.content, "content"), thread=thread)
             case "delete":
                 await writer.remove(user, name, thread=thread)
             case "edit" | "write_file":
                 if request.action == "write_file":
-                    _given(request.path, "path")
-                content = _given(request.content, "content")
+                    _required(request.path, "path")
+                content = _required(request.content, "content")
                 await writer.edit(user, name, path, lambda _: content, request.action, thread=thread)
             case "patch":
                 await writer.edit(user, name, path, partial(_patched, request), "patch", thread=thread)
             case "remove_file":
-                if _given(request.path, "path") == FILE:
+                if _required(request.path, "path") == FILE:
                     raise Invalid(f"path: {FILE} is the skill itself; use delete")
                 await writer.edit(user, name, path, _removed, "remove_file", thread=thread)
         return f"Done: {request.action} of {name}. It takes effect at the person's next message."
 
 
-def _given(value: str | None, name: str) -> str:
+def _required(value: str | None, name: str) -> str:
     if value is None:
         raise Invalid(f"{name}: is needed for this action")
     return value
@@ -197,7 +197,7 @@ def _given(value: str | None, name: str) -> str:
 
 def _patched(request: Manage, content: str | None) -> str:
     """Returns a file with a text replaced. Raises `Invalid` unless the text is there `expected_count` times."""
-    old, new = _given(request.find, "find"), _given(request.replace, "replace")
+    old, new = _required(request.find, "find"), _required(request.replace, "replace")
     if content is None:
         raise Invalid(f"path: there is no file {request.path or FILE}")
     count = content.count(old) if old else 0

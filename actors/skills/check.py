@@ -41,7 +41,7 @@ class Rejected(Refused):
         self.checked = checked
 
 
-async def checked(models: Models, config: Config, folder: Path) -> Json:
+async def verdict_on(models: Models, config: Config, folder: Path) -> Json:
     """Returns the verdict on a skill, as events record it. Raises `Rejected`."""
     content = await anyio.to_thread.run_sync(material, folder, abandon_on_cancel=True)
     if content.total > MOST_TEXT:

@@ -1,6 +1,6 @@
 """Writes users' skills: each change is a whole new version, checked before it is used.
 
-A version is staged, checked, and stored under its hash; then the log decides. A failure before that leaves nothing.
+A version is staged, verdict_on, and stored under its hash; then the log decides. A failure before that leaves nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from actors.lead.setup.plan import Models
-from actors.skills.check import Rejected, checked
+from actors.skills.check import Rejected, verdict_on
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
 from core.skills import archive, trees
@@ -140,7 +140,7 @@ class Writer:
         """Checks a staged version, stores it, and lets the log decide. Raises `Invalid` and `Refused`."""
         scopes, identity = self._library.scopes, scope_of(user)
         try:
-            record = await checked(self._models, self._config.current(), folder)
+            record = await verdict_on(self._models, self._config.current(), folder)
         except Rejected as error:
             refusal = SkillRefused(name=name, reason=str(error), action=action, thread=thread, checked=error.checked)
             await scopes.decide(identity, lambda _: [refusal], actor=self._actor)

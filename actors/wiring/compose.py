@@ -150,7 +150,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
             if options.actors is None or "chat" in options.actors:
                 accounts = Accounts(running.log, source.current, Seal(options.home))
                 tasks.start_soon(Supervisor(accounts, source, options.home, options.config, place, alone).run)
-            url = f"http://{_shown(host)}:{bound}"
+            url = f"http://{_host_in_url(host)}:{bound}"
             _announce(options.home, Address(url, os.getpid(), place.url), number)
             try:
                 yield url
@@ -401,5 +401,5 @@ def _announce(home: Path, address: Address, number: int) -> None:
         raise Invalid(f"data directory {home} cannot be used: {error.filename}: {error.strerror}") from error
 
 
-def _shown(host: str) -> str:
+def _host_in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host

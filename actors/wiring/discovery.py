@@ -170,7 +170,7 @@ def provider_of(config: Config) -> MakeProvider | None:
     name = config.sandbox.provider
     if name in BUILT_IN_SANDBOXES:
         return None
-    make: MakeProvider | None = plugins.chosen(plugins.SANDBOXES, name)
+    make: MakeProvider | None = plugins.configured_object(plugins.SANDBOXES, name)
     if make is None:
         there = ", ".join((*BUILT_IN_SANDBOXES, *plugins.names(plugins.SANDBOXES)))
         raise Invalid(f"sandbox.provider: {name}: there is no such provider; there are: {there}")

@@ -121,7 +121,7 @@ class AgentProcess:
                 return message
             if line.strip() and self._odd < STDERR_BYTES:
                 self._odd += len(line) + 1
-                log.warning("not a message", agent=self._name, line=_shown(line))
+                log.warning("not a message", agent=self._name, line=_printable(line))
 
     async def close(self) -> None:
         """Does nothing: `end` does."""
@@ -192,7 +192,7 @@ class AgentProcess:
             for line in lines + ([rest] if len(rest) > STDERR_LINE else []):
                 logged += len(line) + 1
                 if line.strip() and logged < STDERR_BYTES:
-                    log.info("an agent says", agent=self._name, line=_shown(line))
+                    log.info("an agent says", agent=self._name, line=_printable(line))
             rest = b"" if len(rest) > STDERR_LINE else rest
             if logged >= STDERR_BYTES:
                 log.warning("the rest of what an agent says is left out", agent=self._name, after=STDERR_BYTES)
@@ -239,5 +239,5 @@ async def _spawn(
     )
 
 
-def _shown(line: bytes) -> str:
+def _printable(line: bytes) -> str:
     return redactor.text(line[:STDERR_LINE].decode(errors="replace"))

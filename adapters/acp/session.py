@@ -240,13 +240,13 @@ class Session:
         if self._cancelled:
             return _cancelled()
         if self._settings.auto_approve_permissions:
-            return chosen(options, GRANTS)
+            return first_permitted(options, GRANTS)
         if not self._asks or self._asked >= MOST_PERMISSIONS:
-            return chosen(options, REFUSALS)
+            return first_permitted(options, REFUSALS)
         granted = await self._person(tool_call)
         if self._cancelled or granted is None:
             return _cancelled()
-        return chosen(options, GRANTS if granted else REFUSALS)
+        return first_permitted(options, GRANTS if granted else REFUSALS)
 
     async def _person(self, tool_call: ToolCallUpdate) -> bool | None:
         """Returns a person's decision, None if the work was cancelled meanwhile. Later than its deadline: rejected."""
@@ -335,7 +335,7 @@ class Session:
             self._news.set()
 
 
-def chosen(options: Sequence[PermissionOption], kinds: Sequence[str]) -> RequestPermissionResponse:
+def first_permitted(options: Sequence[PermissionOption], kinds: Sequence[str]) -> RequestPermissionResponse:
     """Returns the answer with the first option of the first kind that there is; `cancelled` if there is none."""
     for kind in kinds:
         for option in options:

@@ -44,7 +44,7 @@ def builtin(number: int) -> str:
     return "hh:mm:ss" if number in _TIME_IDS else BUILTIN_FORMATS.get(number, "")
 
 
-def shown(raw: str, code: str, *, from_1904: bool = False) -> str:
+def formatted(raw: str, code: str, *, from_1904: bool = False) -> str:
     """Returns a number of a cell, as the file writes it, in the form of a format."""
     try:
         number = Decimal(raw) if _PLAIN.fullmatch(raw) else _precise(float(raw))

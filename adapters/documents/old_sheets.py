@@ -82,7 +82,7 @@ def _text(book: Any, sheet: Any, row: int, column: int) -> str:
         case 1:
             return str(value)
         case 2 | 3:
-            return numbers.shown(repr(value), _code(book, sheet, row, column, kind), from_1904=bool(book.datemode))
+            return numbers.formatted(repr(value), _code(book, sheet, row, column, kind), from_1904=bool(book.datemode))
         case 4:
             return "TRUE" if value else "FALSE"
         case 5:
@@ -134,7 +134,7 @@ def _text_2003(content: Any, code: str) -> str:
     text = "".join(content.itertext())
     match _attribute(content, "Type"):
         case "Number":
-            return numbers.shown(text.strip(), code)
+            return numbers.formatted(text.strip(), code)
         case "Boolean":
             return "TRUE" if text.strip() == "1" else "FALSE"
         case "DateTime":

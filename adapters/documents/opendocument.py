@@ -155,13 +155,13 @@ def _line(row: Any) -> dict[int, str]:
             continue
         count = _repeated(cell, "number-columns-repeated")
         name = etree.QName(cell).localname
-        if name == "table-cell" and (text := _shown(cell)):
+        if name == "table-cell" and (text := _cell_text(cell)):
             line |= dict.fromkeys(range(column, min(column + min(count, MOST_REPEATED), _COLUMNS + 1)), text)
         column += count
     return line
 
 
-def _shown(cell: Any) -> str:
+def _cell_text(cell: Any) -> str:
     """Returns what a cell shows, which the file has as text; else its value."""
     text = "\n".join(_text(element) for element in cell.iterchildren("{*}p", "{*}h"))
     if not text and cell.find("{*}list") is not None:

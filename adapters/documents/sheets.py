@@ -189,7 +189,7 @@ def _text(cell: Any, book: Book) -> str | None:
             return str(value).replace("T00:00:00", "").replace("T", " ")
     style = _number(cell.get("s"), 0)
     code = book.codes[style] if 0 <= style < len(book.codes) else ""
-    return numbers.shown(value.strip(), code, from_1904=book.from_1904)
+    return numbers.formatted(value.strip(), code, from_1904=book.from_1904)
 
 
 def _hide_merged(cells: dict[int, dict[int, str]], reference: str) -> None:

@@ -147,7 +147,7 @@ class _Session:
             if self.ended.is_set():
                 return Reply(kind="gone", text=self.reason)
             await self._write(framed(msgspec.structs.replace(command, id=number)))
-            return await self._taken(await reply)
+            return await self._with_reason(await reply)
         except asyncio.CancelledError:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 await self._write(framed(Command(id=number, op="cancel")))
@@ -156,7 +156,7 @@ class _Session:
             self._open.pop(number, None)
             self.used_at = anyio.current_time()
 
-    async def _taken(self, reply: Reply) -> Reply:
+    async def _with_reason(self, reply: Reply) -> Reply:
         """Returns a reply, with the reason where the session is over."""
         if reply.kind != "closed":
             return reply

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from adapters.models import probe, slots
 from core.config.load import Secret, reveal
 from core.errors import Invalid, place_of
-from core.plugins import MODELS, chosen, names
+from core.plugins import MODELS, configured_object, names
 
 log = structlog.get_logger("sika.models")
 
@@ -192,7 +192,7 @@ def _thinking_off(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _load(use: str, name: str) -> type[BaseChatModel]:
     place = f"models[{name}].use"
-    if installed := chosen(MODELS, use):
+    if installed := configured_object(MODELS, use):
         describe(installed)
         return cast("type[BaseChatModel]", installed)
     module_name, _, class_name = use.partition(":")

@@ -60,7 +60,7 @@ class Cluster:
         # Before the service: nobody reaches the pod without its policy.
         await self._ensure(objects.policy(sandbox_id, self._settings, pod))
         service = await self._ensure(objects.service(sandbox_id, self._settings, pod))
-        return self._shown(pod, service)
+        return self._described(pod, service)
 
     async def get(self, sandbox_id: str) -> Object:
         """Returns a sandbox. Raises `NotFound`."""
@@ -69,14 +69,14 @@ class Cluster:
         try:
             service = await self._call(hdrs.METH_GET, f"{self._paths['Service']}/{name}")
         except NotFound:
-            return self._shown(pod, None)
-        return self._shown(pod, service)
+            return self._described(pod, None)
+        return self._described(pod, service)
 
     async def listed(self) -> list[Object]:
         """Returns all sandboxes."""
         pods = await self._list("Pod")
         services = {service["metadata"]["name"]: service for service in await self._list("Service")}
-        return [self._shown(pod, services.get(pod["metadata"]["name"])) for pod in pods]
+        return [self._described(pod, services.get(pod["metadata"]["name"])) for pod in pods]
 
     async def delete(self, sandbox_id: str) -> None:
         """Deletes a sandbox. The garbage collector would delete what the pod owns, later; a repeated create is faster.
@@ -115,7 +115,7 @@ class Cluster:
             params = {**params, "continue": token}
         raise Unavailable(f"the cluster lists {kind}s without an end: more than {PAGES} pages")
 
-    def _shown(self, pod: Object, service: Object | None) -> Object:
+    def _described(self, pod: Object, service: Object | None) -> Object:
         metadata = pod["metadata"]
         phase = "Terminating" if metadata.get("deletionTimestamp") else pod.get("status", {}).get("phase", "Pending")
         notes = metadata.get("annotations", {})

@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True):
 def image_search(settings: Mapping[str, Any]) -> Tool:
     """Returns the tool for an entry's settings. Raises `Invalid` for invalid settings."""
     options = web.read(settings)
-    provider, default = web.chosen(options, PROVIDERS, web.DEFAULTS["image_search"]), options.max_results
+    provider, default = web.provider_of(options, PROVIDERS, web.DEFAULTS["image_search"]), options.max_results
 
     @tool(effect="pure", group="web")
     async def image_search(

@@ -12,7 +12,7 @@ import msgspec
 from core.bus.rpc import Silent
 from core.errors import Unavailable
 from core.events import SubagentCompleted
-from core.thread.subagents import shown
+from core.thread.subagents import tool_message_of
 from core.tools import Result, ToolContext, tool
 
 PATIENCE_SECONDS = 60.0
@@ -57,7 +57,7 @@ async def answered(ctx: ToolContext, question: Mapping[str, Any]) -> Result:
             raise
         response = await _outcome(ctx, {"op": "late", **about})
     event = msgspec.convert(response, SubagentCompleted)
-    text, fields = shown(event)
+    text, fields = tool_message_of(event)
     return Result(text, fields=fields, failed=event.status != "completed")
 
 

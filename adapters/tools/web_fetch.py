@@ -38,7 +38,7 @@ TITLE_CHARACTERS = 300
 
 def web_fetch(settings: Mapping[str, Any]) -> Tool:
     """Returns the tool for an entry's settings. Raises `Invalid` for invalid settings."""
-    provider = web.chosen(web.read(settings), PROVIDERS, web.DEFAULTS["web_fetch"])
+    provider = web.provider_of(web.read(settings), PROVIDERS, web.DEFAULTS["web_fetch"])
     kept: ByteCache[str, tuple[str, bool]] = ByteCache(KEPT_BYTES)
 
     @tool(effect="pure", group="web")

@@ -32,7 +32,7 @@ TITLE_CHARACTERS = 300
 def web_search(settings: Mapping[str, Any]) -> Tool:
     """Returns the tool for an entry's settings. Raises `Invalid` for invalid settings."""
     options = web.read(settings)
-    provider = web.chosen(options, PROVIDERS, web.DEFAULTS["web_search"])
+    provider = web.provider_of(options, PROVIDERS, web.DEFAULTS["web_search"])
 
     @tool(effect="pure", group="web")
     async def web_search(ctx: ToolContext, query: str) -> str:

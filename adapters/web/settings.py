@@ -62,7 +62,7 @@ def missing_package(settings: Mapping[str, Any], tool: str) -> str:
     return f"DuckDuckGo needs the package {DDGS}; pip install {DDGS}"
 
 
-def chosen(settings: Settings, providers: Mapping[str, Callable[[Settings], P]], default: str) -> P:
+def provider_of(settings: Settings, providers: Mapping[str, Callable[[Settings], P]], default: str) -> P:
     """Returns the provider that the settings name, else the default. Raises `Invalid` for an unknown name."""
     name = settings.provider or default
     if name not in providers:

@@ -330,7 +330,7 @@ class SikaAgent:
             return None
         path = os.path.realpath(session.cwd)
         consent = self._consents.all().get(path)
-        chosen = consent.access if consent else await self._asked(identity, mapping.may_work_at(session.cwd))
+        chosen = consent.access if consent else await self._ask_editor(identity, mapping.may_work_at(session.cwd))
         if chosen not in ("read-write", "read-only"):
             return None
         show = consent.show if consent else ()
@@ -346,15 +346,15 @@ class SikaAgent:
 
     async def _decision(self, identity: str, question: Question) -> dict[str, Any]:
         """Asks the person for a decision. Without one the call is rejected."""
-        chosen = await self._asked(identity, question)
+        chosen = await self._ask_editor(identity, question)
         return {"decisions": [{"type": "approve" if chosen == "approve" else "reject"}]}
 
     async def _choice(self, identity: str, question: Question) -> str | None:
         """Asks the person for an option. None: they want to answer otherwise."""
-        chosen = await self._asked(identity, question)
+        chosen = await self._ask_editor(identity, question)
         return None if chosen == mapping.OTHERWISE else chosen
 
-    async def _asked(self, identity: str, question: Question) -> str | None:
+    async def _ask_editor(self, identity: str, question: Question) -> str | None:
         response = await self._editor.request_permission(
             session_id=identity, tool_call=question.call, options=list(question.options)
         )

@@ -101,7 +101,7 @@ class Api:
             headers = {"x-acs-dingtalk-access-token": token}
             answer = await self._send(method, self._base_url + path, idempotent, json=body, headers=headers)
             if not _token_refused(answer):
-                return checked(path, answer)
+                return body_of(path, answer)
             self._forget(token)
             if not first:
                 raise Unavailable(f"DingTalk {path}: a fresh token was refused")
@@ -117,7 +117,7 @@ class Api:
             "ua": "sika",
         }
         try:
-            answer = checked(path, await self._send("POST", self._base_url + path, True, json=body))
+            answer = body_of(path, await self._send("POST", self._base_url + path, True, json=body))
         except (Rejected, ChatGone) as error:
             await self._renew()
             raise Unavailable(f"{error}; is the stream mode of the bot switched on?") from None
@@ -138,7 +138,7 @@ class Api:
         answer = await self._send("POST", self._base_url + path, True, json=body)
         if answer.status in (400, 401, 403) and _matches(answer, DEAD):
             raise CredentialsDead(f"DingTalk does not accept client_id and client_secret ({_code(answer)})")
-        content = checked(path, answer)
+        content = body_of(path, answer)
         token = content.get("accessToken")
         if not isinstance(token, str) or not token:
             raise Unavailable(f"DingTalk {path}: the answer has no token")
@@ -168,7 +168,7 @@ class Api:
             self._forget(token)
             if not first:
                 raise Unavailable("DingTalk /media/upload: a fresh token was refused")
-        content = checked("/media/upload", answer)
+        content = body_of("/media/upload", answer)
         if error in (88, 90018, 130101):
             raise RateLimited(f"DingTalk /media/upload: {error}", THROTTLE_SECONDS)
         if error or not content.get("media_id"):
@@ -226,7 +226,7 @@ class Api:
             await self._sessions.popitem()[1].close()
 
 
-def checked(path: str, answer: Answer) -> Mapping[str, Any]:
+def body_of(path: str, answer: Answer) -> Mapping[str, Any]:
     """Returns the body of a call that succeeded. Raises what the refusal means."""
     if answer.status < 300 and answer.body is not None and answer.body.get("success") is not False:
         return answer.body

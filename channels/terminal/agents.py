@@ -12,7 +12,7 @@ from channels.terminal.text import clean, one_line
 from core.config.load import Config
 from core.errors import Invalid
 from core.user.agent_bundles import bundle, read
-from core.user.agents import OPTIONS, Definition, Rosters, Version, checked, known
+from core.user.agents import OPTIONS, Definition, Rosters, Version, known, valid_name
 
 ACTOR = "cli"
 
@@ -28,11 +28,11 @@ class Shelf:
         return [f"{agent.name:<24}  {one_line(agent.description, 80)}".rstrip() for agent in agents]
 
     async def show(self, name: str) -> Sequence[str]:
-        return [*shown(known(await self._rosters.of(self._user), checked(name)))]
+        return [*definition_lines(known(await self._rosters.of(self._user), valid_name(name)))]
 
     async def export(self, name: str) -> str:
         """Returns the agent's bundle."""
-        agent = known(await self._rosters.of(self._user), checked(name))
+        agent = known(await self._rosters.of(self._user), valid_name(name))
         return msgspec.json.format(msgspec.json.encode(bundle(agent)), indent=2).decode()
 
     async def take(self, path: Path, name: str | None, *, replace: bool) -> Sequence[str]:
@@ -43,18 +43,18 @@ class Shelf:
         lines = []
         for folder in folders:
             agent = await to_thread.run_sync(read, folder)
-            agent = msgspec.structs.replace(agent, name=checked(name)) if name else agent
+            agent = msgspec.structs.replace(agent, name=valid_name(name)) if name else agent
             self._check(agent)
             await self._rosters.take(self._user, agent, replace=replace)
             lines.append(f"{agent.name}: imported")
         return lines
 
     async def history(self, name: str) -> Sequence[str]:
-        versions = await self._rosters.history(self._user, checked(name))
-        return [f"{v.version:>8}  {v.at[:19].replace('T', ' ')}  {v.by:<8}  {told(v)}" for v in versions]
+        versions = await self._rosters.history(self._user, valid_name(name))
+        return [f"{v.version:>8}  {v.at[:19].replace('T', ' ')}  {v.by:<8}  {changes_of(v)}" for v in versions]
 
     async def rollback(self, name: str, version: int) -> Sequence[str]:
-        agent = await self._rosters.rollback(self._user, checked(name), version)
+        agent = await self._rosters.rollback(self._user, valid_name(name), version)
         return [f"{agent.name}: as in version {version}"]
 
     def _check(self, agent: Definition) -> None:
@@ -73,7 +73,7 @@ def _agents_in(path: Path) -> list[Path]:
     return folders
 
 
-def shown(agent: Definition) -> Iterator[str]:
+def definition_lines(agent: Definition) -> Iterator[str]:
     yield f"name: {agent.name}"
     yield f"description: {one_line(agent.description, 2000)}"
     yield f"model: {agent.model or '(default)'}"
@@ -91,7 +91,7 @@ def shown(agent: Definition) -> Iterator[str]:
         yield clean(agent.soul)
 
 
-def told(version: Version) -> str:
+def changes_of(version: Version) -> str:
     """Returns what a version changed."""
     if version.agent is None:
         return "removed"

@@ -56,9 +56,9 @@ class Prompt:
             elif command in ("continue", "c"):
                 return Decision(record, step=False)
             else:
-                record = self._shown(moment._replace(record=record), command, rest.strip())
+                record = self._carry_out(moment._replace(record=record), command, rest.strip())
 
-    def _shown(self, moment: Moment, command: str, rest: str) -> Record:
+    def _carry_out(self, moment: Moment, command: str, rest: str) -> Record:
         """Carries out a command that stays at the moment. Returns the record, perhaps a changed one."""
         try:
             match command:

@@ -108,7 +108,7 @@ async def choose(wishes: Wishes, read: Read | None) -> Choice:
     if provider.variable and not key and (read is not None or name != CUSTOM):
         flag = "--key-env or --key-stdin"
         key = await ask(key, flag, "API key (empty if it needs none)" if name == CUSTOM else "API key", secret=True)
-    return Choice(model, base_url, provider.use, provider.variable if key else "", _checked(key), False)
+    return Choice(model, base_url, provider.use, provider.variable if key else "", _valid_key(key), False)
 
 
 def written(choice: Choice) -> str:
@@ -179,7 +179,7 @@ def _from_environment(variable: str) -> str:
     return os.environ[variable]
 
 
-def _checked(key: str) -> str:
+def _valid_key(key: str) -> str:
     if not (key.isascii() and key.isprintable()) or set(key) & set(" '\\"):
         raise Invalid("the API key has characters that keys do not have")
     return key

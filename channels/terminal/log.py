@@ -22,7 +22,7 @@ from core.replay import source as sources
 from core.replay import tree as spans
 from core.replay.find import Query, picked
 from core.replay.money import Prices
-from core.replay.queries import Side, compare, run_of, sequence_of, shown
+from core.replay.queries import Side, compare, moment_of, run_of, sequence_of
 from core.replay.source import LogSource, Source, aggregate_of
 from core.thread.fold import fold
 from core.thread.state import Run, ThreadState
@@ -319,7 +319,7 @@ def _next(state: ThreadState) -> str:
 
 
 def _plain(thread_id: str, state: ThreadState) -> dict[str, Any]:
-    return msgspec.structs.asdict(shown(thread_id, state))
+    return msgspec.structs.asdict(moment_of(thread_id, state))
 
 
 def _json(value: Any) -> str:

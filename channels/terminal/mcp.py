@@ -126,7 +126,7 @@ async def test(directory: Directory, ask: Ask, names: Sequence[str], user: str) 
     if unknown := [name for name in names if name not in configured]:
         raise NotFound(f"there is no MCP server {unknown[0]!r}; there are: {', '.join(configured) or 'none'}")
     chosen = list(names) or [name for name, server in configured.items() if server.enabled]
-    failures = await _listed(ask, {"op": "list", "servers": chosen, "user": user, "again": True})
+    failures = await _failures(ask, {"op": "list", "servers": chosen, "user": user, "again": True})
     known = (await directory.states.load(SCOPE)).known
     lines = []
     for name in chosen:
@@ -136,7 +136,7 @@ async def test(directory: Directory, ask: Ask, names: Sequence[str], user: str) 
     return lines, not failures
 
 
-async def _listed(ask: Ask, request: Mapping[str, Any]) -> Mapping[str, str]:
+async def _failures(ask: Ask, request: Mapping[str, Any]) -> Mapping[str, str]:
     """Returns the failures. The running server may not have read a changed file yet: it has some seconds for that."""
     with move_on_after(READ_SECONDS):
         while True:

@@ -88,7 +88,7 @@ def report(source: Path) -> tuple[list[str], list[str]]:
     with TemporaryDirectory(prefix="sika-skill-") as temporary:
         folder = Path(temporary) / "skill"
         try:
-            name = taken(source, folder)
+            name = copied(source, folder)
             text = content(folder / FILE)
         except Invalid as error:
             return [str(error)], []
@@ -96,7 +96,7 @@ def report(source: Path) -> tuple[list[str], list[str]]:
         return wrong + [str(finding) for finding in material(folder).findings], remarks(text)
 
 
-def taken(source: Path, folder: Path) -> str:
+def copied(source: Path, folder: Path) -> str:
     """Copies a skill, a folder or an archive, into a new folder, and returns its name. Raises `Invalid`."""
     if source.is_dir():
         hidden = shutil.ignore_patterns(".*", "__pycache__")
@@ -123,7 +123,7 @@ async def test(
     with TemporaryDirectory(prefix="sika-skill-") as temporary:
         root = Path(temporary) / "skills/public"
         root.mkdir(parents=True)
-        name = taken(source, root / "skill")
+        name = copied(source, root / "skill")
         (root / "skill").rename(root / name)
         for outcome in _cases(root / name, others):
             yield outcome

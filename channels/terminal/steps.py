@@ -14,7 +14,7 @@ import msgspec
 
 from channels.terminal.numbers import Numbers
 from channels.terminal.phrases import UNCUT, cut_for, decisions_of, is_error, quote_message
-from channels.terminal.story import tell
+from channels.terminal.story import text_of_event
 from channels.terminal.text import Style, clean, money, one_line, seconds
 from core.events import (
     ApprovalRequested,
@@ -193,7 +193,7 @@ class _Rows:
                 pass
             case _:
                 mark = "■" if type(event) in ENDS else " "
-                text = f"{record.type}  {tell(event) if isinstance(event, Event) else ''}".rstrip()
+                text = f"{record.type}  {text_of_event(event) if isinstance(event, Event) else ''}".rstrip()
                 yield Row(record, mark, text, failed=isinstance(event, RunFailed))
 
     def _started(self, record: Record, run: str, attempt: int, worker: str) -> Iterator[Row]:

@@ -143,7 +143,7 @@ class Story:
         if problem:
             text = f"does not decode: {problem}"
         else:
-            text = fields_of(record) if isinstance(event, Opaque) else tell(event, self._calls)
+            text = fields_of(record) if isinstance(event, Opaque) else text_of_event(event, self._calls)
         actor, kind = one_line(record.head.actor, 12), one_line(record.type, 28)
         head = f"{self.numbers.of(record):>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
         line = head + one_line(text, max(20, self._width - len(head)))
@@ -151,7 +151,7 @@ class Story:
         return self._style.red(line) if failed else line
 
 
-def tell(event: Event, calls: Mapping[str, str] | None = None) -> str:
+def text_of_event(event: Event, calls: Mapping[str, str] | None = None) -> str:
     """Returns an event as text. `calls` has the subjects of tool calls, by id."""
     if isinstance(event, ToolRequested) and event.args is None:
         return f"{event.name} [{event.effect}] {(calls or {}).get(event.call_id, '')}"

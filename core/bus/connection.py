@@ -97,11 +97,11 @@ class Bus:
     async def api(self, call: str, request: Mapping[str, Any] | None = None) -> Any:
         """Calls the JetStream API. Raises `ApiError`, `Unavailable`."""
         payload = msgspec.json.encode(request) if request is not None else b""
-        return checked(await self.ask(f"$JS.API.{call}", payload))
+        return decoded_reply(await self.ask(f"$JS.API.{call}", payload))
 
     async def store(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> int:
         """Publishes to a stream, and returns the acknowledged sequence. Raises `ApiError`, `Unavailable`."""
-        return int(checked(await self.ask(subject, payload, headers), f"{subject}: ")["seq"])
+        return int(decoded_reply(await self.ask(subject, payload, headers), f"{subject}: ")["seq"])
 
     async def probe(self) -> None:
         """Stores a byte to test the storage. Raises `ApiError`, `Unavailable`."""
@@ -308,7 +308,7 @@ async def _closed(nc: Client) -> None:
         await nc.close()
 
 
-def checked(reply: Msg, where: str = "") -> Any:
+def decoded_reply(reply: Msg, where: str = "") -> Any:
     """Returns JetStream's decoded response. Raises `ApiError` for an error; `where` precedes its text."""
     response = msgspec.json.decode(reply.data)
     if error := response.get("error"):

@@ -95,11 +95,11 @@ def _after(state: Conversation, record: Record) -> Conversation:
             return change(state, heard=_with(state.heard, key_of(event), Heard(record.seq, record.id)))
         case ChatFetched(message=message, files=files):
             late = message in state.heard and state.heard[message].outcome
-            return change(state, heard=_heard(state.heard, message, files=() if late else files))
+            return change(state, heard=_with_change(state.heard, message, files=() if late else files))
         case ChatRouted(message=message, outcome=outcome, run_id=run):
             erased = message not in state.heard  # what was received; that it was remains known
             before = _with(state.heard, message, Heard(record.seq, "")) if erased else state.heard
-            heard = _heard(before, message, outcome=outcome, run=run, files=before[message].files and ())
+            heard = _with_change(before, message, outcome=outcome, run=run, files=before[message].files and ())
             waits = run and run not in state.plans  # it may have ended before this was written
             return change(state, heard=heard, runs=_with(state.runs, run, record.id) if waits else state.runs)
         case ChatBegun(thread=thread, user=user):
@@ -143,7 +143,7 @@ def _without(values: Mapping[str, V], key: str) -> Mapping[str, V]:
     return {name: value for name, value in values.items() if name != key} if key in values else values
 
 
-def _heard(heard: Mapping[str, Heard], message: str, **changes: Any) -> Mapping[str, Heard]:
+def _with_change(heard: Mapping[str, Heard], message: str, **changes: Any) -> Mapping[str, Heard]:
     """Returns the messages with changes to one, if it is remembered."""
     known = heard.get(message)
     return heard if known is None else {**heard, message: msgspec.structs.replace(known, **changes)}

@@ -226,7 +226,7 @@ def _variables(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
     docs, origins = environ.get("GATEWAY_ENABLE_DOCS", "").lower(), environ.get("GATEWAY_CORS_ORIGINS", "")
     if docs and docs not in _YES + _NO:
         raise Invalid(f"GATEWAY_ENABLE_DOCS: true or false is expected, got {docs!r}")
-    proxies = _listed(environ.get("AUTH_TRUSTED_PROXIES", ""))
+    proxies = _parts_of(environ.get("AUTH_TRUSTED_PROXIES", ""))
     for proxy in proxies:
         try:
             ipaddress.ip_network(proxy, strict=False)
@@ -234,7 +234,7 @@ def _variables(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
             raise Invalid(f"AUTH_TRUSTED_PROXIES: an address or a network is expected, got {proxy!r}") from None
     for path, value in (
         ("http.docs", docs in _YES if docs else None),
-        ("http.cors_origins", [origin.rstrip("/") for origin in _listed(origins) if origin != "*"]),
+        ("http.cors_origins", [origin.rstrip("/") for origin in _parts_of(origins) if origin != "*"]),
         ("http.trusted_proxies", proxies),
         ("skills.path", environ.get("DEER_FLOW_SKILLS_PATH")),
     ):
@@ -242,7 +242,7 @@ def _variables(raw: dict[str, Any], environ: Mapping[str, str]) -> None:
             _put(raw, path, value)
 
 
-def _listed(text: str) -> list[str]:
+def _parts_of(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

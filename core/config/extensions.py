@@ -42,9 +42,9 @@ def merged(raw: dict[str, Any], extensions: Mapping[str, Any]) -> dict[str, Any]
     """Returns a raw configuration with what the other file adds: MCP servers (`config.yaml` takes precedence),
     interceptors, middlewares.
     """
-    if (added := _listed(extensions, "middlewares")) and isinstance(raw.get("middlewares") or [], list):
+    if (added := _entries(extensions, "middlewares")) and isinstance(raw.get("middlewares") or [], list):
         raw = {**raw, "middlewares": [*(raw.get("middlewares") or []), *added]}
-    servers, interceptors = extensions.get("mcpServers") or {}, _listed(extensions, "mcpInterceptors")
+    servers, interceptors = extensions.get("mcpServers") or {}, _entries(extensions, "mcpInterceptors")
     own = raw.get("mcp") or {}
     if not (servers or interceptors) or not isinstance(own, dict) or not isinstance(own.get("servers") or {}, dict):
         return raw
@@ -57,7 +57,7 @@ def unknown(extensions: Mapping[str, Any]) -> list[str]:
     return [f"{NAMES[0]}: {key}: unknown key" for key in extensions if key not in KEYS]
 
 
-def _listed(extensions: Mapping[str, Any], key: str) -> list[Any]:
+def _entries(extensions: Mapping[str, Any], key: str) -> list[Any]:
     value = extensions.get(key) or []
     return list(value) if isinstance(value, list) else [value]
 

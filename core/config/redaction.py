@@ -114,10 +114,10 @@ class Redactor:
         """Replaces these values from now on, in all their forms; for at least so many seconds."""
         until = self._clock() + seconds
         with self._changing:
-            self._texts.add([form for value in values for form in self._taken(value, until)])
+            self._texts.add([form for value in values for form in self._added(value, until)])
             self._forget()
 
-    def _taken(self, value: str, until: float) -> Sequence[bytes]:
+    def _added(self, value: str, until: float) -> Sequence[bytes]:
         """Takes a value in, or puts its end off. Returns the forms that it is the first to have."""
         known = self._until.get(value)
         if known is not None and known >= until:

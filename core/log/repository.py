@@ -128,11 +128,11 @@ class Repository(Generic[S]):
 
         Raises `Unavailable`.
         """
-        if at_least is not None and (known := self._heard(identity, at_least)) is not None:
+        if at_least is not None and (known := self._in_memory(identity, at_least)) is not None:
             return known.state
         return (await self._load(identity)).state
 
-    def _heard(self, identity: str, at_least: int) -> Folded[S] | None:
+    def _in_memory(self, identity: str, at_least: int) -> Folded[S] | None:
         """Returns what is in memory, if it is as of a moment not before `at_least`. Costs no request."""
         known = self._newest(identity)
         if not known.checked:

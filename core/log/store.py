@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from core.bus.connection import Bus, checked
+from core.bus.connection import Bus, decoded_reply
 from core.bus.errors import WRONG_LAST_SEQUENCE, ApiError, BusUnavailable
 from core.bus.streams import purge
 from core.config.redaction import redactor
@@ -214,7 +214,7 @@ class EventLog(Feed):
             if number > 1:
                 await self.bus.publish(subject, body, headers)
             elif (reply := await self.bus.ask(subject, body, headers)).data:
-                checked(reply)
+                decoded_reply(reply)
         return await self.bus.store(subject, body, headers | ({"Nats-Batch-Commit": "1"} if size > 1 else {}))
 
     async def _chain(self, aggregate: Aggregate, expected: int) -> str:

@@ -176,7 +176,7 @@ class Authorisation:
         with self.log.listen(Aggregate(states.kind, identity)) as listener:
             while True:
                 grant = (await states.load(identity)).servers.get(server.name, NONE)
-                headers = await self._shown(server, grant)
+                headers = await self._authorization_header(server, grant)
                 refused = rejected is not None and (not headers or headers == rejected)
                 match self.step(server, grant, refused):
                     case "use":
@@ -277,7 +277,7 @@ class Authorisation:
         """States all access in one event, and purges those before it."""
 
         def restate(state: Grants) -> Sequence[Event]:
-            return [grants.kept(state)] if state.events >= MOST_EVENTS else []
+            return [grants.snapshot(state)] if state.events >= MOST_EVENTS else []
 
         try:
             _, records = await states.decide(identity, restate, actor=self.actor)
@@ -387,7 +387,7 @@ class Authorisation:
             return None
         return await to_thread.run_sync(partial(self._seal.open, sealed, "mcp", seconds=oauth.REFRESH_SECONDS))
 
-    async def _shown(self, server: Server, grant: Grant) -> Mapping[str, str]:
+    async def _authorization_header(self, server: Server, grant: Grant) -> Mapping[str, str]:
         token = grant.token
         if token is None or token.seed != self.seed(server):
             return {}

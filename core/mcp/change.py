@@ -46,13 +46,13 @@ def merged(name: str, sent: Mapping[str, Any], before: McpServer | None) -> Json
     Raises `Invalid` for a mask without a present value.
     """
     kept = plain(before) if before is not None else {}
-    merged = {key: _kept(f"{name}.{key}", value, kept.get(key)) for key, value in sent.items()}
+    merged = {key: _unmasked(f"{name}.{key}", value, kept.get(key)) for key, value in sent.items()}
     for field in SECRETS:
         values = sent.get(field) or {}
         if not isinstance(values, Mapping):
             raise Invalid(f"mcp_servers.{name}.{field}: expected an object of texts")
         merged[field] = {
-            key: _kept(f"{name}.{field}.{key}", v, kept.get(field, {}).get(key)) for key, v in values.items()
+            key: _unmasked(f"{name}.{field}.{key}", v, kept.get(field, {}).get(key)) for key, v in values.items()
         }
     if isinstance(sent.get("args"), list):
         merged["args"] = _kept_arguments(name, sent["args"], before)
@@ -71,11 +71,11 @@ def _kept_arguments(name: str, sent: Sequence[Any], before: McpServer | None) ->
     words: list[Any] = []
     for place, word in enumerate(sent):
         same = place < len(shown) and word == shown[place]
-        words.append(present[place] if same else _kept(f"{name}.args", word, None))
+        words.append(present[place] if same else _unmasked(f"{name}.args", word, None))
     return words
 
 
-def _kept(place: str, value: Any, present: Any) -> Any:
+def _unmasked(place: str, value: Any, present: Any) -> Any:
     if value != MASK:
         return value
     if present is None:

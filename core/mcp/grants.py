@@ -207,7 +207,7 @@ def fold(records: Iterable[Record], grants: Grants) -> Grants:
     return Grants(servers, logins, clients, events)
 
 
-def kept(grants: Grants) -> GrantsKept:
+def snapshot(grants: Grants) -> GrantsKept:
     """Returns the fact of all access."""
     clients = [
         ClientRegistered(issuer=issuer, redirect=redirect, client=client)

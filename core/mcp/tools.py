@@ -70,11 +70,11 @@ class Catalogue:
         enabled = {name: config_of(server) for name, server in servers.items() if server.enabled}
         reasons: Mapping[str, str] = {}
         if unknown := [name for name, digest in enabled.items() if _is_unknown(state, name, digest)]:
-            reasons = await self._listed(unknown, user, config.mcp.list_seconds)
+            reasons = await self._list_servers(unknown, user, config.mcp.list_seconds)
             state = await self._states.load(SCOPE)
         key = (state.seq, config.hash, tuple(sorted(taken)))
         if self._made is None or self._made[0] != key:
-            self._made = key, made(state, enabled, taken, config.mcp.direct_tools)
+            self._made = key, offered_tools(state, enabled, taken, config.mcp.direct_tools)
         offered = self._made[1]
         return offered._replace(unavailable={**offered.unavailable, **reasons}) if reasons else offered
 
@@ -102,7 +102,7 @@ class Catalogue:
             answer = {"text": str(error) or f"no answer within {REFERENCE_SECONDS:g} s", "failed": True}
         return recorded(reference, answer)
 
-    async def _listed(self, names: Sequence[str], user: str, seconds: float) -> Mapping[str, str]:
+    async def _list_servers(self, names: Sequence[str], user: str, seconds: float) -> Mapping[str, str]:
         """Has servers listed, within a time. Returns the reasons of failures."""
         clock = asyncio.get_running_loop().time
         if self._ask is None or (self._waited_in_vain is not None and clock() - self._waited_in_vain < AGAIN_SECONDS):
@@ -126,7 +126,7 @@ def _is_unknown(state: Installed, name: str, digest: str) -> bool:
     return known.config != digest
 
 
-def made(state: Installed, enabled: Mapping[str, str], taken: Collection[str], direct: int) -> Offered:
+def offered_tools(state: Installed, enabled: Mapping[str, str], taken: Collection[str], direct: int) -> Offered:
     """Returns the tools of the enabled servers. Pure. `direct`: the most of which none is deferred."""
     offers: dict[tuple[str, str], Offer] = {}
     unavailable = {}
@@ -188,7 +188,7 @@ async def _answered(ctx: ToolContext, asks: Mapping[str, Any]) -> Any:
         return {"error": str(error)}
 
 
-def listed(tools: Sequence[Tool], servers: Mapping[str, str], most: int = 60) -> list[str]:
+def prompt_lines(tools: Sequence[Tool], servers: Mapping[str, str], most: int = 60) -> list[str]:
     """Returns the lines by which the prompt lists deferred tools: their names, or with many, those of the servers."""
     if len(tools) <= most:
         return [tool.name for tool in tools]

@@ -336,7 +336,7 @@ def evicted(memory: Memory, limit: int) -> list[Event]:
     return [FactRetired(fact=fact.id, reason="evicted") for fact in order[:over]]
 
 
-def kept(memory: Memory) -> MemoryKept:
+def snapshot(memory: Memory) -> MemoryKept:
     """Returns the event that holds a memory as it is."""
     return MemoryKept(
         facts=list(memory.facts.values()),
@@ -364,7 +364,7 @@ def forgotten(memory: Memory, identity: str) -> list[Event]:
         summaries={name: s for name, s in rest.summaries.items() if not _quotes(s.text, texts)},
         former={ref: text for ref, text in rest.former.items() if not _quotes(text, texts)},
     )
-    return [kept(rest), *(FactForgotten(fact=name) for name in ids)]
+    return [snapshot(rest), *(FactForgotten(fact=name) for name in ids)]
 
 
 def _quotes(text: str, texts: Iterable[str]) -> bool:
@@ -388,7 +388,7 @@ def imported(memory: Memory, facts: Sequence[Fact], summaries: Mapping[str, Summ
         floor=memory.floor,
         updated_at=at,
     )
-    return [kept(new), MemoryImported(facts=len(facts))]
+    return [snapshot(new), MemoryImported(facts=len(facts))]
 
 
 # ── memories ────────────────────────────────────────────────────────────────────────────────────────────────────────

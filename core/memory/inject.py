@@ -26,7 +26,7 @@ LEAD_IN = (
 _TITLES = {"user": "User Context", "history": "History"}
 
 
-def chosen(memory: Memory, hits: Sequence[Hit], before: Collection[str], budget: int, order: Order) -> list[str]:
+def fitting(memory: Memory, hits: Sequence[Hit], before: Collection[str], budget: int, order: Order) -> list[str]:
     """Returns the refs of the summaries and facts that fit a budget in tokens. `before`: refs that the conversation
     has already. Its first turn gets the summaries, the facts that bear on it, and others while there is room; a later
     one gets only facts that bear on it and are new.

@@ -19,7 +19,7 @@ from core.errors import Invalid, NotFound
 from core.events import Aggregate, Opaque, Record
 from core.log.kinds import KIND
 from core.replay import shared
-from core.replay.format import LINE_BYTES, BlobLine, End, EventLine, ExchangeLine, Header, Line, checked, decoded
+from core.replay.format import LINE_BYTES, BlobLine, End, EventLine, ExchangeLine, Header, Line, checked_lines, decoded
 from core.runs.prompts import SETUP
 
 
@@ -53,7 +53,7 @@ class Archive:
         return archive
 
     def _index(self) -> None:
-        for offset, line in checked(self.path.name, self._file):
+        for offset, line in checked_lines(self.path.name, self._file):
             match line:
                 case Header():
                     self.header = line
@@ -96,7 +96,7 @@ class Archive:
 
     def lines(self) -> Iterator[Line]:
         """Yields the lines of the file again, checked again."""
-        for _, line in checked(self.path.name, self._file):
+        for _, line in checked_lines(self.path.name, self._file):
             yield line
 
     async def stored(self, aggregate: Aggregate) -> AsyncIterator[Record]:

@@ -110,7 +110,7 @@ def steps(records: Sequence[Record], run: str | None = None, prices: Prices | No
                 went_in = {"conversation": answer.request, "prompt": prompts.get(of_run)}
                 message, took = answer.message, answer.duration_ms
                 tokens, cost = (used.tokens.total, used.cost) if (used := meter.used(record)) else (0, {})
-                result.append(Step("answer", "", record.seq, went_in, _said(message), tokens, took, cost))
+                result.append(Step("answer", "", record.seq, went_in, _comparable(message), tokens, took, cost))
                 for call in message.get("tool_calls") or ():
                     calls[of_run, str(call.get("id"))] = len(result)
                     result.append(Step("call", str(call.get("name")), record.seq, call.get("args") or {}, None))
@@ -198,7 +198,7 @@ def _skip(left: Sequence[str], right: Sequence[str]) -> tuple[int, int]:
     return min(meets, key=sum) if meets else (len(left), len(right))
 
 
-def _said(message: Message) -> Json:
+def _comparable(message: Message) -> Json:
     return {
         "text": text_of(message.get("content", "")),
         "calls": [[call.get("name"), call.get("args") or {}] for call in message.get("tool_calls") or ()],

@@ -234,7 +234,7 @@ def decoded(raw: bytes) -> Line:
     return _decoder.decode(raw[:-_TAIL] + b"}")
 
 
-def checked(name: str, file: BinaryIO) -> Iterator[tuple[int, Line]]:
+def checked_lines(name: str, file: BinaryIO) -> Iterator[tuple[int, Line]]:
     """Yields the lines of a file with their offsets, each checked. Raises `Invalid` with the line that is wrong."""
     file.seek(0)
     checker, offset = Checker(name), 0

@@ -131,7 +131,7 @@ class Listing(NamedTuple):
     stopped: int
 
 
-async def listed(source: Source, conditions: Filter = Filter(), limit: int = MOST) -> Listing:  # noqa: B008  a tuple
+async def threads_of_file(source: Source, conditions: Filter = Filter(), limit: int = MOST) -> Listing:  # noqa: B008  a tuple
     """Returns the threads of a file that meet conditions, the last changed first. One pass over all events.
 
     Keeps a summary of each thread, and no events. For the log of a server use `listed_in_views`.

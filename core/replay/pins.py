@@ -72,7 +72,7 @@ def mismatch(expected: Expected, difference: Difference | None) -> str:
     return ""
 
 
-def kept(records: Sequence[Record], until: int | None = None) -> list[Record]:
+def records_to_pin(records: Sequence[Record], until: int | None = None) -> list[Record]:
     """Returns the last run up to an event, with the runs that paused for it, and what was before as one event.
 
     Raises `NotFound` if there is no run.
@@ -143,7 +143,7 @@ async def pin(
     )
     shared = Shared(path, most)
     scope = Scope(redaction=Redaction(), blobs=True, shared=shared)
-    content = lines(_Kept(reader, root, kept(records, until)), header, scope)
+    content = lines(_Kept(reader, root, records_to_pin(records, until)), header, scope)
     size = await write(path, limited(content, most))
     await anyio.to_thread.run_sync(shared.write)
     return size

@@ -219,10 +219,10 @@ async def events(records: AsyncIterable[Record], query: Query, *, after: int = 0
 async def state_at(source: Source, aggregate: Aggregate, at: str | None = None) -> Moment:
     """Returns the state after the event at a place (`causes.find`); None: after all. Raises `NotFound`."""
     records = await records_of(source, aggregate)
-    return await anyio.to_thread.run_sync(lambda: shown(aggregate.id, moment.at(records, sequence_of(records, at))))
+    return await anyio.to_thread.run_sync(lambda: moment_of(aggregate.id, moment.at(records, sequence_of(records, at))))
 
 
-def shown(thread_id: str, state: ThreadState) -> Moment:
+def moment_of(thread_id: str, state: ThreadState) -> Moment:
     """Returns a folded state with all that there is to show of it."""
     return Moment(
         thread_id=thread_id,
@@ -269,7 +269,7 @@ async def compare(source: Source, left: Side, right: Side, prices: Prices | None
 
 
 def _values(side: Side, records: Sequence[Record]) -> Any:
-    state = shown(side.thread, moment.at(records, sequence_of(records, side.at)))
+    state = moment_of(side.thread, moment.at(records, sequence_of(records, side.at)))
     return msgspec.to_builtins({**state.values, "status": state.status})
 
 

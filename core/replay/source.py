@@ -105,12 +105,12 @@ async def aggregate_of(source: Source, name: str) -> Aggregate:
 
 
 async def _last_failed(source: Source) -> Aggregate:
-    from core.replay.listing import Filter, listed, listed_in_views
+    from core.replay.listing import Filter, listed_in_views, threads_of_file
 
     failed, listing = Filter(errors=True), None
     if isinstance(source, LogSource) and source.home is not None:
         listing = await anyio.to_thread.run_sync(listed_in_views, source.home, failed, 1)
-    listing = listing or await listed(source, failed, 1)
+    listing = listing or await threads_of_file(source, failed, 1)
     if not listing.summaries:
         raise NotFound(f"{LAST_FAILED}: no run of a thread failed")
     return thread(listing.summaries[0].thread)

@@ -100,10 +100,10 @@ class Stalls:
                 continue
             if suspect is not None and suspect.by == culprit.by:
                 logged = True
-                self._tell(culprit, stack, beat, ended)
+                self._log_stall(culprit, stack, beat, ended)
             suspect = culprit
 
-    def _tell(self, culprit: Culprit, stack: Sequence[FrameType], beat: float, ended: threading.Event) -> None:
+    def _log_stall(self, culprit: Culprit, stack: Sequence[FrameType], beat: float, ended: threading.Event) -> None:
         """Logs a stall, waits for its end, and logs that."""
         is_new = culprit.by not in self._causes and len(self._causes) < MOST_CAUSES
         if is_new:

@@ -21,7 +21,7 @@ RESERVED = ("SIKA_", "DEERFLOW_")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
-def made(seal: Seal, thread: str, name: str, value: str, *, secret: bool, by: str) -> VariableSet:
+def variable_set(seal: Seal, thread: str, name: str, value: str, *, secret: bool, by: str) -> VariableSet:
     """Returns the fact that a variable is set. The value of a secret is sealed for its thread and name, and redacted
     from now on: of one that is called secret, and of one that looks like it. Raises `Invalid`.
     """

@@ -122,7 +122,7 @@ def _filled(answer: Any, request: ApprovalRequested) -> Verdict:
             content = forms.typed(form, answer)
             return Verdict("edit", content) if content is not None else Verdict("reject")
         case {"action": "accept", **rest}:
-            return Verdict("edit", forms.checked(form, _args(rest.get("content") or {})))
+            return Verdict("edit", forms.valid_content(form, _args(rest.get("content") or {})))
         case {"action": "decline" | "cancel"}:
             return Verdict("reject")
         case {"type": "response" | "respond", "args": str(text)}:
@@ -131,9 +131,9 @@ def _filled(answer: Any, request: ApprovalRequested) -> Verdict:
             verdict = _single(answer, request.tool)
             if verdict.decision not in ("approve", "edit"):
                 return verdict
-            return Verdict("edit", forms.checked(form, verdict.args or {}), verdict.message)
+            return Verdict("edit", forms.valid_content(form, verdict.args or {}), verdict.message)
         case dict():
-            return Verdict("edit", forms.checked(form, answer))
+            return Verdict("edit", forms.valid_content(form, answer))
     raise Invalid("expected the content of the form, a text, or decline")
 
 
@@ -205,7 +205,7 @@ def answering(state: ThreadState, approval: str) -> Run | None:
     return None
 
 
-def taken(state: ThreadState, run: str, call_id: str) -> int:
+def answers_to_approval(state: ThreadState, run: str, call_id: str) -> int:
     """Counts the answers to a call that concern its approval. Later answers concern the tool's own questions."""
     if not state.approvals:
         return 0

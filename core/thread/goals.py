@@ -110,7 +110,7 @@ def restated(goal: Goal | None) -> list[Event]:
     return [] if goal is None else [goal.set, *([goal.paused] if goal.paused else [])]
 
 
-def shown(goal: Goal | None) -> Json | None:
+def goal_for_clients(goal: Goal | None) -> Json | None:
     """Returns the goal as clients see it (contract http §8.5)."""
     if goal is None:
         return None

@@ -178,7 +178,7 @@ def _cut(text: str) -> str:
     return text if left_out <= 0 else f"{text[:MOST_CHARACTERS]}\n... [{left_out} characters left out]"
 
 
-def shown(event: SubagentCompleted) -> tuple[str, Json]:
+def tool_message_of(event: SubagentCompleted) -> tuple[str, Json]:
     """Returns the text of the tool message, and its fields for clients (contracts runtime §8 and http §8.3)."""
     texts = {
         "completed": _completed(event),

@@ -14,7 +14,7 @@ import structlog
 import yaml
 
 from core.errors import Invalid
-from core.user.agents import Definition, Effort, checked
+from core.user.agents import Definition, Effort, valid_name
 
 log = structlog.get_logger("sika.agents")
 
@@ -54,7 +54,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def definition(self) -> Definition:
         """Raises `Invalid` for a bad name."""
         fields = {name: getattr(self, name) for name in Definition.__struct_fields__}
-        return Definition(**{**fields, "name": checked(self.name)})
+        return Definition(**{**fields, "name": valid_name(self.name)})
 
 
 class _Folder(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ def all_shared(home: Path) -> list[Definition]:
     agents = list[Definition]()
     for name in names[:MOST_SHARED]:
         try:
-            if name == checked(name) and (agent := shared(home, name)) is not None:
+            if name == valid_name(name) and (agent := shared(home, name)) is not None:
                 agents.append(agent)
         except Invalid as error:
             log.warning("shared agent left out", agent=name, reason=str(error))
@@ -113,7 +113,7 @@ def _of_folder(folder: Path) -> Definition:
     try:
         raw = yaml.safe_load(_content(place)) or {}
         config = msgspec.convert(raw, _Folder)
-        name = checked(config.name or folder.name)
+        name = valid_name(config.name or folder.name)
     except (msgspec.ValidationError, yaml.YAMLError, RecursionError, Invalid) as error:
         raise Invalid(f"{place}: {error}") from None
     soul = (folder / SOUL) if (folder / SOUL).exists() else None

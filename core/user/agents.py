@@ -177,7 +177,7 @@ TAKEN = frozenset(("check",))
 """Names that the routes of agents use."""
 
 
-def checked(name: str) -> str:
+def valid_name(name: str) -> str:
     """Returns the name of an agent in its stored form, lower case. Raises `Invalid`."""
     lower = name.lower()
     if not _NAME.fullmatch(lower):

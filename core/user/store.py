@@ -200,7 +200,7 @@ def _expired(store: Store, now: str) -> Iterator[Item]:
     return (item for items in store.spaces.values() for item in items.values() if not item.alive(now))
 
 
-def checked(namespace: Sequence[str], where: str = "namespace", *, least: int = 1) -> Namespace:
+def valid_namespace(namespace: Sequence[str], where: str = "namespace", *, least: int = 1) -> Namespace:
     """Returns the namespace if it is valid. Raises `Invalid`."""
     if not least <= len(namespace) <= MOST_LABELS:
         raise Invalid(f"{where}: from {least} to {MOST_LABELS} labels, got {len(namespace)}")

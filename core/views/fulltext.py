@@ -28,7 +28,7 @@ def indexed(text: str) -> str:
     return text if text.isascii() else _BETWEEN.sub(SEPARATOR, text)
 
 
-def shown(text: str) -> str:
+def unsegmented(text: str) -> str:
     """The other way round."""
     return text.replace(SEPARATOR, "")
 

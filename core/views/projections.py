@@ -362,7 +362,7 @@ class Views:
             return []
         sql = SNIPPETS.format(ids=", ".join("?" * len(ids)))
         rows = await self.query(sql, (match, ids[0], ids[-1], *ids))
-        return [Snippet(r[0], r[1] or None, fulltext.shown(r[2])) for r in rows]
+        return [Snippet(r[0], r[1] or None, fulltext.unsegmented(r[2])) for r in rows]
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -271,7 +271,7 @@ class _Thread:
             self.put(WRITTEN, (key, text), self.name, key, text)
             if key == "title":
                 self.put(TITLED, key, self.name, value if isinstance(value, str) else None)
-        for place, (message, words) in enumerate(_said(patches)):
+        for place, (message, words) in enumerate(_readable(patches)):
             identity = record.seq << 20 | place
             self.put(SAID, identity, self.name, identity, _key(message), message, record.run, words)
             if words:
@@ -377,7 +377,7 @@ _DEFAULT = _texts(known_by(DEFAULT))
 """Metadata of a thread in searches while it names no assistant."""
 
 
-def _said(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | None]]:
+def _readable(patches: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | None]]:
     """Id and words of each message in patches, as far as people read it; no words if it is removed."""
     for patch in patches:
         if isinstance(patch.get("title"), str):

@@ -136,7 +136,7 @@ async def test_a_goal_goes_on_until_its_limit(tmp_path: Path) -> None:
         assert kinds == [GoalEvaluated, GoalContinued] * 2 + [GoalEvaluated, GoalPaused]
         state = await client.state("t1")
         assert state.goal is not None
-        shown = goals.shown(state.goal)
+        shown = goals.goal_for_clients(state.goal)
         assert shown is not None
         about = {"blocker": "missing_evidence", "reason": "it is not_met", "satisfied": False}
         assert shown["last_evaluation"].items() >= about.items()

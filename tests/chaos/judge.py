@@ -14,7 +14,7 @@ from core.log.kinds import SUBAGENT
 from core.memory.facts import KIND, FactReinforced, FactRemembered, MemoryExtracted, MemoryKept
 from core.thread.fold import fold
 from core.thread.state import ThreadState
-from core.thread.subagents import shown
+from core.thread.subagents import tool_message_of
 from tests.support.workers import Client
 
 RUNS = 2
@@ -136,7 +136,7 @@ class Judge:
         messages = [r.event.message for r in _of(records, "tool.completed") if r.event.call_id == started.call_id]
         self._count("results_missing", not results or not messages, story)
         self._count("results_twice", len(results) > 1 or len(messages) > 1, story)
-        told = [(text, "completed") for text, _ in map(shown, results)]
+        told = [(text, "completed") for text, _ in map(tool_message_of, results)]
         unlike = [(m["content"], m["additional_kwargs"].get("subagent_status")) for m in messages] != told
         self._count("results_unlike", unlike, story)
 

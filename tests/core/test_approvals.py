@@ -29,13 +29,13 @@ from core.thread.approvals import (
     NO_ANSWER,
     Verdict,
     answer_in,
+    answers_to_approval,
     chain,
     digest,
     expired,
     expiry_id,
     read,
     resuming,
-    taken,
 )
 from core.thread.fold import fold
 from core.thread.state import ThreadState
@@ -310,5 +310,5 @@ def test_answers_to_approvals_are_not_the_tools() -> None:
     events = [*parked(asked()), *resumed("r2", "hm", paused(asked())), *resumed("r3", True, RESOLVED, own)]
     state = state_of(*events, *resumed("r4", "May"))
     assert state.runs["r4"].answers == {"c": ("hm", True, "May")}
-    assert [taken(state, run, "c") for run in ("r1", "r2", "r3", "r4")] == [0, 1, 2, 2]
-    assert taken(state, "r4", "d") == 0
+    assert [answers_to_approval(state, run, "c") for run in ("r1", "r2", "r3", "r4")] == [0, 1, 2, 2]
+    assert answers_to_approval(state, "r4", "d") == 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from channels.terminal.story import tell
+from channels.terminal.story import text_of_event
 from core.errors import SikaError, sentence_of
 from core.events import ModelFailed, RunFailed
 from core.runs.run import failure_text
@@ -37,8 +37,8 @@ def test_it_is_a_sentence_without_the_name_of_a_class(error: Exception) -> None:
     assert len(text.split()) >= 3
     assert name not in text
     for event in (RunFailed(error=name, text=text), ModelFailed(error=name, text=text, attempt=1, max_attempts=1)):
-        assert name not in tell(event)
-        assert text in tell(event)
+        assert name not in text_of_event(event)
+        assert text in text_of_event(event)
 
 
 @pytest.mark.parametrize("error", list(_errors()), ids=lambda error: f"{type(error).__name__}{error.args}")

@@ -36,8 +36,8 @@ GOOD = {
 
 
 def test_content_that_fits() -> None:
-    assert forms.checked(FORM, GOOD) == GOOD
-    assert forms.checked(FORM, {"name": "Ada", "age": 20.0}) == {"name": "Ada", "age": 20, "ok": False}
+    assert forms.valid_content(FORM, GOOD) == GOOD
+    assert forms.valid_content(FORM, {"name": "Ada", "age": 20.0}) == {"name": "Ada", "age": 20, "ok": False}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_content_that_fits() -> None:
 )
 def test_content_that_does_not_fit(change: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match=next(iter(change))):
-        forms.checked(FORM, {**GOOD, **change})
+        forms.valid_content(FORM, {**GOOD, **change})
 
 
 @pytest.mark.parametrize(

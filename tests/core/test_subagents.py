@@ -23,7 +23,7 @@ from core.events import (
     ThreadCreated,
 )
 from core.thread.fold import fold
-from core.thread.subagents import MOST_CHARACTERS, NO_ANSWER, answers, identity, outcome, shown, text_of
+from core.thread.subagents import MOST_CHARACTERS, NO_ANSWER, answers, identity, outcome, text_of, tool_message_of
 from core.thread.usage import APOLOGY, of_run, of_subagents
 from tests.support.records import log_of
 
@@ -99,7 +99,7 @@ CAPS = {
 
 @pytest.mark.parametrize("policy", CAPS)
 def test_an_answer_at_a_limit_is_no_success(policy: str) -> None:
-    text, fields = shown(ended(answer("half"), answer("half is done", "b", stopped=policy), RunCompleted()))
+    text, fields = tool_message_of(ended(answer("half"), answer("half is done", "b", stopped=policy), RunCompleted()))
     assert text.startswith(f"Task failed. Error: it was stopped {CAPS[policy]}, so the work is not finished.")
     assert text.endswith("What it says of it: half is done")
     assert fields["subagent_status"] == "completed"
@@ -108,12 +108,12 @@ def test_an_answer_at_a_limit_is_no_success(policy: str) -> None:
 def test_an_answer_at_the_end_of_the_time_comes_with_the_reason() -> None:
     event = ended(answer("half"), answer("half is done", "b", stopped="time_limit"), RunCompleted())
     assert (event.status, event.result, event.failure) == ("timed_out", "half is done", "timed_out")
-    assert "not finished: half is done" in shown(event)[0]
+    assert "not finished: half is done" in tool_message_of(event)[0]
 
 
 @pytest.mark.parametrize("end", [FAILED, LATE])
 def test_what_was_said_before_a_failure_is_not_lost(end: Event) -> None:
-    assert shown(ended(answer("half is done"), end))[0].endswith("which is not finished: half is done")
+    assert tool_message_of(ended(answer("half is done"), end))[0].endswith("which is not finished: half is done")
 
 
 def test_usage_is_a_sum_or_unknown() -> None:
@@ -129,7 +129,7 @@ def test_a_result_has_a_bound() -> None:
 
 def test_the_message() -> None:
     event = SubagentCompleted(call_id="c", status="timed_out", error="after 9 s", model="m", usage=USAGE)
-    assert shown(event) == (
+    assert tool_message_of(event) == (
         "Task timed out. Error: after 9 s",
         {
             "subagent_status": "timed_out",
@@ -138,7 +138,7 @@ def test_the_message() -> None:
             "subagent_token_usage": USAGE,
         },
     )
-    assert shown(SubagentCompleted(call_id="c", status="cancelled"))[0] == "Task cancelled by user."
+    assert tool_message_of(SubagentCompleted(call_id="c", status="cancelled"))[0] == "Task cancelled by user."
 
 
 def test_the_caller_counts_each_answer_and_each_end_once() -> None:

@@ -19,7 +19,7 @@ from core.errors import Invalid
 from core.events import ENVELOPE, Aggregate, Record, ThreadCreated, thread
 from core.replay.archive import Archive
 from core.replay.exporting import Scope, lines
-from core.replay.format import FORMAT, Header, checked
+from core.replay.format import FORMAT, Header, checked_lines
 from core.replay.redact import Redaction
 from core.thread.fold import fold
 from tests.property.test_fold import logs, same
@@ -134,14 +134,14 @@ def test_any_flipped_byte_is_refused_with_its_line(log: list[Record], draw: rand
         changed = content[:place] + bytes([content[place] ^ (1 << draw.randrange(8))]) + content[place + 1 :]
         line = content.count(b"\n", 0, place) + 1
         with pytest.raises(Invalid, match=rf"line {line}\b"):
-            list(checked("t.jsonl", io.BytesIO(changed)))
+            list(checked_lines("t.jsonl", io.BytesIO(changed)))
 
 
 @pytest.mark.parametrize("cut", [1, 70, 200])
 def test_a_file_that_was_cut_is_refused(cut: int) -> None:
     content = exported(log_of(ThreadCreated(user="ada")))
     with pytest.raises(Invalid, match="line"):
-        list(checked("t.jsonl", io.BytesIO(content[:-cut])))
+        list(checked_lines("t.jsonl", io.BytesIO(content[:-cut])))
     whole_lines = content[: content.rindex(b'{"line":"end"')]
     with pytest.raises(Invalid, match="cut off after line 2"):
-        list(checked("t.jsonl", io.BytesIO(whole_lines)))
+        list(checked_lines("t.jsonl", io.BytesIO(whole_lines)))

@@ -73,7 +73,7 @@ def without(prompt: str, part: str) -> str:
     return prompt
 
 
-def checked(part: str) -> str:
+def valid_part(part: str) -> str:
     """Returns a part that the agent's prompt has. Raises `Invalid`, naming the sections, for any other."""
     prompt = build(EXAMPLE)
     if not part.strip() or without(prompt, part) == prompt:

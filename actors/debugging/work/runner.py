@@ -23,7 +23,7 @@ import yaml
 from actors.debugging.checking import ANSWER_CHARACTERS
 from actors.debugging.evaluations import EvaluationJournal, infrastructure
 from actors.debugging.work import code, data, shell, talk
-from actors.debugging.work.prompt import checked
+from actors.debugging.work.prompt import valid_part
 from actors.debugging.work.task import TASKS, Result, Shown, Task, Turn
 from actors.wiring import compose
 from core.config.load import ConfigSource, find
@@ -113,7 +113,7 @@ class Work:
         self._options, self._log, self._choice = options, log, choice
         self._config = ConfigSource(options.config).current()
         self._tasks = chosen_tasks(choice.tasks)
-        parts = {f"without {part}": Variant(part=checked(part)) for part in choice.without}
+        parts = {f"without {part}": Variant(part=valid_part(part)) for part in choice.without}
         self._prompts = {NOW: Variant(), **{path.name: Variant(path) for path in choice.prompts}, **parts}
 
     async def run(self, progress: Callable[[EvaluationSampled], None]) -> Evaluation:
@@ -201,12 +201,12 @@ class Work:
                 await conversation.work(task)
             event = self._measured(event, conversation, int((monotonic() - begun) * 1000))
             if scope.cancelled_caught:
-                return _checked(event, f"not done in {self._choice.seconds:g} s")
+                return _with_check(event, f"not done in {self._choice.seconds:g} s")
             if problem := infrastructure(conversation.records()):
                 return msgspec.structs.replace(event, error=redactor.text(problem)[:ANSWER_CHARACTERS])
             if event.end != COMPLETED:
-                return _checked(event, f"the run ended with {event.end}")
-            return _checked(event, await _problem(task, await conversation.result()))
+                return _with_check(event, f"the run ended with {event.end}")
+            return _with_check(event, await _problem(task, await conversation.result()))
         except (SikaError, OSError) as error:
             text = redactor.text(f"{type(error).__name__}: {error}")
             return msgspec.structs.replace(event, error=text[:ANSWER_CHARACTERS])
@@ -357,7 +357,7 @@ async def _problem(task: Task, result: Result) -> str:
     return ""
 
 
-def _checked(event: EvaluationSampled, problem: str) -> EvaluationSampled:
+def _with_check(event: EvaluationSampled, problem: str) -> EvaluationSampled:
     reason = redactor.text(problem)[:ANSWER_CHARACTERS]
     check = Checked(event.case, "failed" if problem else "passed", reason)
     return msgspec.structs.replace(event, outcome=check.outcome, checks=[check])

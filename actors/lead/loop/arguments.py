@@ -69,9 +69,9 @@ class Arguments:
         problems = [problem for argument in self.every if (problem := _read(argument, sent, values)) is not None]
         unknown = [name for name in sent if name != LABEL and name not in self._names()]
         if problems:
-            others = f" (Unknown: {_listed(unknown)}.)" if unknown else ""
+            others = f" (Unknown: {_enumerated(unknown)}.)" if unknown else ""
             raise Invalid(f"{self.tool}: {'; '.join(problems)}.{others} {self._takes()} Correct it and call again.")
-        return values, f"\n(Ignored unknown arguments: {_listed(unknown)}. {self._takes()})" if unknown else ""
+        return values, f"\n(Ignored unknown arguments: {_enumerated(unknown)}. {self._takes()})" if unknown else ""
 
     def _names(self) -> set[str]:
         return {argument.name for argument in self.every}
@@ -119,7 +119,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]}…"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _enumerated(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(name[:SHOWN_VALUE] for name in names[:MOST_NAMED]) + more
 

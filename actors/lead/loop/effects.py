@@ -50,7 +50,7 @@ from core.events import Interrupt, ToolCompleted
 from core.ports.models import Pieces
 from core.runs.journal import CallRef
 from core.runtime import stalls
-from core.thread.approvals import taken
+from core.thread.approvals import answers_to_approval
 from core.thread.subagents import TOOLS
 from core.tools import Completion, Files, Prompt, Question, Response
 
@@ -249,7 +249,7 @@ async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: To
     """
     call = attempt.call_ref(str(request.tool_call["id"]))
     answers = attempt.journal.answers(call.id)
-    if own := answers[taken(attempt.state, attempt.run, call.id) :]:
+    if own := answers[answers_to_approval(attempt.state, attempt.run, call.id) :]:
         get_config()["configurable"][SCRATCHPAD].resume.extend(own)
     try:
         return await _outcome(request, handler, attempt)

@@ -82,9 +82,9 @@ class Ported(AgentMiddleware[Any, Attempt, Any]):
         if refusal is not None:
             view.decided(refusal.action, refusal.reason or refusal.text)
             return ToolMessage(refusal.text, tool_call_id=call.id, name=call.name, status="error")
-        return await self._shown(view, call, await handler(request))
+        return await self._result_for_model(view, call, await handler(request))
 
-    async def _shown(self, view: _View, call: ToolCall, result: ToolResult) -> ToolResult:
+    async def _result_for_model(self, view: _View, call: ToolCall, result: ToolResult) -> ToolResult:
         messages = messages_of(result)
         shown = []
         for message in messages:
@@ -98,7 +98,7 @@ class Ported(AgentMiddleware[Any, Attempt, Any]):
         try:
             async with asyncio.timeout(self.policy.deadline_seconds) as deadline:
                 with contained():
-                    return _checked(name, await hook)
+                    return _valid_answer(name, await hook)
         except GraphBubbleUp:  # it asks a person
             raise
         except Exception as error:
@@ -110,7 +110,7 @@ class Ported(AgentMiddleware[Any, Attempt, Any]):
             raise PolicyFailed(f"policy {self.name}: {name}: {reason}") from error
 
 
-def _checked(name: str, answer: T) -> T:
+def _valid_answer(name: str, answer: T) -> T:
     """Returns what a hook answered. Raises `TypeError` if that is none of its answers."""
     if answer is not None and not isinstance(answer, _ANSWERS[name]):
         raise TypeError(f"it returned {type(answer).__name__}; {_ANSWERS[name].__name__} or None is expected")

@@ -101,12 +101,12 @@ class Rounds:
         request = ToolCallRequest(tool_call=call, tool=self._by_name.get(call["name"]), state=state, runtime=runtime)
         var_child_runnable_config.set(config)
         try:
-            await self._chain.awrap_tool_call(request, self._made)
+            await self._chain.awrap_tool_call(request, self._executed)
         except GraphInterrupt:
             return False
         return True
 
-    async def _made(self, request: ToolCallRequest) -> Any:
+    async def _executed(self, request: ToolCallRequest) -> Any:
         """Executes a request, as the policies left it."""
         tool, call = request.tool, request.tool_call
         if isinstance(tool, Described):

@@ -82,11 +82,11 @@ def without_calls(message: AIMessage, note: str) -> AIMessage:
     about = dict(message.response_metadata)
     if about.get("finish_reason") in ("tool_calls", "function_call"):
         about["finish_reason"] = "stop"
-    change: Json = {"content": noted(message.content, note), "additional_kwargs": extra, "response_metadata": about}
+    change: Json = {"content": with_note(message.content, note), "additional_kwargs": extra, "response_metadata": about}
     return message.model_copy(update={**change, "tool_calls": [], "invalid_tool_calls": []})
 
 
-def noted(content: Any, note: str) -> Any:
+def with_note(content: Any, note: str) -> Any:
     """Returns the content with a note at its end: text stays text, a list gets a block."""
     if isinstance(content, list):
         return [*content, {"type": "text", "text": note}]

@@ -51,7 +51,7 @@ class Approvals(AgentMiddleware[Any, Attempt, Any]):
             return await handler(request)
         resolved = await _resolved(attempt, approval)
         text = _outcome(approval, resolved)
-        attempt.decide(self.name, approvals.STATUS[resolved.decision], text, **_noted(approval, resolved))
+        attempt.decide(self.name, approvals.STATUS[resolved.decision], text, **_decision_fields(approval, resolved))
         match resolved.decision:
             case "approve":
                 return await handler(request)
@@ -269,7 +269,7 @@ def _outcome(request: ApprovalRequested, resolved: ApprovalResolved) -> str:
     return f"the user ({resolved.by}) approved this call of {tool}.{why}"
 
 
-def _noted(request: ApprovalRequested, resolved: ApprovalResolved) -> dict[str, Any]:
+def _decision_fields(request: ApprovalRequested, resolved: ApprovalResolved) -> dict[str, Any]:
     """Returns the arguments that record the decision; of edited calls a note tells the model the new arguments."""
     if resolved.decision != "edit":
         return {"call_id": request.call_id}

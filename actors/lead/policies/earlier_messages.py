@@ -107,10 +107,10 @@ async def _answer(state: ThreadState, call: ToolCall) -> str:
         return await to_thread.run_sync(_read, entries, message, start or 0)
     if not isinstance(query, str) or not query.strip() or len(query) > QUERY_CHARACTERS:
         raise Invalid(f"query: 1 to {QUERY_CHARACTERS} characters, or the key of a message as `message`")
-    return await to_thread.run_sync(_found, entries, state, query)
+    return await to_thread.run_sync(_text_of_hits, entries, state, query)
 
 
-def _found(entries: Sequence[Entry], state: ThreadState, query: str) -> str:
+def _text_of_hits(entries: Sequence[Entry], state: ThreadState, query: str) -> str:
     hits = search([each for each in _readable(entries) if not _is_shown(each[0], state)], query)
     if not hits:
         return "No earlier message has these words. Try others: names, numbers, the words of a command or of a file."

@@ -8,7 +8,7 @@ from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResp
 from langchain_core.messages import AIMessage
 
 from actors.lead.loop.attempt import Attempt, ModelHandler, revised
-from actors.lead.model.answer import noted, without_calls
+from actors.lead.model.answer import with_note, without_calls
 from actors.lead.model.assembly import blocked
 
 LENGTH = frozenset(
@@ -42,7 +42,7 @@ class LengthFinish(AgentMiddleware[Any, Attempt, Any]):
         if has_calls(answer):
             last_word = without_calls(answer, CUT_OFF)
         elif answer.text.strip():
-            last_word = answer.model_copy(update={"content": noted(answer.content, CUT_SHORT)})
+            last_word = answer.model_copy(update={"content": with_note(answer.content, CUT_SHORT)})
         else:
             return response
         return revised(response, last_word)

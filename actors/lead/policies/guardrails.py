@@ -61,7 +61,7 @@ class Guardrails(Policy):
     async def _decision(self, request: Request) -> Decision:
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                return _checked(await _evaluated(self._provider, request))
+                return _decision_of(await _evaluated(self._provider, request))
         except GraphBubbleUp:
             raise
         except Exception as error:
@@ -80,7 +80,7 @@ async def _evaluated(provider: Provider, request: Request) -> Any:
     return await anyio.to_thread.run_sync(provider.evaluate, request, abandon_on_cancel=True)
 
 
-def _checked(answer: Any) -> Decision:
+def _decision_of(answer: Any) -> Decision:
     """Converts a provider's answer from its own classes. Raises `TypeError` if `allow` is not a boolean."""
     if not isinstance(answer.allow, bool):
         raise TypeError(f"allow: expected true or false, got {type(answer.allow).__name__}")

@@ -24,7 +24,7 @@ from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, ToolM
 
 from actors.lead.loop.attempt import Attempt, ModelHandler
 from actors.lead.messages.content import rewritten, text_by_line
-from actors.lead.policies.question_form import chosen
+from actors.lead.policies.question_form import is_option
 from core.control import neutralised, suspect
 from core.thread.messages import UPLOADS_BLOCK
 from core.thread.state import COMPACTED, ThreadState
@@ -85,7 +85,9 @@ def _is_option(attempt: Attempt, messages: Sequence[AnyMessage], place: int, res
         if not isinstance(earlier, ToolMessage):
             return False
         card = earlier.artifact.get("human_input") if isinstance(earlier.artifact, dict) else None
-        if str(earlier.id).startswith(CLARIFICATION) and chosen(card, response, text_by_line(messages[place].content)):
+        if str(earlier.id).startswith(CLARIFICATION) and is_option(
+            card, response, text_by_line(messages[place].content)
+        ):
             return from_call(attempt.state, str(earlier.id))
     return False
 

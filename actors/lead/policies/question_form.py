@@ -94,7 +94,7 @@ def form_of(value: Any) -> list[Json]:
     return fields
 
 
-def chosen(card: Any, response: Any, text: str) -> bool:
+def is_option(card: Any, response: Any, text: str) -> bool:
     """Tells whether a response (`human_input_response`) is an option of a card, and the message only its text."""
     if not isinstance(card, Mapping) or not isinstance(response, Mapping):
         return False

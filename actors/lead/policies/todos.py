@@ -63,7 +63,7 @@ class Todos(TodoListMiddleware[Any, Attempt]):
     async def awrap_model_call(self, request: ModelRequest[Attempt], handler: ModelHandler) -> ModelResponse[Any]:
         attempt = request.runtime.context
         if (todos := todos_of(attempt.state)) and not any(map(_shows_todos, request.messages)):
-            reminder = hidden(f"This is your list of todos:\n{listed(todos)}\nKeep it up to date.", name=REMINDER)
+            reminder = hidden(f"This is your list of todos:\n{todo_lines(todos)}\nKeep it up to date.", name=REMINDER)
             request = request.override(messages=[*request.messages, reminder])
         response = await handler(request)
         self._continue(attempt, response.result[-1])
@@ -78,7 +78,7 @@ class Todos(TodoListMiddleware[Any, Attempt]):
             return
         text = f"{len(left)} todos are left"
         note = (
-            f"You have not completed these todos:\n{listed(left)}\n"
+            f"You have not completed these todos:\n{todo_lines(left)}\n"
             "Go on with them. If one is done or not wanted any more, say so with write_todos before you answer."
         )
         attempt.decide(self.name, "continued", text, note=note, name=COMPLETION_REMINDER, again=True)
@@ -100,7 +100,7 @@ def todos_of(state: ThreadState) -> list[Json]:
     return list(filter(_is_todo, todos)) if isinstance(todos, list) else []
 
 
-def listed(todos: Sequence[Json]) -> str:
+def todo_lines(todos: Sequence[Json]) -> str:
     return "\n".join(f"- [{todo['status']}] {todo['content']}" for todo in todos)
 
 

@@ -37,14 +37,14 @@ def parsed(value: Any) -> tuple[ClientTool, ...]:
     return tuple(tools)
 
 
-def made(tools: Collection[ClientTool], known: Collection[str]) -> list[Tool]:
+def as_tools(tools: Collection[ClientTool], known: Collection[str]) -> list[Tool]:
     """Returns them as tools of the agent, but for those with the name of one that it has. Raises `Invalid`."""
     schemas = ((tool, msgspec.json.encode(tool.parameters)) for tool in tools if tool.name not in known)
-    return [_made(tool.name, tool.description, schema) for tool, schema in schemas if len(schema) <= MOST_BYTES]
+    return [_tool(tool.name, tool.description, schema) for tool, schema in schemas if len(schema) <= MOST_BYTES]
 
 
 @lru_cache(256)
-def _made(name: str, description: str, schema: bytes) -> Tool:
+def _tool(name: str, description: str, schema: bytes) -> Tool:
     """Cached: tools are told apart by their identity."""
 
     async def call(ctx: ToolContext, **arguments: Any) -> str:

@@ -27,7 +27,7 @@ def find(roster: Roster, options: Options) -> Definition | None:
     """
     if options.agent is None or options.bootstrap:
         return None
-    return agents.known(roster, agents.checked(options.agent))
+    return agents.known(roster, agents.valid_name(options.agent))
 
 
 def default_soul(home: Path) -> str:

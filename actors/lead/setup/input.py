@@ -150,7 +150,7 @@ def prepared(
     extra |= records
     patch: Json = {"messages": [new for old, new in zip(others, honest, strict=True) if new is not old]}
     content = _bare(last.get("content", ""))
-    listed = _listed(files, _claimed(last)) if last is next(reversed(messages.values())) else NOTHING
+    listed = _new_and_old(files, _claimed(last)) if last is next(reversed(messages.values())) else NOTHING
     if listed.new or listed.old:
         content, extra[UPLOADS_BLOCK] = _prefixed(content, block(listed))
         patch["uploaded_files"] = [_as_state(file) for file in listed.new]
@@ -242,7 +242,7 @@ def _claimed(message: Message) -> list[str]:
     return [name for name in dict.fromkeys(names) if isinstance(name, str) and name]
 
 
-def _listed(files: Sequence[Upload], names: Collection[str]) -> Listed:
+def _new_and_old(files: Sequence[Upload], names: Collection[str]) -> Listed:
     """Splits files into new and old. Leaves out converted texts, which are named with their documents."""
     by_name = {file.name: file for file in files}
     new = [by_name[name] for name in names if name in by_name]

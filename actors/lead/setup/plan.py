@@ -155,7 +155,7 @@ class Planner:
         tools = self._toolboxes.of(built_in, mcp, servers, role, skills, config)
         if requested.client_tools and role is None and not requested.unattended:
             taken = {*POLICIES_TOOLS, *(tool.name for tool in tools.every)}
-            tools = replace(tools, every=(*tools.every, *client_tools.made(requested.client_tools, taken)))
+            tools = replace(tools, every=(*tools.every, *client_tools.as_tools(requested.client_tools, taken)))
         delegates = roles(config, roster, agent) if any(tool.name in TOOLS for tool in built_in) else {}
         names = frozenset(tool.name for tool in tools.every)
         soul, mounts, block = await anyio.to_thread.run_sync(
@@ -226,7 +226,7 @@ class Planner:
         try:
             return find(roster, requested)
         except NotFound:
-            name = agents.checked(requested.agent or "")
+            name = agents.valid_name(requested.agent or "")
             if (agent := await anyio.to_thread.run_sync(shared, self._home, name)) is None:
                 raise
             return agent
@@ -258,7 +258,7 @@ class Planner:
         return (
             default_soul(self._home),
             mounted(config),
-            setup_skills.shown(skills, config, role, tools, bootstrap=requested.bootstrap),
+            setup_skills.skills_for_prompt(skills, config, role, tools, bootstrap=requested.bootstrap),
         )
 
     def _name(self, config: Config, requested: str | None) -> str:

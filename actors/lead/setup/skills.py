@@ -30,7 +30,9 @@ def permitted(tools: Sequence[Tool], skills: Selection, config: Config, role: Ro
     return [tool for tool in tools if tool.name not in hidden and (allowed is None or tool.name in allowed)]
 
 
-def shown(skills: Selection, config: Config, role: Role | None, tools: Collection[str], *, bootstrap: bool) -> Shown:
+def skills_for_prompt(
+    skills: Selection, config: Config, role: Role | None, tools: Collection[str], *, bootstrap: bool
+) -> Shown:
     """Returns what the prompt of a run with these tools shows of its skills. Blocks: call it in a thread."""
     evolves = config.skill_evolution.enabled and role is None and not bootstrap
     if role is not None and role.skills is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from actors.lead.setup import skills as setup_skills
 from actors.lead.setup.delegates import Role
 from core.config.load import Config
-from core.mcp.tools import Offered, listed
+from core.mcp.tools import Offered, prompt_lines
 from core.skills.selection import Selection
 from core.tools import Tool
 
@@ -29,7 +29,7 @@ class Toolboxes:
     """A cache of the tools of runs by what they depend on, at most `KEPT`."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[Hashable, tuple[object, RunTools]] = OrderedDict()
+        self._run_tools: OrderedDict[Hashable, tuple[object, RunTools]] = OrderedDict()
         """Keys contain ids of parts, which are kept beside the value."""
 
     def of(
@@ -46,22 +46,24 @@ class Toolboxes:
         """
         searches = len(skills.skills) > config.skills.list_limit
         key = (id(config), tuple(map(id, built_in)), id(mcp.tools), servers, role, skills.tools, searches)
-        if key not in self._made:
+        if key not in self._run_tools:
             parts = (config, tuple(built_in), mcp)
-            self._made[key] = parts, _made(built_in, mcp.only(servers), role, skills, config)
-        self._made.move_to_end(key)
-        while len(self._made) > KEPT:
-            self._made.popitem(last=False)
-        return self._made[key][1]
+            self._run_tools[key] = parts, _run_tools(built_in, mcp.only(servers), role, skills, config)
+        self._run_tools.move_to_end(key)
+        while len(self._run_tools) > KEPT:
+            self._run_tools.popitem(last=False)
+        return self._run_tools[key][1]
 
 
-def _made(built_in: Sequence[Tool], mcp: Offered, role: Role | None, skills: Selection, config: Config) -> RunTools:
+def _run_tools(
+    built_in: Sequence[Tool], mcp: Offered, role: Role | None, skills: Selection, config: Config
+) -> RunTools:
     tools = [*built_in, *mcp.tools]
     tools = tools if role is None else role.permitted(tools)
     tools = setup_skills.permitted(tools, skills, config, role)
     searched = config.tool_search.enabled
     deferred = [tool for tool in tools if _is_deferred(tool, tool.name in mcp.servers, searched=searched)]
-    return RunTools(tuple(tools), tuple(deferred), listed(deferred, mcp.servers))
+    return RunTools(tuple(tools), tuple(deferred), prompt_lines(deferred, mcp.servers))
 
 
 def _is_deferred(tool: Tool, of_server: bool, *, searched: bool) -> bool:

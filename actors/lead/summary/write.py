@@ -164,7 +164,7 @@ def summary_of(
     return Summary(_message(content, {name: part for name, part in carried.items() if part}, model, used), model)
 
 
-def chosen(config: Config, *preferred: str | None) -> list[str]:
+def summary_models(config: Config, *preferred: str | None) -> list[str]:
     """Returns the configured models to ask, in order: the preferred, those for summaries, the first of all."""
     names = [model.name for model in config.models]
     configured = (config.summarization.model_name, *config.model_roles.get("summarization", ()))

@@ -44,7 +44,7 @@ class Rules:
     label: str = "sika.socketproxy"
 
 
-def checked(body: Any, rules: Rules) -> dict[str, Any]:
+def permitted_body(body: Any, rules: Rules) -> dict[str, Any]:
     """Returns the body of a creation that is passed on. Raises `Refused` with the field. Blocks briefly."""
     config = _known("", body, {**_CONFIG, "Image": lambda value: value == rules.image}, ("HostConfig", "Labels"))
     host_checks = {**_HOST, "Runtime": lambda value: value == rules.runtime}  # an empty text is left out

@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import structlog
 
-from adapters.sandboxes.docker.creation import Refused, Rules, checked
+from adapters.sandboxes.docker.creation import Refused, Rules, permitted_body
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -109,7 +109,7 @@ class Proxy:
         async with asyncio.timeout(REQUEST_SECONDS):
             request = await _read(reader)
         async with asyncio.timeout(ENGINE_SECONDS):
-            request = await self._checked(request)
+            request = await self._permitted(request)
             engine_reader, engine_writer = await asyncio.open_unix_connection(self._engine)
         try:
             engine_writer.write(_head(request))
@@ -121,7 +121,7 @@ class Proxy:
         finally:
             engine_writer.close()
 
-    async def _checked(self, request: Request) -> Request:
+    async def _permitted(self, request: Request) -> Request:
         """Returns the request that is forwarded. Raises `Refused`."""
         names, query, body = request.names, dict(request.query), None
         if names.get("image", self._rules.image) != self._rules.image:
@@ -134,7 +134,7 @@ class Proxy:
         elif request.path == "/containers/create":
             if not _NAME.match(query.get("name", "")):
                 raise Refused(f"name {query.get('name', '')!r}: expected sika-…")
-            body = await asyncio.to_thread(checked, request.body, self._rules)
+            body = await asyncio.to_thread(permitted_body, request.body, self._rules)
         elif request.path == "/containers/json":
             query = {**query, "filters": _own(query.get("filters", "{}"), self._rules)}
         elif request.path.endswith("/exec"):

@@ -30,7 +30,7 @@ _TRUST = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAIN
 """Variables by which programs find the certificates that they trust: OpenSSL, requests, curl, git, pip."""
 
 
-def checked(egress: Egress) -> tuple[Rules, Sequence[Credential]]:
+def rules_and_credentials(egress: Egress) -> tuple[Rules, Sequence[Credential]]:
     """Returns the rules and the credentials of the settings. Raises `Invalid` for what is no place."""
     credentials = [Credential(Place.of(entry.host), entry.header, entry.value) for entry in egress.credentials]
     return Rules(egress.allow, egress.allow_private), credentials
@@ -42,7 +42,7 @@ class WayOut:
     def __init__(self, home: Path, egress: Egress, inside: str = INSIDE) -> None:
         """`inside` is where a sandbox sees the proxy. Raises `Invalid` for settings that name no place."""
         self._home, self._folder, self._egress, self.inside = home, home / "sandbox" / "egress", egress, inside
-        self._rules, self._credentials = checked(egress)
+        self._rules, self._credentials = rules_and_credentials(egress)
         self._proxy: Proxy | None = None
         self._preparing = anyio.Lock()
         self._tasks: TaskGroup | None = None

@@ -311,12 +311,12 @@ class Files:
         paths, unopened, left = listing
         names = sorted(self._names(parts))
         if len(names) > limit:
-            left[_shown((*parts, ""))] = len(names) - limit
+            left[_printable((*parts, ""))] = len(names) - limit
         for name in names[:limit]:
             kind = self._kind((*parts, name))
             if kind is None:
                 continue
-            path = _shown((*parts, name)) + ("" if kind == "file" else "/")
+            path = _printable((*parts, name)) + ("" if kind == "file" else "/")
             paths.append(path)
             if kind == "directory" and search.skipped(name):
                 unopened.append(path)
@@ -441,8 +441,8 @@ def _key(call_id: str | None, number: int) -> str | None:
     return f"{call_id}-{number}" if call_id is not None and number else call_id
 
 
-def _shown(parts: Parts) -> str:
-    return join([*map(search.shown, parts)])
+def _printable(parts: Parts) -> str:
+    return join([*map(search.printable, parts)])
 
 
 @cache

@@ -103,7 +103,7 @@ class Match(NamedTuple):
     column: int
 
 
-def shown(name: str) -> str:
+def printable(name: str) -> str:
     """Returns a file name as text: the kernel allows bytes that are no UTF-8, JSON does not."""
     return os.fsencode(name).decode("utf-8", "replace")
 
@@ -224,7 +224,7 @@ def glob(request: dict[str, Any], walk: Walk, deadline: float) -> dict[str, Any]
         if (request["dirs"] or not directory) and pattern.match(walk.relative(entry)):
             total += 1
             if len(paths) < request["limit"]:
-                paths.append(shown(entry.path) + ("/" if directory else ""))
+                paths.append(printable(entry.path) + ("/" if directory else ""))
         if time.monotonic() > deadline:
             stopped = "time"
             break
@@ -347,7 +347,7 @@ class Grep:
         return _by_re(self._pattern, batch), ""
 
     def _note(self, source: Source, matches: list[Match]) -> None:
-        request, path = self._request, shown(source.entry.path)
+        request, path = self._request, printable(source.entry.path)
         self.files += 1
         self.total += len(matches)
         if self.total > MAX_MATCHES:
@@ -536,7 +536,7 @@ def _cut(line: bytes, column: int) -> str:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     walk, deadline = Walk(request), time.monotonic() + request["seconds"]
     result = glob(request, walk, deadline) if request["op"] == "glob" else Grep(request, walk, deadline).run()
-    return {**result, "directories": [shown(each) for each in walk.directories[:1000]], "passed": walk.passed}
+    return {**result, "directories": [printable(each) for each in walk.directories[:1000]], "passed": walk.passed}
 
 
 def main() -> None:

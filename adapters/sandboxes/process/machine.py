@@ -172,7 +172,7 @@ class Machine:
 
 def sweep(home: Path, idle_seconds: float) -> None:
     """Empties /tmp of threads that are idle, and forgets those that were erased."""
-    for entry in _listed(home):
+    for entry in _folders(home):
         with contextlib.suppress(OSError, Unavailable):
             folder = Path(entry.read_text())
             if not folder.is_dir():
@@ -187,7 +187,7 @@ def sweep(home: Path, idle_seconds: float) -> None:
 
 def end_unused(home: Path) -> None:
     """Ends the networks as the server stops. One that a command uses ends after it."""
-    for entry in _listed(home):
+    for entry in _folders(home):
         with contextlib.suppress(OSError, ValueError, Unavailable):
             folder = Path(entry.read_text())
             with _door(folder):
@@ -211,7 +211,7 @@ def _entries(home: Path) -> Path:
     return home / "sandbox" / "machines"
 
 
-def _listed(home: Path) -> list[Path]:
+def _folders(home: Path) -> list[Path]:
     with contextlib.suppress(FileNotFoundError):
         return sorted(_entries(home).iterdir())
     return []

@@ -151,7 +151,7 @@ class Copy:
         if not names:
             return []
         limit = f"over the limit of a thread's files, {self._max_bytes >> 20} MB (sandbox.max_thread_mb)"
-        return [f"{len(names)} files were not copied to the server, as {_shown(min(names))}: {limit}"]
+        return [f"{len(names)} files were not copied to the server, as {_virtual_path(min(names))}: {limit}"]
 
     def received(self, archive: Path | None) -> list[str]:
         """Applies what the machine sent, and deletes what it deleted. Returns what somebody else had changed here."""
@@ -182,7 +182,7 @@ class Copy:
             full, entry = _full(name), base.get(_full(name))
             if self._changed(full, entry):
                 notes.append(
-                    f"{_shown(name)}: was changed by somebody else at the same time; the command's version stays"
+                    f"{_virtual_path(name)}: was changed by somebody else at the same time; the command's version stays"
                 )
             with contextlib.suppress(OSError):
                 digest = self._store(name, kind, member, tar)
@@ -305,7 +305,7 @@ def _own(full: bytes) -> bool:
     return full.startswith(_PREFIX.encode() + b"/")
 
 
-def _shown(name: bytes) -> str:
+def _virtual_path(name: bytes) -> str:
     return f"{USER_DATA}/{name.decode(errors='replace')}"
 
 

@@ -83,9 +83,9 @@ class Rooms:
             raise
         link = Link(image, folder, token, gone)
         await link.ask("echo", "here")
-        return await to_thread.run_sync(self._made, link, token, user, thread, abandon)
+        return await to_thread.run_sync(self._sandbox, link, token, user, thread, abandon)
 
-    def _made(
+    def _sandbox(
         self, link: Link, token: str, user: str, thread: str, abandon: Callable[[], Awaitable[None]]
     ) -> AioSandbox:
         setup, root = self.setup, thread_root(self.setup.home, user, thread)

@@ -264,7 +264,7 @@ class AioSandbox(Files):
                 lines = await self._link.ask("put", archive.name, f"list-{secrets.token_hex(4)}")
                 if lines[0].startswith("failed"):
                     raise Unavailable(f"the sandbox's machine could not take the thread's files: {lines[0][7:]}")
-                await to_thread.run_sync(self._copy.sent, await self._shown(lines))
+                await to_thread.run_sync(self._copy.sent, await self._view(lines))
             finally:
                 archive.unlink(missing_ok=True)
 
@@ -276,7 +276,7 @@ class AioSandbox(Files):
 
     async def _pull(self) -> Paths:
         async with self._synced():
-            listing = await self._shown(await self._link.ask("list", f"list-{secrets.token_hex(4)}"))
+            listing = await self._view(await self._link.ask("list", f"list-{secrets.token_hex(4)}"))
             names, notes = await to_thread.run_sync(self._copy.wanted, listing)
             archive = None
             try:
@@ -294,7 +294,7 @@ class AioSandbox(Files):
     def _most(self) -> int:
         return 2 * self._copy._max_bytes
 
-    async def _shown(self, lines: Paths) -> bytes:
+    async def _view(self, lines: Paths) -> bytes:
         path = self._copy.work / f"list-{secrets.token_hex(4)}"
         self._copy.work.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
@@ -317,7 +317,7 @@ class AioSandbox(Files):
         try:
             with anyio.fail_after(SYNC_SECONDS):
                 pause = 0.005
-                while not _taken(fd):
+                while not _is_locked(fd):
                     await anyio.sleep(pause)
                     pause = min(pause * 1.5, 0.1)
                 yield
@@ -441,7 +441,7 @@ def _parts(file: object) -> Mapping[str, bytes]:
     return parts
 
 
-def _taken(fd: int) -> bool:
+def _is_locked(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

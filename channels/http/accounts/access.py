@@ -208,10 +208,10 @@ class Gate:
             return
         await self.directory.accounts(now=True)
         for request, entry in list(self._inside.values()):
-            if not await self._still(entry) and request.transport:
+            if not await self._is_still_valid(entry) and request.transport:
                 request.transport.abort()
 
-    async def _still(self, entry: Entry) -> bool:
+    async def _is_still_valid(self, entry: Entry) -> bool:
         if entry.principal is LOCAL:
             return not self.accounts
         return await self.directory.still(entry.principal, entry.session)

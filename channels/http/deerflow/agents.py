@@ -134,7 +134,7 @@ async def get_list(call: Call) -> Agents:
 @ROUTES("GET", "/agents/check", _READ)
 async def check(call: Call, *, name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")]) -> Check:
     """Tells whether you may call a new agent so."""
-    rosters, name = _rosters(call), agents.checked(name)
+    rosters, name = _rosters(call), agents.valid_name(name)
     return Check(name not in (*agents.TAKEN, *(await rosters.of(call.user)).agents), name)
 
 
@@ -149,7 +149,7 @@ async def get(call: Call, name: str) -> Agent:
 async def create(call: Call, body: CreateBody) -> Created[Agent]:
     """Define an agent. Its name is kept in lower case."""
     rosters = _rosters(call)
-    agent = Definition(**{**msgspec.structs.asdict(body), "name": agents.checked(body.name)})
+    agent = Definition(**{**msgspec.structs.asdict(body), "name": agents.valid_name(body.name)})
     await _check(call, msgspec.structs.asdict(agent))
     await rosters.create(call.user, agent)
     return _object(agent)
@@ -158,7 +158,7 @@ async def create(call: Call, body: CreateBody) -> Created[Agent]:
 @ROUTES("PUT", "/agents/{name}", _WRITE, errors=(404, 409))
 async def change(call: Call, name: str, body: ChangeBody) -> Agent:
     """Change some settings of an agent; `skills: null` means all skills, no `skills` at all leaves them."""
-    rosters, name = _rosters(call), agents.checked(name)
+    rosters, name = _rosters(call), agents.valid_name(name)
     changes = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     if changes.get("description", "") is None:
         changes["description"] = ""
@@ -170,7 +170,7 @@ async def change(call: Call, name: str, body: ChangeBody) -> Agent:
 @ROUTES("DELETE", "/agents/{name}", _WRITE, errors=(404, 409))
 async def delete(call: Call, name: str) -> None:
     """Remove one of your agents. Its conversations stay."""
-    name = agents.checked(name)
+    name = agents.valid_name(name)
     await _refuse_shared(call, name)
     await _rosters(call).remove(call.user, name)
 
@@ -192,7 +192,7 @@ async def _refuse_shared(call: Call, name: str) -> None:
 async def take(call: Call, body: ImportBody) -> Created[Agent]:
     """Make an agent of an exported one."""
     rosters, agent = _rosters(call), body.agent.definition()
-    changes: dict[str, Any] = {} if body.name is None else {"name": agents.checked(body.name)}
+    changes: dict[str, Any] = {} if body.name is None else {"name": agents.valid_name(body.name)}
     if body.model is not UNSET:
         changes["model"] = body.model
     agent = msgspec.structs.replace(agent, **changes)
@@ -211,7 +211,7 @@ async def export(call: Call, name: str) -> Bundle:
 @ROUTES("GET", "/agents/{name}/history", _READ, errors=(404,))
 async def history(call: Call, name: str) -> Versions:
     """The newest 200 versions of an agent, also of a removed one, the newest first."""
-    rosters, name = _rosters(call), agents.checked(name)
+    rosters, name = _rosters(call), agents.valid_name(name)
     versions = await rosters.history(call.user, name)
     return Versions([msgspec.convert(msgspec.to_builtins(version), AgentVersion) for version in versions])
 
@@ -219,7 +219,7 @@ async def history(call: Call, name: str) -> Versions:
 @ROUTES("POST", "/agents/{name}/rollback", _WRITE, errors=(404,))
 async def rollback(call: Call, name: str, body: RollbackBody) -> Agent:
     """Make an agent what it was in a version; a removed one is there again."""
-    rosters, name = _rosters(call), agents.checked(name)
+    rosters, name = _rosters(call), agents.valid_name(name)
     return _object(await rosters.rollback(call.user, name, body.version))
 
 
@@ -244,7 +244,7 @@ def _rosters(call: Call) -> Rosters:
 
 async def known_agent(call: Call, name: str) -> Definition:
     """Returns an agent of the user's, or of the shared folder (contract runtime §14). Raises `NotFound`."""
-    name = agents.checked(name)
+    name = agents.valid_name(name)
     roster = await call.services.agents.of(call.user)
     shared = None
     if name not in roster.agents:

@@ -98,7 +98,7 @@ async def get(
     if run is None or run.removed:
         raise NotFound(f"Run {run_id} not found")
     scan, undone = await _scan(call.live.reading.read, thread.id, run.ended_seq)
-    changes = _shown(scan, undone, thread.state.values.get("artifacts", ()))
+    changes = _changes(scan, undone, thread.state.values.get("artifacts", ()))
     changes.pending = scan is None and thread.state.folder is not None and _looked_at(thread.state, run)
     if not include_files:
         changes.files = []
@@ -145,7 +145,7 @@ async def _scan(read: Read, thread_id: str, upto: int | None) -> tuple[Workspace
     return scan, undone
 
 
-def _shown(scan: WorkspaceScanned | None, undone: bool, presented: Sequence[str]) -> Changes:
+def _changes(scan: WorkspaceScanned | None, undone: bool, presented: Sequence[str]) -> Changes:
     files = list(scan.changes) if scan else []
     written = [file.path for file in files if file.root == "outputs" and file.status in ("created", "modified")]
     unpresented = [path for path in written if path not in presented]

@@ -101,7 +101,7 @@ async def providers(call: Call) -> Providers:
 async def listed(call: Call) -> ConnectionsShown:
     """Your connections."""
     state = await _connections(call).state()
-    return ConnectionsShown([_shown(connection) for connection in state.of_user(call.user)])
+    return ConnectionsShown([_connection(connection) for connection in state.of_user(call.user)])
 
 
 @ROUTES("POST", "/channels/{provider}/connect", "connections:write", errors=(404, 409), secret=True)
@@ -188,7 +188,7 @@ def _url(traits: Traits, section: ConnectionProvider | None, code: str) -> str:
     return traits.deep_link.format(bot_username=section.bot_username.removeprefix("@"), code=code)
 
 
-def _shown(connection: Connection) -> ConnectionShown:
+def _connection(connection: Connection) -> ConnectionShown:
     return ConnectionShown(
         id=connection.id,
         provider=connection.provider,

@@ -88,7 +88,7 @@ async def get(call: Call) -> Service:
     enabled = {name: account.settings.enabled for name, account in accounts.items()}
     admin = call.principal.is_admin
     reports = await statuses(call.services.log.bus, enabled)
-    shown = {status.account: _shown(status, enabled[status.account], admin) for status in reports}
+    shown = {status.account: _status(status, enabled[status.account], admin) for status in reports}
     return Service(any(each.running for each in shown.values()), shown)
 
 
@@ -175,7 +175,7 @@ async def _entry(call: Call, name: str) -> Entry:
     return Entry(name, traits.title, account.settings.enabled, all(field.set for field in fields), runtime, fields)
 
 
-def _shown(status: Status, enabled: bool, admin: bool) -> ChannelStatus:
+def _status(status: Status, enabled: bool, admin: bool) -> ChannelStatus:
     return ChannelStatus(
         enabled=enabled,
         running=status.state not in ("disabled", "not running"),

@@ -81,7 +81,7 @@ AllUsers = Annotated[bool, "Everybody's, for an administrator"]
 @ROUTES("GET", "/console/stats", "runs:read")
 async def stats(call: Call, *, all_users: AllUsers = False) -> Stats:
     """Totals: threads, runs by status, tokens and cost."""
-    totals = await console.totals(*await _asked(call, all_users))
+    totals = await console.totals(*await _views_for(call, all_users))
     amount = _amount(Used("", 0, totals.tokens, totals.price))
     active = sum(totals.runs.get(status, 0) for status in OPEN)
     return Stats(
@@ -103,7 +103,7 @@ async def runs(
     status: RunStatus | None = None,
 ) -> Runs:
     """Runs, newest first, with what each used, cost and took."""
-    lines, more = await console.runs(*await _asked(call, all_users), status=status, limit=limit, offset=offset)
+    lines, more = await console.runs(*await _views_for(call, all_users), status=status, limit=limit, offset=offset)
     return Runs([_run(line) for line in lines], more)
 
 
@@ -115,7 +115,7 @@ async def usage(
     days: Annotated[int, msgspec.Meta(ge=1, le=366), "How many"] = 30,
 ) -> Usage:
     """Tokens and cost by day (UTC) and by model, over the last days. A run counts for the day it was asked for."""
-    span = await console.span(*await _asked(call, all_users), until=_today(), days=days)
+    span = await console.span(*await _views_for(call, all_users), until=_today(), days=days)
     return Usage(
         **_amount(span.total),
         runs=span.total.runs,
@@ -124,7 +124,7 @@ async def usage(
     )
 
 
-async def _asked(call: Call, all_users: bool) -> tuple[Views, str | None, Prices]:
+async def _views_for(call: Call, all_users: bool) -> tuple[Views, str | None, Prices]:
     """The views with everything in them that this process wrote, the user that is asked about (None: all), prices."""
     if all_users and not call.principal.is_admin:
         raise Forbidden("all_users: only an administrator may see everybody's runs")

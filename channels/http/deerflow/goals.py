@@ -92,4 +92,4 @@ async def delete(call: Call, thread: OwnedThread) -> GoalAnswer:
 
 def goal_of(state: ThreadState) -> Goal | None:
     """The goal of a thread; None if it has none, or has reached it."""
-    return msgspec.convert(goals.shown(state.goal), Goal | None)
+    return msgspec.convert(goals.goal_for_clients(state.goal), Goal | None)

@@ -96,7 +96,7 @@ _READ = "assistants:read"
 @ROUTES("GET", "/mcp/config", _READ)
 async def get(call: Call) -> Servers:
     """The MCP servers, without their secrets."""
-    return _shown(await call.services.mcp.all())
+    return _masked_servers(await call.services.mcp.all())
 
 
 @ROUTES("PUT", "/mcp/config", "admin", role="admin", errors=(400,))
@@ -188,8 +188,8 @@ async def _change(call: Call, sent: Any) -> Servers:
         )
     except Invalid as error:
         raise BadRequest(str(error)) from error
-    return _shown(after)
+    return _masked_servers(after)
 
 
-def _shown(servers: Mapping[str, McpServer]) -> Servers:
+def _masked_servers(servers: Mapping[str, McpServer]) -> Servers:
     return Servers({name: masked(server) for name, server in servers.items()})

@@ -128,19 +128,19 @@ _READ, _WRITE = "memory:read", "memory:write"
 @ROUTES("GET", "/memory", _READ)
 async def get(call: Call, *, agent: AgentName = None) -> MemoryDocument:
     """Your memory."""
-    return _shown(await _memory(call, agent))
+    return _document(await _memory(call, agent))
 
 
 @ROUTES("POST", "/memory/reload", _READ)
 async def reload(call: Call, *, agent: AgentName = None) -> MemoryDocument:
     """Your memory. There is nothing to reload: it is always current."""
-    return _shown(await _memory(call, agent))
+    return _document(await _memory(call, agent))
 
 
 @ROUTES("GET", "/memory/export", _READ)
 async def export(call: Call, *, agent: AgentName = None) -> MemoryDocument:
     """The document that `import` takes."""
-    return _shown(await _memory(call, agent))
+    return _document(await _memory(call, agent))
 
 
 @ROUTES("POST", "/memory/import", _WRITE, errors=(409,))
@@ -161,7 +161,7 @@ async def clear(call: Call, *, agent: AgentName = None) -> MemoryDocument:
 async def add(call: Call, body: NewFact, *, agent: AgentName = None) -> MemoryDocument:
     """Add a fact in your own words."""
     at = now()
-    fact = _checked(Fact(id="", created_at=at, seen_at=at, source=MANUAL, **msgspec.structs.asdict(body)))
+    fact = _valid_fact(Fact(id="", created_at=at, seen_at=at, source=MANUAL, **msgspec.structs.asdict(body)))
 
     def decide(memory: Memory) -> list[Event]:
         if facts.twin(memory, fact.content) is not None:
@@ -178,7 +178,7 @@ async def change(call: Call, fact_id: str, body: ChangeFact, *, agent: AgentName
 
     def decide(memory: Memory) -> list[Event]:
         before = _known(memory, fact_id)
-        after = _checked(msgspec.structs.replace(before, **changes))
+        after = _valid_fact(msgspec.structs.replace(before, **changes))
         if after == before:
             return []
         return [FactRevised(fact=msgspec.structs.replace(after, version=before.version + 1))]
@@ -219,7 +219,7 @@ async def status(call: Call, *, agent: AgentName = None) -> MemoryStatus:
     """The settings, the document, texts of former facts that replays need, and conversations that could not be read."""
     memory = await _memory(call, agent)
     failed = {event.thread: event.reason for event in memory.failed.values()}
-    return MemoryStatus(_config(call), _shown(memory), dict(memory.former), failed)
+    return MemoryStatus(_config(call), _document(memory), dict(memory.former), failed)
 
 
 def _config(call: Call) -> MemoryConfig:
@@ -234,15 +234,15 @@ async def _memory(call: Call, agent: str | None) -> Memory:
 
 
 def _agent(name: str | None) -> str | None:
-    return None if name is None else agents.checked(name)
+    return None if name is None else agents.valid_name(name)
 
 
 async def _decided(call: Call, agent: str | None, decision: Decision[Memory]) -> MemoryDocument:
     identity = facts.memory_id(call.user, _agent(agent))
-    return _shown(await call.services.memories.decide(identity, decision))
+    return _document(await call.services.memories.decide(identity, decision))
 
 
-def _shown(memory: Memory) -> MemoryDocument:
+def _document(memory: Memory) -> MemoryDocument:
     return msgspec.convert(document(memory), MemoryDocument)
 
 
@@ -252,7 +252,7 @@ def _known(memory: Memory, identity: str) -> Fact:
     return memory.facts[identity]
 
 
-def _checked(fact: Fact) -> Fact:
+def _valid_fact(fact: Fact) -> Fact:
     try:
         return facts.checked_fact(fact)
     except Invalid as error:

@@ -131,7 +131,7 @@ async def page(
     gone = journal.removed(state, steps) if data else {}
     data = [row for row in data if row.seq >= PLACES * gone.get(str(row.content.get("id")), 0)]
     branches = journal.branches_of(state, tip) if data else {}
-    rated = [_shown(row, branches) for row in _rated(data, state, call.user)]
+    rated = [_row_with_branches(row, branches) for row in _rated(data, state, call.user)]
     changed = await call.live.changes.load(thread.id) if data else Changed()
     runs = {row.run_id for row in rated if row.run_id is not None}
     summaries = {name: summary_of(state, state.runs[name], changed, call.config) for name in runs if name in state.runs}
@@ -147,7 +147,7 @@ def _commit(state: ThreadState, name: str) -> int:
     return index
 
 
-def _shown(row: RatedRow, branches: dict[int, journal.Branches]) -> ShownRow:
+def _row_with_branches(row: RatedRow, branches: dict[int, journal.Branches]) -> ShownRow:
     """The first row of a step takes its alternatives."""
     fields = msgspec.structs.asdict(row)
     if (alternatives := branches.pop(row.seq // PLACES, None)) is None:

@@ -123,13 +123,13 @@ _READ, _WRITE = "skills:read", "skills:write"
 @ROUTES("GET", "/skills", _READ)
 async def get_list(call: Call) -> Skills:
     """All skills, enabled or not, and those that cannot be used with the reason."""
-    return _listed(await call.services.skills.of(call.user))
+    return _skills(await call.services.skills.of(call.user))
 
 
 @ROUTES("POST", "/skills/reload", _WRITE, role="admin")
 async def reload(call: Call) -> Skills:
     """Look for changed skills now. Runs do so themselves."""
-    return _listed(await call.services.skills.of(call.user))
+    return _skills(await call.services.skills.of(call.user))
 
 
 @ROUTES("POST", "/skills/install", _WRITE, errors=(400, 403, 404, 409))
@@ -159,7 +159,7 @@ async def get_custom_list(call: Call) -> Skills:
     """Your custom skills, and those of everybody."""
     listing = await call.services.skills.of(call.user)
     custom = {name: skill for name, skill in listing.skills.items() if skill.category == "custom"}
-    return _listed(listing._replace(skills=custom))
+    return _skills(listing._replace(skills=custom))
 
 
 @ROUTES("GET", "/skills/custom/{name}", _READ, errors=(404,))
@@ -169,7 +169,7 @@ async def get_custom(call: Call, name: str) -> CustomSkill:
     if skill.category != "custom":
         raise NotFound(f"Custom skill '{name}' not found")
     text = await anyio.to_thread.run_sync(skill.text, abandon_on_cancel=True)
-    return CustomSkill(**msgspec.structs.asdict(_shown(skill)), content=text)
+    return CustomSkill(**msgspec.structs.asdict(_skill(skill)), content=text)
 
 
 @ROUTES("PUT", "/skills/custom/{name}", _WRITE, errors=(400, 404, 409))
@@ -205,7 +205,7 @@ async def rollback(call: Call, name: str, body: RollbackBody) -> CustomSkill:
 @ROUTES("GET", "/skills/{name}", _READ, errors=(404,))
 async def get(call: Call, name: str) -> Skill:
     """A skill."""
-    return _shown(await call.services.skills.get(call.user, name))
+    return _skill(await call.services.skills.get(call.user, name))
 
 
 @ROUTES("PUT", "/skills/{name}", _WRITE, errors=(403, 404))
@@ -215,7 +215,7 @@ async def switch(call: Call, name: str, body: SwitchBody) -> Skill:
     skill = await library.get(call.user, name)
     if not skill.own and not call.principal.is_admin:
         raise Forbidden("Only an administrator may turn the skills of everybody on or off")
-    return _shown(await library.switch(call.user, skill, body.enabled, actor=ACTOR))
+    return _skill(await library.switch(call.user, skill, body.enabled, actor=ACTOR))
 
 
 async def _ask(call: Call, request: Mapping[str, Any]) -> Any:
@@ -230,12 +230,12 @@ async def _ask(call: Call, request: Mapping[str, Any]) -> Any:
         raise BadRequest(str(error)) from None
 
 
-def _listed(listing: Listing) -> Skills:
+def _skills(listing: Listing) -> Skills:
     skipped = [Skipped(entry.path, entry.reason) for entry in listing.skipped]
-    return Skills([_shown(skill) for skill in listing.skills.values()], skipped)
+    return Skills([_skill(skill) for skill in listing.skills.values()], skipped)
 
 
-def _shown(skill: Known) -> Skill:
+def _skill(skill: Known) -> Skill:
     return Skill(skill.name, skill.description, skill.license, skill.category, skill.enabled, skill.own, skill.path)
 
 

@@ -87,7 +87,7 @@ class OwnedSubagent:
             raise NotFound(f"Subagent {subagent} not found")
         caller = thread.state if about["caller"] is None else await subagents.load(about["caller"])
         run = caller.runs[about["run"]]
-        return cls(subagent, state, _shown(run, subagent, run.subagents.get(subagent) or of_item(state, subagent)))
+        return cls(subagent, state, _subagent(run, subagent, run.subagents.get(subagent) or of_item(state, subagent)))
 
 
 ROUTES = Routes(mounts=API)
@@ -160,10 +160,10 @@ def _prompt(run: Run) -> str:
 
 
 def _called_by(run: Run) -> list[Subagent]:
-    return [_shown(run, subagent, part) for subagent, part in run.subagents.items()]
+    return [_subagent(run, subagent, part) for subagent, part in run.subagents.items()]
 
 
-def _shown(run: Run, subagent: str, part: Delegation) -> Subagent:
+def _subagent(run: Run, subagent: str, part: Delegation) -> Subagent:
     return Subagent(
         subagent_id=subagent,
         run_id=run.id,

@@ -346,7 +346,7 @@ async def _parts(request: web.Request, name: str) -> AsyncIterator[tuple[BodyPar
 async def _receive_file(request: web.Request, part: BodyPartReader, sent: str, batch: Batch) -> None:
     if len(batch.all) >= batch.limits.max_files:
         raise too_much(f"more than {batch.limits.max_files} files (uploads.max_files)")
-    shown, before, gathered = _shown(sent), sum(draft.size for draft in batch.all), bytearray()
+    shown, before, gathered = _encodable(sent), sum(draft.size for draft in batch.all), bytearray()
     draft = await to_thread.run_sync(batch.folder.draft)
     try:
         name = _claim(plain_name(sent), batch.drafts)
@@ -381,7 +381,7 @@ async def _soon(request: web.Request, reading: Coroutine[Any, Any, T]) -> T:
         raise ConnectionResetError("the client does not send") from None
 
 
-def _shown(sent: str) -> str:
+def _encodable(sent: str) -> str:
     """A name as it was sent, fit for JSON."""
     return sendable(sent)[:MAX_PART]
 

@@ -12,7 +12,7 @@ from channels.http.endpoints.endpoint import Routes
 from channels.http.server.routes import API
 from core.events import VariableSet
 from core.identity.seal import Seal
-from core.sandbox.variables import MAX_VALUE, made
+from core.sandbox.variables import MAX_VALUE, variable_set
 from core.thread.state import ThreadState
 
 
@@ -56,7 +56,9 @@ async def put(call: Call, body: VariableBody, name: str) -> Variables:
     commands, thread_id = call.services.commands, call.thread_id
     await commands.state_or_empty(call.user, thread_id)
     seal = Seal(call.services.home)
-    fact = await to_thread.run_sync(lambda: made(seal, thread_id, name, body.value, secret=body.secret, by=call.user))
+    fact = await to_thread.run_sync(
+        lambda: variable_set(seal, thread_id, name, body.value, secret=body.secret, by=call.user)
+    )
     return _answer(await commands.set_variable(call.user, thread_id, fact))
 
 
@@ -67,9 +69,9 @@ async def delete(call: Call, thread: OwnedThread, name: str) -> Variables:
 
 
 def _answer(state: ThreadState) -> Variables:
-    return Variables([_shown(variable) for _, variable in sorted(state.variables.items())])
+    return Variables([_without_secret(variable) for _, variable in sorted(state.variables.items())])
 
 
-def _shown(variable: VariableSet) -> Variable:
+def _without_secret(variable: VariableSet) -> Variable:
     secret = bool(variable.sealed)
     return Variable(variable.name, None if secret else variable.value, secret)

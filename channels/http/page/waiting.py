@@ -84,7 +84,7 @@ async def get_list(
 
 def waits(thread_id: str, state: ThreadState) -> list[Waiting]:
     """Returns what a thread waits for; nothing while a run is at work."""
-    return [] if state.status == "busy" else [*_paused(thread_id, state), *_asked(thread_id, state)]
+    return [] if state.status == "busy" else [*_paused(thread_id, state), *_question(thread_id, state)]
 
 
 def _paused(thread_id: str, state: ThreadState) -> Iterator[Waiting]:
@@ -111,7 +111,7 @@ def _of_interrupt(interrupt: Interrupt) -> Question:
     return Question(interrupt.id, text, "", [], [], "interrupt", "resume", interrupt.value)
 
 
-def _asked(thread_id: str, state: ThreadState) -> Iterator[Waiting]:
+def _question(thread_id: str, state: ThreadState) -> Iterator[Waiting]:
     """The question with which the last run ended, if it did."""
     if not asks_person(state.messages):
         return

@@ -15,7 +15,7 @@ from aiohttp import web
 from channels.http.accounts.access import request_run
 from channels.http.endpoints.call import Call
 from channels.http.endpoints.endpoint import Routes
-from channels.http.protocols.agui_input import RunAgentInput, asked
+from channels.http.protocols.agui_input import RunAgentInput, requested
 from channels.http.runs.idempotency import hash_of
 from channels.http.runs.run_request import check_skills, model_names
 from channels.http.server.live import Outlet
@@ -118,7 +118,7 @@ async def _admit(call: Call, thread_id: str, body: RunAgentInput) -> tuple[Threa
         request: RunRequested | None = state.runs[run_id].request
     else:
         tools = [tool.name for tool in call.services.tools()]
-        request = asked(body, state, call.user, model_names(call.config), tools).request
+        request = requested(body, state, call.user, model_names(call.config), tools).request
         await check_skills(call.services.skills, call.user, None, request.context if request else None)
     if request is None:
         return state, next(iter(state.runs.open())), None
@@ -130,7 +130,7 @@ async def _admit(call: Call, thread_id: str, body: RunAgentInput) -> tuple[Threa
     return state, state.runs[run_id], record if state.seq == record.seq else None
 
 
-def _shown(message: Message) -> Iterator[Json]:
+def _to_protocol(message: Message) -> Iterator[Json]:
     """A message of the log as the protocol has it; reasoning is a message of its own."""
     identity, content = str(message.get("id")), message.get("content", "")
     named = {"id": identity, "content": text_of(content)}
@@ -312,7 +312,7 @@ class Events:
 
     def _snapshots(self) -> Iterator[Frame]:
         messages = self._folding.state.messages
-        yield _event("MESSAGES_SNAPSHOT", messages=[shown for message in messages for shown in _shown(message)])
+        yield _event("MESSAGES_SNAPSHOT", messages=[shown for message in messages for shown in _to_protocol(message)])
         yield self._state()
 
     def _state(self) -> Frame:

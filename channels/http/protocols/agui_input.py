@@ -70,7 +70,7 @@ class Asked(NamedTuple):
     request: RunRequested | None
 
 
-def asked(body: RunAgentInput, state: ThreadState, user: str, models: Sequence[str], taken: Sequence[str]) -> Asked:
+def requested(body: RunAgentInput, state: ThreadState, user: str, models: Sequence[str], taken: Sequence[str]) -> Asked:
     """Returns what a client asks for. `models`: names to choose from; `taken`: names of the agent's own tools.
 
     Raises `Invalid`, `BadRequest`, and `Refused` for an edit while a run is at work.
@@ -124,7 +124,7 @@ def _resume(body: RunAgentInput, props: Json, state: ThreadState) -> Resume | No
 
 def _input(messages: Sequence[InputMessage], state: ThreadState) -> tuple[int | None, Json | None]:
     """Returns the checkpoint from which the messages go on (None: the newest), and the input."""
-    new = [_taken(message) for message in messages if message.role in ROLES and message.id not in state.places]
+    new = [_to_log(message) for message in messages if message.role in ROLES and message.id not in state.places]
     known = [state.places[message.id] for message in messages if message.id in state.places]
     question = _replaced(state, max(known), again=not new) if known else None
     if question is None:
@@ -149,7 +149,7 @@ def _replaced(state: ThreadState, last: int, *, again: bool) -> Message | None:
     return later[0] if later else None
 
 
-def _taken(message: InputMessage) -> Message:
+def _to_log(message: InputMessage) -> Message:
     """A client's message in the form of the log. Raises `BadRequest`."""
     content = message.content
     if isinstance(content, list):

@@ -178,9 +178,9 @@ class Live:
         """Work that goes on when its request is over; cancelled when the application stops. A failure is logged."""
         task = asyncio.create_task(work, name=getattr(work, "__qualname__", "work"))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._log_failure)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _log_failure(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background work failed", work=task.get_name(), exc_info=error)

@@ -179,7 +179,7 @@ def label(check: Check) -> str:
     return msgspec.json.encode(check).decode()[:REASON_CHARACTERS]
 
 
-def checked(check: Pure, on: Subject) -> Checked:
+def run_check(check: Pure, on: Subject) -> Checked:
     """Checks a sample. Where a path leads to nothing, the check fails."""
     try:
         problem = check.problem(on)

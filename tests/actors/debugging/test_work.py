@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.debugging.work.prompt import EXAMPLE, checked, without
+from actors.debugging.work.prompt import EXAMPLE, valid_part, without
 from actors.debugging.work.runner import Choice, Work, chosen_tasks
 from actors.debugging.work.task import OUTPUTS, TASKS
 from actors.lead.setup.prompt import build
@@ -271,7 +271,7 @@ async def test_the_prompt_is_compared_with_itself_without_a_part(tmp_path: Path)
 @pytest.mark.parametrize("part", ["", " ", "no_such_section", "Eat more vegetables", "clarification", "ook before you"])
 def test_a_part_that_the_prompt_does_not_have_is_refused(part: str) -> None:
     with pytest.raises(Invalid, match=r"part .*name a section \(work_rules, "):
-        checked(part)
+        valid_part(part)
 
 
 def test_every_section_rule_and_sentence_can_be_left_out() -> None:

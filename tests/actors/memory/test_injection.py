@@ -20,8 +20,8 @@ from core.memory.facts import (
     Memories,
     SummaryWritten,
     forgotten,
-    kept,
     memory_id,
+    snapshot,
 )
 from core.thread.messages import MEMORY
 from core.user.agents import Definition, Rosters
@@ -101,7 +101,7 @@ async def test_a_forgotten_fact_is_gone_from_conversations_and_from_the_disk(tmp
             FactRemembered(fact=BEES),
             *(FactRemembered(fact=Fact(id=f"big_{n}", content=f"{n} " + "x" * 2000)) for n in range(40)),
         )
-        await memories.decide("ada", lambda memory: [kept(memory)])  # over 64 KiB: its body is in the object store
+        await memories.decide("ada", lambda memory: [snapshot(memory)])  # over 64 KiB: its body is in the object store
         thread = await client.thread()
         await client.said(thread, "Hello", "m")
         assert marker in reminders(models)[0]

@@ -72,7 +72,7 @@ def test_the_members_of_a_tar_archive(form: str, packer: str) -> None:
 @given(names, st.sampled_from(["gnu", "pax"]))
 def test_any_names_are_those_of_the_archive(files: list[str], form: str) -> None:
     contents = {name: name.encode() for name in files}
-    shown = [f"{archives._shown(name)} ({len(name.encode())} bytes)" for name in files]
+    shown = [f"{archives._printable_name(name)} ({len(name.encode())} bytes)" for name in files]
     assert listed(packed(contents)) == shown
     if contents:
         assert listed(tar(contents, form)) == shown

@@ -18,7 +18,7 @@ from core.events import Message, SubagentCompleted, SubagentStarted
 from core.log.kinds import SUBAGENT
 from core.thread.prune import prune
 from core.thread.state import ThreadState
-from core.thread.subagents import NOT_BEGUN, UNFINISHED, shown
+from core.thread.subagents import NOT_BEGUN, UNFINISHED, tool_message_of
 from tests.actors.subagents.test_task import LEAD, ON, OWN, events, ls, task
 from tests.support.model_server import Failure, Script, Turn
 from tests.support.workers import site
@@ -374,7 +374,7 @@ async def test_a_caller_without_time_gets_what_was_done(tmp_path: Path, when: st
         await client.ended(thread, run_id)
         ends = await events(client, SubagentCompleted)
         subagent = await client.system.subagents.threads.load(started.subagent)
-    text, _ = shown(msgspec.convert(outcome, SubagentCompleted))
+    text, _ = tool_message_of(msgspec.convert(outcome, SubagentCompleted))
     unfinished = "What it had said until then, which is not finished: Half is done."
     assert (
         text

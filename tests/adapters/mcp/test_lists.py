@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from mcp import McpError
 
-from actors.mcp.actor import listed
+from actors.mcp.actor import listing_fact
 from adapters.mcp.lists import MOST_PROBLEMS, MOST_TOOLS, Raw, entries, most_of, others_of, tools_of
 from adapters.mcp.results import outcome_of, prompt_parts, resource_parts, result_of
 from core.errors import Invalid
@@ -118,7 +118,7 @@ def test_no_list_takes_a_good_tool_with_it() -> None:
             assert len(name) <= 64
             assert shown(tool.schema)["type"] == "object"
         framed(Reply(kind="listing", listing=Listing(tools=tools, problems=problems)))
-        msgspec.json.encode(listed("s", "c", Listing(tools=tools, problems=problems)))
+        msgspec.json.encode(listing_fact("s", "c", Listing(tools=tools, problems=problems)))
 
 
 def test_each_result_keeps_its_good_part() -> None:
@@ -216,7 +216,7 @@ def test_lists_of_an_earlier_time_are_judged_when_they_are_read() -> None:
     """Their facts have schemas as the servers sent them."""
     missing = {"type": "object", "properties": {"x": {"$ref": "#/$defs/Missing"}}}
     tools = [Offer(name="a", schema=missing), Offer(name="b", schema={"type": "string"}), Offer(name="c")]
-    event = msgspec.structs.replace(listed("s", "c", Listing(tools=tools)), problems=None)
+    event = msgspec.structs.replace(listing_fact("s", "c", Listing(tools=tools)), problems=None)
     listing = listing_of(event)
     assert [tool.name for tool in listing.tools] == ["a", "c"]
     assert [(problem.tool, problem.left_out) for problem in listing.problems] == [("a", False), ("b", True)]

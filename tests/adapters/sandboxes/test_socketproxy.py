@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from adapters.sandboxes.docker.creation import Refused, Rules, checked
+from adapters.sandboxes.docker.creation import Refused, Rules, permitted_body
 from adapters.sandboxes.docker.socketproxy import Proxy
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ def changed(original: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_container_of_the_provider_passes_with_its_mounts_as_the_engine_sees_them(tmp_path: Path) -> None:
-    result = checked(body(tmp_path), rules(tmp_path))
+    result = permitted_body(body(tmp_path), rules(tmp_path))
     assert result["HostConfig"]["Mounts"] == [
         {"Target": "/mnt/user-data/workspace", "Source": "/volumes/sika/_data/users/u/workspace", "Type": "bind"}
     ]
@@ -135,13 +135,13 @@ def test_a_container_that_is_more_than_a_sandbox_is_refused(field: str, value: A
     (tmp_path / "file").touch()
     value = value.replace("DATA", str(tmp_path)) if isinstance(value, str) else value
     with pytest.raises(Refused) as error:
-        checked(changed(body(tmp_path), field, value), rules(tmp_path))
+        permitted_body(changed(body(tmp_path), field, value), rules(tmp_path))
     name = field.removeprefix(f"{MOUNT}.")
     assert name.rpartition(".")[2] in str(error.value)
 
 
 def test_a_second_spelling_of_a_field_changes_nothing(tmp_path: Path) -> None:
-    result = checked(changed(body(tmp_path), "HostConfig.readonlyrootfs", False), rules(tmp_path))
+    result = permitted_body(changed(body(tmp_path), "HostConfig.readonlyrootfs", False), rules(tmp_path))
     assert "readonlyrootfs" not in result["HostConfig"]
     assert result["HostConfig"]["ReadonlyRootfs"] is True
 

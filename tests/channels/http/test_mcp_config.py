@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.mcp.actor import listed
+from actors.mcp.actor import listing_fact
 from core.config.load import Config, parse
 from core.events import Aggregate
 from core.identity.seal import Seal
@@ -169,7 +169,7 @@ async def test_what_servers_offer(api: Api, system: System, config: Any) -> None
     listing = Listing(tools=[Offer(name="read.all", description="Reads.", read_only=True)])
     failed = McpFailed(server="web", config=config_of(servers.mcp.servers["web"]), reason="it is down")
     before = McpFailed(server="web", config="another", reason="it was down")
-    await aggregates(system.log).decide(SCOPE, lambda _: [listed("files", digest, listing), before], actor="mcp")
+    await aggregates(system.log).decide(SCOPE, lambda _: [listing_fact("files", digest, listing), before], actor="mcp")
     _, web = (await api.ask("GET", "/mcp/servers"))["servers"]
     assert (web["state"], web["error"]) == ("untried", None), "a failure is that of its configuration"
     await aggregates(system.log).decide(SCOPE, lambda _: [failed], actor="mcp")

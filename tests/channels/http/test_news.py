@@ -203,7 +203,7 @@ async def test_lost_records_are_read_again(api: Api, worker: Worker, monkeypatch
 async def test_the_log_out_of_reach_is_a_gap(api: Api, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     async with api.stream("GET", EVENTS) as stream:
         await begun(stream)
-        real = Hub._told
+        real = Hub._news_of
         failed: list[bool] = []
 
         async def fail(self: Hub, *arguments: Any) -> Any:
@@ -212,7 +212,7 @@ async def test_the_log_out_of_reach_is_a_gap(api: Api, worker: Worker, monkeypat
                 raise Unavailable("not now")
             return await real(self, *arguments)
 
-        monkeypatch.setattr(Hub, "_told", fail)
+        monkeypatch.setattr(Hub, "_news_of", fail)
         await api.thread()
         first = await stream.next()
         assert first is not None

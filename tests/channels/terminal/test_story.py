@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from channels.terminal.story import Story, described_types, tell
+from channels.terminal.story import Story, described_types, text_of_event
 from channels.terminal.text import Style
 from core.events import (
     ArtifactReplaced,
@@ -112,7 +112,7 @@ USED = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
     ],
 )
 def test_what_happened_in_words(event: Event, line: str) -> None:
-    assert tell(event) == line
+    assert text_of_event(event) == line
 
 
 def record(seq: int, event: Event, run: str | None = None, actor: str = "lead") -> Record:
@@ -154,4 +154,4 @@ def test_events_of_plugins_are_told_by_their_fields() -> None:
     class LanternLit(Event, frozen=True):
         colour: str
 
-    assert tell(LanternLit(colour="red")) == '{"colour":"red"}'
+    assert text_of_event(LanternLit(colour="red")) == '{"colour":"red"}'

@@ -15,7 +15,7 @@ from actors.lead.setup.check import of_server
 from core.control import UNSEEN, neutralised
 from core.mcp.names import MOST, name_of, names_of
 from core.mcp.servers import Installed, Known, McpFailed, McpListed, fold
-from core.mcp.tools import listed, made
+from core.mcp.tools import offered_tools, prompt_lines
 from core.ports.mcp_frames import Listing, Offer
 from core.tools import _NAME
 from tests.support.records import record
@@ -63,17 +63,17 @@ def state(**tools: int) -> Installed:
 def test_tools_of_a_failed_server_are_left_out() -> None:
     known = dict(state(good=2, bad=2).known)
     known["bad"] = Known("c", known["bad"].listing, "h", McpFailed(server="bad", config="c", reason="down"))
-    offered = made(Installed(known=known), {"good": "c", "bad": "c", "new": "c"}, (), 40)
+    offered = offered_tools(Installed(known=known), {"good": "c", "bad": "c", "new": "c"}, (), 40)
     assert [tool.name for tool in offered.tools] == ["good_t000", "good_t001"]
     assert offered.unavailable == {"bad": "down", "new": "it was not listed yet"}
     assert not offered.tools[0].deferred
 
 
 def test_many_tools_are_deferred_and_counted() -> None:
-    offered = made(state(a=30, b=40), {"a": "c", "b": "c"}, (), 40)
+    offered = offered_tools(state(a=30, b=40), {"a": "c", "b": "c"}, (), 40)
     assert all(tool.deferred for tool in offered.tools)
-    assert listed(offered.tools, offered.servers) == ["a_* (30 tools)", "b_* (40 tools)"]
-    assert listed(offered.tools[:2], offered.servers) == ["a_t000", "a_t001"]
+    assert prompt_lines(offered.tools, offered.servers) == ["a_* (30 tools)", "b_* (40 tools)"]
+    assert prompt_lines(offered.tools[:2], offered.servers) == ["a_t000", "a_t001"]
 
 
 PATTERNS = [("git_*", True), ("git_log", True), ("g*", True), ("*", True), ("gut_*", False), ("git", False)]

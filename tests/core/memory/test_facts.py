@@ -91,7 +91,7 @@ def test_the_fold_is_total_and_incremental(events: list[Event], cut: int) -> Non
 def test_a_kept_memory_is_the_memory(events: list[Event]) -> None:
     """Nothing is lost when the events before are erased, but for failed attempts."""
     before = folded(*events)
-    after = folded(facts.kept(before))
+    after = folded(facts.snapshot(before))
     for name in ("facts", "summaries", "former", "reads", "floor", "updated_at"):
         assert getattr(after, name) == getattr(before, name)
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from core.memory.facts import Fact, Memory
-from core.memory.inject import Order, chosen
+from core.memory.inject import Order, fitting
 from core.memory.search import Searches
 from core.memory.words import normal, tokens, words
 from tests.core.memory.questions import facts, questions
@@ -29,7 +29,7 @@ async def recall(order: Order, budget: int = BUDGET, *, keywords: bool = True) -
         by_text = {fact.content: fact.ref for fact in known}
         for language, kind, question, needed in questions():
             hits_of = await searches.relevant("m", memory, question)
-            refs = chosen(memory, hits_of, (), budget, order)
+            refs = fitting(memory, hits_of, (), budget, order)
             for key in (None, language, kind, (language, kind)):
                 hits[key].append(by_text[needed] in refs)
     return {key: sum(values) / len(values) for key, values in hits.items()}

@@ -39,7 +39,7 @@ from core.replay.archives import Archives
 from core.replay.causes import why
 from core.replay.find import Query, find, picked
 from core.replay.importing import restore
-from core.replay.listing import listed
+from core.replay.listing import threads_of_file
 from core.replay.redact import Redaction
 from core.replay.source import LogSource, Source
 from core.replay.tree import shares, tree
@@ -331,7 +331,7 @@ async def test_query_across_runs(file: Path, tmp_path: Path) -> None:
     archive.close()
     assert table.rows == [("success", 2)], "a pause is no failure"
     async with opened(file) as source:
-        [summary] = (await listed(source)).summaries
+        [summary] = (await threads_of_file(source)).summaries
     assert (summary.status, summary.runs, summary.failures, summary.user) == ("success", 2, 0, "ada")
 
 

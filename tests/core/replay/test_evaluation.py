@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.errors import Invalid
-from core.replay.evaluation.checks import Subject, checked, parsed
+from core.replay.evaluation.checks import Subject, parsed, run_check
 from core.replay.evaluation.facts import EvaluationSampled, Outcome
 from core.replay.evaluation.gates import conditions
 from core.replay.evaluation.results import compared, failures, percentile, rows
@@ -45,7 +45,7 @@ ON = Subject(STATE, [("bash", {"command": "wc -l x"}), ("ls", {"path": "/"})], "
     ],
 )
 def test_checks(check: dict[str, Any], problem: str) -> None:
-    outcome = checked(parsed(check), ON)  # type: ignore[arg-type]
+    outcome = run_check(parsed(check), ON)  # type: ignore[arg-type]
     assert (outcome.outcome, outcome.reason) == ("failed" if problem else "passed", problem)
 
 

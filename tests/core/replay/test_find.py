@@ -32,7 +32,7 @@ from core.events import (
 )
 from core.policy import ENDED, REFUSED
 from core.replay.find import Query, Search, find, is_failure
-from core.replay.listing import Filter, listed, listed_in_views
+from core.replay.listing import Filter, listed_in_views, threads_of_file
 from core.thread.state import STOPPED
 from core.thread.tokens import Tokens
 from core.views import tables
@@ -129,14 +129,14 @@ def test_a_text_that_is_no_pattern() -> None:
 
 
 async def test_threads_and_their_totals() -> None:
-    listing = await listed(Log())
+    listing = await threads_of_file(Log())
     third, first, second = listing.summaries
     assert (third.thread, third.status, third.failures, third.stopped, first.stopped) == ("t3", "success", 0, 1, 0)
     assert (first.thread, first.user, first.status, first.text) == ("t1", "ada", "success", "Hats")
     assert (first.runs, first.models, first.failures) == (1, ["big"], 0)
     assert (second.thread, second.status, second.text, second.failures) == ("t2", "error", "Knit.", 1)
     assert listing[1:] == (3, 3, 1, Tokens(1000, 500), 1)
-    assert len((await listed(Log(), limit=1)).summaries) == 1
+    assert len((await threads_of_file(Log(), limit=1)).summaries) == 1
 
 
 async def test_read_models_list_the_same_threads(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_read_models_list_the_same_threads(tmp_path: Path) -> None:
             views.executemany(sql, values)
         views.commit()
     for conditions in (Filter(), *(condition for condition, _ in CONDITIONS)):
-        assert listed_in_views(tmp_path, conditions) == await listed(Log(), conditions), conditions
+        assert listed_in_views(tmp_path, conditions) == await threads_of_file(Log(), conditions), conditions
     page = listed_in_views(tmp_path, limit=1)
     assert page
     assert (len(page.summaries), page.threads) == (1, 3)
@@ -171,4 +171,4 @@ CONDITIONS = [
 
 @pytest.mark.parametrize(("conditions", "names"), CONDITIONS)
 async def test_filters(conditions: Filter, names: list[str]) -> None:
-    assert [summary.thread for summary in (await listed(Log(), conditions)).summaries] == names
+    assert [summary.thread for summary in (await threads_of_file(Log(), conditions)).summaries] == names

@@ -12,11 +12,11 @@ from core.config.redaction import redactor
 from core.errors import Invalid
 from core.events import VariableSet
 from core.identity.seal import Seal
-from core.sandbox.variables import MAX_VALUE, looks_secret, made, opened
+from core.sandbox.variables import MAX_VALUE, looks_secret, opened, variable_set
 
 
 def variable(seal: Seal, name: str, value: str, *, secret: bool = False, thread: str = "t") -> VariableSet:
-    return made(seal, thread, name, value, secret=secret, by="ada")
+    return variable_set(seal, thread, name, value, secret=secret, by="ada")
 
 
 REFUSED = ("", "1A", "A-B", "A B", "A=B", "Ä", "A\n", "A" * 101, "SIKA_CALL", "DEERFLOW_CHANNEL_USER_ID")

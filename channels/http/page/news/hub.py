@@ -161,7 +161,7 @@ class Hub:
             return None
         told: list[Told] = []
         async for record in self._live.reading.between(after, upto):
-            if (news := await self._told(record, {user})) is not None:
+            if (news := await self._news_of(record, {user})) is not None:
                 told.append(news)
         return told
 
@@ -189,7 +189,7 @@ class Hub:
                     await self._catch_up()
                 for record in records:
                     if record.seq > self.seq:
-                        await self._tell(record)
+                        await self._publish(record)
 
     async def _catch_up(self) -> None:
         """Reads what the listener has dropped, or has all streams miss it."""
@@ -199,17 +199,17 @@ class Hub:
                 subscription.miss()
         else:
             async for record in self._log.between(self.seq, upto, bodies=False):
-                await self._tell(record)
+                await self._publish(record)
         self.seq = max(self.seq, upto)
 
-    async def _tell(self, record: Record) -> None:
-        told = await self._told(record, self._subscriptions.keys())
+    async def _publish(self, record: Record) -> None:
+        told = await self._news_of(record, self._subscriptions.keys())
         self.seq = record.seq
         if told is not None:
             for subscription in (*self._subscriptions.get(None, ()), *self._subscriptions.get(told.user, ())):
                 subscription.put(told)
 
-    async def _told(self, record: Record, users: Set[str | None]) -> Told | None:
+    async def _news_of(self, record: Record, users: Set[str | None]) -> Told | None:
         """Returns the news of a fact, if some of these users may hear them."""
         if not users or record.head.kind not in KINDS or record.type not in TYPES:
             return None

@@ -158,7 +158,7 @@ async def create(call: Call, body: CreateBody) -> Shown:
     """Make an assistant of one's own: an agent of the server with settings under which its runs begin. What a run
     says itself goes before what its assistant says.
     """
-    settings = _checked(call, _changed(Settings(), body))
+    settings = _valid_settings(call, _changed(Settings(), body))
     await check_skills(call.services.skills, call.user, settings.config, settings.context)
     identity = str(_uuid(body.assistant_id)) if body.assistant_id is not None else uuid7()
     assistant, new = await call.services.assistants.create(call.user, identity, settings)
@@ -178,7 +178,7 @@ async def patch(call: Call, own: Own, body: PatchBody) -> Shown:
     """Make a new version of an assistant of one's own, and put it in force."""
 
     def change(settings: Settings) -> Settings:
-        return _checked(call, _changed(settings, body))
+        return _valid_settings(call, _changed(settings, body))
 
     await check_skills(call.services.skills, call.user, body.config, body.context)
     return _object(await call.services.assistants.revise(call.user, own.id, change))
@@ -271,7 +271,7 @@ def _changed(settings: Settings, body: PatchBody) -> Settings:
     return msgspec.structs.replace(settings, **changes)
 
 
-def _checked(call: Call, settings: Settings) -> Settings:
+def _valid_settings(call: Call, settings: Settings) -> Settings:
     if settings.graph_id not in {agent.name for agent in call.services.assistants.built_in}:
         raise Invalid(f"graph_id: no agent {settings.graph_id[:80]!r}")
     if not 0 < len(settings.name) <= MOST_NAME:

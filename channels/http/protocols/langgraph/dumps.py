@@ -89,7 +89,7 @@ def numbered_values(state_values: Mapping[str, Any], state: ThreadState) -> Json
 
 def timed_values(state_values: Mapping[str, Any], state: ThreadState, index: int) -> Json:
     """The same at a commit, with the life of each run at its last answer; at the head, with the thread's goal."""
-    if state_values is state.values and (goal := goals.shown(state.goal)):
+    if state_values is state.values and (goal := goals.goal_for_clients(state.goal)):
         state_values = {**state_values, goals.KEY: goal}
     return _numbered(state_values, state, index, last_answers(state))
 

@@ -84,7 +84,7 @@ class ThreadFrames:
         if self._run is not None and self._run is not speaker:
             self._run.advance(record)
         if speaker is not None:
-            frames = [self._placed(frame) for frame in self._chosen(speaker, speaker.advance(record))]
+            frames = [self._placed(frame) for frame in self._requested(speaker, speaker.advance(record))]
         if speaker is not None and not speaker.ended and speaker.running:
             self._run = speaker
         if self._run is not None and self._run.ended:
@@ -128,7 +128,7 @@ class ThreadFrames:
         modes = request.stream_modes if "run_modes" in self._modes else []
         return Frames(self._folding, self._thread, run_id, modes, after=self._after)
 
-    def _chosen(self, run: Frames, frames: Sequence[Frame]) -> Iterator[Frame]:
+    def _requested(self, run: Frames, frames: Sequence[Frame]) -> Iterator[Frame]:
         """Yields the requested frames."""
         every, some = "run_modes" in self._modes, "lifecycle" in self._modes
         for frame in frames:

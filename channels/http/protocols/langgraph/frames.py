@@ -202,7 +202,7 @@ class Frames:
             self.ended = True
             frames = self._framed(record.seq, [(Slot.END, "end", b"null")])
         elif self.running and (_is_outside(record) or isinstance(record.event, ThreadTitled)):
-            frames = self._told(record, before)
+            frames = self._frames_of(record, before)
         if resumes:
             self._resume(record)
         return frames
@@ -212,7 +212,7 @@ class Frames:
         client that resumes goes on at its end.
         """
         before = self._folding.apply(record)
-        return [frame._replace(id="") for frame in self._told(record, before)]
+        return [frame._replace(id="") for frame in self._frames_of(record, before)]
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
         """Returns the frames of a preview. Of a tool's stored progress, only what a client that does not resume has
@@ -288,7 +288,7 @@ class Frames:
             self._reader = Reader()
         if isinstance(event, RunStarted) and before.runs[self.run_id].attempt:
             frames += self._framed(record.seq, [self._metadata(record, event.attempt)])
-        frames += self._told(record, before, void=void)
+        frames += self._frames_of(record, before, void=void)
         if isinstance(event, _TURNS):
             self.modes.opened()
         if isinstance(event, RunEnded):
@@ -318,7 +318,7 @@ class Frames:
             frames[-1] = frames[-1]._replace(id=str(Cursor(seq, end, 0, tag(message), self._subgraphs.places())))
         return frames
 
-    def _told(self, record: Record, before: Before, *, void: bool = False) -> list[Frame]:
+    def _frames_of(self, record: Record, before: Before, *, void: bool = False) -> list[Frame]:
         quiet = record.seq < self._after.seq
         emits = self.modes.fact(record, before, self.state, quiet=quiet, void=void)
         if self._shows_subgraphs and isinstance(record.event, Fact):

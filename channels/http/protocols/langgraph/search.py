@@ -202,15 +202,15 @@ def _row(
     """A hit, encoded. A thread that cannot be shown in full takes no other hit along."""
     if not isinstance(state, Broken):
         try:
-            return msgspec.Raw(dumps.encode(_shown(row, state or ThreadState(), select, paths, marks)))
+            return msgspec.Raw(dumps.encode(_hit(row, state or ThreadState(), select, paths, marks)))
         except Exception as error:
             state = _broken(row, error)
-    shown = _shown(row, ThreadState(), select, paths, marks)
+    shown = _hit(row, ThreadState(), select, paths, marks)
     problem = {"error": "Unreadable", "message": f"The thread's state cannot be read: {state.problem}"}
     return msgspec.Raw(dumps.encode({**shown, "error": problem}))
 
 
-def _shown(
+def _hit(
     row: ThreadRow,
     state: ThreadState,
     select: list[str] | None,

@@ -76,7 +76,7 @@ async def get_at(
     call: Call, thread: OwnedThread, checkpoint_id: str, *, subgraphs: Subgraphs = False, select: Select = ()
 ) -> Shown:
     """The state at a checkpoint."""
-    return _selected(await _inside(call, thread, _found(thread.state, checkpoint_id), subgraphs), select)
+    return _selected(await _inside(call, thread, _index_of(thread.state, checkpoint_id), subgraphs), select)
 
 
 @ROUTES("POST", f"{THREAD}/state/checkpoint", _READ)
@@ -86,7 +86,7 @@ async def post_checkpoint(call: Call, thread: OwnedThread, body: CheckpointBody)
     """
     named, namespace = _named(body.checkpoint), _namespace(body.checkpoint)
     thread = await _in_namespace(call, thread, namespace)
-    index = thread.state.head if named in (None, "") else _found(thread.state, named)
+    index = thread.state.head if named in (None, "") else _index_of(thread.state, named)
     return _selected(within(namespace, await _inside(call, thread, index, bool(body.subgraphs))), body.select)
 
 
@@ -138,11 +138,13 @@ async def _history(call: Call, body: HistoryBody) -> web.StreamResponse:
     for index, values_ in () if _is_small(body.select) else timeline(state, (index for index in indices if index >= 0)):
         values[index] = values_
         await asyncio.sleep(0)  # a long history of a long thread is work: let others in between
-    shown = (_selected(within(namespace, _shown(thread_id, state, i, values.get(i, {}))), body.select) for i in indices)
+    shown = (
+        _selected(within(namespace, _checkpoint(thread_id, state, i, values.get(i, {}))), body.select) for i in indices
+    )
     return await _array(call, shown)
 
 
-def _shown(thread_id: str, state: ThreadState, index: int, values: Json) -> Json:
+def _checkpoint(thread_id: str, state: ThreadState, index: int, values: Json) -> Json:
     """A checkpoint; of one whose values cannot be shown all but them. The others are shown in any case."""
     try:
         return snapshot(thread_id, state, index, values)
@@ -224,7 +226,7 @@ def _before(checkpoint: str | Json | None) -> int | None:
     return checkpoint_seq(checkpoint, "before")
 
 
-def _found(state: ThreadState, named: Any) -> int:
+def _index_of(state: ThreadState, named: Any) -> int:
     try:
         seq = checkpoint_seq(named, "checkpoint_id")
     except Invalid:

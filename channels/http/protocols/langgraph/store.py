@@ -84,7 +84,7 @@ async def put(call: Call, body: PutBody) -> None:
     """Store an item, or put a new value over an old one. Namespaces and keys are the user's own."""
     storable(body.value, "value", items.MOST_VALUE_BYTES)
     expires = ids.stamp(datetime.now(UTC) + timedelta(minutes=body.ttl)) if body.ttl is not None else None
-    namespace = list(items.checked(body.namespace))
+    namespace = list(items.valid_namespace(body.namespace))
     await call.services.stores.put(call.user, items.ItemPut(namespace, body.key, body.value, expires))
 
 
@@ -98,14 +98,14 @@ async def get(
 ) -> Item | None:
     """An item, or null if there is none. The namespace's labels are joined by dots; `refresh_ttl` is ignored."""
     store = await call.services.stores.of(call.user)
-    item = store.get(items.checked(namespace.split(".")), key, ids.now())
+    item = store.get(items.valid_namespace(namespace.split(".")), key, ids.now())
     return _item(item) if item else None
 
 
 @ROUTES("DELETE", _ITEMS, "store:write")
 async def delete(call: Call, body: KeyBody) -> None:
     """Remove an item; one that is not there is fine too."""
-    await call.services.stores.remove(call.user, items.checked(body.namespace), body.key)
+    await call.services.stores.remove(call.user, items.valid_namespace(body.namespace), body.key)
 
 
 @ROUTES("POST", f"{_ITEMS}/search", "store:read")
@@ -114,7 +114,7 @@ async def search(call: Call, body: SearchBody) -> FoundItems:
     `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. `query` finds words as parts of text and puts what has most of them
     first: there is no search by meaning. `refresh_ttl` is ignored.
     """
-    prefix = items.checked(body.namespace_prefix, "namespace_prefix", least=0)
+    prefix = items.valid_namespace(body.namespace_prefix, "namespace_prefix", least=0)
     storable(body.filter, "filter")
     fits = items.matching(body.filter or {})
     store = await call.services.stores.of(call.user)

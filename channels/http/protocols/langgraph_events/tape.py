@@ -110,7 +110,7 @@ class Tape:
     def fact(self, record: Record) -> list[WireEvent]:
         before = self._folding.apply(record)
         self.clock = milliseconds(record.at, self.clock)
-        told = list(self._tell(record, before))
+        told = list(self._events_of(record, before))
         told += [one for run_id, preview in self._ahead.take() for one in self.preview(run_id, preview)]
         return told
 
@@ -118,7 +118,7 @@ class Tape:
         """Returns the events of a preview's new part; [] if nothing is new, or if something before it is missing."""
         run = self.state.runs.get(run_id)
         if run is None and isinstance(preview, Preview) and (part := working(self.state).get(run_id)) is not None:
-            return self._said(self._inner.preview(part, run_id, preview), namespace_of(part))
+            return self._message_events(self._inner.preview(part, run_id, preview), namespace_of(part))
         if isinstance(preview, Progress):
             return self._progress(run, preview)
         if preview.after > self.seq:
@@ -137,7 +137,7 @@ class Tape:
             return []
         self._body = self._body or Body(preview.message)
         piece = Piece(new.part, new.text, new.index, new.call_id, new.name)
-        return self._said(self._body.feed(piece))
+        return self._message_events(self._body.feed(piece))
 
     def behind(self, item: Item) -> str | None:
         """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
@@ -159,15 +159,15 @@ class Tape:
 
     def unfinished(self) -> list[WireEvent]:
         """Everything that was told of the message that is being made."""
-        events = self._said(self._body.said) if self._body else []
+        events = self._message_events(self._body.said) if self._body else []
         open_ = working(self.state)
         for subagent, text in self._inner.unfinished():
-            events += self._said(text, namespace_of(open_[subagent])) if subagent in open_ else []
+            events += self._message_events(text, namespace_of(open_[subagent])) if subagent in open_ else []
         return events
 
     # ── what a fact tells ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tell(self, record: Record, before: Before) -> Iterator[WireEvent]:
+    def _events_of(self, record: Record, before: Before) -> Iterator[WireEvent]:
         event = record.event
         if isinstance(event, ThreadForked | ThreadPruned | StatePatched):
             yield from self._step(record, before, whole=True)
@@ -208,7 +208,7 @@ class Tape:
             case RunPaused():
                 yield from self._broken_off()
                 for number, one in enumerate(event.interrupts[:MOST_QUESTIONS]):
-                    yield from self._asked(record, run, number, one)
+                    yield from self._input_requested(record, run, number, one)
                 yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
             case RunCompleted():
                 yield from self._broken_off()
@@ -311,13 +311,13 @@ class Tape:
                 before, rest = self._inner.finish(subagent, event.message)
                 if self._wants("messages", inside):
                     if place(record.seq, Slot.MESSAGE) > self._after:
-                        yield from self._said(before, inside)
+                        yield from self._message_events(before, inside)
                     yield from self._finished(record, rest, inside)
                 update = {"node": "model", "values": {"messages": [dumps.raw(event.message)]}}
                 yield from self._event(record, Slot.UPDATES, "updates", update, namespace=inside)
                 yield from self._values_inside(record, inside, self._inner.messages(subagent, event))
             case SubagentCompleted():
-                yield from self._said(self._inner.drop(subagent), inside)
+                yield from self._message_events(self._inner.drop(subagent), inside)
 
     def _values_inside(self, record: Record, inside: Namespace, messages: list[Message]) -> Iterator[WireEvent]:
         if record.seq >= self._snapshots_from:
@@ -331,7 +331,7 @@ class Tape:
         data = {"event": phase, "graph_name": run.request.assistant, **more}
         yield from self._event(record, slot, "lifecycle", data, identity=f"synth:{run.id}:lc||{phase}")
 
-    def _asked(self, record: Record, run: Run, number: int, one: Interrupt) -> Iterator[WireEvent]:
+    def _input_requested(self, record: Record, run: Run, number: int, one: Interrupt) -> Iterator[WireEvent]:
         data = {"interrupt_id": one.id, "payload": one.value, "value": one.value}
         identity = f"synth:{run.id}:input||{one.id}"
         slot = Slot.INPUT + number
@@ -389,11 +389,11 @@ class Tape:
     def _finished(self, record: Record, said: list[Said], namespace: Namespace) -> Iterator[WireEvent]:
         number = place(record.seq, Slot.MESSAGE)
         if number > self._after:
-            *told, last = self._said(said, namespace)
+            *told, last = self._message_events(said, namespace)
             yield from told
             yield last._replace(seq=number)
 
-    def _said(self, said: Iterable[Said], namespace: Namespace = ROOT) -> list[WireEvent]:
+    def _message_events(self, said: Iterable[Said], namespace: Namespace = ROOT) -> list[WireEvent]:
         if not self._wants("messages", namespace):
             return []
         return [
@@ -404,7 +404,7 @@ class Tape:
     def _broken_off(self) -> list[WireEvent]:
         """The message that is being made is not going to be finished."""
         body, self._body, self._reader = self._body, None, Reader()
-        return self._said(body.abandon()) if body else []
+        return self._message_events(body.abandon()) if body else []
 
     def _progress(self, run: Run | None, progress: Progress) -> list[WireEvent]:
         if run is None or progress.call_id not in run.intents or not self._wants("tools", ROOT):

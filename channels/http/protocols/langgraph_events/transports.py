@@ -82,12 +82,12 @@ class Socket:
                 Feed.open(self._call.live, self._thread, self._call.user) as feed,
                 asyncio.TaskGroup() as tasks,
             ):
-                telling = tasks.create_task(self._tell(feed))
+                telling = tasks.create_task(self._send_all(feed))
                 async for message in self.ws:
                     if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                         break
                     raw = message.data.encode() if isinstance(message.data, str) else message.data
-                    await self._hear(feed, raw)
+                    await self._carry_out(feed, raw)
                 telling.cancel()
         except* ConnectionError:
             pass  # the client is gone
@@ -96,7 +96,7 @@ class Socket:
             await self.ws.close(code=WSCloseCode.INTERNAL_ERROR)
         return self.ws
 
-    async def _tell(self, feed: Feed) -> None:
+    async def _send_all(self, feed: Feed) -> None:
         """Everything that is wanted, until the connection is closed."""
         code = RESTARTING
         try:
@@ -119,7 +119,7 @@ class Socket:
             return
         await self.ws.close(code=code)
 
-    async def _hear(self, feed: Feed, raw: bytes) -> None:
+    async def _carry_out(self, feed: Feed, raw: bytes) -> None:
         """Carry out a command, and answer it."""
         try:
             command = envelope(raw)

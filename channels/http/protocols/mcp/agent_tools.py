@@ -70,7 +70,7 @@ def install(server: Server[Any, Any], wrong: Callable[[protocol.CallToolRequestP
             return await own_call(request) if problem is None else protocol.ServerResult(_text(problem, failed=True))
         try:
             demand(call.principal, "runs:create")
-            return protocol.ServerResult(await _made(call, tool, dict(request.params.arguments or {})))
+            return protocol.ServerResult(await _called(call, tool, dict(request.params.arguments or {})))
         except SikaError as error:
             return protocol.ServerResult(_text(redactor.text(str(error)), failed=True))
 
@@ -85,7 +85,7 @@ def _described(tool: ToolListing) -> protocol.Tool:
     return protocol.Tool(name=tool.name, description=tool.description, inputSchema=schema, annotations=hints)
 
 
-async def _made(call: Call, tool: ToolListing, arguments: dict[str, Any]) -> protocol.CallToolResult:
+async def _called(call: Call, tool: ToolListing, arguments: dict[str, Any]) -> protocol.CallToolResult:
     """Makes a call in a run, and waits for its result or its question."""
     thread_id = await _thread(call, arguments.pop(THREAD, None))
     call_id = f"call-{new_id(call, thread_id, 'call')}"

@@ -127,7 +127,7 @@ work goes on without a reader: read it later with `chat_read`, from the position
 question, answer with `chat_answer`. Files that it makes are listed by `artifacts_list`."""
 
 
-def _made() -> FastMCP[Any]:
+def _server() -> FastMCP[Any]:
     """Returns the server, which configures the process's logging when it is made: that is undone."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -138,7 +138,7 @@ def _made() -> FastMCP[Any]:
     return server
 
 
-SIKA = _made()
+SIKA = _server()
 
 
 @functools.cache
@@ -261,7 +261,7 @@ async def chat_cancel(thread_id: ThreadId, run_id: str) -> Turn:
     """Stop a run. Its work stays."""
     call = current_call()
     state = await call.services.intake.cancel(safe_id(thread_id, "thread_id"), run_id, user=call.user)
-    return _shown(thread_id, run_id, state, state.seq, [])
+    return _turn_of(thread_id, run_id, state, state.seq, [])
 
 
 def _context(call: Call, agent: str | None) -> Json:
@@ -300,7 +300,7 @@ async def _turn(call: Call, follower: Follower, thread_id: str, run_id: str, aft
         state = await call.services.commands.state(call.user, thread_id)
     if not turn.over and not _is_open(state, run_id):
         await _take_past(turn, follower)  # it has ended since
-    return _shown(thread_id, run_id, state, turn.position, turn.messages, more=turn.full)
+    return _turn_of(thread_id, run_id, state, turn.position, turn.messages, more=turn.full)
 
 
 async def _take_past(turn: Collected, follower: Follower) -> None:
@@ -388,7 +388,7 @@ def _of(message: Json) -> Message:
     return Message(role=roles.get(message["type"], "system"), text=text_of(message.get("content", "")), calls=calls)
 
 
-def _shown(
+def _turn_of(
     thread_id: str, run_id: str, state: ThreadState, position: int, messages: list[Message], *, more: bool = False
 ) -> Turn:
     run = state.runs.get(run_id)

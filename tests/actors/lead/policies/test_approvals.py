@@ -28,7 +28,7 @@ from core.events import (
     StatePatched,
     ThreadCreated,
 )
-from core.thread.approvals import EXPIRE, taken
+from core.thread.approvals import EXPIRE, answers_to_approval
 from core.thread.fold import fold
 from core.tools import Tool, ToolContext
 from tests.actors.lead.turns import RUN, Kept, tool_call, turn
@@ -271,7 +271,7 @@ async def test_the_tools_own_questions_get_their_own_answers() -> None:
     asks += [(resolved, "r1"), (RunPaused(next=["tools"], interrupts=[own]), "r1")]
     attempt = on(*asks, (RunRequested(resume=Resume(value="May")), RUN), (ASKED_FOR[1], RUN))
     assert (await tool_call(POLICY, attempt, "bash", ARGS))[1] == [ARGS]
-    assert attempt.journal.answers("c1")[taken(attempt.state, RUN, "c1") :] == ("May",)
+    assert attempt.journal.answers("c1")[answers_to_approval(attempt.state, RUN, "c1") :] == ("May",)
     assert facts(attempt) == []
 
 

@@ -12,7 +12,7 @@ from langchain_core.messages import ToolMessage
 from actors.lead.loop.arguments import Arguments
 from actors.lead.messages.convert import dump
 from actors.lead.policies.clarification import Clarification
-from actors.lead.policies.question_form import card, chosen, form_of, options_of
+from actors.lead.policies.question_form import card, form_of, is_option, options_of
 from adapters.tools.ask_clarification import ask_clarification
 from core.events import Json
 from core.thread.values import asks_person
@@ -250,7 +250,7 @@ RESPONSE = {
 
 
 def test_an_option_is_chosen() -> None:
-    assert chosen(shown(options=["a", "b"]), RESPONSE, "b")
+    assert is_option(shown(options=["a", "b"]), RESPONSE, "b")
 
 
 @pytest.mark.parametrize(
@@ -269,13 +269,13 @@ def test_an_option_is_chosen() -> None:
     ids=repr,
 )
 def test_anything_else_is_not(change: Json, text: str) -> None:
-    assert not chosen(shown(options=["a", "b"]), {**RESPONSE, **change}, text)
+    assert not is_option(shown(options=["a", "b"]), {**RESPONSE, **change}, text)
 
 
 @pytest.mark.parametrize("broken", [None, "x", {}, {"options": ["b"]}], ids=repr)
 def test_a_broken_card_has_no_answers(broken: Any) -> None:
-    assert not chosen(broken, RESPONSE, "b")
-    assert not chosen(shown(options=["a", "b"]), broken, "b")
+    assert not is_option(broken, RESPONSE, "b")
+    assert not is_option(shown(options=["a", "b"]), broken, "b")
 
 
 # ── the tool ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from actors.lead.summary import write as summaries
 from actors.lead.summary.cut import Cut, Summary, compacted, due, plan
 from actors.lead.summary.record import ADVICE, RECORD
 from actors.lead.summary.sizes import fitted, parts_of, tokens_of
-from actors.lead.summary.write import LEAD_IN, TAG, chosen, entries_of, question
+from actors.lead.summary.write import LEAD_IN, TAG, entries_of, question, summary_models
 from actors.lead.summary.write import Writer as Candidate
 from core.config import load as configuration
 from core.config.settings import ContextSize
@@ -405,7 +405,7 @@ def test_long_entries_are_cut_before_old_ones_go(entries: list[str], tokens: int
 def test_who_is_asked(wanted: tuple[str | None, ...], sections: Json, found: list[str]) -> None:
     models = [{"name": name, "model": name} for name in "abc"]
     config = configuration.parse(msgspec.json.encode({"models": models, **sections}).decode())
-    assert chosen(config, *wanted) == found
+    assert summary_models(config, *wanted) == found
 
 
 # ── the policy ──────────────────────────────────────────────────────────────────────────────────────────────────────
