@@ -7,27 +7,31 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SERVER := .venv/.server
 
-.PHONY: install run test test-fast tests check bench windows vendor format lock clean
+.PHONY: install run test test-fast test-long tests check bench windows vendor format lock clean
 
 install: $(STAMP)
 
 # Tests start hundreds of processes: what they import is compiled once, whatever the environment says.
-test test-fast bench: export PYTHONDONTWRITEBYTECODE =
+test test-fast test-long bench: export PYTHONDONTWRITEBYTECODE =
 
 # What a server needs; where the tools of developers are installed, too, they stay.
 run: $(if $(wildcard $(STAMP)),$(STAMP),$(SERVER)) ## make run ARGS="--port 8000"
 	$(BIN)/sika serve $(ARGS)
 
 # Types are checked while tests run: these wait more than they work.
-test: $(STAMP) ## make test PYTEST="-k log -x"
+test: $(STAMP) ## make test PYTEST="-k log -x": of both lanes (tests/support/lanes.py)
 	$(MAKE) --jobs 2 check tests
 
 # Tests that fail beside five others are run once more, alone, if they are few; the output names them.
+TESTS = $(BIN)/python -m pytest --processes $(WORKERS) --again 8 --durations=25
 tests: $(STAMP)
-	$(BIN)/python -m pytest --processes $(WORKERS) --again 8 --durations=25 $(PYTEST)
+	$(TESTS) $(or $(PYTEST),--lane short)
+
+test-long: $(STAMP) ## storms, power cuts, cold starts, other kinds of clients and machines: what `make test` has a share of
+	$(TESTS) --lane long $(PYTEST)
 
 test-fast: $(STAMP) ## files that take at most three seconds: for every save
-	$(BIN)/python -m pytest --processes $(WORKERS) --fast $(PYTEST)
+	$(BIN)/python -m pytest --processes $(WORKERS) --lane short --fast $(PYTEST)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -183,6 +183,7 @@ async def test_what_comes_due_at_once_comes_once_each(endpoint: Endpoint, tmp_pa
         assert len(await person.facts(ScheduleFired)) == 20
 
 
+@pytest.mark.long
 async def test_a_thousand_that_are_due_at_once(endpoint: Endpoint, tmp_path: Path) -> None:
     """They fire in few facts, and all their runs are asked for, each once, within the minute."""
     async with system.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as outside:

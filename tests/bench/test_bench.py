@@ -8,8 +8,12 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from tests.bench import history
 from tests.support import warm
+
+pytestmark = pytest.mark.long
 
 
 def test_a_section_is_measured_and_written(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.chats import storm
 from tests.chaos.towns import TOWNS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=5)]
 SHORT = (0.1, 0.5)
 """Seconds between kills: the storms are short, too."""
 

@@ -22,7 +22,7 @@ from core.runtime import system
 from tests.support import warm
 from tests.support.workers import LEASE, STEPS, Client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 WORKERS, THREADS, RUNS = 4, 40, 150
 CHAOS_SECONDS = 20.0

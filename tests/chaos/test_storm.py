@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.storm import Target, storm
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 
 async def test_a_small_storm(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from tests.conformance.clients import Once, check, chosen
 from tests.conformance.javascript import RELEASES, SDK
 from tests.conformance.site import Site
 
+BOTH = [*(pytest.param(old, marks=pytest.mark.long) for old in RELEASES[:-1]), RELEASES[-1]]
+
 
 @pytest.fixture(scope="session")
 def clients(request: pytest.FixtureRequest, server: Site) -> Once:
@@ -19,13 +21,13 @@ def pages(request: pytest.FixtureRequest, server: Site) -> Once:
     return Once(lambda release: SDK.run(server, "react", release, chosen(request, "page", release=release)))
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", BOTH)
 @pytest.mark.parametrize("client", SDK.names("client"))
 def test_client(clients: Once, release: str, client: str) -> None:
     check(clients[release], client)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", BOTH)
 @pytest.mark.parametrize("page", SDK.names("react"))
 def test_use_stream(pages: Once, release: str, page: str) -> None:
     check(pages[release], page)

@@ -46,6 +46,7 @@ async def folder() -> Path:
     return await anyio.to_thread.run_sync(PACKAGES.installed)
 
 
+@pytest.mark.long
 async def test_the_conformance_suite(
     services: Services, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from tests.support import certificates
 from tests.support.mcp import installed, mcp_site
 from tests.support.ports import free_port
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 HERE = Path(__file__).parent / "mcp"
 SECONDS = 180
 

@@ -15,7 +15,7 @@ def done(request: pytest.FixtureRequest, server: Site) -> Once:
     return Once(lambda release: python(server, release, chosen(request, "case", release=release)))
 
 
-@pytest.mark.parametrize("release", [NEWEST, YEAR_OLD])
+@pytest.mark.parametrize("release", [NEWEST, pytest.param(YEAR_OLD, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", CASES)
 def test_python(done: Once, release: str, case: str) -> None:
     check(done[release], case)

@@ -6,10 +6,14 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from core.errors import Conflict, Unavailable
 from core.events import Aggregate, ThreadAnnotated
 from core.log.store import EventLog
 from tests.support.nats import append, bus_on, eventually, fresh, log_on, own, read, take
+
+pytestmark = pytest.mark.long(keep=2)
 
 WRITERS = 8
 EVENTS = 40

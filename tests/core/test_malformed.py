@@ -189,6 +189,7 @@ def messages(draw: st.DrawFn) -> bytes:
             return json.dumps(body).encode()
 
 
+@pytest.mark.long
 async def test_a_thousand_malformed_messages(stage: Stage) -> None:
     """Each is named or is an event; dispatching, views and folds go on."""
     drawn: list[bytes] = []

@@ -15,7 +15,7 @@ from tests.crash.test_subagents import SETTINGS, begin, logs
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Power
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 ITEMS = 3
 CALL = {

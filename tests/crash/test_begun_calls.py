@@ -13,7 +13,7 @@ from tests.crash.place import place, settled
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import Client, Power
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 TURNS = [Turn(tool_calls=(ToolCall("mail", {"to": "ada"}),)), Turn(text="All is done.")]
 BEGUN = 8

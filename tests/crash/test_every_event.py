@@ -19,7 +19,7 @@ from tests.crash.place import Mode, Place, cuts, place
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import DEADLINE, Client, Power
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=5)]
 
 BASH = "echo run >> count.txt; echo it ran"
 COUNT = "/mnt/user-data/workspace/count.txt"

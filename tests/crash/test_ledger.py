@@ -15,7 +15,7 @@ from tests.crash.place import Mode, cuts, place
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import Client, Power
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=5)]
 
 TURNS = [Turn(tool_calls=(ToolCall("ls", {"description": "look", "path": "/mnt/user-data"}),)), Turn(text="Done.")]
 PLENTY = {"budgets": {name: {"tokens": 10**9} for name in ("user_per_day", "day")}}

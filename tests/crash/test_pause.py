@@ -17,7 +17,7 @@ from tests.crash.place import Mode, Place, cuts, place, settled
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 TURNS = (
     Turn(tool_calls=(ToolCall("book", {"city": "Rome"}), ToolCall("ring", {"city": "Oslo"}))),

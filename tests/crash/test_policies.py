@@ -17,7 +17,7 @@ from tests.crash.place import Mode, Place, cuts, place
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=5)]
 
 
 def todos(status: str) -> ToolCall:

@@ -21,7 +21,7 @@ from tests.support.engine import GNU_IMAGE, TestEngine
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600), pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = tuple(

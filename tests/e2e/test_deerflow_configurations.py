@@ -28,7 +28,7 @@ from tests.support.oauth import SECRET, authorization_server
 from tests.support.oidc import provider
 from tests.support.workers import DEADLINE, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 FILES = Path(__file__).with_name("deerflow")
 DONE = Turn(text="Done.")

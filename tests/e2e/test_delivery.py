@@ -15,7 +15,7 @@ from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.records import human, log_of
 from tests.support.workers import configure, reaching
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 OUT = "/mnt/user-data/outputs"
 WRITE = Turn(tool_calls=(ToolCall("write_file", {"description": "x", "path": f"{OUT}/a.md", "content": "# A"}),))

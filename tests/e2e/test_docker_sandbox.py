@@ -16,7 +16,7 @@ from tests.support.engine import IMAGE, TestEngine
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import configure, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 WAITING = "echo x >> count; touch began; while [ ! -e go ]; do sleep 0.05; done; echo end"
 

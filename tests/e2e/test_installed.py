@@ -18,7 +18,7 @@ from tests.e2e.servers import Frame, Server, browser, run_of
 from tests.support.model_server import ModelServer
 from tests.support.workers import DEADLINE
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 

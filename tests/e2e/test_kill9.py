@@ -19,7 +19,7 @@ from tests.support.haiku import HAIKU
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import DEADLINE, configure, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 MARK = "/mnt/user-data/workspace/go"
 WAITING = f"echo started >> count.txt; while [ ! -e {MARK} ]; do sleep 0.05; done; echo real output"

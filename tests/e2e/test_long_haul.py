@@ -19,7 +19,7 @@ from tests.support import warm
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SECONDS = 280.0
 SCREEN = 50

@@ -21,7 +21,7 @@ from tests.support.model_server import ModelServer
 from tests.support.nats import read
 from tests.support.workers import configure, reaching
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 NUMBERS = range(1, 7)
 THREADS = ("t1", "t2", "t3")

@@ -209,6 +209,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
+@pytest.mark.long
 async def test_a_data_directory_of_the_version_before_is_taken_over(tmp_path: Path, released: Path) -> None:
     """Stop, copy, another version, check, start, verify; and the old version still starts on the copy."""
     home, text = tmp_path / "home", block("Upgrade", "console")
@@ -277,6 +278,7 @@ def old_server(tree: Path, home: Path, config: Path) -> Any:
     return started()
 
 
+@pytest.mark.long
 async def test_servers_are_restarted_one_after_the_other(tmp_path: Path) -> None:
     """A run that works meanwhile comes to its end, and at every moment one server takes work."""
     assert "systemctl restart" in block("Rolling restart", "console")

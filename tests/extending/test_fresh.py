@@ -23,6 +23,8 @@ from tests.extending.venvs import environment, fresh, wheels
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
 
+pytestmark = pytest.mark.long
+
 EVERY = Path(__file__).parent / "every"
 SECONDS = 240
 

@@ -23,6 +23,8 @@ from tests.support import certificates, warm
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent / "node"
 PACKAGE = ("package.json", "package-lock.json", ".npmrc")
 INSTALL_SECONDS = 150

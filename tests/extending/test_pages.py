@@ -28,6 +28,8 @@ from tests.support import warm
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure, wait_for
 
+pytestmark = pytest.mark.long(keep=4)
+
 SCRIPTS = {
     "plain": Script((Turn(text="All is well.\nReally."),)),
     "counts": Script((Turn(tool_calls=(ToolCall("count_words", {"text": "one two"}),)), Turn(text="Two.")), "total"),

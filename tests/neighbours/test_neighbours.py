@@ -9,7 +9,7 @@ import pytest
 
 from tests.neighbours.suite import NASTY, World, beside, others, settled, world
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 AT_ONCE = 5
 

@@ -18,7 +18,7 @@ from tests.support.model_server import Failure, ModelServer, Script, ToolCall, T
 from tests.support.oidc import CLIENT, SECRET, provider
 from tests.support.workers import configure
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 EVIL = f"{TEXTS[0]}{TURNED} {TEXTS[2]} {TEXTS[1]}"
 ALLOW = Turn(text='{"decision": "allow", "reason": "harmless"}')

@@ -19,7 +19,7 @@ from tests.page.test_access import shot
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import configure, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=5)]
 
 README = Path(__file__).parents[2] / "README.md"
 PICTURES = Path(assets.__file__).parent / "pictures"

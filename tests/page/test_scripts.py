@@ -66,6 +66,7 @@ def test_types_and_style_hold(tools: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.skipif(NODE is None, reason="there is no Node: the libraries cannot be made")
 def test_libraries_are_what_make_vendor_makes(tools: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.ports import free_port
 from tests.support.workers import configure, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 FORM = {
     "type": "object",

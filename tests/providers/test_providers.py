@@ -41,6 +41,7 @@ NAME = re.compile(r"\[\[([\w.-]+)\]\]")
 """The name of a case in a message."""
 
 pytestmark = [
+    pytest.mark.long(keep=3),
     pytest.mark.anyio,
     pytest.mark.skipif(not PYTHON.exists(), reason="requirements-providers.lock is not installed"),
 ]

@@ -44,6 +44,7 @@ LONG = "What is <system-reminder>? " + "word " * 1400
 """Too long beside the system prompt. The model's title of it is the tag as it was shown, neutralised."""
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.anyio,
     pytest.mark.skipif(not PYTHON.exists(), reason="tests/realmodel/requirements.txt is not installed"),
 ]

@@ -35,7 +35,7 @@ from core.testing import acting
 from tests.support.nats import eventually
 from tests.support.workers import Client, Steps, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 RELEASE = "b3ffa2d1"
 """The commit of the version before this one."""

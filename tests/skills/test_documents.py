@@ -15,7 +15,7 @@ from pptx import Presentation
 
 from tests.skills.conftest import PUBLIC, Desk
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 SKILL = PUBLIC / "documents"
 TEXT = "python3 $S/documents/scripts/write_text.py"
 CHECK = "python3 $S/documents/scripts/check.py"

@@ -24,7 +24,7 @@ from reportlab.platypus import (  # type: ignore[import-untyped]
 
 from tests.skills.conftest import Desk
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 S = "python3 $S/pdf/scripts"
 ROWS = [["Month", "Net", "Note"], *[[f"2024-{n:03}", f"{n * 1.25:,.2f}", f"row, {n}"] for n in range(1, 121)]]
 

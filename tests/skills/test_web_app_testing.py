@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.skills.conftest import PUBLIC, Desk
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 S = "python3 $S/web-app-testing/scripts"
 BROWSER = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 SERVER = '--start "python3 -m http.server 8123 --directory site" --url http://127.0.0.1:8123'

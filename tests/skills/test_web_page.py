@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.skills.conftest import PUBLIC, Desk
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 S = "python3 $S/web-page/scripts"
 SKILL = PUBLIC / "web-page"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

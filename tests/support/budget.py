@@ -2,7 +2,8 @@
 
 `durations.json` beside the tests holds seconds per file, of one whole run. `--durations-write` replaces those of the
 files that run. Machines differ, so a file is held against its share of the whole, and what is over it is printed, never
-failed; a part of the files is written at the pace of those that are known.
+failed; a part of the files is written at the pace of those that are known. What a file has in the long lane
+(`tests.support.lanes`) is written apart, as `FILE (long)`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.lanes import lane_of
+
 TESTS = Path(__file__).parents[1]
 RECORD = TESTS / "durations.json"
 FAST_SECONDS = 3.0
@@ -22,6 +25,7 @@ FAST_SECONDS = 3.0
 OVER = 1.5
 """A file is over its budget when its share of the whole is more than so many times what it was, and `OVER_SECONDS`."""
 OVER_SECONDS = 10.0
+LONG = " (long)"
 
 
 @cache
@@ -39,26 +43,37 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Slow files are not even imported: that would take longer than the fast tests."""
     if not config.getoption("--fast") or not collection_path.is_relative_to(TESTS):
         return None
-    seconds = budgets().get(str(collection_path.relative_to(TESTS)), 0.0)
-    return seconds > FAST_SECONDS or None
+    file = str(collection_path.relative_to(TESTS))
+    unknown = math.inf if file + LONG in budgets() else 0.0
+    return budgets().get(file, unknown) > FAST_SECONDS or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+GROUPS = pytest.StashKey[dict[str, str]]()
+"""The group of each test that runs, by its name: its file, or what that has in the long lane."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first, so that none of them is left alone at the end; before them those that are not known."""
-    seconds = budgets()
-    items.sort(key=lambda item: -seconds.get(_file(item.nodeid), math.inf))
+    groups = {item.nodeid: _file(item.nodeid) + (LONG if lane_of(item) == "long" else "") for item in items}
+    config.stash[GROUPS] = groups
+    seconds: dict[str, float] = defaultdict(float)
+    for group in set(groups.values()):
+        seconds[group.removesuffix(LONG)] += budgets().get(group, math.inf)
+    items.sort(key=lambda item: -seconds[_file(item.nodeid)])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    reports = [report for group in terminalreporter.stats.values() for report in group]
+    reports = [report for kind in terminalreporter.stats.values() for report in kind]
+    groups = config.stash.get(GROUPS, {})
     durations: dict[str, float] = defaultdict(float)
     for report in reports:
         if isinstance(report, pytest.TestReport):
-            durations[_file(report.nodeid)] += report.duration
+            durations[groups[report.nodeid]] += report.duration
     if config.getoption("--durations-write"):
         speed = pace(durations, budgets())
         seconds = budgets() | {file: round(spent / speed, 1) for file, spent in durations.items()}
-        there = {file: seconds[file] for file in sorted(seconds) if (TESTS / file).exists()}
+        there = {file: seconds[file] for file in sorted(seconds) if (TESTS / file.removesuffix(LONG)).exists()}
         RECORD.write_text(json.dumps(there, indent=1) + "\n")
     terminalreporter.section("files over their budget")
     for line in over(durations, budgets()):

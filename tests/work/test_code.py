@@ -8,6 +8,8 @@ import pytest
 
 from tests.work.session import WORKSPACE, Work
 
+pytestmark = pytest.mark.long(keep=4)
+
 CHECK = """import calc, importlib
 bad = [name for name in dir(calc) if name.startswith("f") and getattr(calc, name)() != int(name[1:])]
 for name in bad:

@@ -11,6 +11,8 @@ from tests.support.workers import wait_for
 from tests.work.conftest import working
 from tests.work.session import Work
 
+pytestmark = pytest.mark.long(keep=4)
+
 FILLER = "The quick brown fox jumps over the lazy dog while seven wizards brew a potion of thyme. "
 LINE = f"{FILLER}\n"
 

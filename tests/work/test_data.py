@@ -14,6 +14,8 @@ import pytest
 from tests.support import documents
 from tests.work.session import OUTPUTS, UPLOADS, WORKSPACE, Work
 
+pytestmark = pytest.mark.long(keep=4)
+
 LONG = bool(os.environ.get("SIKA_LONG"))
 MEGABYTES = 300 if LONG else 30
 ROW_BYTES = 30

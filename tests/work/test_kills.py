@@ -9,6 +9,8 @@ import pytest
 from tests.work.conftest import working
 from tests.work.session import Work, seeded, until
 
+pytestmark = pytest.mark.long(keep=3)
+
 STEPS = 24
 
 

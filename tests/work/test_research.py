@@ -11,6 +11,8 @@ from tests.support import documents
 from tests.work.conftest import working
 from tests.work.session import OUTPUTS, Work
 
+pytestmark = pytest.mark.long(keep=3)
+
 PAGES = 60
 FETCH = {"name": "web_fetch", "use": "adapters.tools.web_fetch:web_fetch", "allow_private_addresses": True}
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.work.session import Work, until
 
+pytestmark = pytest.mark.long(keep=4)
+
 JOB = 'while read -r line; do echo "$line"; test "$line" = end && exit 0; done < orders'
 
 

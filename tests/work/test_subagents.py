@@ -6,7 +6,11 @@ import asyncio
 import json
 import os
 
+import pytest
+
 from tests.work.session import OUTPUTS, WORKSPACE, Session, Work
+
+pytestmark = pytest.mark.long(keep=3)
 
 STEPS = 80
 SHORT = STEPS if os.environ.get("SIKA_LONG") else 6

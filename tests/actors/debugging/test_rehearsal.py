@@ -32,7 +32,7 @@ from tests.support import warm
 from tests.support.model_server import Turn
 from tests.support.workers import Client, site
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 WORK = [
     Turn(text="First.", tool_calls=(bash("echo one"),)),

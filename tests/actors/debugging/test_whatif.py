@@ -29,7 +29,7 @@ from tests.core.replay.recorded import configured, exported
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import Client, site
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 UNUSED = Turn(text="Never said: the recorded answer stands in the place of this turn.")
 NOTE = "/mnt/user-data/workspace/note.txt"
 

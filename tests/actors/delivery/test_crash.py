@@ -17,7 +17,7 @@ from tests.crash.place import Mode, cuts
 from tests.support.chat_platform import Fault, Store, serving, store
 from tests.support.workers import Power
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=5)]
 GROUP = Target("G1", topic="t7", kind="group")
 PARTS = ["one", "two", "three", "a.txt"]
 FACTS = 16

@@ -17,7 +17,7 @@ from tests.support.mcp import installed, mcp_site, server
 from tests.support.model_server import ToolCall, Turn
 from tests.support.nats import eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 UNKNOWN = "outcome of the call is unknown"
 
 HOSTILE = [

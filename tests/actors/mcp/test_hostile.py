@@ -9,7 +9,7 @@ import pytest
 from tests.actors.mcp.test_calls import calls, results
 from tests.support.mcp import installed, mcp_site, server
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 SEEDS = range(12)
 
 

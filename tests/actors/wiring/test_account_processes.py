@@ -14,8 +14,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.actors.accounts.tower import Tower
 from tests.support.nats import Nats
+
+pytestmark = pytest.mark.long(keep=2)
 
 ROOT = Path(__file__).parents[3]
 SERVER = """

@@ -12,7 +12,7 @@ from adapters.documents.local import LocalDocuments
 from core.errors import Invalid
 from tests.support.faulty import VALUE, generate
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 ALL = 300
 NUMBERS = range(ALL) if os.environ.get("SIKA_LONG") else range(0, ALL, 25)
 """The whole takes some ten minutes; a share of it runs always."""

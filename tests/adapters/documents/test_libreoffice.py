@@ -16,6 +16,7 @@ from tests.adapters.documents.test_offices import text_of
 from tests.support.office import OFFICES
 
 pytestmark = [
+    pytest.mark.long(keep=4),
     pytest.mark.anyio,
     pytest.mark.skipif(not shutil.which("soffice"), reason="LibreOffice (soffice) is not installed"),
 ]

@@ -14,6 +14,8 @@ from adapters.documents.kinds import kind_of
 from core.ports.documents import KINDS
 from tests.support.office import OFFICES
 
+pytestmark = pytest.mark.long(keep=3)
+
 
 def text_of(name: str, content: bytes, **selection: str) -> str:
     """The text of a document, by its reader in this process: without limits."""

@@ -18,7 +18,11 @@ from tests.adapters.sandboxes.conftest import running, settings
 from tests.support.aio_image import Container
 from tests.support.nats import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(binary() is None, reason="the stand-in needs bubblewrap")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(binary() is None, reason="the stand-in needs bubblewrap"),
+    pytest.mark.long(keep=3),
+]
 W = "/mnt/user-data/workspace"
 
 

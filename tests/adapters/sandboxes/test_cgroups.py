@@ -14,6 +14,7 @@ from tests.adapters.sandboxes.conftest import Local, provider_of, run, wait_for
 from tests.adapters.sandboxes.test_crash import server
 
 pytestmark = [
+    pytest.mark.long(keep=2),
     pytest.mark.anyio,
     pytest.mark.skipif(not {"memory", "pids"} <= cgroups.controllers(), reason="no control groups for this user"),
 ]

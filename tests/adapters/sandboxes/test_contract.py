@@ -26,7 +26,12 @@ pytestmark = pytest.mark.anyio
 W = "/mnt/user-data/workspace"
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+WHOLE = ("bubblewrap", "docker-gnu")
+"""Kinds whose whole contract is in the short lane."""
+SHARES = [pytest.param(kind, marks=pytest.mark.long(keep=4)) if kind.name not in WHOLE else kind for kind in KINDS]
+
+
+@pytest.fixture(params=SHARES, ids=lambda kind: kind.name)
 def kind(request: pytest.FixtureRequest) -> Kind:
     kind: Kind = request.param
     return kind

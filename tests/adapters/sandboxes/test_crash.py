@@ -20,7 +20,7 @@ from tests.adapters.sandboxes import doomed
 from tests.adapters.sandboxes.conftest import Local, provider_of, run, running, wait_for
 from tests.support import warm
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", ["bubblewrap", "host"])]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", ["bubblewrap", "host"]), pytest.mark.long(keep=3)]
 
 COMMAND = "echo x >> count; touch started; while [ ! -e go ]; do sleep 0.01; done; echo end"
 

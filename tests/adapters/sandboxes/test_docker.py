@@ -31,7 +31,7 @@ from tests.adapters.sandboxes.test_contract import run
 from tests.support.engine import IMAGE, TestEngine
 from tests.support.nats import eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 WAITING = "echo x >> count; touch began; while [ ! -e go ]; do sleep 0.01; done; echo end"
 
 

@@ -31,7 +31,7 @@ from tests.adapters.sandboxes.test_contract import run
 from tests.support.engine import IMAGE, REMOTE_IMAGE, TestEngine
 from tests.support.nats import eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 FILL = "i=0; while [ $i -lt 20 ]; do head -c 8000000 /dev/zero > f$i; i=$((i + 1)); done; sleep 987650"
 """160 MB; the limit of the settings is 64 MB, of a file 8 MB."""
 

@@ -17,6 +17,8 @@ from tests.channels.client.stage import Models, Stage, processes, serving, writt
 from tests.support import warm
 from tests.support.workers import DEADLINE
 
+pytestmark = pytest.mark.long(keep=4)
+
 HELLO = "Hello there, nice to meet you."
 
 

@@ -22,7 +22,7 @@ from tests.support.nats import Nats, bus_on, log_on, read
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "channels/http/docs/feishu.md"
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 
 class Site:

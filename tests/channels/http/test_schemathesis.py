@@ -302,6 +302,7 @@ async def _made(session: aiohttp.ClientSession, url: str) -> dict[str, list[str]
     }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 async def test_every_answer_is_documented(
     system: System, url: str, services: Services, known: dict[str, list[str]], tmp_path: Path

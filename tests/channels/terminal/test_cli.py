@@ -117,6 +117,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--home" in capsys.readouterr().out
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize(
     ("config", "arguments", "reason"),
     [
@@ -261,6 +262,7 @@ def test_a_talk_without_a_server_brings_its_own(tmp_path: Path) -> None:
     assert not (tmp_path / "home" / "server.json").exists()
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize(
     ("command", "first"), [("log show --home home t1 --json", "{"), ("chat --home home --thread t1 hello", "H")]
 )
@@ -283,6 +285,7 @@ def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "sika: cannot write: No space left on device\n")
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize(
     ("command", "code", "says"),
     [
@@ -297,6 +300,7 @@ def test_closed_standard_streams_are_empty_ones(tmp_path: Path, command: str, co
     assert (done.returncode, done.stderr.startswith(says), "Traceback" in done.stderr) == (code, True, False)
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_start_ends_it(tmp_path: Path, number: int) -> None:
     async def start_and_stop() -> int:

@@ -21,7 +21,7 @@ from tests.channels.terminal.terminals import Terminal, on_terminal
 from tests.support import warm
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

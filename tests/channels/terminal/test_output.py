@@ -22,6 +22,8 @@ from core.events import Opaque, Record
 from core.replay.format import FORMAT, Header, Writer
 from tests.golden.stories import FOLDER
 
+pytestmark = pytest.mark.long(keep=3)
+
 ROOT = Path(__file__).parents[3]
 POISON = "\x1b]52;c;Q0FOQVJZ\x07\x1b[2J\x9b31m\x1b[8m\u202e\x08\x7fBAD"
 ENVELOPE = {"id", "kind", "aggregate", "actor", "at", "run", "cause", "type", "v"}

@@ -12,7 +12,10 @@ from tests.conformance.site import Site
 
 REACT = Scripts(Path(__file__).parent, 100)
 TRANSPORTS = ("sse", "websocket")
-CLIENTS = [f"{release}/{transport}" for release in ("sdk-1.11", "sdk-newest") for transport in TRANSPORTS]
+CLIENTS = [
+    *(pytest.param(f"sdk-1.11/{transport}", marks=pytest.mark.long) for transport in TRANSPORTS),
+    *(f"sdk-newest/{transport}" for transport in TRANSPORTS),
+]
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,8 @@ import pytest
 
 from tests.core.replay.recorded import configured, exported
 
+pytestmark = pytest.mark.long(keep=3)
+
 ALONE = """
 import contextlib, io, json, socket, sys
 

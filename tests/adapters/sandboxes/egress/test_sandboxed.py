@@ -30,6 +30,8 @@ from tests.adapters.sandboxes.egress.test_proxy import BIG, site
 from tests.support.engine import IMAGE, TestEngine
 from tests.support.nats import eventually
 
+pytestmark = pytest.mark.long(keep=3)
+
 HOST = "127.0.0.2"
 TOUCH = """
 import socket, sys

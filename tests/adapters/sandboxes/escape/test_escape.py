@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(not seccomp.available(), reason="no filter for t
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.long(keep=len(table.COLUMNS))
 @pytest.mark.parametrize("column", table.COLUMNS, ids=lambda column: f"{column.provider}-{column.uid or 'own'}")
 def test_verdicts(column: table.Column, request: pytest.FixtureRequest) -> None:
     if table.python_for(column.uid) is None:
