@@ -264,7 +264,7 @@ class Origin(msgspec.Struct, frozen=True):
     conversation: Address
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class RunOrigin(msgspec.Struct, frozen=True):
     """The event for which a run was requested, in any log. `event` is its id, the `key` of a chat message, or the
     `run_id` of a schedule's firing.
     """
@@ -309,7 +309,7 @@ class RunRequested(Event, frozen=True):
     """The span of the request, if the metadata names none (W3C Trace Context)."""
     origin: Origin | None = None
     """None: requested over HTTP, or by the server itself."""
-    wanted: Wanted | None = None
+    wanted: RunOrigin | None = None
     """The pause that it answers, the schedule's firing, the chat message, or the call of a subagent."""
     fingerprint: str = ""
     """Hash of a request that came with an idempotency key, which made the run's id: its repetition is the same."""

@@ -25,7 +25,7 @@ from core.thread.threads import Threads
 LATE = "it took too long to get it"
 
 
-class Taken(NamedTuple):
+class FetchedFiles(NamedTuple):
     """`files`: as a message names them (`additional_kwargs.files`). `problems`: what was wrong, for people."""
 
     files: Sequence[Json] = ()
@@ -40,13 +40,13 @@ class Files:
         self._objects = objects
         self._threads = threads
 
-    async def take(self, turn: Turn, user: str, thread: str, limits: Uploads) -> Taken:
+    async def take(self, turn: Turn, user: str, thread: str, limits: Uploads) -> FetchedFiles:
         """Puts the files of a turn into the uploads of a thread. Repeating it takes nothing twice.
 
         Raises `Unavailable`. Whatever else is wrong with a file is told.
         """
         if not any(message.has_files for message in turn.messages):
-            return Taken()
+            return FetchedFiles()
         folder = Folder(self._home, user, thread)
         await to_thread.run_sync(folder.make)
         files: list[Json] = []
@@ -73,7 +73,7 @@ class Files:
                 return true if state.exists and state.user == user else []
 
             await self._threads.decide(thread, decide, actor="chat", cause=turn.first.id)
-        return Taken(files, problems)
+        return FetchedFiles(files, problems)
 
     async def forget(self, turn: Turn) -> None:
         """Removes the objects of a turn, which the thread has now."""

@@ -14,14 +14,14 @@ import msgspec
 from actors.chat import questions
 from actors.chat.buttons import planned, replacing
 from actors.chat.call import Call
-from actors.chat.files import Files, Taken
+from actors.chat.files import FetchedFiles, Files
 from actors.chat.place import Place
 from actors.chat.questions import Question
 from actors.chat.session import Setup, setup_of
 from core.chat.facts import KIND, TARGET, ChatBegun, ChatRouted, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.errors import Refused
-from core.events import Event, Json, Origin, RunRequested, Wanted
+from core.events import Event, Json, Origin, RunOrigin, RunRequested
 from core.ids import now
 from core.log.store import EventLog
 from core.runs.intake import Intake
@@ -99,7 +99,7 @@ class Runs:
             context={**setup.context, **context, **about},
             metadata={TARGET: msgspec.to_builtins(call.target)},
             origin=Origin(call.account, call.conversation),
-            wanted=Wanted(KIND, call.conversation, call.first.key),
+            wanted=RunOrigin(KIND, call.conversation, call.first.key),
         )
 
     async def _steered(self, call: Call, thread_id: str, state: ThreadState, message: Json) -> bool:
@@ -217,7 +217,7 @@ class Runs:
         await self._chats.decide(call.conversation, decide, actor=ACTOR, cause=first.id)
 
 
-def _message(run: str, text: str, taken: Taken, kwargs: Json) -> Json:
+def _message(run: str, text: str, taken: FetchedFiles, kwargs: Json) -> Json:
     """Returns the message that a run is about."""
     notes = [f"(A file could not be taken: {problem})" for problem in taken.problems]
     content = "\n\n".join(part for part in (text, *notes) if part)

@@ -85,7 +85,7 @@ class Provider(StartsMachines, Protocol):
     def name(self) -> str: ...
 
 
-class Held:
+class OpenMachine:
     """A machine that this worker has open."""
 
     def __init__(self, machine: Machine, sandbox: Sandbox, until: datetime) -> None:
@@ -118,13 +118,13 @@ class Machines:
         self.threads: Threads = running.threads
         self.worker = running.name
         self._queue = running.queue
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, OpenMachine] = {}
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @asynccontextmanager
-    async def borrowed(self, user: str, thread: str) -> AsyncIterator[Held]:
+    async def borrowed(self, user: str, thread: str) -> AsyncIterator[OpenMachine]:
         """Yields the thread's machine, started if there is none, and keeps it in use.
 
         Raises `Unavailable` if it cannot be started now, `NotFound` if the thread was erased.
@@ -150,7 +150,7 @@ class Machines:
         if await self._decide(key, lambda lease: [released], of=machine):
             log.warning("machine of a sandbox is gone", thread=thread, machine=machine.id)
 
-    async def _ready(self, user: str, thread: str) -> Held:
+    async def _ready(self, user: str, thread: str) -> OpenMachine:
         key = key_of(user, thread)
         lock = self._locks.setdefault(key, anyio.Lock())
         async with lock:
@@ -166,18 +166,18 @@ class Machines:
             self._keep(key, held)
             return held
 
-    def _keep(self, key: str, held: Held) -> None:
+    def _keep(self, key: str, held: OpenMachine) -> None:
         """Remembers a machine in use; those that are not in use any more are forgotten."""
         self._held = {name: other for name, other in self._held.items() if self._left(other) > 0} | {key: held}
 
-    def _valid(self, held: Held) -> bool:
+    def _valid(self, held: OpenMachine) -> bool:
         """Tells whether the machine may be used without a look at the log, or at the machine."""
         return self._left(held) > self.timing.use / 2 and time.monotonic() < held.checked + self.timing.check
 
-    def _left(self, held: Held) -> float:
+    def _left(self, held: OpenMachine) -> float:
         return (held.until - datetime.now(UTC)).total_seconds()
 
-    async def _attempt(self, key: str, user: str, thread: str) -> Held | None:
+    async def _attempt(self, key: str, user: str, thread: str) -> OpenMachine | None:
         """Returns the machine, in use; None if it changed hands meanwhile, or another worker has the claim."""
         lease = await self.leases.load(key)
         if lease.claimed(now()):
@@ -194,7 +194,7 @@ class Machines:
             return None
         return await self._opened(key, user, thread, lease.machine, until)
 
-    async def _opened(self, key: str, user: str, thread: str, machine: Machine, until: datetime) -> Held | None:
+    async def _opened(self, key: str, user: str, thread: str, machine: Machine, until: datetime) -> OpenMachine | None:
         before = self._held.get(key)
         try:
             with anyio.fail_after(self.timing.open):
@@ -205,7 +205,7 @@ class Machines:
         except TimeoutError:
             raise Unavailable(f"the sandbox does not answer within {self.timing.open:g} s") from None
         if before is None or before.machine != machine:
-            return Held(machine, sandbox, until)
+            return OpenMachine(machine, sandbox, until)
         before.sandbox, before.until, before.checked = sandbox, max(until, before.until), time.monotonic()
         return before
 
@@ -215,7 +215,7 @@ class Machines:
         event = SandboxUsed(worker=self.worker, until=stamp(until))
         return until if await self._decide(key, lambda lease: [event], of=machine, unclaimed=True) else None
 
-    async def _renew(self, key: str, held: Held) -> None:
+    async def _renew(self, key: str, held: OpenMachine) -> None:
         """Keeps a machine in use. Ends when it is not the thread's any more: the calls notice it themselves."""
         while True:
             await anyio.sleep(max(self.timing.use / 20, self._left(held) - self.timing.use / 2))
@@ -232,7 +232,7 @@ class Machines:
 
     # ── start and end ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _start(self, key: str, user: str, thread: str, lease: Lease) -> Held | None:
+    async def _start(self, key: str, user: str, thread: str, lease: Lease) -> OpenMachine | None:
         if (await self.threads.load(thread)).erased:
             raise NotFound(f"the thread {thread} was erased")
         await self.make_room(key)

@@ -21,11 +21,11 @@ from core.events import (
     Event,
     Message,
     Record,
+    RunOrigin,
     RunRequested,
     SubagentCompleted,
     SubagentProgressed,
     SubagentStarted,
-    Wanted,
 )
 from core.ids import uuid7
 from core.log.feed import Listener
@@ -174,7 +174,7 @@ class Call:
             config={"recursion_limit": role.max_turns},
             context={key: value for key, value in context.items() if value is not None},
             traceparent=traces.header(run.request),
-            wanted=Wanted(self.callers.kind, self.caller, intent.id) if intent else None,
+            wanted=RunOrigin(self.callers.kind, self.caller, intent.id) if intent else None,
         )
         try:
             await self.intake.request_run(self.subagent, self.subagent, request, actor=ACTOR)

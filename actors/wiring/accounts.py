@@ -32,7 +32,7 @@ from core.bus.upkeep import Upkeep
 from core.chat import platforms
 from core.chat.account import AGGREGATE, Account, Accounts
 from core.chat.facts import ACCOUNT
-from core.chat.held import Held, Meter
+from core.chat.held import LeasedPlatform, Meter
 from core.chat.inbox import Inbox
 from core.chat.lease import Lease
 from core.chat.links import Links
@@ -211,7 +211,7 @@ class Process:
             self._meter.enter("failed", problem)
         else:
             try:
-                await self._serve(Held(platform, self._lease, self._meter))
+                await self._serve(LeasedPlatform(platform, self._lease, self._meter))
             finally:
                 await _close(platform)
         await anyio.sleep(AGAIN_SECONDS)

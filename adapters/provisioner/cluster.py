@@ -27,7 +27,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ENDED = ("Succeeded", "Failed")
 
 
-class Taken(Unavailable):
+class NameTaken(Unavailable):
     """An object of this name exists."""
 
 
@@ -95,7 +95,7 @@ class Cluster:
         path, name = self._paths[desired["kind"]], desired["metadata"]["name"]
         try:
             return await self._call(hdrs.METH_POST, path, json=desired)
-        except Taken:
+        except NameTaken:
             pass
         present = await self._call(hdrs.METH_GET, f"{path}/{name}")
         owners = desired["metadata"].get("ownerReferences")
@@ -156,7 +156,7 @@ class Cluster:
         reason = f"the Kubernetes API answers {answer.status}: {str(data.get('message', ''))[:500]}"
         if answer.status == 404 and data.get("reason") == "NotFound":
             raise NotFound(reason)
-        raise Taken(reason) if data.get("reason") == "AlreadyExists" else Unavailable(reason)
+        raise NameTaken(reason) if data.get("reason") == "AlreadyExists" else Unavailable(reason)
 
     def _headers(self) -> Mapping[str, str]:
         """Returns the account's token, read anew: Kubernetes replaces it each hour."""

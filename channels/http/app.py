@@ -67,7 +67,7 @@ async def serve(services: Services, host: str, port: int) -> AsyncIterator[int]:
     trusted = _trusted()
     app = build(services, trusted=trusted)
     # On a container network all of the host's clients have one address.
-    places = connections.Places(lambda: services.config().http, counted=(lambda _: False) if trusted else None)
+    places = connections.ConnectionLimit(lambda: services.config().http, counted=(lambda _: False) if trusted else None)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=STOP_SECONDS)
     await runner.setup()
     try:
@@ -91,7 +91,7 @@ def _trusted() -> bool:
     return os.environ.get("SIKA_TRUSTED_NETWORK") == "1"
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int, places: connections.Places) -> None:
+async def _listen(runner: web.AppRunner, host: str, port: int, places: connections.ConnectionLimit) -> None:
     try:
         await connections.Site(runner, host, port, places).start()
     except OSError as error:

@@ -80,7 +80,7 @@ class Meter:
         )
 
 
-class Held:
+class LeasedPlatform:
     """A `Platform` whose calls need the lease. Without it they raise `Unavailable`: nothing was sent, or received."""
 
     def __init__(self, platform: Platform, lease: Lease, meter: Meter) -> None:
@@ -150,7 +150,7 @@ class Held:
 class HeldDraft:
     """A `Draft` whose calls need the lease."""
 
-    def __init__(self, draft: Draft, held: Held) -> None:
+    def __init__(self, draft: Draft, held: LeasedPlatform) -> None:
         self._draft = draft
         self._held = held
 

@@ -32,7 +32,7 @@ REMEMBERED = 1000
 """Messages whose repetition is noticed, and plans that are remembered: more than any platform delivers again."""
 
 
-class Heard(msgspec.Struct, frozen=True):
+class ReceivedMessage(msgspec.Struct, frozen=True):
     """A message that was received. `outcome` is empty before it was routed."""
 
     seq: int
@@ -71,7 +71,7 @@ class Conversation(msgspec.Struct, frozen=True):
     user: str = ""
     threads: Mapping[str, str] = {}
     """The thread of each user: in a group, people do not share what belongs to them."""
-    heard: Mapping[str, Heard] = {}
+    heard: Mapping[str, ReceivedMessage] = {}
     """By `key_of`; the newest last."""
     plans: Mapping[str, Plan] = {}
     """By id, in the order in which they were planned."""
@@ -92,13 +92,13 @@ def _after(state: Conversation, record: Record) -> Conversation:
     change = msgspec.structs.replace
     match record.event:
         case ChatReceived() as event:
-            return change(state, heard=_with(state.heard, key_of(event), Heard(record.seq, record.id)))
+            return change(state, heard=_with(state.heard, key_of(event), ReceivedMessage(record.seq, record.id)))
         case ChatFetched(message=message, files=files):
             late = message in state.heard and state.heard[message].outcome
             return change(state, heard=_with_change(state.heard, message, files=() if late else files))
         case ChatRouted(message=message, outcome=outcome, run_id=run):
             erased = message not in state.heard  # what was received; that it was remains known
-            before = _with(state.heard, message, Heard(record.seq, "")) if erased else state.heard
+            before = _with(state.heard, message, ReceivedMessage(record.seq, "")) if erased else state.heard
             heard = _with_change(before, message, outcome=outcome, run=run, files=before[message].files and ())
             waits = run and run not in state.plans  # it may have ended before this was written
             return change(state, heard=heard, runs=_with(state.runs, run, record.id) if waits else state.runs)
@@ -143,7 +143,7 @@ def _without(values: Mapping[str, V], key: str) -> Mapping[str, V]:
     return {name: value for name, value in values.items() if name != key} if key in values else values
 
 
-def _with_change(heard: Mapping[str, Heard], message: str, **changes: Any) -> Mapping[str, Heard]:
+def _with_change(heard: Mapping[str, ReceivedMessage], message: str, **changes: Any) -> Mapping[str, ReceivedMessage]:
     """Returns the messages with changes to one, if it is remembered."""
     known = heard.get(message)
     return heard if known is None else {**heard, message: msgspec.structs.replace(known, **changes)}

@@ -19,12 +19,12 @@ from core.events import (
     ModelCompleted,
     ModelFailed,
     Record,
+    RunOrigin,
     RunPaused,
     RunRequested,
     SubagentStarted,
     ThreadCreated,
     ToolCompleted,
-    Wanted,
     thread,
 )
 from core.log.kinds import SUBAGENT
@@ -98,12 +98,12 @@ def find(records: Sequence[Record], place: str, aggregate: Aggregate) -> Record:
     return hits[-1]
 
 
-def wanted_by(record: Record) -> Wanted | None:
+def wanted_by(record: Record) -> RunOrigin | None:
     """Returns the event of another log, or of this one, for which a run was requested."""
     return record.event.wanted if isinstance(record.event, RunRequested) else None
 
 
-def _aggregate(wanted: Wanted) -> Aggregate:
+def _aggregate(wanted: RunOrigin) -> Aggregate:
     return Aggregate(wanted.kind, wanted.aggregate)
 
 
@@ -119,7 +119,7 @@ class _Log:
         match record.event:
             case ModelCompleted() | ModelFailed():
                 return self._before_answer(record)
-            case RunRequested(wanted=Wanted() as wanted) if _aggregate(wanted) == record.aggregate:
+            case RunRequested(wanted=RunOrigin() as wanted) if _aggregate(wanted) == record.aggregate:
                 return self.named(wanted.event), ()
             case RunRequested(input=None, wanted=None):
                 return self._pause_before(record), ()

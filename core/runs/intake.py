@@ -16,13 +16,13 @@ from core.events import (
     Record,
     RunCancelled,
     RunCancelRequested,
+    RunOrigin,
     RunRemoved,
     RunRequested,
     RunRolledBack,
     RunSteered,
     ThreadAnnotated,
     ThreadCreated,
-    Wanted,
 )
 from core.ids import safe_id
 from core.log.kinds import KIND, SUBAGENT
@@ -216,7 +216,7 @@ def _answering(thread_id: str, request: RunRequested, state: ThreadState) -> Run
     paused = next((run for run in ended if run.status != "rolled_back"), None)
     if state.paused is None or paused is None or request.wanted is not None:
         return request
-    return msgspec.structs.replace(request, wanted=Wanted(KIND, thread_id, paused.last_id))
+    return msgspec.structs.replace(request, wanted=RunOrigin(KIND, thread_id, paused.last_id))
 
 
 def _existing(thread_id: str, state: ThreadState, user: str | None) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from core.errors import Invalid, NotFound, Refused, Unavailable
-from core.events import Aggregate, Event, RunRequested, Wanted
+from core.events import Aggregate, Event, RunOrigin, RunRequested
 from core.identity.errors import Inactive
 from core.ids import assistant_id, stamp, uuid7
 from core.log.store import EventLog
@@ -189,7 +189,7 @@ class Launch:
             return
         try:
             request = await self._request(user, schedule, firing)
-            request = msgspec.structs.replace(request, wanted=Wanted(schedules.KIND, user, run))
+            request = msgspec.structs.replace(request, wanted=RunOrigin(schedules.KIND, user, run))
             if schedule.is_own(firing):
                 metadata = {"graph_id": assistants.DEFAULT, "assistant_id": assistant_id(request.assistant)}
                 metadata["schedule_id"] = identity

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import Refused
-from core.events import Event, Json, Resume, RunRequested, ThreadCreated, Wanted
+from core.events import Event, Json, Resume, RunOrigin, RunRequested, ThreadCreated
 from core.identity.accounts import ACCOUNTS, AccountCreated, AccountDisabled
 from core.thread.approvals import EXPIRE
 from core.thread.threads import Decision
@@ -70,9 +70,11 @@ def test_the_table_has_all_that_begins_work() -> None:
 
 SHAPES: dict[str, RunRequested] = {
     "a message": RunRequested(input=INPUT),
-    "a message to a bot": RunRequested(input=INPUT, wanted=Wanted("chat", "c", "e"), context={"channel_user_id": "U"}),
-    "a schedule": RunRequested(input=INPUT, wanted=Wanted("schedules", USER, "f")),
-    "a goal": RunRequested(input=INPUT, wanted=Wanted("thread", "t", "e")),
+    "a message to a bot": RunRequested(
+        input=INPUT, wanted=RunOrigin("chat", "c", "e"), context={"channel_user_id": "U"}
+    ),
+    "a schedule": RunRequested(input=INPUT, wanted=RunOrigin("schedules", USER, "f")),
+    "a goal": RunRequested(input=INPUT, wanted=RunOrigin("thread", "t", "e")),
     "an answer": RunRequested(resume=Resume(value=True)),
     "an approval that expired": RunRequested(resume=Resume(value=EXPIRE)),
     "a batch": RunRequested(input={"prompts": ["one", "two"]}, batch_table="/mnt/user-data/workspace/t.csv"),

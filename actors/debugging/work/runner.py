@@ -24,7 +24,7 @@ from actors.debugging.checking import ANSWER_CHARACTERS
 from actors.debugging.evaluations import EvaluationJournal, infrastructure
 from actors.debugging.work import code, data, shell, talk
 from actors.debugging.work.prompt import valid_part
-from actors.debugging.work.task import TASKS, Result, Shown, Task, Turn
+from actors.debugging.work.task import TASKS, CommandResult, Result, Task, Turn
 from actors.wiring import compose
 from core.config.load import ConfigSource, find
 from core.config.redaction import redactor
@@ -266,10 +266,10 @@ class _Conversation:
         memory = await Memories(self._system.log, actor=ACTOR).of(self._person)
         return Result(self.answers, calls, [fact.content for fact in memory.facts.values()], self.execute)
 
-    async def execute(self, command: str) -> Shown:
+    async def execute(self, command: str) -> CommandResult:
         """Runs a command in the sandbox of the thread."""
         answer = await self._sandbox("exec", command=command, detailed=True)
-        return Shown(str(answer["text"]), int(answer["exit_code"] if answer["exit_code"] is not None else -1))
+        return CommandResult(str(answer["text"]), int(answer["exit_code"] if answer["exit_code"] is not None else -1))
 
     async def _begin(self) -> None:
         self._thread = uuid7()

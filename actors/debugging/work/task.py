@@ -23,7 +23,7 @@ class Turn(NamedTuple):
     new_thread: bool = False
 
 
-class Shown(NamedTuple):
+class CommandResult(NamedTuple):
     """The result of a command of a checker."""
 
     text: str
@@ -38,7 +38,7 @@ class Result(NamedTuple):
     calls: Sequence[tuple[str, Json]]
     facts: Sequence[str]
     """The facts in the person's memory."""
-    run: Callable[[str], Awaitable[Shown]]
+    run: Callable[[str], Awaitable[CommandResult]]
     """Runs a command in the sandbox of the last thread."""
 
     @property

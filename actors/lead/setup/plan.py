@@ -19,7 +19,7 @@ from actors.lead.setup.delegates import Role, role_of, roles
 from actors.lead.setup.environment import Environment
 from actors.lead.setup.input import last_text
 from actors.lead.setup.options import Options, of_agent, options
-from actors.lead.setup.prompt import CHANGING, WEB, Mounted, Parts, Shown, build, mounted, parts_of
+from actors.lead.setup.prompt import CHANGING, WEB, Mounted, Parts, SkillsInPrompt, build, mounted, parts_of
 from actors.lead.setup.tools import Toolboxes
 from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
@@ -253,7 +253,7 @@ class Planner:
 
     def _read(
         self, config: Config, skills: Selection, role: Role | None, requested: Options, tools: frozenset[str]
-    ) -> tuple[str, Sequence[Mounted], Shown]:
+    ) -> tuple[str, Sequence[Mounted], SkillsInPrompt]:
         """Reads the file system, which may be a network volume: call it in a thread."""
         return (
             default_soul(self._home),

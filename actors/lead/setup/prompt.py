@@ -42,7 +42,7 @@ class Mounted(msgspec.Struct, frozen=True):
     read_only: bool = True
 
 
-class Shown(msgspec.Struct, frozen=True):
+class SkillsInPrompt(msgspec.Struct, frozen=True):
     """The skills of a run as its prompt shows them: fields of `Parts`."""
 
     listed: tuple[tuple[str, str, str, str], ...] = ()
@@ -299,7 +299,7 @@ def parts_of(
     environment: str = "",
     delegates: Iterable[Role] = (),
     role: Role | None = None,
-    skills: Shown = Shown(),  # noqa: B008  frozen
+    skills: SkillsInPrompt = SkillsInPrompt(),  # noqa: B008  frozen
 ) -> Parts:
     """Returns the parts for a run with these options. Pure.
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from fnmatch import filter as matching
 
 from actors.lead.setup.delegates import Role
-from actors.lead.setup.prompt import Shown
+from actors.lead.setup.prompt import SkillsInPrompt
 from core.config.load import Config
 from core.control import neutralised
 from core.errors import Invalid
@@ -32,16 +32,16 @@ def permitted(tools: Sequence[Tool], skills: Selection, config: Config, role: Ro
 
 def skills_for_prompt(
     skills: Selection, config: Config, role: Role | None, tools: Collection[str], *, bootstrap: bool
-) -> Shown:
+) -> SkillsInPrompt:
     """Returns what the prompt of a run with these tools shows of its skills. Blocks: call it in a thread."""
     evolves = config.skill_evolution.enabled and role is None and not bootstrap
     if role is not None and role.skills is not None:
         texts = [(skill, _text(skill)) for skill in list(skills.skills.values())[:MOST_LOADED]]
-        return Shown(loaded=tuple((skill.name, skill.path, text) for skill, text in texts if text))
+        return SkillsInPrompt(loaded=tuple((skill.name, skill.path, text) for skill, text in texts if text))
     offered = [skill for skill in skills.skills.values() if usable(skill, tools)]
     if len(skills.skills) > config.skills.list_limit:
-        return Shown(more=len(offered), evolves=evolves)
-    return Shown(tuple(_entry(skill) for skill in offered), evolves=evolves)
+        return SkillsInPrompt(more=len(offered), evolves=evolves)
+    return SkillsInPrompt(tuple(_entry(skill) for skill in offered), evolves=evolves)
 
 
 def usable(skill: Skill, tools: Collection[str]) -> bool:

@@ -25,13 +25,13 @@ GRACE_SECONDS = 5.0
 """Time for an answer beyond the model's own."""
 
 
-class Said(msgspec.Struct):
+class ConversationLine(msgspec.Struct):
     role: Annotated[str, msgspec.Meta(max_length=40)]
     content: str
 
 
 class SuggestBody(msgspec.Struct):
-    messages: list[Said]
+    messages: list[ConversationLine]
     n: Annotated[int, msgspec.Meta(ge=1, le=5)] = 3
     model_name: str | None = None
 

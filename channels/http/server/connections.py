@@ -37,7 +37,7 @@ QUIET_SECONDS = 60.0
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class Places:
+class ConnectionLimit:
     """Counts the connections of each address. Proxies that count and this machine are not limited: behind them are
     many. `counted` says otherwise whose are.
     """
@@ -78,7 +78,7 @@ class Connection(web.RequestHandler):
 
     __slots__ = ("_late", "_place", "_places")
 
-    def __init__(self, server: web.Server, places: Places, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: web.Server, places: ConnectionLimit, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(server, loop=loop, access_log=None, keepalive_timeout=IDLE_SECONDS, auto_decompress=False)  # type: ignore[arg-type]
         self._places = places
         self._place: str | None = None
@@ -137,7 +137,7 @@ class Connection(web.RequestHandler):
 class Site(web.BaseSite):
     """As `web.TCPSite`, with connections of ours."""
 
-    def __init__(self, runner: web.BaseRunner, host: str, port: int, places: Places) -> None:
+    def __init__(self, runner: web.BaseRunner, host: str, port: int, places: ConnectionLimit) -> None:
         super().__init__(runner)
         self._host, self._port, self._places = host, port, places
 

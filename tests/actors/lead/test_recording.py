@@ -21,6 +21,7 @@ from core.events import (
     Aggregate,
     Event,
     Record,
+    RunOrigin,
     RunPaused,
     RunRequested,
     RunStarted,
@@ -28,7 +29,6 @@ from core.events import (
     ThreadCreated,
     ToolCompleted,
     ToolRequested,
-    Wanted,
     thread,
 )
 from core.log.store import EventLog
@@ -236,7 +236,7 @@ async def test_a_run_that_answers_a_pause_says_so(tmp_path: Path) -> None:
     assert [link.record.type for link in chain][-2:] == ["run.paused", "run.requested"]
     assert verdict.problems == []
     wanted = [request.wanted for request in requests if isinstance(request, RunRequested)]
-    assert wanted == [None, Wanted("thread", "t1", first.id)]
+    assert wanted == [None, RunOrigin("thread", "t1", first.id)]
 
 
 async def test_a_subagents_run_names_the_call(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ async def test_a_subagents_run_names_the_call(tmp_path: Path) -> None:
         everything = [record async for record in log.between(0, await log.last())]
     [request] = [r.event for r in everything if r.head.kind == "subagent" and isinstance(r.event, RunRequested)]
     assert isinstance(request, RunRequested)
-    assert request.wanted == Wanted("thread", "t1", call.id)
+    assert request.wanted == RunOrigin("thread", "t1", call.id)
 
 
 async def test_prompts_of_two_runs_are_compared_word_by_word(tmp_path: Path) -> None:

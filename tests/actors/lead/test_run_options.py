@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from actors.lead.setup.options import of_agent, options
-from core.events import Aggregate, Json, RunFailed, RunRequested, RunStarted, ToolCompleted, Wanted
+from core.events import Aggregate, Json, RunFailed, RunOrigin, RunRequested, RunStarted, ToolCompleted
 from core.files.paths import thread_root
 from core.thread.values import next_nodes
 from core.user import agents
@@ -107,7 +107,7 @@ async def test_an_agent_brings_options_of_its_own(tmp_path: Path) -> None:
     assert not {"task", "write_todos"} & tools(request.body)
 
 
-FIRED = Wanted("schedules", "ada", "r1")
+FIRED = RunOrigin("schedules", "ada", "r1")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ FIRED = Wanted("schedules", "ada", "r1")
         (RunRequested(config={"configurable": {"unattended": True}}), True),
         (RunRequested(wanted=FIRED), True),
         (RunRequested(wanted=FIRED, context={"unattended": False}), False),
-        (RunRequested(wanted=Wanted("chat", "slack", "m1")), False),
+        (RunRequested(wanted=RunOrigin("chat", "slack", "m1")), False),
         (RunRequested(webhook="https://example.org/done"), True),
         (RunRequested(webhook="https://example.org/done", context={"unattended": False}), False),
         (RunRequested(on_completion="delete"), True),

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from channels.http.app import Services, build
 from channels.http.server import connections
-from channels.http.server.connections import Places, Site
+from channels.http.server.connections import ConnectionLimit, Site
 from core.config.settings import Http
 from tests.channels.http.conftest import Settings
 from tests.support.nats import eventually
@@ -146,7 +146,7 @@ async def test_an_address_has_so_many_connections(services: Services, config: Se
     config.http = Http(max_connections_per_address=2)
     runner = web.AppRunner(build(services))
     await runner.setup()
-    await Site(runner, "127.0.0.1", 0, Places(lambda: config.http, counted=lambda _: True)).start()
+    await Site(runner, "127.0.0.1", 0, ConnectionLimit(lambda: config.http, counted=lambda _: True)).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     async def served() -> bool:
@@ -178,7 +178,7 @@ async def test_an_address_has_so_many_connections(services: Services, config: Se
 def test_whose_connections_are_counted(addresses: tuple[str, ...], places: int) -> None:
     """Neither this machine's nor those of a proxy, behind which are many; of IPv6 those of a network."""
     http = Http(max_connections_per_address=1, trusted_proxies=("10.0.0.0/8",))
-    counter = Places(lambda: http)
+    counter = ConnectionLimit(lambda: http)
     assert len([one for one in map(counter.take, addresses) if one is not None]) == places
 
 

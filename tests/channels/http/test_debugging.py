@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from actors.wiring import compose
-from core.events import RunRequested, Wanted, thread
+from core.events import RunOrigin, RunRequested, thread
 from core.ids import uuid7
 from core.replay.archive import Archive
 from core.runtime.system import System
@@ -177,7 +177,7 @@ async def test_causes_in_logs_of_others_are_left_out(system: System, tmp_path: P
             await system.intake.create_thread(threads[user], user=user)
         mine, other = threads.values()
         [secret] = [record async for record in system.log.read(thread(other))]
-        wanted = Wanted("thread", other, secret.id)
+        wanted = RunOrigin("thread", other, secret.id)
         await system.intake.request_run(mine, "r", RunRequested(input={"messages": []}, wanted=wanted))
         answer = await ada.ask("GET", f"/api/threads/{mine}/log/why?event=2")
         assert answer.status == 200

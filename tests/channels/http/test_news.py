@@ -12,7 +12,7 @@ import pytest
 
 from channels.http.app import serve
 from channels.http.page.news import frames, hub
-from channels.http.page.news.hub import Hub, Subscription, Told
+from channels.http.page.news.hub import Hub, Subscription, ThreadNews
 from channels.http.server.live import Live
 from core.errors import Unavailable
 from core.events import (
@@ -181,7 +181,7 @@ async def test_what_is_too_much_is_a_gap(api: Api, worker: Worker, monkeypatch: 
 
 async def test_slow_reader_learns_of_the_gap(system: System, tmp_path: Path, config: Settings) -> None:
     one = Hub(Live(services_of(system, config, tmp_path)))
-    told = Told(1, "u", [("thread.created", b"{%b}" % (b" " * 1000))])
+    told = ThreadNews(1, "u", [("thread.created", b"{%b}" % (b" " * 1000))])
     subscription = Subscription("u", one)
     for _ in range(hub.MOST_WAITING_BYTES // 1000 + 10):
         subscription.put(told)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.http.protocols.langgraph_events.filters import Filter, Wanted
+from channels.http.protocols.langgraph_events.filters import Filter, SubscribeParams
 from channels.http.protocols.langgraph_events.tape import Tape, Wants
 from channels.http.protocols.langgraph_events.wire import CHANNELS, Slot, WireEvent, place
 from channels.http.server.errors import BadRequest
@@ -266,18 +266,18 @@ def test_a_stream_may_be_cut_anywhere(data: st.DataObject, name: str, size: int,
 
 
 FILTERS = (
-    Wanted(channels=["values"]),
-    Wanted(channels=["messages", "tools"]),
-    Wanted(channels=["messages"], namespaces=[[]], depth=0),
-    Wanted(channels=["messages", "lifecycle"], namespaces=[["tools"]]),
-    Wanted(channels=["messages"], namespaces=[["tools:c1"]]),
-    Wanted(channels=["custom:llm_retry", "tasks"]),
-    Wanted(channels=list(CHANNELS), depth=1),
+    SubscribeParams(channels=["values"]),
+    SubscribeParams(channels=["messages", "tools"]),
+    SubscribeParams(channels=["messages"], namespaces=[[]], depth=0),
+    SubscribeParams(channels=["messages", "lifecycle"], namespaces=[["tools"]]),
+    SubscribeParams(channels=["messages"], namespaces=[["tools:c1"]]),
+    SubscribeParams(channels=["custom:llm_retry", "tasks"]),
+    SubscribeParams(channels=list(CHANNELS), depth=1),
 )
 
 
 @pytest.mark.parametrize("wanted", FILTERS, ids=lambda wanted: str(wanted.channels))
-def test_a_filter_only_leaves_out(wanted: Wanted) -> None:
+def test_a_filter_only_leaves_out(wanted: SubscribeParams) -> None:
     story, kept = STORIES["tools"], Filter(wanted)
     filtered = Connection(story.records, kept.wants).told
     assert filtered == [one for one in Connection(story.records).told if kept.wants(one.channel, one.namespace)]
@@ -313,30 +313,30 @@ def test_since_with_another_filter(since: int) -> None:
 def test_namespaces(
     prefixes: list[list[str]] | None, depth: int | None, namespace: tuple[str, ...], covered: bool
 ) -> None:
-    wanted = Filter(Wanted(channels=["values"], namespaces=prefixes, depth=depth))
+    wanted = Filter(SubscribeParams(channels=["values"], namespaces=prefixes, depth=depth))
     assert wanted.wants("values", namespace) is covered
 
 
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (Wanted(), BadRequest),
-        (Wanted(channels=["value"]), BadRequest),
-        (Wanted(channels=["custom:"]), BadRequest),
-        (Wanted(channels=["values"], depth=-1), Invalid),
-        (Wanted(channels=["values"], since=-1), Invalid),
-        (Wanted(channels=["values"] * 101), Invalid),
+        (SubscribeParams(), BadRequest),
+        (SubscribeParams(channels=["value"]), BadRequest),
+        (SubscribeParams(channels=["custom:"]), BadRequest),
+        (SubscribeParams(channels=["values"], depth=-1), Invalid),
+        (SubscribeParams(channels=["values"], since=-1), Invalid),
+        (SubscribeParams(channels=["values"] * 101), Invalid),
     ],
 )
-def test_what_cannot_be_subscribed_to(wanted: Wanted, error: type[Exception]) -> None:
+def test_what_cannot_be_subscribed_to(wanted: SubscribeParams, error: type[Exception]) -> None:
     with pytest.raises(error):
         Filter(wanted)
 
 
 def test_custom_channels() -> None:
-    assert Filter(Wanted(channels=["custom"])).wants("custom:a", ())
-    assert Filter(Wanted(channels=["custom:a"])).wants("custom:a", ())
-    assert not Filter(Wanted(channels=["custom:a"])).wants("custom:b", ())
+    assert Filter(SubscribeParams(channels=["custom"])).wants("custom:a", ())
+    assert Filter(SubscribeParams(channels=["custom:a"])).wants("custom:a", ())
+    assert not Filter(SubscribeParams(channels=["custom:a"])).wants("custom:b", ())
 
 
 # ── single facts ─────────────────────────────────────────────────────────────────────────────────────────────────────

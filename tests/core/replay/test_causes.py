@@ -14,13 +14,13 @@ from core.events import (
     ModelFailed,
     Record,
     Resume,
+    RunOrigin,
     RunPaused,
     RunRequested,
     RunStarted,
     ThreadCreated,
     ToolCompleted,
     ToolRequested,
-    Wanted,
     thread,
 )
 from core.replay import moment
@@ -107,7 +107,7 @@ def test_a_part_of_a_state() -> None:
 async def test_a_run_leads_to_what_it_was_requested_for_in_another_log() -> None:
     firing = ScheduleFired(schedule="s", due="d", run_id="r", thread_id="t")
     logs = {
-        T: [record(7, RunRequested(input={}, wanted=Wanted("schedules", "ada", "r")), "r", None)],
+        T: [record(7, RunRequested(input={}, wanted=RunOrigin("schedules", "ada", "r")), "r", None)],
         Aggregate("schedules", "ada"): [record(3, firing, None, None)],
     }
 

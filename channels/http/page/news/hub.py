@@ -47,7 +47,7 @@ OWNERS = 20_000
 RETRY_SECONDS = 1.0
 
 
-class Told(NamedTuple):
+class ThreadNews(NamedTuple):
     """The news of one fact about a thread of `user`, each with its type and its data as JSON."""
 
     seq: int
@@ -65,12 +65,12 @@ class Subscription:
     def __init__(self, user: str | None, hub: Hub) -> None:
         self.user = user
         self._hub = hub
-        self._waiting: list[Told] = []
+        self._waiting: list[ThreadNews] = []
         self._size = 0
         self._gap = False
         self._ready = asyncio.Event()
 
-    def put(self, told: Told) -> None:
+    def put(self, told: ThreadNews) -> None:
         if self._size + told.size > MOST_WAITING_BYTES:
             self.miss()
         self._waiting.append(told)
@@ -86,7 +86,7 @@ class Subscription:
     def wake(self) -> None:
         self._ready.set()
 
-    async def take(self, seconds: float) -> tuple[list[Told], bool]:
+    async def take(self, seconds: float) -> tuple[list[ThreadNews], bool]:
         """Returns the news since the last call, and whether some before them were dropped; none if nothing came within
         so many seconds. Raises `Stopping`.
         """
@@ -155,11 +155,11 @@ class Hub:
         await self._started.wait()
         return self.seq
 
-    async def missed(self, user: str | None, after: int, upto: int) -> list[Told] | None:
+    async def missed(self, user: str | None, after: int, upto: int) -> list[ThreadNews] | None:
         """Returns the news between two positions; None if there is too much between them. Raises `Unavailable`."""
         if upto - after > MOST_MISSED or after < 0:
             return None
-        told: list[Told] = []
+        told: list[ThreadNews] = []
         async for record in self._live.reading.between(after, upto):
             if (news := await self._news_of(record, {user})) is not None:
                 told.append(news)
@@ -209,7 +209,7 @@ class Hub:
             for subscription in (*self._subscriptions.get(None, ()), *self._subscriptions.get(told.user, ())):
                 subscription.put(told)
 
-    async def _news_of(self, record: Record, users: Set[str | None]) -> Told | None:
+    async def _news_of(self, record: Record, users: Set[str | None]) -> ThreadNews | None:
         """Returns the news of a fact, if some of these users may hear them."""
         if not users or record.head.kind not in KINDS or record.type not in TYPES:
             return None
@@ -221,7 +221,7 @@ class Hub:
         if any(kind in WITH_TITLE for kind, _ in news):
             title = {"title": await self._title(user, thread)}
             news = [News(kind, fields | title if kind in WITH_TITLE else fields) for kind, fields in news]
-        return Told(record.seq, user, [(kind, msgspec.json.encode(about | fields)) for kind, fields in news])
+        return ThreadNews(record.seq, user, [(kind, msgspec.json.encode(about | fields)) for kind, fields in news])
 
     async def _title(self, user: str, thread: str) -> str | None:
         """Returns the title that a thread has now; None if it has none, or is gone."""

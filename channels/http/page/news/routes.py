@@ -10,7 +10,7 @@ from aiohttp import web
 
 from channels.http.endpoints.call import Call
 from channels.http.endpoints.endpoint import LastEventId, Routes
-from channels.http.page.news.hub import HUB, Hub, Told
+from channels.http.page.news.hub import HUB, Hub, ThreadNews
 from channels.http.server.errors import Forbidden
 from channels.http.server.live import Outlet
 from channels.http.server.routes import API, SSE
@@ -72,7 +72,7 @@ async def _play(call: Call, outlet: Outlet, user: str | None, after: int | None)
                 await outlet.write(b"id: %d\n%b" % (seq, sse.HEARTBEAT))
 
 
-async def _missed(call: Call, hub: Hub, user: str | None, after: int | None, seq: int) -> Sequence[Told] | None:
+async def _missed(call: Call, hub: Hub, user: str | None, after: int | None, seq: int) -> Sequence[ThreadNews] | None:
     """Returns the news between the client's position and the stream's; None if they cannot be sent."""
     if after is None:
         return []
@@ -85,7 +85,7 @@ def _opening(event: str, seq: int) -> bytes:
     return Frame(event, b'{"seq":%d}' % seq, str(seq)).encoded()
 
 
-def _encoded(every: Sequence[Told], user: str | None) -> bytes:
+def _encoded(every: Sequence[ThreadNews], user: str | None) -> bytes:
     """The frames of some facts. Only the last of each has an id: the point up to which all was seen."""
     frames = []
     for told in every:

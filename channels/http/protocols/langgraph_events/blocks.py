@@ -18,7 +18,7 @@ from core.thread.messages import text_of
 
 LEAST, MOST, GROWTH = 4, 32, 16
 
-Said = tuple[str, Json]
+MessageEvent = tuple[str, Json]
 """The id of an event of the `messages` channel, and its data."""
 
 
@@ -38,12 +38,12 @@ class Body:
         self.message = message
         self.offset = 0
         """Characters of the message's line that were taken in."""
-        self.said: list[Said] = []
+        self.said: list[MessageEvent] = []
         self._blocks: dict[tuple[Part, int], _Block] = {}
         self._current: tuple[Part, int] | None = None
         self._waiting = ""
 
-    def feed(self, piece: Piece) -> list[Said]:
+    def feed(self, piece: Piece) -> list[MessageEvent]:
         """The next characters of the message's line."""
         before = len(self.said)
         self._begin()
@@ -60,7 +60,7 @@ class Body:
             self._delta(block, piece.part, size)
         return self.said[before:]
 
-    def finish(self, event: ModelCompleted) -> list[Said]:
+    def finish(self, event: ModelCompleted) -> list[MessageEvent]:
         """Everything that was not told yet; the last one is `message-finish`."""
         before = len(self.said)
         message = event.message
@@ -75,7 +75,7 @@ class Body:
         self.said.append((f"{self.message}:finish", {**self._named("message-finish"), **_summary(message)}))
         return self.said[before:]
 
-    def abandon(self) -> list[Said]:
+    def abandon(self) -> list[MessageEvent]:
         """The message is not going to be finished."""
         text = "the model's answer broke off"
         return [(f"{self.message}:error", {**self._named("error"), "message": text, "code": "aborted"})]
@@ -107,7 +107,7 @@ class Body:
         return {"event": event, "id": self.message}
 
 
-def tool_message(message: Message) -> list[Said]:
+def tool_message(message: Message) -> list[MessageEvent]:
     """A tool's answer: text, known at once and told at once."""
     identity, text = str(message.get("id")), text_of(message.get("content", ""))
     begun = {"role": "tool", "id": identity, "tool_call_id": message.get("tool_call_id")}

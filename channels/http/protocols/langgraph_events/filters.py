@@ -13,7 +13,7 @@ MOST = 100
 """Channels, and namespaces, of one subscription."""
 
 
-class Wanted(msgspec.Struct, kw_only=True):
+class SubscribeParams(msgspec.Struct, kw_only=True):
     """A subscription as clients send it."""
 
     channels: list[str] = []
@@ -33,7 +33,7 @@ class Wanted(msgspec.Struct, kw_only=True):
 class Filter:
     """A subscription, checked."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: SubscribeParams) -> None:
         """Raises `BadRequest`, `Invalid`."""
         if not wanted.channels:
             raise BadRequest("channels: expected at least one")

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
-from channels.http.protocols.langgraph_events.blocks import Body, Said, tool_message
+from channels.http.protocols.langgraph_events.blocks import Body, MessageEvent, tool_message
 from channels.http.protocols.langgraph_events.wire import Namespace
 from channels.http.streams.subagent_logs import Child
 from channels.http.streams.tasks import delegation
@@ -33,7 +33,7 @@ class _Open(NamedTuple):
 
     body: Body
     reader: Reader
-    before: list[Said]
+    before: list[MessageEvent]
 
 
 class Inner:
@@ -59,7 +59,7 @@ class Inner:
     def _is_finished(self, subagent: str, part: Delegation, message: str) -> bool:
         return any(answer.get("id") == message for answer in answers(self._log_of(subagent))[: part.messages])
 
-    def preview(self, part: Delegation, subagent: str, preview: Preview) -> list[Said]:
+    def preview(self, part: Delegation, subagent: str, preview: Preview) -> list[MessageEvent]:
         """Returns what is new in a preview of a subagent's run."""
         known = self._open.get(subagent)
         body, reader, _ = known or (Body(preview.message), Reader(), [])
@@ -73,7 +73,7 @@ class Inner:
             self._open[subagent] = _Open(body, reader, before)
         return before + body.feed(Piece(piece.part, piece.text, piece.index, piece.call_id, piece.name))
 
-    def finish(self, subagent: str, message: Message) -> tuple[list[Said], list[Said]]:
+    def finish(self, subagent: str, message: Message) -> tuple[list[MessageEvent], list[MessageEvent]]:
         """Returns what comes before the end of an answer, and what was not said of it yet."""
         identity = str(message.get("id"))
         known = self._open.pop(subagent, None)
@@ -83,13 +83,13 @@ class Inner:
         void = known.body.abandon() if known else []
         return void + self._before(subagent, identity), Body(identity).finish(whole)
 
-    def drop(self, subagent: str) -> list[Said]:
+    def drop(self, subagent: str) -> list[MessageEvent]:
         """Returns the end of a message that is not going to be finished, and forgets the log."""
         self._logs.pop(subagent, None)
         known = self._open.pop(subagent, None)
         return known.body.abandon() if known else []
 
-    def unfinished(self) -> Iterable[tuple[str, list[Said]]]:
+    def unfinished(self) -> Iterable[tuple[str, list[MessageEvent]]]:
         """Yields everything that was said of the messages that are being made, by subagent."""
         return ((subagent, known.before + known.body.said) for subagent, known in self._open.items())
 
@@ -101,7 +101,7 @@ class Inner:
     def _log_of(self, subagent: str) -> Sequence[Message]:
         return self._logs.get(subagent, ())
 
-    def _before(self, subagent: str, answer: str) -> list[Said]:
+    def _before(self, subagent: str, answer: str) -> list[MessageEvent]:
         return [event for known in between(self._log_of(subagent), answer) for event in tool_message(known)]
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from channels.http.endpoints.call import Call, OwnedThread
 from channels.http.endpoints.endpoint import LastEventId, Routes
 from channels.http.protocols.langgraph_events.commands import Command, Failure, Success, envelope, execute
-from channels.http.protocols.langgraph_events.filters import Filter, Wanted
+from channels.http.protocols.langgraph_events.filters import Filter, SubscribeParams
 from channels.http.protocols.langgraph_events.transports import Socket, play
 from channels.http.server.errors import BadRequest
 from channels.http.server.routes import SSE
@@ -35,7 +35,7 @@ async def command(call: Call) -> Annotated[Json, Success | Failure]:
 
 @ROUTES("POST", f"{_T}/stream/events", "runs:read", errors=(400,), endless="it follows the thread")
 async def events(
-    call: Call, thread: OwnedThread, body: Wanted, *, last_event_id: LastEventId = None
+    call: Call, thread: OwnedThread, body: SubscribeParams, *, last_event_id: LastEventId = None
 ) -> Annotated[web.StreamResponse, SSE]:
     """Follow a thread over all its runs. Everything is told again from the beginning, or after `since`, after
     `since_event_id`, or after the event that `Last-Event-ID` names by its `id` or its `event_id`.

@@ -13,7 +13,7 @@ from datetime import datetime
 from channels.http.protocols.langgraph import dumps
 from channels.http.protocols.langgraph.run_object import retry_json
 from channels.http.protocols.langgraph.snapshots import follows_root, parent_seq
-from channels.http.protocols.langgraph_events.blocks import Body, Said, tool_message
+from channels.http.protocols.langgraph_events.blocks import Body, MessageEvent, tool_message
 from channels.http.protocols.langgraph_events.inner import Inner, namespace_of, subagent_of, working
 from channels.http.protocols.langgraph_events.wire import (
     MOST_QUESTIONS,
@@ -386,14 +386,14 @@ class Tape:
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _finished(self, record: Record, said: list[Said], namespace: Namespace) -> Iterator[WireEvent]:
+    def _finished(self, record: Record, said: list[MessageEvent], namespace: Namespace) -> Iterator[WireEvent]:
         number = place(record.seq, Slot.MESSAGE)
         if number > self._after:
             *told, last = self._message_events(said, namespace)
             yield from told
             yield last._replace(seq=number)
 
-    def _message_events(self, said: Iterable[Said], namespace: Namespace = ROOT) -> list[WireEvent]:
+    def _message_events(self, said: Iterable[MessageEvent], namespace: Namespace = ROOT) -> list[WireEvent]:
         if not self._wants("messages", namespace):
             return []
         return [

@@ -16,7 +16,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from channels.http.endpoints.call import Call
 from channels.http.protocols.langgraph_events.commands import Command, envelope, execute, success
 from channels.http.protocols.langgraph_events.feed import Feed, Item
-from channels.http.protocols.langgraph_events.filters import Filter, Wanted
+from channels.http.protocols.langgraph_events.filters import Filter, SubscribeParams
 from channels.http.protocols.langgraph_events.wire import WireEvent, encode, failure
 from channels.http.server.errors import BadRequest
 from channels.http.server.live import STALLED_SECONDS, Outlet
@@ -141,7 +141,7 @@ class Socket:
 
     async def _subscribe(self, feed: Feed, command: Command) -> None:
         try:
-            wanted = Filter(convert(command.params or {}, Wanted))
+            wanted = Filter(convert(command.params or {}, SubscribeParams))
         except Invalid as error:
             await self._send(encode(failure(command.id, "invalid_argument", str(error))))
             return
