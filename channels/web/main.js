@@ -9,7 +9,7 @@ import { classes, useListener } from "./kit/view.js";
 import { showHidden } from "./kit/visible.js";
 import { go, route } from "./state/route.js";
 import { recall, remember } from "./state/stored.js";
-import { threads, watch, working } from "./state/threads.js";
+import { threads, waiting, watch, working } from "./state/threads.js";
 import { activeRun } from "./state/conversation.js";
 import { LANGUAGES, language, speak, t } from "./words/words.js";
 import { loadMarkdown } from "./markdown/text.js";
@@ -17,7 +17,7 @@ import { stop } from "./chat/actions.js";
 import { loadAgents, loadModels } from "./chat/choices.js";
 import { Dialogs } from "./chat/dialogs.js";
 import { open } from "./chat/open.js";
-import { countWaiting, waiting } from "./approvals/badge.js";
+import { keepWaiting } from "./approvals/badge.js";
 import { Account, AccountDialogs } from "./account/menu.js";
 import { meet } from "./account/session.js";
 import { showing } from "./chat/showing.js";
@@ -169,7 +169,7 @@ function begin() {
   render(html`<${App} />`, /** @type {Element} */ (document.getElementById("page")));
   void loadMarkdown();
   watch();
-  countWaiting();
+  keepWaiting();
   void loadModels().catch(() => {});
   requestIdleCallback(() => void loadAgents().catch(() => {}));
 }

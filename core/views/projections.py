@@ -29,7 +29,7 @@ from core.ids import stamp
 from core.log.store import EventLog
 from core.views import fulltext
 from core.views.database import Database, Unfit
-from core.views.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, Filters, Order, Plan, matching
+from core.views.search import COLUMNS, MOST_SNIPPETS, SNIPPETS, SORTABLE, WAITS, Filters, Order, Plan, matching
 
 log = structlog.get_logger("sika.projections")
 
@@ -101,6 +101,8 @@ class ThreadRow(NamedTuple):
     state_updated_at: str
     seq: int
     """The thread's last event."""
+    waiting: bool = False
+    """True if it waits for answers of a person."""
     matches: Sequence[int] = ()
     """Rows of the newest messages that have the words of the query."""
 
@@ -270,11 +272,15 @@ class Views:
         """Returns threads of a user that wait for answers of a person, those that changed last first, each with its
         last event; and how many there are.
         """
-        waits = "FROM threads WHERE user = ? AND (paused IS NOT NULL OR asks)"
         order = "ORDER BY updated_at DESC, thread_id DESC LIMIT ? OFFSET ?"
-        rows = await self.query(f"SELECT thread_id, seq {waits} {order}", (user, limit, offset))
-        [(total,)] = await self.query(f"SELECT count(*) {waits}", (user,))
-        return [(thread_id, seq) for thread_id, seq in rows], int(total)
+        sql = f"SELECT thread_id, seq FROM threads WHERE user = ? AND {WAITS} {order}"
+        rows = await self.query(sql, (user, limit, offset))
+        return [(thread_id, seq) for thread_id, seq in rows], await self.count_waiting(user)
+
+    async def count_waiting(self, user: str) -> int:
+        """Counts the threads of a user that wait for answers of a person."""
+        [(total,)] = await self.query(f"SELECT count(*) FROM threads WHERE user = ? AND {WAITS}", (user,))
+        return int(total)
 
     async def open_counts(self) -> dict[str, int]:
         """Counts the pending and the running runs of all users."""
@@ -349,9 +355,11 @@ class Views:
         for start in range(0, len(ids), VARIABLES):
             some = ids[start : start + VARIABLES]
             sql = f"SELECT t.id, {COLUMNS} FROM threads t WHERE t.id IN ({', '.join('?' * len(some))})"
-            for identity, name, user, metadata, *rest in await self.query(sql, some):
+            for identity, name, user, metadata, *rest, waits in await self.query(sql, some):
                 texts = tuple(matches.get(identity, ())[:MOST_SNIPPETS])
-                by_id[identity] = ThreadRow._make((name, user, msgspec.json.decode(metadata), *rest, texts))
+                by_id[identity] = ThreadRow._make(
+                    (name, user, msgspec.json.decode(metadata), *rest, bool(waits), texts)
+                )
         return [by_id[identity] for identity in ids if identity in by_id]
 
     async def snippets(self, query: str, threads: Sequence[ThreadRow]) -> list[Snippet]:

@@ -16,7 +16,9 @@ MOST_MATCHES = 5000
 """Messages in which a search finds its words, the newest; threads that only have older ones are not found."""
 
 _METADATA = "SELECT json_group_object(m.key, json(m.value)) FROM metadata m WHERE m.thread = t.id AND shown"
-COLUMNS = f"thread_id, t.user, ({_METADATA}), status, title, created_at, t.updated_at, state_updated_at, seq"
+WAITS = "(paused IS NOT NULL OR asks) AND status != 'busy'"
+"""Whether a thread waits for answers of a person."""
+COLUMNS = f"thread_id, t.user, ({_METADATA}), status, title, created_at, t.updated_at, state_updated_at, seq, ({WAITS})"
 _NEWEST = """
 NOT EXISTS (SELECT 1 FROM messages n WHERE n.thread = m.thread AND n.id > m.id
     AND n.key IN (m.key, CASE m.key WHEN 0 THEN 0 ELSE 1 END))

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Locator, Route, expect
 
 from tests.e2e.servers import serving
 from tests.page.site import Site, Tab, bash, tab, violations
 from tests.page.test_access import WIDER, shot
+from tests.page.test_budgets import REQUESTS
 from tests.support.mcp import server
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.ports import free_port
@@ -76,6 +77,46 @@ def entry(page: Tab, thread: str) -> Any:
     return page.page.locator(f".waiting-list article:has(a[href='#/t/{thread}'])")
 
 
+def row(page: Tab, thread: str) -> Locator:
+    """A conversation in the sidebar."""
+    return page.page.locator("li.thread", has=page.page.locator(f"a[href='#/t/{thread}']"))
+
+
+def mark(page: Tab, thread: str) -> Locator:
+    """What the sidebar says that a conversation does."""
+    return row(page, thread).locator(".mark")
+
+
+async def titled(page: Tab, thread: str, title: str) -> None:
+    """Gives a conversation a title, and waits until the page has heard of it, and so of what was before."""
+    await page.site.ask("POST", f"/threads/{thread}/state", {"values": {"title": title}})
+    await expect(row(page, thread)).to_contain_text(title)
+
+
+async def waits_in(site: Site, thread: str, model: str = "asks") -> None:
+    """Has a new thread wait for the person."""
+    await site.run(thread, "Go", model)
+
+    async def there() -> bool:
+        return thread in {one["thread_id"] for one in (await site.ask("GET", "/approvals"))["waiting"]}
+
+    await wait_for(there)
+
+
+async def rejected(site: Site, thread: str) -> None:
+    """Rejects the call that waits in a thread, and waits for the end of what comes of it."""
+    [approval] = await site.ask("GET", f"/threads/{thread}/approvals?status=pending")
+    await site.ask("POST", f"/threads/{thread}/approvals/{approval['approval_id']}", {"decision": "reject"})
+    await idle(site, thread)
+
+
+async def idle(site: Site, thread: str) -> None:
+    async def there() -> bool:
+        return bool((await site.ask("GET", f"/threads/{thread}"))["status"] == "idle")
+
+    await wait_for(there)
+
+
 async def decided(site: Site, thread: str) -> Any:
     """The newest approval of a thread, when it has been decided."""
     approvals: list[Any] = []
@@ -132,17 +173,91 @@ async def test_what_waits_is_counted_and_marked_on_a_fresh_page_and_in_a_second_
             await each.open("choice")
             await expect(each.page.locator(".badge")).to_have_text(str(page_of["threads"]))
             for thread in ("marked-call", "marked-question"):
-                row = each.page.locator("li.thread", has=each.page.locator(f"a[href='#/t/{thread}']"))
-                await expect(row.locator(".mark.waiting")).to_be_visible()
+                await expect(mark(each, thread)).to_have_class("mark waiting")
         await page.page.goto(f"{site.server.url}/#/approvals")
         await entry(page, "marked-question").get_by_role("button", name="tea").click()
         await entry(page, "marked-call").get_by_role("button", name="Reject").click()
         for each in (page, second):
             await expect(each.page.locator(".badge")).to_have_count(0 if page_of["threads"] == 2 else 1)
             for thread in ("marked-call", "marked-question"):
-                row = each.page.locator("li.thread", has=each.page.locator(f"a[href='#/t/{thread}']"))
-                await expect(row.locator(".mark")).to_have_count(0)
+                await expect(mark(each, thread)).to_have_count(0)
         assert second.complaints == []
+
+
+async def test_a_start_with_what_waits_asks_little(page: Tab, site: Site) -> None:
+    """The list of conversations says what waits: nothing else is asked about it."""
+    await waits_in(site, "started-with")
+    urls: list[str] = []
+    page.page.on("request", lambda request: urls.append(request.url))
+    async with page.page.expect_response("**/api/assistants/search"):  # the last of what a page asks for
+        await page.open()
+    await expect(page.page.locator(".badge")).to_be_visible()
+    await expect(mark(page, "started-with")).to_have_class("mark waiting")
+    await expect(page.page.get_by_role("button", name="Model: ")).to_be_visible()
+    await page.page.wait_for_function(
+        "performance.getEntriesByType('resource').some((one) => /markdown|rooms/.test(one.name))"
+    )
+    assert len(urls) <= REQUESTS, urls
+    await rejected(site, "started-with")
+
+
+async def test_what_waits_is_right_beyond_the_list_and_after_the_network_was_gone(page: Tab, site: Site) -> None:
+    """An old conversation is counted at once, and marked when it is listed or found by words. A run that was stopped
+    waits for nobody.
+    """
+    others = (await site.ask("GET", "/approvals"))["threads"]
+    await waits_in(site, "old-call")
+    await site.ask("POST", "/threads/old-call/state", {"values": {"title": "Of old"}})
+    await site.ask("POST", "/threads", {"thread_id": "stopped"})
+    stopped = await site.run("stopped", "Go", "asks")
+    await site.ask("POST", f"/threads/stopped/runs/{stopped}/cancel?wait=true")
+    for number in range(50):
+        await site.ask("POST", "/threads", {"thread_id": f"newer{number}"})
+    await page.open()
+    await expect(page.page.locator("li.thread")).to_have_count(50)
+    await expect(page.page.locator(".badge")).to_have_text(str(others + 1))
+    await page.page.fill("#search", "Of old")
+    await expect(mark(page, "old-call")).to_have_class("mark waiting")
+    await page.page.fill("#search", "")
+    await page.page.get_by_role("button", name="Older").click()
+    await expect(mark(page, "old-call")).to_have_class("mark waiting")
+    await expect(row(page, "stopped")).to_be_visible()
+    await expect(mark(page, "stopped")).to_have_count(0)
+    await page.page.context.set_offline(True)
+    await rejected(site, "old-call")
+    for name in ("gone1", "gone2"):
+        await waits_in(site, name)
+    await page.page.context.set_offline(False)
+    await expect(page.page.locator(".badge")).to_have_text(str(others + 2))
+    await expect(mark(page, "gone1")).to_have_class("mark waiting")
+    await expect(row(page, "old-call")).to_be_visible()
+    await expect(mark(page, "old-call")).to_have_count(0)
+    for name in ("gone1", "gone2"):
+        await rejected(site, name)
+        await expect(mark(page, name)).to_have_count(0)
+
+
+async def test_an_answer_that_is_done_before_the_page_knows_of_its_run_works_no_more(page: Tab, site: Site) -> None:
+    """The response to the answer comes after the news that its run has ended."""
+    await waits_in(site, "quick", "choice")
+
+    async def hold(route: Route) -> None:
+        response = await route.fetch()
+        await idle(site, "quick")
+        await titled(page, "quick", "The run has ended")
+        await route.fulfill(response=response)
+
+    await page.open("choice", place="approvals")
+    await page.page.route("**/api/threads/quick/runs", hold)
+    async with page.page.expect_response("**/api/threads/quick/runs"):
+        await entry(page, "quick").get_by_role("button", name="tea").click()
+
+    async def acknowledged() -> bool:
+        return bool(await page.page.evaluate("localStorage.getItem('sika.sent.quick') === null"))
+
+    await wait_for(acknowledged)
+    await titled(page, "quick", "The response has come")
+    await expect(mark(page, "quick")).to_have_count(0)
 
 
 async def test_the_room_is_filled_whatever_the_last_news_were(page: Tab, site: Site) -> None:

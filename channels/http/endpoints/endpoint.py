@@ -85,10 +85,10 @@ class Reply(Generic[T]):
 class Page(Reply[Sequence[T]]):
     """A page of a list, with the headers that say what else there is."""
 
-    def __init__(self, items: Sequence[T], total: int, offset: int) -> None:
+    def __init__(self, items: Sequence[T], total: int, offset: int, headers: Mapping[str, str] | None = None) -> None:
         following = offset + len(items)
         more = {"X-Pagination-Next": str(following)} if following < total else {}
-        super().__init__(items, headers={"X-Pagination-Total": str(total), **more})
+        super().__init__(items, headers={"X-Pagination-Total": str(total), **more, **(headers or {})})
 
 
 class Routes(list[Route]):

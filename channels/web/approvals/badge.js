@@ -1,35 +1,32 @@
-// How many conversations wait for the person, and which, for the sidebar: asked for when the news say that it may have changed.
+// Which conversations wait for the person, and how many, kept up to date: a list of them says it, and of those that the news
+// are about it is asked again.
 
-import { effect, signal } from "../vendor/preact.js";
-import { call } from "../api/client.js";
-import { news, threads } from "../state/threads.js";
+import { news, readWaiting } from "../state/threads.js";
 import { announce } from "./notify.js";
 
 /** News after which something else may wait. */
 export const CHANGES = /^(ready|gap|approval\.|question\.|run\.|thread\.deleted)/;
 const PAUSE_MS = 300;
-const MOST = 50;
+/** Conversations of one request. */
+const MOST = 100;
 const WAITING = /^(approval|question)\.waiting$/;
 
-/** How many there are, which may be more than are read. */
-export const waiting = signal(0);
-/** The newest of these conversations. @type {import("../vendor/preact.js").Signal<Set<string>>} */
-export const waits = signal(new Set());
-
-/** Keeps the number, and tells of what begins to wait. */
-export function countWaiting() {
+/** Follows what waits, and tells of what begins to. */
+export function keepWaiting() {
+  /** @type {Set<string>} */ const changed = new Set();
   let timer = 0;
-  const read = async () => {
-    if (!threads.peek().length) return void (waiting.value = 0);
-    const page = await call("GET", "approvals", { query: { limit: MOST } });
-    waiting.value = page.threads;
-    waits.value = new Set(page.waiting.map((/** @type {any} */ one) => one.thread_id));
+  const later = () => void (timer ||= setTimeout(read, PAUSE_MS));
+  const read = () => {
+    timer = 0;
+    const ids = [...changed].slice(0, MOST);
+    for (const id of ids) changed.delete(id);
+    if (changed.size) later();
+    readWaiting(ids).catch(() => ids.forEach((id) => changed.add(id))); // they are asked for again with the next
   };
-  effect(() => {
-    const item = news.value;
+  news.subscribe((item) => {
     if (item && WAITING.test(item.event)) announce(item);
-    if (!item || !CHANGES.test(item.event)) return;
-    clearTimeout(timer);
-    timer = setTimeout(() => void read().catch(() => {}), PAUSE_MS);
+    if (!item?.data.thread_id || !CHANGES.test(item.event)) return;
+    changed.add(item.data.thread_id);
+    later();
   });
 }

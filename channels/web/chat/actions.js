@@ -44,7 +44,6 @@ export async function send(thread, text, { files = [], how = "queue", id = crypt
   }
   acknowledge(thread.id, id);
   begun("new");
-  touch(thread.id, { status: "busy", updatedAt: new Date().toISOString() });
   thread.open();
   return true;
 }

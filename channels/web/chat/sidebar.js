@@ -1,12 +1,11 @@
 // The conversations: found by words, pinned ones first, the others by day, with what each does now.
 
 import { html, useCallback, useEffect, useState } from "../vendor/preact.js";
-import { waits } from "../approvals/badge.js";
 import { Button, IconButton } from "../kit/button.js";
 import { Menu } from "../kit/menu.js";
 import { classes, still } from "../kit/view.js";
 import { go, route } from "../state/route.js";
-import { list, listed, more, search, threads } from "../state/threads.js";
+import { listMore, listed, more, search, threads, waits } from "../state/threads.js";
 import { dayOf, t } from "../words/words.js";
 import { pin, remove, rename } from "./actions.js";
 
@@ -29,7 +28,7 @@ export function Sidebar({ onPick, foot }) {
     <div class="thread-list">
       ${groupsOf(shown, Boolean(words.trim())).map(([name, entries]) => html`<section key=${name}><h2>${name}</h2><ul>${entries.map((entry) => html`<${Row} key=${entry.id} entry=${entry} current=${entry.id === current} words=${words.trim()} waits=${waits.value.has(entry.id)} onPick=${pick} />`)}</ul></section>`)}
       ${!shown.length && (listed.value || words) && html`<p class="quiet">${words ? t("search.none") : t("threads.none")}</p>`}
-      ${!words && more.value && html`<${Button} kind="quiet" onClick=${() => list({ after: threads.value.length })}>${t("older")}<//>`}
+      ${!words && more.value && html`<${Button} kind="quiet" onClick=${listMore}>${t("older")}<//>`}
     </div>
     ${foot}
   </nav>`;
@@ -82,7 +81,7 @@ const Row = still(function Row({ entry, current, words, waits: asks, onPick }) {
 
 /** @param {{entry: import("../state/threads.js").Entry, asks: boolean}} props */
 function State({ entry, asks }) {
-  const kind = entry.waiting || asks ? "waiting" : entry.status === "busy" ? "busy" : entry.status === "error" ? "error" : "";
+  const kind = asks ? "waiting" : entry.status === "busy" ? "busy" : entry.status === "error" ? "error" : "";
   return kind && html`<span class="mark ${kind}" title=${t(`state.${kind}`)}><span class="visually-hidden">${t(`state.${kind}`)}</span></span>`;
 }
 

@@ -62,7 +62,7 @@ function useTold(thread) {
   }, [title, c.title]);
   useEffect(() => {
     const entry = entryOf(thread.id);
-    if (entry && c.loaded && !entry.waiting && (entry.status === "busy") !== busy) touch(thread.id, { status: busy ? "busy" : "idle" });
+    if (entry && c.loaded && (entry.status === "busy") !== busy) touch(thread.id, { status: busy ? "busy" : "idle" });
   }, [busy, c.loaded]);
 }
 

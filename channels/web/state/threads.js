@@ -2,16 +2,16 @@
 // tab of a browser holds that stream, and tells the others: a server is given few connections.
 
 import { batch, computed, signal } from "../vendor/preact.js";
-import { call } from "../api/client.js";
+import { send } from "../api/client.js";
 import { Follower } from "../api/follower.js";
 import { withoutMarkdown } from "./excerpt.js";
 
 /**
- * @typedef {{id: string, title: string, status: string, updatedAt: string, pinned: boolean, waiting: boolean, excerpt: string}} Entry
+ * @typedef {{id: string, title: string, status: string, updatedAt: string, pinned: boolean, excerpt: string}} Entry
  */
 
 const PAGE = 50;
-const SELECT = ["thread_id", "status", "updated_at", "metadata"];
+const SELECT = ["thread_id", "status", "updated_at", "metadata", "waiting"];
 const LISTED = { select: SELECT, extract: { title: "values.title" }, sort_by: "updated_at", sort_order: "desc" };
 
 /** @type {import("../vendor/preact.js").Signal<Map<string, Entry>>} */
@@ -20,6 +20,10 @@ const entries = signal(new Map());
 export const listed = signal(false);
 /** True if there are older ones than are listed. */
 export const more = signal(false);
+/** Those of the threads that were read which wait for the person. @type {import("../vendor/preact.js").Signal<Set<string>>} */
+export const waits = signal(new Set());
+/** How many there are that wait, of all. */
+export const waiting = signal(0);
 /** Threads that were deleted and can still be had back. @type {import("../vendor/preact.js").Signal<Set<string>>} */
 export const leaving = signal(new Set());
 /** The newest event of any thread, for views that show more than one. @type {import("../vendor/preact.js").Signal<News|null>} */
@@ -44,7 +48,7 @@ export const entryOf = (id) => entries.value.get(id);
 /** @param {any} thread @returns {Entry} */
 function entryFrom(thread) {
   const { thread_id: id, status, updated_at: updatedAt, metadata = {}, extracted = {}, values = {} } = thread;
-  return { id, status, updatedAt, title: extracted.title ?? values?.title ?? "", pinned: Boolean(metadata?.pinned), waiting: status === "interrupted", excerpt: excerptOf(thread) };
+  return { id, status, updatedAt, title: extracted.title ?? values?.title ?? "", pinned: Boolean(metadata?.pinned), excerpt: excerptOf(thread) };
 }
 
 /** @param {any} thread */
@@ -53,9 +57,28 @@ function excerptOf({ highlights }) {
   return withoutMarkdown(typeof first === "string" ? first : (first?.text ?? ""));
 }
 
-/** Reads the list, or more of it. @param {{after?: number}} [how] */
-export async function list({ after = 0 } = {}) {
-  const found = await call("POST", "threads/search", { body: { ...LISTED, limit: PAGE, offset: after } });
+/** Reads threads, and which of them wait. @param {any} body @param {AbortSignal} [stop] @returns {Promise<any[]>} */
+async function find(body, stop) {
+  const response = await send("POST", "threads/search", { body, signal: stop });
+  const found = await response.json();
+  const next = new Set(waits.value);
+  for (const thread of found) next[thread.waiting ? "add" : "delete"](thread.thread_id);
+  batch(() => {
+    waits.value = next;
+    waiting.value = Number(response.headers.get("x-waiting-total"));
+  });
+  return found;
+}
+
+/** Reads again which of these threads wait, and how many do. @param {string[]} ids */
+export const readWaiting = (ids) => afterNews(() => find({ ids, select: ["thread_id", "waiting"], limit: ids.length }));
+
+/** Reads more of the list. */
+export const listMore = () => afterNews(() => list(entries.value.size));
+
+/** Reads the list, from a place on. @param {number} [after] */
+async function list(after = 0) {
+  const found = await find({ ...LISTED, limit: PAGE, offset: after });
   batch(() => {
     const next = new Map(after ? entries.value : []);
     for (const thread of found) next.set(thread.thread_id, entryFrom(thread));
@@ -65,16 +88,16 @@ export async function list({ after = 0 } = {}) {
   });
 }
 
-/** Finds threads by words. @param {string} words @param {AbortSignal} signal @returns {Promise<Entry[]>} */
-export async function search(words, signal) {
-  const found = await call("POST", "threads/search", { body: { ...LISTED, select: [...SELECT, "highlights"], query: words, limit: 30 }, signal });
+/** Finds threads by words. @param {string} words @param {AbortSignal} stop @returns {Promise<Entry[]>} */
+export async function search(words, stop) {
+  const found = await find({ ...LISTED, select: [...SELECT, "highlights"], query: words, limit: 30 }, stop);
   return found.map(entryFrom);
 }
 
 /** Changes an entry here, before or after the server does. @param {string} id @param {Partial<Entry>} change */
 export function touch(id, change) {
   const now = new Date().toISOString();
-  const before = entries.value.get(id) ?? { id, title: "", status: "idle", updatedAt: now, pinned: false, waiting: false, excerpt: "" };
+  const before = entries.value.get(id) ?? { id, title: "", status: "idle", updatedAt: now, pinned: false, excerpt: "" };
   entries.value = new Map(entries.value).set(id, { ...before, ...change });
 }
 
@@ -94,23 +117,30 @@ const CHANGES = {
   "thread.renamed": (id, { title }) => touch(id, { title }),
   "thread.annotated": (id, { metadata }) => "pinned" in (metadata ?? {}) && touch(id, { pinned: Boolean(metadata.pinned) }),
   "thread.deleted": drop,
-  "run.requested": (id, { at }) => touch(id, { status: "busy", updatedAt: at, waiting: false }),
-  "run.started": (id, { at }) => touch(id, { status: "busy", updatedAt: at, waiting: false }),
-  "run.ended": (id, { at, status, paused }) => touch(id, { updatedAt: at, status: status === "error" ? "error" : paused ? "interrupted" : "idle", waiting: Boolean(paused) }),
-  "approval.waiting": (id) => touch(id, { waiting: true }),
-  "question.waiting": (id) => touch(id, { waiting: true }),
-  "approval.answered": (id) => touch(id, { waiting: false }),
-  "question.answered": (id) => touch(id, { waiting: false }),
+  "run.requested": (id, { at }) => touch(id, { status: "busy", updatedAt: at }),
+  "run.started": (id, { at }) => touch(id, { status: "busy", updatedAt: at }),
+  "run.ended": (id, { at, status, paused }) => touch(id, { updatedAt: at, status: status === "error" ? "error" : paused ? "interrupted" : "idle" }),
 };
 
-/** Takes what is heard; of a stream that begins, after the list that it goes on from. @param {News} item */
-async function heard({ event, data }) {
-  if (event === "ready" || event === "gap") await list().catch(() => {});
-  batch(() => {
-    if (data.thread_id) CHANGES[event]?.(data.thread_id, data);
-    news.value = { event, data };
-  });
+/** What is done with the news, one after another: an answer that is older than what was heard since must not go before it. */
+let work = Promise.resolve();
+
+/** @param {() => unknown} act */
+function afterNews(act) {
+  const done = work.then(act);
+  work = done.then(() => {}, () => {});
+  return done;
 }
+
+/** Takes what is heard; of a stream that begins, after the list that it goes on from. @param {News} item */
+const heard = ({ event, data }) =>
+  afterNews(async () => {
+    if (event === "ready" || event === "gap") await list().catch(() => {});
+    batch(() => {
+      if (data.thread_id) CHANGES[event]?.(data.thread_id, data);
+      news.value = { event, data };
+    });
+  });
 
 /** Follows what happens, in one tab of the browser for all: where another one does, this one begins with what there is. */
 export function watch() {
@@ -120,7 +150,7 @@ export function watch() {
     new Follower({
       path: "events",
       rests: false,
-      tell: ({ kind }) => kind === "over" && void list().catch(() => {}),
+      tell: ({ kind }) => kind === "over" && void afterNews(list).catch(() => {}),
       take: (frames) => {
         for (const frame of frames) {
           const item = { event: frame.event, data: JSON.parse(frame.data) };

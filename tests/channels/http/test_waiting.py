@@ -105,6 +105,39 @@ async def test_what_is_over_does_not_wait(api: Api, worker: Worker) -> None:
     assert {entry["thread_id"] for entry in await waiting(api)} <= {late}
 
 
+async def test_a_list_of_threads_says_which_wait(api: Api, worker: Worker) -> None:
+    """Of each of them, and how many there are of all; as the list of what waits has it."""
+    states: dict[str, bool] = {await api.thread(): False}
+    states[(await park(api, worker, asked()))[0]] = True
+    states[(await ask_person(api, worker))[0]] = True
+    answered, _ = await ask_person(api, worker)
+    states[answered] = False
+    await api.run(answered)
+    resumed, _, path = await park(api, worker, asked())
+    states[resumed] = False
+    await api.ask("POST", f"{path}/{A}", {"decision": "approve"}, status=202)
+    stopped = await api.thread()
+    states[stopped] = False
+    await worker.write(stopped, await api.run(stopped), started(), RunCancelled())
+    gone, _, _ = await park(api, worker, asked())
+    await api.ask("DELETE", f"/threads/{gone}", status=204)
+    body = {"select": ["thread_id", "waiting"], "limit": 3}
+    rows: dict[str, bool] = {}
+    for offset in (0, 3):
+        async with api.session.post(f"{api.url}/api/threads/search", json={**body, "offset": offset}) as response:
+            assert response.headers["X-Waiting-Total"] == "2"
+            rows |= {row["thread_id"]: row["waiting"] for row in await response.json()}
+    assert rows == states
+    page = await api.ask("GET", "/approvals")
+    assert (page["threads"], {entry["thread_id"] for entry in page["waiting"]}) == (
+        2,
+        {thread for thread, waits in states.items() if waits},
+    )
+    async with api.session.post(f"{api.url}/api/threads/search", json={"limit": 1}) as response:
+        assert "X-Waiting-Total" not in response.headers
+        assert "waiting" not in (await response.json())[0]
+
+
 async def test_pages(api: Api, worker: Worker) -> None:
     threads = [(await ask_person(api, worker))[0] for _ in range(3)]
     first = await api.ask("GET", "/approvals?limit=2")

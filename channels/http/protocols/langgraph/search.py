@@ -17,6 +17,7 @@ from channels.http.endpoints.shapes import Thread, ThreadStatus, part_of
 from channels.http.protocols.langgraph import dumps
 from channels.http.protocols.langgraph.threads import thread_object
 from channels.http.server.live import Services
+from channels.http.server.routes import PAGING
 from core.errors import Invalid, NotFound, SikaError, Unavailable, ungrouped
 from core.events import Json
 from core.thread.state import ThreadState
@@ -64,6 +65,7 @@ Found = part_of(
     "A thread, or the fields of it that `select` names.",
     extracted=Json,
     highlights=list[Highlight],
+    waiting=bool,
 )
 
 
@@ -81,16 +83,24 @@ class Path(NamedTuple):
 
 
 ROUTES = Routes(tag="threads")
+WAITING = "X-Waiting-Total"
 
 
-@ROUTES("POST", "/threads/search", "threads:read")
+@ROUTES(
+    "POST",
+    "/threads/search",
+    "threads:read",
+    headers={**PAGING, WAITING: "How many of your threads wait for answers of yours, if `select` names `waiting`"},
+)
 async def search(call: Call, body: SearchBody) -> Annotated[Page[msgspec.Raw], list[Found]]:
     """Search threads. All filters must hold. `metadata` values must be equal; `values` must be contained in the state's
     fields (other than `messages`); `query` are words that must be in the messages or the title, the last one as a
     beginning; where more than 5,000 messages have them, the newest of these count. Sorted by `pinned`, those whose
     metadata say `"pinned": true` come first, each in the order of their changes. Without `select` hits have their
-    whole `values`; `extract` adds single values, by paths like `values.messages[-1].content`. Where more than 5,000
-    threads have each of several metadata values, `X-Pagination-Total` is a lower bound until the last page.
+    whole `values`; `extract` adds single values, by paths like `values.messages[-1].content`. With `waiting` in
+    `select` a hit says whether it waits for answers of yours, and `X-Waiting-Total` how many of all your threads do.
+    Where more than 5,000 threads have each of several metadata values, `X-Pagination-Total` is a lower bound until the
+    last page.
     """
     paths = [_path(alias, text) for alias, text in (body.extract or {}).items()]
     order: Json = {"sort_by": body.sort_by or "updated_at", "descending": descending(body)}
@@ -99,7 +109,9 @@ async def search(call: Call, body: SearchBody) -> Annotated[Page[msgspec.Raw], l
     marked = body.query if not body.select or "highlights" in body.select else None
     marks = await _highlights(call.services, marked, rows) if marked else {}
     shown = [_row(row, states.get(row.thread_id), body.select, paths, marks) for row in rows]
-    return Page(shown, total, body.offset)
+    waits = "waiting" in (body.select or ())
+    headers = {WAITING: str(await call.services.views.count_waiting(call.user))} if waits else {}
+    return Page(shown, total, body.offset, headers)
 
 
 @ROUTES("POST", "/threads/count", "threads:read")
@@ -230,6 +242,8 @@ def _hit(
     if paths:
         plain_values = _plain(state.values)
         shown["extracted"] = {path.alias: _at({**whole, "values": plain_values}, path.steps) for path in paths}
+    if "waiting" in (select or ()):
+        shown["waiting"] = row.waiting
     if row.thread_id in marks:
         shown["highlights"] = marks[row.thread_id]
     return shown
