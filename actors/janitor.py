@@ -17,7 +17,7 @@ from core.chat.erasure import erase_words
 from core.chat.facts import CONVERSATION, KIND
 from core.chat.state import Chats
 from core.errors import Unavailable
-from core.events import Aggregate, Event, ThreadCreated, ThreadErased, ThreadExpirySet, ThreadPruned
+from core.events import Aggregate, Event, ThreadCreated, ThreadErased, ThreadExpirySet, ThreadPruned, type_of
 from core.files.paths import thread_root
 from core.lifecycle import TEMPORARY, RunEnded
 from core.runs import setups
@@ -25,6 +25,8 @@ from core.runs.intake import Intake
 from core.thread.prune import prune
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
+from core.user import schedules
+from core.user.schedules import SchedulePaused, Schedules
 from core.views.projections import remove_abandoned
 
 TEMPORARY_SECONDS = 60.0
@@ -37,6 +39,7 @@ ERASE_SECONDS = 60.0
 """Time for which events are erased at one go; then other threads have their turn."""
 AGAIN_SECONDS = 60.0
 """Interval of attempts to erase or prune a thread that is busy, or has nothing to prune."""
+ERASED = type_of(ThreadErased.__name__)
 KEY = "due"
 """Key of a thread's only timer."""
 
@@ -54,6 +57,7 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
     def __init__(self, threads: Threads, chats: Chats, intake: Intake, home: Path) -> None:
         self._threads = threads
         self._setups = setups.of_threads(threads.log)
+        self._schedules = schedules.aggregates(threads.log)
         self._intake = intake
         self._home = home
         self._chats = chats
@@ -67,7 +71,7 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
                 if (chat := await self._conversation(aggregate)) is not None:
                     await ctx.wake_at(again, KEY, chat)
                     await self._erase_words(chat)
-                await self._wipe(aggregate, event.by)
+                await self._wipe(aggregate, event.by, ctx.record.seq)
             case ThreadPruned():
                 await self._erase(aggregate, before=ctx.record.seq)
             case _:
@@ -97,22 +101,36 @@ class Janitor(Actor[ThreadExpirySet | ThreadErased | ThreadPruned | RunEnded]):
         if _expired(state, now) and state.status != "busy":
             state = await self._end(aggregate.id, now, ctx)
         if state.erased:
-            await self._wipe(aggregate, state.user)
+            log = self._threads.log
+            tombstones = [record.seq async for record in log.read(aggregate, bodies=False) if record.type == ERASED]
+            await self._wipe(aggregate, state.user, tombstones[-1])
         elif expiries := list(_expiries(state)):
             await ctx.wake_at(max(min(expiry.at for expiry in expiries), now + _pause(state, now)), KEY)
 
-    async def _wipe(self, aggregate: Aggregate, user: str) -> None:
-        """Removes all that is left of a deleted thread. May be repeated."""
+    async def _wipe(self, aggregate: Aggregate, user: str, tombstone: int) -> None:
+        """Removes all that is left of a deleted thread, and nothing that came after its tombstone. May be repeated."""
+        await self._pause_schedules(user, aggregate.id)
         await anyio.to_thread.run_sync(remove_files, self._home, user, aggregate.id)
-        await self._erase(aggregate)
+        await self._erase(aggregate, before=tombstone)
+        await self._threads.log.erase_uploads(aggregate)
         await self._intake.queue.erase_letters(aggregate)
         await anyio.to_thread.run_sync(remove_abandoned, self._home)
+
+    async def _pause_schedules(self, user: str, thread_id: str) -> None:
+        """Pauses the schedules of a deleted thread: they are not for another one with its id."""
+
+        def decide(state: Schedules) -> Sequence[Event]:
+            own = (schedule for schedule in state.values() if schedule.plan.thread == thread_id and schedule.enabled)
+            return [SchedulePaused(schedule=schedule.id, reason=f"Thread {thread_id} was deleted") for schedule in own]
+
+        await self._schedules.decide(user, decide, actor=self.name)
 
     async def _erase(self, aggregate: Aggregate, before: int | None = None) -> None:
         """Erases events, and what models got with the conversation. Raises `Unavailable` if there are more: then the
         runtime calls again.
         """
-        if not await self._threads.erase(aggregate.id, before=before, seconds=ERASE_SECONDS):
+        rest = self._intake.queue.rest
+        if not await self._threads.erase(aggregate.id, before=before, seconds=ERASE_SECONDS, rest=rest):
             raise Unavailable("erased in part; the rest follows")
         if not await setups.erase(self._setups, aggregate.id, actor=self.name, seconds=ERASE_SECONDS):
             raise Unavailable("erased in part; the rest follows")

@@ -25,7 +25,7 @@ import structlog
 from core.bus.connection import Bus
 from core.bus.errors import CONSUMER_NOT_FOUND, ApiError
 from core.bus.pull import Room, pull
-from core.bus.streams import erase_all, find, messages
+from core.bus.streams import counts, erase_all, find, messages
 from core.bus.subjects import SECOND
 from core.config.redaction import redactor
 from core.control import sendable
@@ -44,6 +44,8 @@ SET_AT = "Sika-Set-At"
 """Header of a timer: the time at which it was set, by the clock of who set it."""
 TIMER_RESOLUTION = timedelta(milliseconds=1)
 """Added to the time of a timer, so that it is never early."""
+REST_SECONDS = 10.0
+"""Time in which the handlers of an aggregate notice that it was deleted; of one that hangs nobody waits for the end."""
 UNREADABLE_BYTES = 4096
 """Limit of the part of an unreadable message that its dead letter keeps."""
 
@@ -262,6 +264,22 @@ class WorkQueue:
     async def exists(self, seq: int) -> bool:
         """True if this wake-up is still in the queue (not acked)."""
         return await find(self.bus, "cmd", {"seq": seq}) is not None
+
+    async def at_work(self, aggregate: Aggregate) -> list[str]:
+        """Returns the actors that have wake-ups for an aggregate in the queue: waiting, in work, or given back."""
+        subjects = await counts(self.bus, "cmd", self.bus.names.cmd("*", aggregate))
+        return sorted({self.bus.names.target(subject)[0] for subject in subjects})
+
+    async def rest(self, aggregate: Aggregate) -> None:
+        """Waits until an aggregate has no wake-ups in the queue, at most for `REST_SECONDS`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REST_SECONDS):
+                while await self.at_work(aggregate):  # noqa: ASYNC110  the queue is of all processes
+                    await asyncio.sleep(REST_SECONDS / 100)
+
+    async def letters(self, aggregate: Aggregate) -> int:
+        """Returns the number of dead letters of an aggregate."""
+        return sum((await counts(self.bus, "dlq", self.bus.names.dlq("*", aggregate))).values())
 
     # ── dead letters ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,6 +11,7 @@ import msgspec
 from core.chat import facts
 from core.chat.facts import (
     ChatBegun,
+    ChatErased,
     ChatFetched,
     ChatReceived,
     ChatRouted,
@@ -104,6 +105,9 @@ def _after(state: Conversation, record: Record) -> Conversation:
             return change(state, heard=heard, runs=_with(state.runs, run, record.id) if waits else state.runs)
         case ChatBegun(thread=thread, user=user):
             return change(state, thread=thread, user=user, threads=_with(state.threads, user, thread))
+        case ChatErased(threads=gone):
+            left = {user: thread for user, thread in state.threads.items() if thread not in gone}
+            return change(state, threads=left)
         case DeliveryPlanned(plan=id_, replaces=replaced, question=question):
             if id_ in state.plans:
                 return state

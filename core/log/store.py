@@ -245,6 +245,10 @@ class EventLog(Feed):
             await self._blobs.erase_rest(aggregate)
         return done
 
+    async def erase_uploads(self, aggregate: Aggregate) -> None:
+        """Erases bodies of an aggregate that no event names: of uploads that were interrupted. Raises `Unavailable`."""
+        await self._blobs.erase_rest(aggregate)
+
     async def erase_records(self, records: AsyncIterator[Record], seconds: float = math.inf) -> bool:
         """Erases single events of aggregates as `erase` does. Non-guarantee: the last one of an aggregate must not be
         among them, else its next writer conflicts."""

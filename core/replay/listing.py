@@ -61,7 +61,7 @@ class Summary(msgspec.Struct, omit_defaults=True):
         self.failures += isinstance(event, RunFailed)
         match event:
             case ThreadCreated(user=user):
-                self.user, self.created_at = user, record.at
+                self.user, self.created_at, self.status = user, record.at, "idle"  # a deleted one may have had its id
             case ThreadPruned():
                 self.user, self.created_at = event.user, event.created_at
                 self._title(event.values.get("title"))

@@ -107,14 +107,17 @@ class Commands:
         """Creates the thread, with its time to live and the checkpoints it begins with, unless it exists. Returns its
         state, and whether it is new.
         """
-        if (steps or expiry) and not (await self._threads.load(thread_id)).seq:
+        if steps or expiry:
+            vacant = await self._intake.vacant(thread_id, user=user, actor=self._actor)
             first: list[Event] = [ThreadCreated(user=user, metadata=metadata), *([expiry] if expiry else [])]
             try:
-                return await write_steps(self._threads, thread_id, first, steps, actor=self._actor), True
+                if not vacant.exists:
+                    state = await write_steps(self._threads, thread_id, first, steps, actor=self._actor, after=vacant)
+                    return state, True
             except Conflict as error:
-                if error.expected:
+                if error.expected != vacant.seq:
                     raise  # in the midst of the steps
-        return await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
+        return await self._create(user, thread_id, metadata)
 
     async def ensure(self, user: str, thread_id: str, metadata: Json) -> None:
         """Creates the thread unless it exists. Reads nothing of a new one: if it exists, the log's guard says so.
@@ -123,9 +126,13 @@ class Commands:
         """
         if self._threads.kept(thread_id) is None:
             with suppress(Refused):
-                await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
+                await self._create(user, thread_id, metadata)
         if not (await self.state_or_empty(user, thread_id, at_least=0)).exists:
-            await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor)
+            await self._create(user, thread_id, metadata)
+
+    async def _create(self, user: str, thread_id: str, metadata: Json | None = None) -> tuple[ThreadState, bool]:
+        """Creates the thread that a person names, unless it exists."""
+        return await self._intake.create_thread(thread_id, user=user, metadata=metadata, actor=self._actor, again=True)
 
     async def set_expiry(self, user: str, thread_id: str, expiry: ThreadExpirySet) -> ThreadState:
         """Sets the thread's time to live, or lifts it."""
@@ -242,7 +249,7 @@ class Commands:
         `Refused` while a run is at work.
         """
         if not (await self.state_or_empty(user, thread_id)).exists:
-            await self._intake.create_thread(thread_id, user=user, actor=self._actor)
+            await self._create(user, thread_id)
 
         def decide(state: ThreadState) -> Sequence[Event]:
             if any(state.runs.open()):
@@ -262,7 +269,7 @@ class Commands:
         Raises `Refused` while a run is at work.
         """
         if not (await self.state_or_empty(user, thread_id)).exists:
-            await self._intake.create_thread(thread_id, user=user, actor=self._actor)
+            await self._create(user, thread_id)
 
         def decide(state: ThreadState) -> Sequence[Event]:
             _at_rest(thread_id, state, "its folder")
@@ -286,7 +293,7 @@ class Commands:
         run is at work, and for more than `MOST_VARIABLES`.
         """
         if not (await self.state_or_empty(user, thread_id)).exists:
-            await self._intake.create_thread(thread_id, user=user, actor=self._actor)
+            await self._create(user, thread_id)
 
         def decide(state: ThreadState) -> Sequence[Event]:
             _at_rest(thread_id, state, "its variables")

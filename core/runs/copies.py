@@ -27,13 +27,20 @@ class Step(NamedTuple):
 
 
 async def write_steps(
-    threads: Threads, thread_id: str, first: Sequence[Event], steps: Sequence[Step], *, actor: str
+    threads: Threads,
+    thread_id: str,
+    first: Sequence[Event],
+    steps: Sequence[Step],
+    *,
+    actor: str,
+    after: ThreadState | None = None,
 ) -> ThreadState:
-    """Appends `first`, then the steps, to a thread that is new. The last step is the head.
+    """Appends `first`, then the steps, to a thread that is new, `after` a deleted one with its id if there was one. The
+    last step is the head.
 
     Raises `Conflict` if the thread is not new, or is written to meanwhile.
     """
-    state = ThreadState()
+    state = after or ThreadState()
     batch: list[Event] = list(first)
     waiting: list[int] = []
     seqs: dict[int, int] = {}

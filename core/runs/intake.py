@@ -26,6 +26,7 @@ from core.events import (
 )
 from core.ids import safe_id
 from core.log.kinds import KIND, SUBAGENT
+from core.runs.reuse import Dispatched, Reuse
 from core.thread import turns
 from core.thread.ownership import owned
 from core.thread.state import Run, ThreadState
@@ -54,26 +55,60 @@ class Intake:
     `user`: the user who asks; threads of other users do not exist for them. None: the system itself.
     """
 
-    def __init__(self, threads: Threads, queue: WorkQueue, permitted: Permission = anybody) -> None:
+    def __init__(
+        self,
+        threads: Threads,
+        queue: WorkQueue,
+        permitted: Permission = anybody,
+        dispatched: Dispatched | None = None,
+    ) -> None:
         self.threads = threads
         self.queue = queue
         self._permitted = permitted
+        self._dispatched = dispatched
 
     async def create_thread(
-        self, thread_id: str, *, user: str, metadata: Json | None = None, actor: str = "http"
+        self, thread_id: str, *, user: str, metadata: Json | None = None, actor: str = "http", again: bool = False
     ) -> tuple[ThreadState, bool]:
-        """Creates the thread unless it exists. Returns its state, and whether it is new."""
+        """Creates the thread unless it exists. Returns its state, and whether it is new. `again`: a person names the
+        id, so it may be that of a deleted thread of theirs, once nothing of that is left.
+
+        Raises `Refused` for the id of somebody else, and of a deleted thread; `Unavailable` if that is not erased yet.
+        """
         safe_id(thread_id, "thread_id")
+        free = ThreadState()
+        while True:
 
-        def decide(state: ThreadState) -> Sequence[Event]:
-            if state.exists and state.user != user:
-                raise Refused(f"Thread {thread_id}: the id is taken")
-            if state.erased:
-                raise Refused(f"Thread {thread_id} was deleted; its id is not used again")
-            return [] if state.exists else [ThreadCreated(user=user, metadata=metadata or {})]
+            def decide(state: ThreadState, vacant: int = free.seq) -> Sequence[Event]:
+                if state.exists and state.user != user:
+                    raise Refused(f"Thread {thread_id}: the id is taken")
+                if state.erased and state.seq != vacant:
+                    self._check_own(thread_id, state, user if again else None)
+                    return []
+                return [] if state.exists else [ThreadCreated(user=user, metadata=metadata or {})]
 
-        state, records = await self.threads.decide(thread_id, decide, actor=actor)
-        return state, bool(records)
+            state, records = await self.threads.decide(thread_id, decide, actor=actor)
+            if not state.erased:
+                return state, bool(records)
+            free = await self.vacant(thread_id, user=user, actor=actor)
+
+    async def vacant(self, thread_id: str, *, user: str, actor: str = "http") -> ThreadState:
+        """Returns the state to which a new thread can be appended: of an id that was never used, or of a deleted thread
+        of the user's of which nothing is left. Returns that of a thread which is there already, too.
+
+        Raises `Refused` for a deleted thread of somebody else, and `Unavailable` if it is not erased yet.
+        """
+        state = await self.threads.load(thread_id)
+        if not state.erased:
+            return state
+        self._check_own(thread_id, state, user)
+        assert self._dispatched is not None
+        return await Reuse(self.threads, self.queue, self._dispatched, thread_id, actor).freed()
+
+    def _check_own(self, thread_id: str, state: ThreadState, user: str | None) -> None:
+        """Raises `Refused` unless the deleted thread was the user's, and is erased by actors of this process."""
+        if state.user != user or self._dispatched is None:
+            raise Refused(f"Thread {thread_id} was deleted; its id is not used again")
 
     async def annotate(
         self, thread_id: str, metadata: Json, *, user: str | None = None, actor: str = "http"

@@ -28,7 +28,7 @@ from core.bus.upkeep import Upkeep
 from core.channel import Channel, Desk
 from core.chat.state import Chats
 from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
-from core.events import Aggregate, Opaque, ThreadErased, thread
+from core.events import Aggregate, Opaque, Record, ThreadCreated, ThreadErased, thread, type_of
 from core.identity.standing import Standing
 from core.log.kinds import KIND, SUBAGENT
 from core.log.notices import Notices
@@ -40,7 +40,7 @@ from core.runs.owned import Suspended, Unread, Worker
 from core.runs.previews import Pump
 from core.runs.run import RunActor, not_yet
 from core.runtime import clock, own_state
-from core.runtime.answers import Answers
+from core.runtime.answers import Answers, Later
 from core.runtime.attempts import DEADLY, Attempts
 from core.runtime.context import HandlerContext
 from core.runtime.dispatch import Dispatcher, forward_timers
@@ -67,6 +67,7 @@ RECONCILE_SECONDS = 15.0
 """Interval of the search for open runs without a wake-up, in which nothing has happened for as long."""
 SUBAGENT_BYTES = 32 << 20
 """Bytes of events of subagents that are kept folded in memory."""
+CREATED = type_of(ThreadCreated.__name__)
 PAUSES = (1.0, 5.0, 15.0, 60.0)
 """Seconds between those tries, and between restarts of a loop that failed."""
 
@@ -91,7 +92,7 @@ class System:
         self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.standing = Standing(self.log)
-        self.intake = Intake(self.threads, self.queue, self.standing.may_ask)
+        self.intake = Intake(self.threads, self.queue, self.standing.may_ask, self._dispatched)
         self.followers = Followers(self.log)
         """The channels that follow runs in this process."""
         self.views = Views(views, self.log)
@@ -143,6 +144,9 @@ class System:
                 if anyio.current_time() > last_sign + patience:
                     raise taken or error from error
                 await anyio.sleep(0.5)
+
+    def _dispatched(self) -> int:
+        return self.dispatcher.place if self.dispatcher else 0
 
     # ── actors ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -280,9 +284,11 @@ class System:
             raise self._unknown(event, wakeup)
         if record.run:
             bind_contextvars(run=record.run)
-        if isinstance(event, ThreadErased) and actor.initial is not None:
-            await self.erase_state(actor, record.aggregate)
-            if ThreadErased not in actor.subscription:
+        if isinstance(event, ThreadErased):
+            again = await self._first_of_new(record, later)
+            if actor.initial is not None:
+                await self.erase_state(actor, record.aggregate, before=again)
+            if again is not None or ThreadErased not in actor.subscription:
                 return
         await actor.handle(event, HandlerContext(self, actor, wakeup.aggregate, record))
 
@@ -295,10 +301,19 @@ class System:
         self.left.note(reason := _left(event.type))
         return Unavailable(reason)
 
-    async def erase_state(self, actor: Actor[Any], aggregate: Aggregate) -> None:
-        """Erases the state that an actor has for a thread. May be repeated."""
+    async def _first_of_new(self, tombstone: Record, later: Later) -> int | None:
+        """Returns where the thread begins that has a deleted one's id by now: what is late must not erase it. None if
+        there is no such thread.
+        """
+        if not later.last or not (await self.threads.load(tombstone.aggregate.id)).exists:
+            return None
+        following = self.log.read(tombstone.aggregate, after=tombstone.seq, bodies=False)
+        return min([record.seq async for record in following if record.type == CREATED], default=None)
+
+    async def erase_state(self, actor: Actor[Any], aggregate: Aggregate, *, before: int | None = None) -> None:
+        """Erases the state that an actor has for a thread, or what it had before an event. May be repeated."""
         target = own_state.own_state(actor.name, aggregate)
-        await self.states[actor.name].erase(target.id, before=await self.log.tip(target) + 1)
+        await self.states[actor.name].erase(target.id, before=before or await self.log.tip(target) + 1)
 
     async def _retry(self, wakeup: Wakeup, reason: str) -> None:
         """Give back what failed; for the last time it becomes a dead letter. Only failures count: a wake-up is also

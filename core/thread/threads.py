@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from core import traces
@@ -80,15 +80,26 @@ class Threads(Repository[ThreadState]):
                 await repository.back_off(attempt)
         raise Unavailable(f"{aggregate}: too many writers at once")
 
-    async def erase(self, identity: str, *, before: int | None = None, seconds: float = math.inf) -> bool:
-        """Erases events and the subagents that they name: these first, so that a repeated erasure finds them."""
+    async def erase(
+        self,
+        identity: str,
+        *,
+        before: int | None = None,
+        seconds: float = math.inf,
+        rest: Callable[[Aggregate], Awaitable[object]] | None = None,
+    ) -> bool:
+        """Erases events and the subagents that they name: these first, so that a repeated erasure finds them. `rest`
+        waits until nobody is at work on a subagent any more: it shares the files of the thread.
+        """
         until = time.monotonic() + seconds
         if self.subagents is not None:
             async for record in self.log.read(self.aggregate(identity), upto=before, bodies=False):
                 event = (await self.log.whole(record)).event if record.type == STARTED else None
                 if isinstance(event, SubagentStarted):
                     await self.subagents.bury(event.subagent, by=str(self.aggregate(identity)), actor=SUBAGENT)
-                    if not await self.subagents.erase(event.subagent, seconds=until - time.monotonic()):
+                    if rest is not None:
+                        await rest(self.subagents.aggregate(event.subagent))
+                    if not await self.subagents.erase(event.subagent, seconds=until - time.monotonic(), rest=rest):
                         return False
         return await super().erase(identity, before=before, seconds=until - time.monotonic())
 

@@ -190,6 +190,8 @@ class Launch:
         try:
             request = await self._request(user, schedule, firing)
             request = msgspec.structs.replace(request, wanted=RunOrigin(schedules.KIND, user, run))
+            if not schedule.is_own(firing) and (await self._threads.load(firing.thread)).created_at > firing.at:
+                raise NotFound(f"Thread {firing.thread} was deleted")  # this one has its id
             if schedule.is_own(firing):
                 metadata = {"graph_id": assistants.DEFAULT, "assistant_id": assistant_id(request.assistant)}
                 metadata["schedule_id"] = identity

@@ -336,13 +336,13 @@ def _always(events: list[Event], _: object) -> list[Event]:
 async def test_what_was_said_in_a_chat_goes_with_its_thread(system: System) -> None:
     chats, place, target = Chats(system.log), conversation("telegram", "C1", "t"), Target("C1", "t")
     doomed, kept = uuid7(), uuid7()
-    for number, name in enumerate((doomed, kept)):
-        await write(system, name, ThreadCreated(user="ada", metadata={"conversation": place.id}))
+    for number, (name, user) in enumerate(((doomed, "ada"), (kept, "eve"))):
+        await write(system, name, ThreadCreated(user=user, metadata={"conversation": place.id}))
         heard = ChatReceived(message=f"m{number}", target=target, sender="U1", text=f"secret {number}")
         [record] = (await chats.decide(place.id, partial(_always, [heard]), actor="test"))[1]
         said: list[Event] = [
-            ChatBegun(thread=name, user="ada"),
-            ChatRouted(message=heard.message, outcome="run", thread=name, run_id=f"r{number}", user="ada"),
+            ChatBegun(thread=name, user=user),
+            ChatRouted(message=heard.message, outcome="run", thread=name, run_id=f"r{number}", user=user),
             DeliveryPlanned(plan=f"n{number}", purpose="notice", target=target, text=f"secret notice {number}"),
             DeliveryPlanned(plan=f"r{number}", purpose="answer", target=target, text=f"secret {number}", thread=name),
             DeliverySent(plan=f"r{number}", part=0, parts=1, message=f"own{number}"),
@@ -350,8 +350,10 @@ async def test_what_was_said_in_a_chat_goes_with_its_thread(system: System) -> N
         await chats.decide(place.id, partial(_always, said), actor="test", cause=record.id)
         noted = sent_message("telegram", "C1", f"own{number}")
         await system.log.append(noted, [TopicNoted(topic="t")], expected=0, actor="test")
+    assert (await chats.load(place.id)).threads == {"ada": doomed, "eve": kept}
     await system.intake.erase(doomed, by="ada")
     await eventually(lambda: gone(system, doomed))
+    assert (await chats.load(place.id)).threads == {"eve": kept}, "whoever has the id again is not in this chat"
     raw = b"".join([record.raw for record in await read(system.log, place)])
     assert b"secret 0" not in raw
     assert b"secret notice 0" not in raw

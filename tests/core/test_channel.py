@@ -23,6 +23,8 @@ from core.events import (
     RunPaused,
     RunRequested,
     RunStarted,
+    ThreadCreated,
+    ThreadErased,
     ToolCompleted,
     thread,
 )
@@ -107,6 +109,14 @@ async def test_a_conversation_begins_anew(tmp_path: Path) -> None:
         state = await desk.state("room")
         assert state is not None
         assert list(state.runs) == [third.run]
+
+
+async def test_a_conversation_does_not_go_on_in_a_thread_that_has_the_id_of_its_deleted_one(tmp_path: Path) -> None:
+    async with ringing(tmp_path, Bell()) as (stage, desk):
+        first = await desk.receive("room", "hello", key="1", user="ada")
+        await stage.given(ThreadErased(by="ada"), ThreadCreated(user="ada"), aggregate=thread(first.thread))
+        assert (await desk.receive("room", "hello", key="2", user="ada")).thread != first.thread
+        assert not (await stage.system.threads.load(first.thread)).runs
 
 
 async def test_a_run_is_stopped(tmp_path: Path) -> None:

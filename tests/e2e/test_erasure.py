@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 from pathlib import Path
@@ -119,3 +120,52 @@ async def test_a_deleted_thread_is_not_on_the_disk(tmp_path: Path, killed: bool)
                 await wait_for(erased)
             except TimeoutError:
                 raise AssertionError(f"left: {left(server.home)}") from None
+
+
+@pytest.mark.parametrize("kills", [0, 1, 2])
+async def test_a_deleted_thread_is_created_again(tmp_path: Path, kills: int) -> None:
+    """With nothing of the old one; also if the server is killed after the deletion, or in the midst of the creation."""
+    sandbox = {"allow_host_bash": True, "bash_output_max_chars": 200_000}
+    async with ModelServer(SCRIPTS) as models, browser() as client, aiohttp.ClientSession() as session:
+        config = configure(tmp_path / "config.yaml", models, sandbox=sandbox, delivery_check={"enabled": False})
+        async with serving(tmp_path / "home", config) as server:
+            thread = await fill(client, server)
+            at = f"/threads/{thread}"
+
+            async def create() -> tuple[int, str]:
+                async with session.post(f"{server.url}/api/threads", json={"thread_id": thread}) as response:
+                    return response.status, await response.text()
+
+            async with session.delete(f"{server.url}/api{at}") as response:
+                assert response.status < 300, await response.text()
+            for number in range(kills):
+                creating = asyncio.create_task(create())
+                await asyncio.sleep(0.05 + 0.3 * number)
+                await server.kill()
+                await asyncio.wait([creating])
+                creating.exception()  # the connection is lost, or it was faster
+                await server.start()
+
+            async def created() -> bool:
+                status, text = await create()
+                assert status in (200, 503), text
+                return status == 200
+
+            await wait_for(created)
+            assert [event["type"] for event in await client.log(server, thread)] == ["thread.erased", "thread.created"]
+            shown = await client.get(server, at)
+            assert (shown["status"], shown["values"], shown["metadata"].get("note")) == ("idle", {}, None)
+            for path in ("/history", "/runs"):
+                assert await client.get(server, at + path) == []
+            for query in ({"query": MARKS["answer"]}, {"metadata": {"note": MARKS["metadata"]}}):
+                assert await client.post(server, "/threads/search", query) == []
+            assert (await client.get(server, f"{at}/uploads/list"))["files"] == []
+            assert left(server.home) == {}
+            run = await client.run(server, thread, "Again?", "works")
+
+            async def ended() -> bool:
+                return await client.status(server, thread, run) == "success"
+
+            await wait_for(ended)
+            [asked, *_] = models.requests[-2:]
+            assert MARKS["question"] not in str(asked)

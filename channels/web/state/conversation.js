@@ -113,6 +113,7 @@ const turnOf = (c, run) => /** @type {any} */ (c.runs[run])?.[TURN] ?? 0;
 /** @type {Record<string, (c: Conversation, data: any, seq: number) => Partial<Conversation>>} */
 const FACTS = {
   "thread.titled": (c, { title }) => (c.title ? {} : { title }),
+  "thread.created": (c) => (c.erased ? { ...empty(), loaded: c.loaded } : {}),
   "thread.erased": () => ({ erased: true, messages: [], growing: {} }),
   "thread.pruned": (_, __, seq) => ({ staleSeq: seq }),
   "thread.forked": (_, __, seq) => ({ staleSeq: seq }),

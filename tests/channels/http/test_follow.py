@@ -24,6 +24,7 @@ from core.events import (
     RunRemoved,
     StatePatched,
     ThreadAnnotated,
+    ThreadCreated,
     ThreadErased,
     ToolCompleted,
     ToolRequested,
@@ -203,6 +204,20 @@ def test_an_erased_thread_ends_it() -> None:
     told.add(ThreadErased(by="u"), run=None)
     frames = ThreadFrames(ThreadState(), THREAD, ["run_modes"])
     assert data(tell(frames, told)[-1]) == {"status": "run_done", "run_id": "r1"}
+    assert frames.ended
+
+
+def test_a_deleted_thread_with_the_same_id_does_not_end_it() -> None:
+    """From the beginning of the log, which is the old tombstone."""
+    told = Story(ThreadErased(by="u"))
+    told.add(ThreadCreated(user="u", metadata={}), run=None)
+    for event in (requested(human("h", "?"), stream_modes=["values"]), started(), RunCompleted()):
+        told.add(event, run="r1")
+    frames = ThreadFrames(ThreadState(), THREAD, ["run_modes"])
+    assert data(tell(frames, told, 1)[-1]) == {"status": "run_done", "run_id": "r1"}
+    assert not frames.ended
+    told.add(ThreadErased(by="u"), run=None)
+    tell(frames, told)
     assert frames.ended
 
 

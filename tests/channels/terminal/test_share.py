@@ -22,6 +22,7 @@ from core.events import (
     StatePatched,
     SubagentStarted,
     ThreadCreated,
+    ThreadErased,
     ThreadShared,
     VariableSet,
     thread,
@@ -69,6 +70,18 @@ async def test_export_and_import_give_the_same_thread(log: EventLog, nats_log: E
     assert fold(here).values == fold(there).values
     assert (await verify(nats_log, "t1")).problems == []
     assert (await restore(nats_log, archive)).events == 0, "a second import does nothing"
+    archive.close()
+
+
+async def test_a_thread_with_the_id_of_a_deleted_one(log: EventLog, nats_log: EventLog, tmp_path: Path) -> None:
+    events = [ThreadErased(by="ada"), ThreadCreated(user="ada"), StatePatched(values={"title": "again"})]
+    await log.append(thread("t1"), events, expected=0, actor="test")
+    assert (await verify(log, "t1")).problems == []
+    archive = await exported(log, tmp_path / "t.jsonl")
+    assert (await restore(nats_log, archive)).events == 3
+    state = fold(await records(nats_log, thread("t1")))
+    assert (state.exists, state.erased, state.values) == (True, False, {"title": "again"})
+    assert (await verify(nats_log, "t1")).problems == []
     archive.close()
 
 

@@ -50,6 +50,13 @@ for (const story of STORIES) {
   });
 }
 
+test("a conversation with the id of a deleted one begins empty", () => {
+  const old = apply(empty(), [...framesOf(STORIES[0]), fact(1e6, "thread.erased", { by: "ada" })]);
+  assert.ok(old.erased);
+  const again = apply(old, [fact(1e6 + 1, "thread.created", { user: "ada", metadata: {} })]);
+  assert.deepEqual(again, { ...empty(), loaded: old.loaded, seq: 1e6 + 1 });
+});
+
 /** A page of history as the server makes it of a log. */
 function pageOf(frames) {
   const rows = [];

@@ -79,7 +79,7 @@ class ThreadFrames:
         if self.ended or record.seq <= self.state.seq:
             return []
         frames: list[Frame] = []
-        speaker = self._speaker(record)
+        speaker, existed = self._speaker(record), self.state.exists
         self._folding.apply(record)
         if self._run is not None and self._run is not speaker:
             self._run.advance(record)
@@ -89,7 +89,7 @@ class ThreadFrames:
             self._run = speaker
         if self._run is not None and self._run.ended:
             self._run = None
-        self.ended = isinstance(event, ThreadErased)
+        self.ended = existed and isinstance(event, ThreadErased)  # else of an earlier thread with this id
         outside = isinstance(event, StatePatched | ThreadTitled)
         outside = outside or (isinstance(event, ContextCompacted) and record.run is None)
         if outside and "state_update" in self._modes and self._after.is_before(record.seq, STATE_UPDATE):

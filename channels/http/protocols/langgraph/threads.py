@@ -92,7 +92,8 @@ _ONE = "/threads/{thread_id}"
 @ROUTES("POST", "/threads", "threads:write", errors=(400, 404, 409))
 async def create(call: Call, body: CreateBody) -> Annotated[Json, Thread]:
     """Create a thread. If it exists it is returned as it is (DeerFlow's UI relies on that), unless `if_exists` is
-    `raise`. `supersteps` are checkpoints it begins with, one for each update.
+    `raise`. The id of a thread that you deleted can be used again when nothing of that is left: 503 until then, after
+    15 s. `supersteps` are checkpoints it begins with, one for each update.
     """
     services, user = call.services, call.user
     thread_id = safe_id(body.thread_id, "thread_id") if body.thread_id is not None else uuid7()

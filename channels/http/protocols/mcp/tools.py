@@ -218,7 +218,7 @@ async def chat(
     state = await call.services.commands.state_or_empty(call.user, thread_id)
     if not state.exists:
         metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT), "client": "mcp"}
-        await call.services.intake.create_thread(thread_id, user=call.user, metadata=metadata)
+        await call.services.intake.create_thread(thread_id, user=call.user, metadata=metadata, again=True)
     run_input = {"messages": [{"type": "human", "id": uuid7(), "content": message}]}
     request = RunRequested(input=run_input, context=_context(call, agent))
     return await run_turn(call, thread_id, request, wait_seconds, body)
