@@ -195,9 +195,8 @@ class Desk:
         state, _ = await self._conversations.decide(self._id(conversation), decide, actor=self._channel)
         thread = state.thread
         there = await self._threads.load(thread)
-        if there.erased or (
-            there.exists and there.metadata.get("conversation") != conversation
-        ):  # its id is used again
+        another = there.exists and there.metadata.get("conversation") != conversation  # with the id of a deleted one
+        if there.erased or another:
             thread = await self.begin(conversation)
         about = {"channel": self._channel, "conversation": conversation, **metadata}
         await self._intake.create_thread(thread, user=user, metadata=about, actor=self._channel)

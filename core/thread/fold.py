@@ -11,7 +11,6 @@ named in the tables `_OF_THREAD` and `OF_RUN` (`core.thread.fold_runs`); what it
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
@@ -58,6 +57,7 @@ from core.lifecycle import ENDS
 from core.thread import batches, goals
 from core.thread.entries import Commit, Delegation, Run
 from core.thread.fold_runs import OF_RUN, without
+from core.thread.past import Commits, Runs
 from core.thread.state import MAX_PROBLEMS, Approval, Expiry, Feedback, Problem, Share, ThreadState
 from core.thread.steps import commit, commit_patch
 from core.thread.tokens import reported, tokens_of
@@ -313,11 +313,11 @@ def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegatio
 
 
 def _forget(state: ThreadState) -> None:
-    """Resets all but what the log still says: a field that is added is forgotten, too."""
-    kept = {name: getattr(state, name) for name in ("seq", "size", "user", "created_at", "updated_at")}
-    blank = ThreadState(erased=True, **kept)
-    for field in dataclasses.fields(ThreadState):
-        setattr(state, field.name, getattr(blank, field.name))
+    state.exists, state.erased = False, True
+    state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
+    state.title, state.titled_seq = "", 0
+    state.commits, state.runs = Commits(), Runs()
+    state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
     state.approvals, state.goal, state.folder, state.problems, state.size = {}, None, None, (), 0
     state.variables, state.shares = {}, {}
 

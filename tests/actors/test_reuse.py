@@ -85,13 +85,17 @@ class Slow(Actor[ThreadAnnotated]):
 
     def __init__(self, home: Path, chance: random.Random) -> None:
         self._home, self._random = home, chance
+        self.begun, self.gate = asyncio.Event(), asyncio.Event()
+        self.gate.set()
 
     @staticmethod
     def apply(state: Notes, event: Event) -> Notes:
         return Notes(event.marks) if isinstance(event, NotesTaken) else state
 
     async def handle(self, event: ThreadAnnotated, ctx: Context) -> None:
+        self.begun.set()
         await asyncio.sleep(self._random.uniform(0, 0.4))
+        await self.gate.wait()
         mark = event.metadata["mark"]
         leave(self._home, ctx.record.aggregate.id, mark)
         await ctx.update(lambda state: [NotesTaken((*state.marks, mark))])
@@ -107,8 +111,8 @@ def leave(home: Path, name: str, mark: str) -> Path:
 class Process:
     """One of the processes: its system, and what ends it at once."""
 
-    def __init__(self, system: System, scope: anyio.CancelScope) -> None:
-        self.system, self.scope = system, scope
+    def __init__(self, system: System, scope: anyio.CancelScope, slow: Slow) -> None:
+        self.system, self.scope, self.slow = system, scope, slow
         self.commands = Commands(system.threads, system.intake, actor="test")
 
 
@@ -117,9 +121,10 @@ async def process(nats: Nats, prefix: str, home: Path, number: int, chance: rand
     endpoint, views = nats.endpoint(prefix), home / f"views-{number}.db"
     async with core.start(endpoint, views, lease_seconds=2, slots=8) as system, anyio.create_task_group() as tasks:
         workspace = Workspace(system.log, LocalWorkspace(home))
-        actors = [Janitor(system.threads, system.chats, system.intake, home), Slow(home, chance), workspace]
+        slow = Slow(home, chance)
+        actors = [Janitor(system.threads, system.chats, system.intake, home), slow, workspace]
         await tasks.start(partial(system.serve, actors, alone=False))
-        yield Process(system, tasks.cancel_scope)
+        yield Process(system, tasks.cancel_scope, slow)
         tasks.cancel_scope.cancel()
 
 
@@ -313,6 +318,27 @@ async def test_a_schedule_of_the_old_thread_does_not_run_in_the_new(one: Process
     assert pause.reason == f"Thread {NAME} was deleted"
 
 
+async def test_whoever_is_at_work_on_the_old_thread_is_waited_for(one: Process, tmp_path: Path) -> None:
+    system = one.system
+    one.slow.gate.clear()
+    await one.commands.create(USER, NAME, {}, expiry=None, steps=())
+    await system.threads.decide(NAME, lambda _: [ThreadAnnotated(metadata={"mark": "MARK0"})], actor="test")
+    await one.slow.begun.wait()
+    await one.commands.erase(USER, NAME)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(one.commands.create, USER, NAME, {}, expiry=None, steps=()))
+
+        async def erased() -> bool:
+            return [record.type for record in await read(system.log, thread(NAME))] == ["thread.erased"]
+
+        await eventually(erased)
+        await asyncio.sleep(1.5)
+        assert (await system.threads.load(NAME)).erased
+        one.slow.gate.set()
+    assert (await system.threads.load(NAME)).exists
+    assert b"MARK0" not in await stored(system, NAME, tmp_path)
+
+
 async def test_the_subagents_of_the_old_thread_are_waited_for(one: Process) -> None:
     """They work in the files of the thread."""
     system, sub = one.system, Aggregate(SUBAGENT, "sub-1")
@@ -339,6 +365,11 @@ async def test_the_subagents_of_the_old_thread_are_waited_for(one: Process) -> N
 # ── interleavings ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def earlier(text: bytes, turn: int) -> list[int]:
+    """Returns the turns before one whose marks are in a text."""
+    return [number for number in range(turn) if f"MARK{number}.".encode() in text]
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_interleavings(nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Two processes create, fill and delete one thread in any order; handlers are slow, and a process is stopped in the
@@ -363,14 +394,13 @@ async def test_interleavings(nats: Nats, tmp_path: Path, monkeypatch: pytest.Mon
             )
             assert [new for _, new in made].count(True) == 1, "one of them makes it"
             assert all(state.metadata == {"turn": turn} for state, _ in made)
-            for earlier in range(turn):
-                text = await stored(creators[0].system, NAME, tmp_path)
-                assert f"MARK{earlier}.".encode() not in text
+            assert not earlier(await stored(creators[0].system, NAME, tmp_path), turn)
             await filled(creators[0].system, NAME, mark)
             path = leave(tmp_path, NAME, f"{mark}own")
             await asyncio.sleep(chance.uniform(0, 0.7))
             kept = await read(creators[-1].system.log, thread(NAME))
             assert path.exists()
+            assert not earlier(await stored(creators[0].system, NAME, tmp_path), turn), "of those that were late"
             assert [record.type for record in kept].count("run.completed") == 1
             await chance.choice(processes).commands.erase(USER, NAME)
             if turn == 1:

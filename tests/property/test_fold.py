@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from core.events import (
     ContextCompacted,
     Decision,
     Event,
+    FolderAttached,
     Message,
     ModelCompleted,
     ModelFailed,
@@ -33,10 +35,13 @@ from core.events import (
     ThreadAnnotated,
     ThreadCreated,
     ThreadErased,
+    ThreadExpirySet,
     ThreadForked,
+    ThreadShared,
     ThreadTitled,
     ToolCompleted,
     ToolRequested,
+    VariableSet,
 )
 from core.thread.fold import Folding, fold
 from core.thread.messages import timed
@@ -101,6 +106,10 @@ def events() -> st.SearchStrategy[tuple[Event, str | None]]:
         st.builds(ThreadForked, source=st.just("s"), source_seq=st.just(1), patches=st.lists(patches(), max_size=3)),
         st.builds(ThreadTitled, title=st.text(max_size=2)),
         st.builds(ThreadErased, by=st.just("ada")),
+        st.just(VariableSet(name="A", value="1", by="ada")),
+        st.just(FolderAttached(path="/home/ada", access="read-write", by="ada")),
+        st.just(ThreadShared(share="s", by="ada", upto=10, digest="d")),
+        st.just(ThreadExpirySet(minutes=9, strategy="delete")),
         st.builds(ContextCompacted, summary=messages(), kept=st.lists(IDS, max_size=3), messages=kept),
     ]
     multitask = st.sampled_from(["reject", "enqueue", "interrupt", "rollback"])
@@ -286,6 +295,16 @@ def test_every_state_of_the_past_can_be_had_back(log: list[Record]) -> None:
             values = dict(then.values)
             entitle(values, final.title)
             assert final.values_at(then.head) == values
+
+
+@given(logs())
+def test_of_what_was_before_a_tombstone_nothing_is_in_a_thread_that_begins_after_it(log: list[Record]) -> None:
+    last = log[-1].seq if log else 0
+    again = [record(last + 10, ThreadErased(by="eve")), record(last + 20, ThreadCreated(user="ada", metadata={"a": 1}))]
+    after, new = fold([*log, *again]), fold(again)
+    for each in dataclasses.fields(ThreadState):
+        if each.name != "size":
+            assert getattr(after, each.name) == getattr(new, each.name), each.name
 
 
 @given(logs())
