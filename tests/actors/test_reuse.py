@@ -48,13 +48,12 @@ from core.events import (
 from core.files.folder import uploads
 from core.files.paths import thread_root
 from core.log.kinds import SUBAGENT
-from core.replay import setups
-from core.replay.listing import listed
-from core.replay.prompts import OF_THREAD
+from core.replay.listing import threads_of_file
 from core.replay.source import LogSource
-from core.runs import reuse
+from core.runs import reuse, setups
 from core.runs.commands import Commands
 from core.runs.copies import Step
+from core.runs.prompts import OF_THREAD
 from core.runtime import system as core
 from core.runtime.own_state import own_state
 from core.runtime.system import System
@@ -122,7 +121,7 @@ async def process(nats: Nats, prefix: str, home: Path, number: int, chance: rand
     async with core.start(endpoint, views, lease_seconds=2, slots=8) as system, anyio.create_task_group() as tasks:
         workspace = Workspace(system.log, LocalWorkspace(home))
         slow = Slow(home, chance)
-        actors = [Janitor(system.threads, system.chats, system.intake, home), slow, workspace]
+        actors: list[Actor[Any]] = [Janitor(system.threads, system.chats, system.intake, home), slow, workspace]
         await tasks.start(partial(system.serve, actors, alone=False))
         yield Process(system, tasks.cancel_scope, slow)
         tasks.cancel_scope.cancel()
@@ -141,20 +140,22 @@ def shared() -> ThreadShared:
 async def filled(system: System, name: str, mark: str) -> None:
     """Makes a thread with something of every kind."""
     say = {"messages": [{"type": "human", "id": f"h-{mark}", "content": f"{mark} {'x' * 70_000}"}]}
-    for event in (
+    events: list[Event] = [
         VariableSet(name="TOKEN", value=mark, by=USER),
         shared(),
         ThreadExpirySet(minutes=9000, strategy="delete"),
         StatePatched(values=say),
         FileUploaded(name=f"{mark}.txt", size=1, sha256="0" * 64),
         ThreadAnnotated(metadata={"mark": mark}),
-    ):
+    ]
+    for event in events:
         await system.threads.decide(name, lambda _, event=event: [event], actor="test")  # type: ignore[misc]
-    for event in (RunRequested(), RunStarted(attempt=1, worker="w", lease=1), RunCompleted()):
+    of_run: list[Event] = [RunRequested(), RunStarted(attempt=1, worker="w", lease=1), RunCompleted()]
+    for event in of_run:
         await system.threads.decide(name, lambda _, event=event: [event], actor="test", run="r1")  # type: ignore[misc]
     feedback = FeedbackGiven(feedback_id="f1", rating=1, user=USER, comment=mark, message_id=None)
     await system.threads.decide(name, lambda _: [feedback], actor="test", run="r1")
-    await setups.Setups(system.log).store_for(name, "prompt", mark, "test")  # type: ignore[arg-type]
+    await setups.Setups(system.log).store_for(name, "prompt", mark, "test")
 
 
 async def stored(system: System, name: str, home: Path) -> bytes:
@@ -171,7 +172,18 @@ async def stored(system: System, name: str, home: Path) -> bytes:
 
 
 BLANK = ThreadState()
-FORGOTTEN = ("values", "title", "places", "head", "answers", "paused", "steers", "feedback", "expiry", "approvals")
+FORGOTTEN: tuple[str, ...] = (
+    "values",
+    "title",
+    "places",
+    "head",
+    "answers",
+    "paused",
+    "steers",
+    "feedback",
+    "expiry",
+    "approvals",
+)
 FORGOTTEN += ("goal", "folder", "variables", "shares", "problems")
 
 
@@ -191,7 +203,7 @@ async def test_the_owner_creates_a_deleted_thread_again(one: Process, tmp_path: 
     assert [record.type for record in await read(system.log, thread(NAME))] == ["thread.erased", "thread.created"]
     assert fold(await read(system.log, thread(NAME))).metadata == {"mine": 1}
     assert (await verify(system.log, NAME)).problems == []
-    [row] = (await listed(LogSource(system.log))).summaries
+    [row] = (await threads_of_file(LogSource(system.log))).summaries
     assert (row.thread, row.status, row.text, row.runs) == (NAME, "idle", "", 0)
     again, new = await one.commands.create(USER, NAME, {"mine": 2}, expiry=None, steps=())
     assert (new, again.metadata) == (False, {"mine": 1})
