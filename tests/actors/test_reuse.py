@@ -172,19 +172,10 @@ async def stored(system: System, name: str, home: Path) -> bytes:
 
 
 BLANK = ThreadState()
-FORGOTTEN: tuple[str, ...] = (
-    "values",
-    "title",
-    "places",
-    "head",
-    "answers",
-    "paused",
-    "steers",
-    "feedback",
-    "expiry",
-    "approvals",
+FORGOTTEN = (
+    *("values", "title", "places", "head", "answers", "paused", "steers", "feedback", "expiry", "approvals"),
+    *("goal", "folder", "variables", "shares", "problems"),
 )
-FORGOTTEN += ("goal", "folder", "variables", "shares", "problems")
 
 
 async def test_the_owner_creates_a_deleted_thread_again(one: Process, tmp_path: Path) -> None:

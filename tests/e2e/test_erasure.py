@@ -122,7 +122,7 @@ async def test_a_deleted_thread_is_not_on_the_disk(tmp_path: Path, killed: bool)
                 raise AssertionError(f"left: {left(server.home)}") from None
 
 
-@pytest.mark.parametrize("kills", [0, 1, 2])
+@pytest.mark.parametrize("kills", [0, 1, pytest.param(2, marks=pytest.mark.long)])
 async def test_a_deleted_thread_is_created_again(tmp_path: Path, kills: int) -> None:
     """With nothing of the old one; also if the server is killed after the deletion, or in the midst of the creation."""
     sandbox = {"allow_host_bash": True, "bash_output_max_chars": 200_000}
