@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 
+from channels.terminal.text import one_line
+from core.errors import Invalid
+
 _NAMED = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_DECORATORS = re.compile(r"^(?:[ \t]*@[\w.]+(?:\(.*\))?[ \t]*\n)+(?=[ \t]*(?:async def|class|def) )", re.MULTILINE)
 
 
 def named(message: str) -> list[Path]:
@@ -15,11 +20,23 @@ def named(message: str) -> list[Path]:
     return list(dict.fromkeys(_files(message)))
 
 
-def missing(message: str) -> list[str]:
-    """Returns the names that look like files (`@notes.md`, `@docs/plan`, `@"my notes"`), and are none here."""
-    names = [quoted or word.rstrip(".,;:!?)") for quoted, word in _NAMED.findall(message)]
-    looks = [name for name in names if " " in name or re.search(r"[\w~.]/\w|\.\w+$", name)]
-    return [name for name in dict.fromkeys(looks) if not _is_file(name)]
+def check_names(message: str) -> None:
+    """Raises `Invalid` for names that look like files (`@notes.md`, `@docs/plan`, `@"my notes"`), and are none here.
+    Decorators of Python are no names.
+    """
+    if absent := list(_absent(message)):
+        problems = "; ".join(f"@{one_line(name, 200)}: {_reason(name)}" for name in absent)
+        raise Invalid(f"{problems} (a word is written in quotes: '@name')")
+
+
+def names_files(message: str) -> bool:
+    """Returns whether a message names files, here or not."""
+    return any(True for names in (_files, _absent) for _ in names(message))
+
+
+def pictures(files: Iterable[Path]) -> list[str]:
+    """Returns the names of the files that are pictures."""
+    return [path.name for path in files if (guess_type(path.name)[0] or "").startswith("image/")]
 
 
 def _files(message: str) -> Iterator[Path]:
@@ -29,6 +46,12 @@ def _files(message: str) -> Iterator[Path]:
                 yield Path(name).expanduser()
 
 
+def _absent(message: str) -> Iterator[str]:
+    names = [quoted or word.rstrip(".,;:!?)") for quoted, word in _NAMED.findall(_DECORATORS.sub("", message))]
+    looks = [name for name in names if " " in name or re.search(r"[\w~.]/|\.\w+$", name)]
+    yield from (name for name in dict.fromkeys(looks) if not _is_file(name))
+
+
 def _is_file(name: str) -> bool:
     try:
         return Path(name).expanduser().is_file()
@@ -36,6 +59,14 @@ def _is_file(name: str) -> bool:
         return True  # perhaps: its upload says why not
     except (OSError, RuntimeError):
         return False  # no path has such a name, or no user
+
+
+def _reason(name: str) -> str:
+    try:
+        folder = Path(name).expanduser().is_dir()
+    except (OSError, RuntimeError):
+        folder = False
+    return "is a folder, and only files can be sent" if folder else "there is no such file here"
 
 
 def with_files(message: str, response: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from channels.client.events import StreamEvent
 from channels.client.here import Access, Consents, Here
 from channels.client.wire import AWAY_SECONDS
 from channels.terminal import choices, variables
-from channels.terminal.attachments import missing, named, with_files
+from channels.terminal.attachments import check_names, named, pictures, with_files
 from channels.terminal.changes import change_lines, latest_changes, shown_path
 from channels.terminal.choices import Choices, named_options
 from channels.terminal.costs import cost_line
@@ -111,6 +111,8 @@ class Chat:
         self._lines: Lines | None = None
         self._transcript = self._new_transcript()
         self._waiting: list[Question] = []
+        self._sent, self._unsent = False, ""
+        """Whether the line in hand has reached the server; the line before, if it was a message and has not."""
         self._next_command: str | None = None
         """A command typed where an answer was expected."""
 
@@ -121,8 +123,11 @@ class Chat:
         await self.client.close()
 
     async def once(self, message: str, piped: str = "") -> int:
-        """Runs a single turn, with a piped text after the message; returns the exit code."""
+        """Runs a single turn, with a piped text after the message; returns the exit code. Raises `Invalid` before it
+        begins, for names of files that are not here.
+        """
         try:
+            await _check_names(message)
             await self._begin()
             if message.strip().partition(" ")[0] in COMMANDS:
                 await self._command(message.strip())
@@ -146,7 +151,7 @@ class Chat:
         await self._do(self._greet(url), lines)
         while (line := self._next_command or await self._next(lines)) is not None and line.strip() != "/quit":
             self._next_command = None
-            await self._do(self._act(line), lines)
+            await self._do(self._act(line, lines), lines)
         self._show_hint()
         return OK
 
@@ -219,19 +224,31 @@ class Chat:
                 self._screen.notice(f"thread {self.thread} is new: there was none of this name")
 
     async def _greet(self, url: str) -> None:
-        models = (await self._ask(self.client.list_models())).get("models") or [{}]
-        chosen = next((one for one in models if one.get("name") == self._choices.model), models[0])
+        chosen = await self._ask(self._choices.model_in_force(self.client))
         name, model = chosen.get("name"), chosen.get("model")
         default = f"{name} ({model})" if name and model != name else str(name or "unknown")
         self._screen.notice(f"Sika on {url}, model {one_line(default, 80)}. /help lists the commands.")
         await self._begin()
         await self._look()
 
-    async def _act(self, line: str) -> None:
-        if line.startswith("/"):
-            await self._command(line.strip())
-        elif line.strip():
-            await self._turn(self._resolve_option(line))
+    async def _act(self, line: str, lines: Lines) -> None:
+        """Does a command or sends a message. A message that is not sent begins the next line."""
+        repeated, self._unsent, self._sent = line == self._unsent, "", False
+        try:
+            if not repeated:
+                await _check_names(line)
+            if line.startswith("/"):
+                await self._command(line.strip())
+            elif line.strip():
+                await self._turn(self._resolve_option(line))
+        except (ClientError, SikaError) as error:
+            if self._sent or not _is_message(line):
+                raise
+            self._waiting = []
+            self._screen.error(explained(error))
+            if lines.begin(line):
+                self._unsent = line
+                self._screen.notice("(not sent: it is at the prompt again, and Enter sends it as it is)")
 
     async def _next(self, lines: Lines) -> str | None:
         """Returns the next line. Ctrl-C prompts again; a second one in a row ends the input."""
@@ -431,10 +448,9 @@ class Chat:
     async def _turn(self, message: str, piped: str = "") -> int:
         thread = self.thread or uuid7()
         await self._attach(thread)
-        for name in await to_thread.run_sync(missing, message):
-            self._screen.notice(f"@{one_line(name, 200)}: there is no such file here; it is sent as a word", "yellow")
         content: str | dict[str, Any] = f"{message}\n\n{piped}" if piped else message
         if files := await to_thread.run_sync(named, message):
+            await self._notice_blindness(pictures(files))
             try:
                 response = await self._ask(self.client.upload_files(thread, files))
             except OSError as error:
@@ -445,7 +461,7 @@ class Chat:
                 self._screen.error(f"not sent: {one_line(str(skipped), 300)}")
             content = with_files(str(content), response)
         self._reset()
-        before, self.thread = self.thread, thread
+        before, self.thread, self._sent = self.thread, thread, True
         try:
             code = await self._follow(self.client.stream(content, thread_id=thread, **self._choices.overrides()))
             if self._costs:
@@ -454,6 +470,13 @@ class Chat:
         finally:
             if not self._run.id:  # it was not begun, and neither was a new thread
                 self.thread = before
+
+    async def _notice_blindness(self, names: Sequence[str]) -> None:
+        """Says that the model does not see these pictures, if it does not."""
+        model = await self._ask(self._choices.model_in_force(self.client)) if names else {}
+        if model and not model.get("supports_vision"):
+            listed, name = ", ".join(one_line(name, 80) for name in names), one_line(str(model["name"]), 80)
+            self._screen.notice(f"{listed}: {name} does not see pictures; its tools can work on the file", "yellow")
 
     def _reset(self) -> None:
         """Starts a new transcript without questions."""
@@ -590,6 +613,17 @@ class Chat:
     def _command_line(self) -> str:
         """The command that goes on with the thread; with --here it looks in the same installation."""
         return f"sika chat {'--here ' if self._here else ''}--thread {self.thread}"
+
+
+def _is_message(line: str) -> bool:
+    """Returns whether a line is for the agent: no command, or one that begins to work for a goal."""
+    return (word := line.strip().partition(" ")[0]) not in COMMANDS or word == "/goal"
+
+
+async def _check_names(line: str) -> None:
+    """Raises `Invalid` for a message that names files that are not here."""
+    if _is_message(line):
+        await to_thread.run_sync(check_names, line)
 
 
 def explained(error: Exception) -> str:

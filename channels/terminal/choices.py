@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from channels.client.aio import AsyncSikaClient
-from channels.client.errors import Invalid
+from channels.client.errors import Forbidden, Invalid
 from channels.client.options import Overrides
 from channels.terminal.text import one_line
 
@@ -54,6 +54,23 @@ class Choices:
         if self.subagents is not None:
             options["subagent_enabled"] = self.subagents
         return options
+
+    async def model_in_force(self, client: AsyncSikaClient) -> Mapping[str, Any]:
+        """Returns the model that answers: the chosen one, the agent's, or the server's first; empty if it is none of
+        the server's.
+        """
+        models = (await client.list_models()).get("models") or []
+        name = self.model or await self._model_of_agent(client)
+        return next((model for model in models if name in (None, model["name"])), {})
+
+    async def _model_of_agent(self, client: AsyncSikaClient) -> str | None:
+        if self.agent is None:
+            return None
+        try:
+            agents = (await client.list_agents())["agents"]
+        except Forbidden:  # agents are turned off: the run says it
+            return None
+        return next((agent.get("model") for agent in agents if agent["name"] == self.agent), None)
 
     async def rows(self, client: AsyncSikaClient, command: str) -> list[Row]:
         """Returns what can be chosen: a mark at the choice in force, the name, and what it is."""

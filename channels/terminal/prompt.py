@@ -61,8 +61,8 @@ class Lines(Protocol):
         """Reads lines during the block: `shown` gets what is typed after each key, `entered` each line."""
         ...
 
-    def begin(self, text: str) -> None:
-        """Begins the next message with a text."""
+    def begin(self, text: str) -> bool:
+        """Begins the next message with a text; returns whether the person can edit it."""
         ...
 
 
@@ -109,8 +109,9 @@ class Prompt:
             yield
         self.begin(line.text)
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str) -> bool:
         self._begun = "\n".join(filter(None, (self._begun, text)))
+        return True
 
 
 async def _prompt_line(session: PromptSession[str], prompt: str, begun: str = "") -> str | None:
@@ -248,8 +249,9 @@ class Piped:
         """Does nothing: a line of a pipe waits until the one before it is answered."""
         return nullcontext()
 
-    def begin(self, text: str) -> None:
-        """Does nothing: nothing is typed while a run works."""
+    def begin(self, text: str) -> bool:
+        """Does nothing: the lines of a pipe are as they are."""
+        return False
 
 
 async def piped(fd: int = 0) -> str:

@@ -6,11 +6,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 
 import anyio
+from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from channels.client.aio import AsyncSikaClient
 from channels.client.errors import ClientError, NotFound, Refused
 from channels.client.events import StreamEvent
+from channels.terminal.attachments import names_files
 from channels.terminal.interrupts import Interrupts
 from channels.terminal.prompt import Lines
 from channels.terminal.screen import Screen
@@ -82,15 +84,18 @@ class ShownRun:
             if not self.id:
                 self._keep(text)
                 continue
+            if await to_thread.run_sync(names_files, text):
+                self._keep(text, "files go with a message of their own")
+                continue
             try:
                 with anyio.CancelScope(shield=True), anyio.fail_after(STEER_SECONDS):
                     await self._client.steer(thread, self.id, text)
             except (ClientError, TimeoutError):  # the run has just ended, or the server is away
                 self._keep(text)
 
-    def _keep(self, text: str) -> None:
-        """Begins the next message with what came too late for the run."""
-        self._screen.notice("(too late for this run: it begins your next message)")
+    def _keep(self, text: str, reason: str = "too late for this run") -> None:
+        """Begins the next message with what cannot reach the run."""
+        self._screen.notice(f"({reason}: it begins your next message)")
         if self.lines is not None:
             self.lines.begin(text)
 

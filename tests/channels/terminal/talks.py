@@ -169,7 +169,7 @@ class Talk:
     ) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str) -> bool:
         raise AssertionError("nothing is typed while a run works")
 
     def _wrote(self, text: str) -> None:

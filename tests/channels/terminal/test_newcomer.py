@@ -53,6 +53,8 @@ SCRIPTS = {
     "choosing": Script((asks(CHOICE), Turn(text="Blue it is.")), count="total"),
     "filling": Script((asks(FORM), Turn(text="Ordered.")), count="total"),
     "steered": Script((Turn(text="Two.", gate="steered"), Turn(text="In French: deux.")), count="total"),
+    "naming": Script((Turn(text="Two.", gate="naming"),)),
+    "seeing": Script((Turn(text="I see it."),)),
     "stopped": Script((Turn(text="One two three", gate="stopped", gate_after=2),)),
     "failing": Script((Turn(error=Failure(status=400, message="no luck today")),)),
 }
@@ -71,6 +73,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     models = stage.enter(ModelServer(SCRIPTS))
     rule = {"tool": "bash", "match": {"command": "touch*"}, "text": "It makes a file."}
     config = written(folder / "config", models, approvals=[rule])
+    settings = json.loads(config.read_text())
+    next(model for model in settings["models"] if model["name"] == "seeing")["supports_vision"] = True
+    config.write_text(json.dumps(settings))
     yield Site(stage, models, stage.enter(serving(folder / "home", config)), folder)
     stage.close()
 
@@ -82,6 +87,14 @@ async def client(site: Site) -> Any:
 
 
 # ── on a terminal ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def release(site: Site, gate: str) -> None:
+    async def opened() -> None:
+        site.models.release(gate)
+
+    await asyncio.to_thread(site.stage.call, opened)
+
 
 Work = Callable[[Emulated, Site], Awaitable[None]]
 TASKS: dict[str, tuple[list[str], Work]] = {}
@@ -151,8 +164,52 @@ async def attaches_a_file(terminal: Emulated, _: Site) -> None:
 
 @task()
 async def is_told_of_a_file_that_is_missing(terminal: Emulated, _: Site) -> None:
-    await terminal.say("Read @missing.md")
+    await terminal.say("Read @nots.md")
+    await terminal.until("> Read @nots.md\nerror:")
+    await terminal.until("as it is)\n> Read @nots.md")
+    terminal.type(4 * "\x7f" + "es.md" + ENTER)
     await terminal.until("Hello from the first one.")
+
+
+@task()
+async def sends_the_name_of_no_file_as_a_word(terminal: Emulated, _: Site) -> None:
+    await terminal.say("What is @types/node?")
+    await terminal.until("as it is)\n> What is @types/node?")
+    terminal.type(ENTER)
+    await terminal.until("Hello from the first one.")
+
+
+@task()
+async def is_told_that_a_model_does_not_see(terminal: Emulated, _: Site) -> None:
+    await terminal.say("Look at @p.png")
+    await terminal.until("Hello from the first one.")
+    await terminal.say("/model seeing")
+    await terminal.say("Look at @p.png")
+    await terminal.until("I see it.")
+
+
+@task("--model", "naming")
+async def names_a_file_while_a_run_works(terminal: Emulated, site: Site) -> None:
+    await terminal.say("Say two.")
+    await asyncio.to_thread(site.stage.call, site.models.reached, "naming")
+    terminal.type("And @notes.md" + ENTER)
+    await terminal.until("it begins your next message")
+    await release(site, "naming")
+    await terminal.until("Two.\n> And @notes.md")
+    terminal.type(CTRL_C)
+
+
+@task("--model", "approving", "--thread", "open-thread")
+async def answers_a_question_that_was_left_open(terminal: Emulated, _: Site) -> None:
+    await terminal.say("Make it.")
+    await terminal.until("approve?")
+    terminal.type(CTRL_C)
+    await terminal.until("left open")
+    await terminal.say("/new")
+    await terminal.say("/threads open-thread")
+    await terminal.until("thread open-thread\n▸ bash waits")
+    terminal.type("y" + ENTER)
+    await terminal.until("All done.")
 
 
 @task()
@@ -223,11 +280,7 @@ async def steers_a_run(terminal: Emulated, site: Site) -> None:
     await terminal.until("> in French▏")
     terminal.type(ENTER)
     await terminal.until("> in French")
-
-    async def release() -> None:
-        site.models.release("steered")
-
-    await asyncio.to_thread(site.stage.call, release)
+    await release(site, "steered")
     await terminal.until("In French: deux.")
 
 
@@ -258,6 +311,7 @@ async def goes_on_with_an_older_thread(terminal: Emulated, _: Site) -> None:
 @pytest.mark.parametrize("name", TASKS)
 async def test_a_newcomer(site: Site, tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.md").write_text("# Notes\n")
+    (tmp_path / "p.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     arguments, work = TASKS[name]
     home = ("--home", str(tmp_path / "home"))
     async with emulated("chat", "--url", site.url, *home, *arguments, cwd=tmp_path) as terminal:
@@ -274,7 +328,7 @@ async def test_a_newcomer(site: Site, tmp_path: Path, name: str) -> None:
 
 
 def test_there_are_twenty() -> None:
-    assert len(TASKS) + len(SCRIPTED) >= 20
+    assert len(TASKS) >= 20
     assert {path.stem for path in SCREENS.glob("*.txt")} == set(TASKS)
 
 
@@ -291,6 +345,9 @@ SCRIPTED: dict[str, tuple[list[str], int, str]] = {
     "a command": (["/model second"], OK, ""),
     "an unknown model": (["--model", "gpt-9", "Hi"], 2, ""),
     "an unknown mode": (["--mode", "slow", "Hi"], 2, ""),
+    "a file that is missing": (["--quiet", "Read @missing.md"], 2, ""),
+    "a file that is missing, as JSON": (["--json", "Read @missing.md"], 2, ""),
+    "a word in quotes": (["--quiet", "What is '@types/node'?"], OK, "Hello from the first one.\n"),
     "quiet without a message": (["--quiet"], 2, ""),
 }
 
