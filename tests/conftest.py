@@ -18,7 +18,13 @@ collector.relax()
 certificates.leave_out()
 laws.use()
 memory.use()
-pytest_plugins = ["tests.support.lanes", "tests.support.budget", "tests.support.engine", "tests.support.forks"]
+pytest_plugins = [
+    "tests.support.lanes",
+    "tests.support.limits",
+    "tests.support.budget",
+    "tests.support.engine",
+    "tests.support.forks",
+]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -171,7 +171,7 @@ function begin() {
   watch();
   keepWaiting();
   void loadModels().catch(() => {});
-  requestIdleCallback(() => void loadAgents().catch(() => {}));
+  requestIdleCallback(() => void loadAgents().catch(() => {}), { timeout: 2000 });
 }
 
 /** The page of a conversation that somebody shares: nobody is asked who they are. */

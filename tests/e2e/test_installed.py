@@ -77,7 +77,11 @@ async def test_init_serve_a_run_the_page_and_skills(installed: Path, tmp_path: P
                     assert response.status == 200, link
             skills = {skill["name"] for skill in (await client.get(at, "/skills"))["skills"]}
             assert {path.name for path in (ROOT / "skills/public").iterdir() if path.is_dir()} <= skills
+        except BaseException as error:
+            error.add_note((tmp_path / "log").read_text())
+            raise
         finally:
-            server.terminate()
+            if server.returncode is None:
+                server.terminate()
             async with asyncio.timeout(DEADLINE):
                 await server.wait()

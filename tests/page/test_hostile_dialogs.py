@@ -40,7 +40,7 @@ PROVOKE = """async () => {
   for (const element of document.querySelectorAll('#page *'))
     for (const type of ['pointerover', 'mouseover', 'mouseenter', 'focus', 'toggle', 'load', 'error'])
       element.dispatchEvent(new Event(type));
-  await new Promise((resolve) => requestIdleCallback(resolve));
+  await new Promise((resolve) => requestIdleCallback(resolve, { timeout: 5000 }));
 }"""
 
 READ = """() => {

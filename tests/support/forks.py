@@ -8,7 +8,7 @@ With `--again N`, up to N tests that failed beside others are run once more, eac
 failure of the run, and is printed with what it said the first time: it hides a deadline that is too short for a busy
 machine, or a race. More than N are no accident, and count as they are.
 
-pytest-timeout ends a test once; what the test does after that has no limit. A process that says nothing for
+pytest-timeout ends a test once; what its fixtures do after that has no limit. A process that says nothing for
 `--hang` seconds more than the limit of its test is killed, and its stacks are the failure of that test.
 """
 
@@ -35,6 +35,8 @@ from typing import cast
 import pytest
 from _pytest.capture import CaptureManager, FDCapture
 from _pytest.terminal import TerminalReporter
+
+from tests.support.limits import seconds_of
 
 END_SECONDS = 60.0
 """Limit of the time that a process has to end the fixtures of its session."""
@@ -160,12 +162,8 @@ class Lanes:
 
     def _longest_silence(self, lane: Lane) -> float:
         """Seconds after which a process hangs. It speaks after each phase of a test, and the limit is that of all."""
-        config = self._session.config
-        seconds = config.getoption("timeout", None) or float(config.getini("timeout") or 0)
-        mark = self._session.items[lane.begun[0]].get_closest_marker("timeout") if lane.begun else None
-        if mark and mark.args:
-            seconds = float(mark.args[0])
-        return (seconds or NO_LIMIT_SECONDS) + float(config.getoption("hang"))
+        seconds = seconds_of(self._session.items[lane.begun[0]]) if lane.begun else 0
+        return (seconds or NO_LIMIT_SECONDS) + float(self._session.config.getoption("hang"))
 
     def _hear(self, lane: Lane) -> None:
         lane.heard = time.monotonic()
