@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.cli import parser
+from channels.cli import parser
 from core.config.load import parse
 
 ROOT = Path(__file__).parents[1]

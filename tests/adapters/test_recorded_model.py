@@ -20,7 +20,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from adapters.models.recorded import answering, recording, serving
-from channels.terminal.share import recorded
+from channels.cli.log.share import recorded
 from core.errors import Invalid
 from core.replay.archive import Archive
 from core.replay.exchanges import Recording
@@ -143,7 +143,7 @@ async def test_the_commands_record_and_serve(tmp_path: Path) -> None:
     path = tmp_path / "model.jsonl"
 
     def started(*arguments: str) -> tuple[subprocess.Popen[str], str]:
-        command = [sys.executable, "-m", "actors", "log", *arguments]
+        command = [sys.executable, "-m", "channels.cli", "log", *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
         assert isinstance(process.stdout, io.TextIOWrapper)
         return process, process.stdout.readline().split()[0]

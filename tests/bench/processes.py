@@ -141,7 +141,7 @@ def timed(command: Sequence[str]) -> float:
 
 def _serve(home: Path, config: Path, port: int) -> list[str]:
     words = ["serve", "--home", str(home), "--port", str(port), "--config", str(config)]
-    return [sys.executable, "-m", "actors", *words]
+    return [sys.executable, "-m", "channels.cli", *words]
 
 
 @contextmanager

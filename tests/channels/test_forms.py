@@ -10,7 +10,7 @@ import pytest
 from actors.chat import questions as chat
 from channels.acp import mapping
 from channels.http.protocols import agui
-from channels.terminal.questions import Question, decision, question_lines
+from channels.terminal.chat.questions import Question, decision, question_lines
 from core.events import ApprovalRequested, ApprovalResolved, RunPaused
 from core.thread import approvals
 from core.thread.state import ThreadState

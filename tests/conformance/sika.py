@@ -7,7 +7,7 @@ from pathlib import Path
 
 import actors.janitor
 import adapters.tools
-from actors.cli import main
+from channels.cli import main
 
 if __name__ == "__main__":
     actors.janitor.TEMPORARY_SECONDS = 2.0  # a minute is long to wait for the end of a thread

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from channels.terminal.agents import Shelf
+from channels.cli.extend.agent import Shelf
 from core.config.load import parse
 from core.errors import Invalid, NotFound, Refused
 from core.runtime import system as core

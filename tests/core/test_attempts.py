@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from channels.terminal import dlq
+from channels.cli.admin import dlq
 from core.bus.queue import Hint
 from core.bus.streams import counts
 from core.events import RunRequested, ThreadAnnotated, ThreadCreated, thread

@@ -9,7 +9,7 @@ from functools import reduce
 import msgspec
 import pytest
 
-from channels.terminal.verify import verify
+from channels.cli.log.verify import verify
 from core.events import Aggregate, StatePatched, ThreadCreated, ThreadErased, thread
 from core.ids import uuid7
 from core.log.chain import CHAIN, START, link

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from channels.terminal.story import text_of_event
+from channels.terminal.log.story import text_of_event
 from core.errors import SikaError, sentence_of
 from core.events import ModelFailed, RunFailed
 from core.runs.run import failure_text

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from channels.terminal import dlq
+from channels.cli.admin import dlq
 from core.actor import Actor, Context
 from core.bus.connection import Bus
 from core.bus.errors import PERMANENT, ApiRefused, ApiUnavailable, api_error, is_permanent

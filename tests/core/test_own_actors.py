@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from channels.terminal import dlq
+from channels.cli.admin import dlq
 from core.actor import Actor, Context
 from core.bus.queue import Hint
 from core.errors import Invalid

@@ -18,8 +18,8 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SHOWN = {
-    "channels/terminal/doctor.py": "for the operator: errors of any library, beside their text",
-    "channels/terminal/accounts.py": "names of entries, which are ours",
+    "channels/cli/run/doctor.py": "for the operator: errors of any library, beside their text",
+    "channels/cli/admin/accounts.py": "names of entries, which are ours",
     "channels/http/accounts/auth.py": "names of entries, which are ours",
 }
 """Files of channels that make texts of class names, and why they may."""

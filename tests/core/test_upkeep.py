@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors import cli
+from channels import cli
 from core.bus import upkeep
 from core.bus.connection import Bus, connect
 from core.bus.endpoint import Endpoint

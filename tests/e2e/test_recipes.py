@@ -21,7 +21,7 @@ import promql_parser
 import pytest
 import yaml
 
-from actors.cli.serve import GRACE_SECONDS, LEAVE_SECONDS
+from channels.cli.serve import GRACE_SECONDS, LEAVE_SECONDS
 from channels.http.debug import metrics as of_process
 from core.lifecycle import ENDS, OPEN
 from core.observe import metrics as of_log
@@ -256,7 +256,7 @@ def old_server(tree: Path, home: Path, config: Path) -> Any:
     @asynccontextmanager
     async def started() -> Any:
         server = Old(tree, home, config)
-        command = [sys.executable, "-m", "actors", *server._command]
+        command = [sys.executable, "-m", "channels.cli", *server._command]
         environ = {**os.environ, "PYTHONPATH": str(tree)}
         process = await anyio.open_process(command, cwd=tree, env=environ, stderr=sys.stderr.fileno())
         try:

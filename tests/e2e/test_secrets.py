@@ -159,7 +159,7 @@ async def streamed(session: aiohttp.ClientSession, server: Server, thread: str, 
 
 async def command(server: Server, config: Path, *arguments: str) -> bytes:
     options = ("--home", str(server.home), "--config", str(config))
-    done = await asyncio.to_thread(warm.run, "actors", *arguments, *options)
+    done = await asyncio.to_thread(warm.run, "channels.cli", *arguments, *options)
     return (done.stdout + done.stderr).encode()
 
 

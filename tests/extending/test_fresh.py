@@ -14,9 +14,9 @@ import aiohttp
 import anyio
 import pytest
 
-from actors import cli
-from actors.cli import common
-from channels.terminal import new
+from channels import cli
+from channels.cli import common
+from channels.cli.extend import new
 from core.errors import Invalid
 from tests.extending.test_pages import SCRIPTS, Site, served_by
 from tests.extending.venvs import environment, fresh, wheels
@@ -102,7 +102,7 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
         ("sika.tools", "shout"): "shout (pure)",
         ("sika.tools", "survey"): "survey (idempotent)",
     }
-    command = [python, "-m", "actors", "plugins", "--json", "--config", "config.yaml"]
+    command = [python, "-m", "channels.cli", "plugins", "--json", "--config", "config.yaml"]
     done = await anyio.run_process(command, env=environment(), cwd=site.home)
     assert json.loads(done.stdout) == plugins
 
@@ -216,7 +216,7 @@ def test_the_tests_of_new_packages_pass(written: Path, python: str) -> None:
 def test_new_packages_can_be_installed_in_place(written: Path, tmp_path: Path) -> None:
     """As their README says: `pip install -e .`"""
     packages = wheels(sorted(written.iterdir()), tmp_path / "wheels", "build_editable")
-    command = [str(fresh(tmp_path / "venv", packages)), "-m", "actors", "plugins", "--json"]
+    command = [str(fresh(tmp_path / "venv", packages)), "-m", "channels.cli", "plugins", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=SECONDS)
     assert {plugin["name"]: plugin["problem"] for plugin in json.loads(done.stdout)} == {
         f"my-{kind}": "" for kind in new.KINDS

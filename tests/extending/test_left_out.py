@@ -75,6 +75,8 @@ def test_the_command_and_the_doctor_say_why(package: Path, tmp_path: Path) -> No
         "doctor": "applause of sika.actors (applause): there is no module nowhere",
     }
     for command, text in texts.items():
-        done = warm.run("actors", command, "--home", "home", env=paths(package.parent), cwd=tmp_path, timeout=SECONDS)
+        done = warm.run(
+            "channels.cli", command, "--home", "home", env=paths(package.parent), cwd=tmp_path, timeout=SECONDS
+        )
         assert text in done.stdout
         assert done.returncode == (command == "plugins")

@@ -59,7 +59,7 @@ def scripts() -> Path:
 def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The document as `sika asyncapi` prints it."""
     path = tmp_path_factory.mktemp("asyncapi") / "asyncapi.json"
-    path.write_text(warm.run("actors", "asyncapi", timeout=SECONDS).stdout)
+    path.write_text(warm.run("channels.cli", "asyncapi", timeout=SECONDS).stdout)
     return path
 
 
@@ -160,5 +160,5 @@ async def _is_sound(site: Site, thread: str) -> None:
 
 async def verified(home: Path, folder: Path) -> None:
     words = ["log", "verify", "--all", "--home", str(home)]
-    done = await anyio.to_thread.run_sync(partial(warm.run, "actors", *words, cwd=folder, timeout=SECONDS))
+    done = await anyio.to_thread.run_sync(partial(warm.run, "channels.cli", *words, cwd=folder, timeout=SECONDS))
     assert done.returncode == 0, done.stdout

@@ -100,7 +100,7 @@ async def served(home: Path, target: Path, *options: str) -> AsyncIterator[str]:
     """A `sika serve` whose Python finds the packages; its address."""
     words = ["serve", "--home", str(home / "home"), "--port", "0", *options]
     with (home / "stderr").open("ab") as errors:
-        process = warm.start("actors", *words, env=paths(target), cwd=home, stderr=errors.fileno())
+        process = warm.start("channels.cli", *words, env=paths(target), cwd=home, stderr=errors.fileno())
     try:
         with anyio.fail_after(SECONDS):
             line = await process.line()
@@ -114,7 +114,7 @@ async def served(home: Path, target: Path, *options: str) -> AsyncIterator[str]:
 @asynccontextmanager
 async def served_by(python: str, home: Path, target: Path, *options: str) -> AsyncIterator[str]:
     """The same, of another Python, or of another checkout in `target`."""
-    command = [python, "-m", "actors", "serve", "--home", str(home / "home"), "--port", "0", *options]
+    command = [python, "-m", "channels.cli", "serve", "--home", str(home / "home"), "--port", "0", *options]
     with (home / "stderr").open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
             *command, env=paths(target), cwd=home, stdout=asyncio.subprocess.PIPE, stderr=errors
@@ -303,7 +303,9 @@ async def test_event(site: Site, installed: Path) -> None:
 
     await wait_for(reached)
     words = ["log", "state", thread, "--json", "--home", str(site.home / "home")]
-    done = await anyio.to_thread.run_sync(partial(warm.run, "actors", *words, env=paths(installed), cwd=site.home))
+    done = await anyio.to_thread.run_sync(
+        partial(warm.run, "channels.cli", *words, env=paths(installed), cwd=site.home)
+    )
     assert json.loads(done.stdout)["values"]["milestones"] == [1]
 
 

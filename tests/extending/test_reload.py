@@ -12,7 +12,7 @@ import aiohttp
 import anyio
 import pytest
 
-from channels.terminal import reload
+from channels.cli.run import reload
 from core.config.load import parse
 from tests.extending.pages import ROOT
 from tests.support.workers import wait_for
@@ -62,7 +62,17 @@ async def test_a_change_is_in_force(tmp_path: Path) -> None:
     """Also after a change that no server can start with: a policy that cannot be imported."""
     package(tmp_path, "one")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
-    command = [sys.executable, "-m", "actors", "serve", "--reload", "--home", str(tmp_path / "home"), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "channels.cli",
+        "serve",
+        "--reload",
+        "--home",
+        str(tmp_path / "home"),
+        "--port",
+        "0",
+    ]
     process = await asyncio.create_subprocess_exec(
         *command, env=environment, cwd=tmp_path, stdout=asyncio.subprocess.PIPE
     )

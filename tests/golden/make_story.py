@@ -65,7 +65,7 @@ SECTIONS: Mapping[str, Any] = {
 
 @asynccontextmanager
 async def _server(options: compose.Options, end: int = signal.SIGTERM) -> AsyncIterator[System]:
-    command = [sys.executable, "-m", "actors", "serve", "--home", str(options.home)]
+    command = [sys.executable, "-m", "channels.cli", "serve", "--home", str(options.home)]
     command += ["--config", str(options.config), "--port", "0"]
     process = await asyncio.to_thread(subprocess.Popen, command, stdout=subprocess.PIPE)
     try:

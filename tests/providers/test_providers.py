@@ -34,7 +34,7 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 PYTHON = ROOT / ".venv" / "providers" / "bin" / "python"
 START_SECONDS = 120.0
-MAIN = "import sys; from actors.cli import main; sys.exit(main())"
+MAIN = "import sys; from channels.cli import main; sys.exit(main())"
 ONCE = ".once"
 """The end of the name of a case that is answered so the first time, and then with the case `text`."""
 NAME = re.compile(r"\[\[([\w.-]+)\]\]")

@@ -20,7 +20,7 @@ import anyio
 import msgspec
 import pytest
 
-from channels.terminal import dlq
+from channels.cli.admin import dlq
 from core.actor import Actor, Context
 from core.bus import embedded
 from core.bus.endpoint import Endpoint

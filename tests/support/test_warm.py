@@ -21,6 +21,6 @@ def test_a_command_that_ends_before_its_id_is_read_has_its_own_exit_code(monkeyp
         return _recv(connection, *arguments)
 
     monkeypatch.setattr(socket.socket, "recv", recv)
-    process = warm.start("actors", "none-such", stdout=subprocess.DEVNULL)
+    process = warm.start("channels.cli", "none-such", stdout=subprocess.DEVNULL)
     monkeypatch.undo()
     assert process.wait(60) == 2

@@ -285,7 +285,7 @@ def _rehearse() -> None:
     """Do once what each command does at its start, for what that leaves in caches."""
     from aiohttp.web import UrlDispatcher
 
-    from actors.cli import parser
+    from channels.cli import parser
     from channels.http.endpoints.table import built
     from core.config import load
     from core.events import Event

@@ -14,10 +14,10 @@ from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
-from channels.terminal import diff as diff_text
-from channels.terminal.log import field_lines, state_lines, values_of
-from channels.terminal.numbers import Numbers
-from channels.terminal.story import Story
+from channels.terminal.log import diff as diff_text
+from channels.terminal.log.numbers import Numbers
+from channels.terminal.log.story import Story
+from channels.terminal.log.views import field_lines, state_lines, values_of
 from channels.terminal.text import Style, one_line
 from channels.terminal.tui.lines import FAILED, PLAIN, SELECTED, Lines, Rows, Slider
 from channels.terminal.tui.recording import Recording

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from actors.cli import main
 from actors.debugging.evaluations import Evaluations
 from actors.wiring import compose
-from channels.terminal.evaluation import lines
+from channels.cli import main
+from channels.cli.look.evaluation import lines
 from channels.terminal.text import Style
 from core.errors import Invalid
 from core.events import Aggregate, thread

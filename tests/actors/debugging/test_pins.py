@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from actors.cli import main
 from actors.debugging import pins
 from actors.wiring.compose import Options
-from channels.terminal.pins import TEST
+from channels.cli import main
+from channels.cli.log.pins import TEST
 from core.errors import Invalid
 from core.events import RunStarted, ThreadPruned
 from core.replay.archive import Archive

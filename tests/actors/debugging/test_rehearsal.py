@@ -16,8 +16,8 @@ import pytest
 from actors.debugging import rehearsal, rehearsal_all
 from actors.debugging.whatif import WhatIf
 from actors.wiring import compose
-from channels.terminal.debugger import Prompt
-from channels.terminal.replay import summary
+from channels.cli.log.debugger import Prompt
+from channels.cli.log.replay import summary
 from channels.terminal.text import Style
 from core.bus.endpoint import Endpoint
 from core.errors import Invalid
@@ -60,7 +60,9 @@ def options(home: Path) -> compose.Options:
 async def sika(home: Path, *words: str, typed: str = "") -> tuple[int, str, str]:
     """Runs a command in a process of its own, while no server runs."""
     options = ("--home", str(home), "--config", str(home / "config.yaml"))
-    run = partial(warm.run, "actors", *words, *options, env={**os.environ, "NO_COLOR": "1"}, stdin=typed, timeout=60)
+    run = partial(
+        warm.run, "channels.cli", *words, *options, env={**os.environ, "NO_COLOR": "1"}, stdin=typed, timeout=60
+    )
     done = await asyncio.to_thread(run)
     return done.returncode, done.stdout, done.stderr
 

@@ -13,11 +13,11 @@ import anyio
 import msgspec
 import pytest
 
-from actors.cli import main
 from actors.debugging.whatif import WhatIf
 from actors.wiring import compose
+from channels.cli import main
+from channels.cli.log.whatif import result_lines
 from channels.terminal.text import Style
-from channels.terminal.whatif import result_lines
 from core.errors import Invalid
 from core.events import Record, ToolCompleted
 from core.files.paths import ROOTS, thread_root

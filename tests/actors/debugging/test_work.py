@@ -15,7 +15,7 @@ from actors.debugging.work.runner import Choice, Work, chosen_tasks
 from actors.debugging.work.task import OUTPUTS, TASKS
 from actors.lead.setup.prompt import build
 from actors.wiring import compose
-from channels.terminal.evaluation import lines
+from channels.cli.look.evaluation import lines
 from channels.terminal.text import Style
 from core.errors import Invalid
 from core.replay.evaluation.results import Evaluation
@@ -313,7 +313,7 @@ async def test_what_is_named_wrongly_is_said_before_a_model_is_asked(tmp_path: P
 def test_the_demo_model_scores_what_it_scores(tmp_path: Path) -> None:
     """By the command line, with no model configured."""
     arguments = ("eval", "run", "work", "--task", "measure_a_tree", "--json", "--home", str(tmp_path / "home"))
-    done = warm.run("actors", *arguments, cwd=tmp_path, timeout=120)
+    done = warm.run("channels.cli", *arguments, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
     evaluation = json.loads(done.stdout)
     assert [(s["case"], s["model"], s["outcome"]) for s in evaluation["samples"]] == [

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from actors.janitor import Janitor
-from channels.terminal import log as logs
+from channels.cli.log.verify import verify
+from channels.terminal.log import views as logs
 from channels.terminal.text import Style
-from channels.terminal.verify import verify
 from core.actor import Actor
 from core.config.load import ConfigSource
 from core.errors import Invalid

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from channels.terminal import mcp as terminal
+from channels.cli.extend import mcp as terminal
 from core.config.settings import Config
 from core.events import Aggregate, ToolRequested
 from core.identity.seal import Seal

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from actors.wiring import compose
+from channels.cli.extend import mcp_login
 from channels.client import AsyncSikaClient, NotFound
-from channels.terminal import mcp_login
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.oauth import authorization_server
 from tests.support.workers import configure, wait_for

@@ -15,7 +15,7 @@ from actors.subagents.pool import Pool, Quota
 from actors.subagents.prompts import Source, rendered
 from actors.wiring import compose
 from adapters.batches import LocalBatchFiles
-from channels.terminal.story import text_of_event
+from channels.terminal.log.story import text_of_event
 from core.errors import Invalid, Refused
 from core.events import Aggregate, SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.files.folder import Folder

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.subagents.delegation import Call
-from channels.terminal.log import records_of
+from channels.terminal.log.views import records_of
 from core.errors import Invalid, Unavailable
 from core.events import SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.replay.source import LogSource

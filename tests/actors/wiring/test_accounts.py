@@ -52,7 +52,7 @@ class Site:
         self.config.write_text(json.dumps(sections))
 
     def sika(self, *arguments: str) -> list[str]:
-        command = [sys.executable, "-m", "actors", *arguments]
+        command = [sys.executable, "-m", "channels.cli", *arguments]
         return [*command, "--home", str(self.home), "--config", str(self.config)]
 
     @asynccontextmanager

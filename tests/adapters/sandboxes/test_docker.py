@@ -20,7 +20,7 @@ from adapters.sandboxes.docker import sandbox as docker_sandbox
 from adapters.sandboxes.docker.calls import Box
 from adapters.sandboxes.docker.provider import PATH, Docker
 from adapters.sandboxes.docker.sandbox import DockerSandbox
-from channels.terminal import skill
+from channels.cli.extend import skill
 from core.config.settings import Config
 from core.errors import Unavailable
 from core.files.folder import Folder

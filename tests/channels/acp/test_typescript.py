@@ -19,7 +19,7 @@ EDITOR = Scripts(Path(__file__).parent / "js", 100)
 
 async def test_a_session(models: Models, config: Path, tmp_path: Path) -> None:
     folder = await asyncio.to_thread(EDITOR.installed)
-    command = [sys.executable, "-m", "actors", "acp", "--home", str(tmp_path / "home"), "--config", str(config)]
+    command = [sys.executable, "-m", "channels.cli", "acp", "--home", str(tmp_path / "home"), "--config", str(config)]
     process = await asyncio.create_subprocess_exec(
         "node", str(folder / "editor.mjs"), *command, stdout=asyncio.subprocess.PIPE, env=compiled()
     )

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import adapters.tools
-from actors.cli import main
+from channels.cli import main
 
 TOOLS = str(Path(__file__).parent / "tools")
 

@@ -165,7 +165,7 @@ def test_a_key_is_its_user(tmp_path: Path, models: Models, stage: Stage) -> None
 
 
 def _sika(home: Path, *arguments: str, config: Path) -> str:
-    done = warm.run("actors", *arguments, "--home", str(home), "--config", str(config), timeout=DEADLINE)
+    done = warm.run("channels.cli", *arguments, "--home", str(home), "--config", str(config), timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

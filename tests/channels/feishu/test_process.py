@@ -41,7 +41,7 @@ class Site:
         """Starts `sika <command>`."""
         arguments = [*command.split(), "--home", str(self._home), "--config", str(self._config)]
         return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "actors", *arguments, cwd=ROOT, env=self._environment, stdout=output
+            sys.executable, "-m", "channels.cli", *arguments, cwd=ROOT, env=self._environment, stdout=output
         )
 
     @asynccontextmanager

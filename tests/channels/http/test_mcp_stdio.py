@@ -15,13 +15,13 @@ from mcp import ClientSession, McpError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from pydantic import AnyUrl
 
-from channels.terminal.mcp_serve import Relay
+from channels.cli.extend.mcp_serve import Relay
 from tests.channels.http.conftest import Worker
 from tests.support.nats import eventually
 
 
 async def test_a_client_that_starts_a_command(url: str, worker: Worker) -> None:
-    command = StdioServerParameters(command=sys.executable, args=["-m", "actors", "mcp", "serve", "--url", url])
+    command = StdioServerParameters(command=sys.executable, args=["-m", "channels.cli", "mcp", "serve", "--url", url])
     async with stdio_client(command) as (read, write), ClientSession(read, write) as session:
         welcome = await session.initialize()
         assert welcome.serverInfo.name == "sika"
@@ -41,7 +41,7 @@ async def test_a_client_that_starts_a_command(url: str, worker: Worker) -> None:
 async def test_lines_that_are_no_messages(url: str) -> None:
     """Each gets an answer that says what is wrong, and the next is served."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "actors", "mcp", "serve", "--url", url, stdin=PIPE, stdout=PIPE, env={**os.environ}
+        sys.executable, "-m", "channels.cli", "mcp", "serve", "--url", url, stdin=PIPE, stdout=PIPE, env={**os.environ}
     )
     assert process.stdin
     assert process.stdout
@@ -61,7 +61,7 @@ async def test_an_input_that_ends_with_its_last_message(url: str, tmp_path: Path
     (tmp_path / "in").write_bytes(lines)
     with (tmp_path / "in").open("rb") as file:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "actors", "mcp", "serve", "--url", url),
+            *(sys.executable, "-m", "channels.cli", "mcp", "serve", "--url", url),
             stdin=file if kind == "file" else PIPE,
             stdout=PIPE,
         )

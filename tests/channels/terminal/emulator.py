@@ -92,7 +92,7 @@ async def emulated(*arguments: str, cwd: Path, environment: Mapping[str, str] | 
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     process = await anyio.open_process(
-        [sys.executable, "-m", "actors", *arguments],
+        [sys.executable, "-m", "channels.cli", *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

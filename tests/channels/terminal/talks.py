@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import anyio
 
 from channels.client import AsyncSikaClient
-from channels.terminal.chat import OK, Chat
-from channels.terminal.interrupts import Interrupts
-from channels.terminal.screen import Screen
+from channels.terminal.chat.chat import OK, Chat
+from channels.terminal.console.interrupts import Interrupts
+from channels.terminal.console.screen import Screen
 from core.ids import uuid7
 from tests.channels.client.stage import Stage
 from tests.support.model_server import Failure, ModelServer, ToolCall, Turn

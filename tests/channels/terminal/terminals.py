@@ -51,7 +51,7 @@ async def on_terminal(
 ) -> None:
     ours, theirs = os.openpty()
     process = await anyio.open_process(
-        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "actors", *arguments],
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "channels.cli", *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from channels.terminal.accounts import moment
+from channels.cli.admin.accounts import moment
 from core.errors import Invalid
 from tests.channels.terminal.test_cli import Running, sika
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from channels.terminal.actors import lines
+from channels.cli.admin.actors import lines
 from core.runtime.vitals import ActorReport, Backlog, Failure, Overview, ProcessReport
 
 LEAD = ActorReport(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from channels.terminal.attachments import check_names, names_files, pictures
+from channels.terminal.chat.attachments import check_names, names_files, pictures
 from core.errors import Invalid
 
 

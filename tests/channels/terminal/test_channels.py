@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from channels.terminal import channels
+from channels.cli.extend import channels
 from core.chat.port import CredentialsDead
 from core.chat.status import Status
 

@@ -13,9 +13,9 @@ import anyio.abc
 import pytest
 
 from channels.client import AsyncSikaClient, Invalid, NotFound, Refused, Unauthenticated, Unavailable, wire
-from channels.terminal.chat import FAILED, OK, STOPPED, Chat, explained
-from channels.terminal.interrupts import Interrupts
-from channels.terminal.screen import Screen
+from channels.terminal.chat.chat import FAILED, OK, STOPPED, Chat, explained
+from channels.terminal.console.interrupts import Interrupts
+from channels.terminal.console.screen import Screen
 from core import errors
 from tests.channels.client.stage import Line, serving
 from tests.channels.terminal.talks import Place, Talk, talking

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from actors import cli
+from channels import cli
 from tests.support import warm
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +29,7 @@ def environment() -> dict[str, str]:
 
 
 def sika(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return warm.run("actors", *arguments, cwd=cwd, env=environment(), stdin=stdin, timeout=SECONDS)
+    return warm.run("channels.cli", *arguments, cwd=cwd, env=environment(), stdin=stdin, timeout=SECONDS)
 
 
 class Running:
@@ -37,7 +37,7 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         options = ("serve", "--home", str(folder / "home"), "--port", "0")
-        self.process = warm.start("actors", *options, cwd=folder, env=environment())
+        self.process = warm.start("channels.cli", *options, cwd=folder, env=environment())
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline().decode()
 
@@ -59,7 +59,7 @@ def server(tmp_path: Path) -> Iterator[Running]:
 
 def test_help_imports_nothing_big() -> None:
     script = (
-        "import sys; from actors import cli; cli.parser().format_help();"
+        "import sys; from channels import cli; cli.parser().format_help();"
         "print(sorted({'asyncio', 'anyio', 'msgspec', 'aiohttp', 'nats', 'langchain'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -268,7 +268,7 @@ def test_a_talk_without_a_server_brings_its_own(tmp_path: Path) -> None:
 )
 def test_a_reader_that_leaves_is_no_error(tmp_path: Path, server: Running, command: str, first: str) -> None:
     sika("chat", "--home", "home", "--thread", "t1", "list the files", cwd=tmp_path)
-    script = f"{sys.executable} -m actors {command} | head -c 1; echo ${{PIPESTATUS[0]}}"
+    script = f"{sys.executable} -m channels.cli {command} | head -c 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
     )
@@ -277,7 +277,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path, server: Running, comma
 
 
 def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "actors", "config", "reference"]
+    command = [sys.executable, "-m", "channels.cli", "config", "reference"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             command, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -295,7 +295,7 @@ def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_closed_standard_streams_are_empty_ones(tmp_path: Path, command: str, code: int, says: str) -> None:
-    script = f"{sys.executable} -m actors {command}"
+    script = f"{sys.executable} -m channels.cli {command}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert (done.returncode, done.stderr.startswith(says), "Traceback" in done.stderr) == (code, True, False)
 
@@ -305,7 +305,7 @@ def test_closed_standard_streams_are_empty_ones(tmp_path: Path, command: str, co
 def test_a_signal_during_the_start_ends_it(tmp_path: Path, number: int) -> None:
     async def start_and_stop() -> int:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "actors", "serve", "--home", "home", "--port", "0"),
+            *(sys.executable, "-m", "channels.cli", "serve", "--home", "home", "--port", "0"),
             cwd=tmp_path,
             env=environment(),
             stderr=asyncio.subprocess.DEVNULL,
@@ -323,7 +323,7 @@ def test_a_signal_during_the_start_ends_it(tmp_path: Path, number: int) -> None:
 def test_a_talk_on_a_terminal(tmp_path: Path, server: Running) -> None:
     mine, its = os.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "actors", "chat", "--home", "home"],
+        [sys.executable, "-m", "channels.cli", "chat", "--home", "home"],
         cwd=tmp_path,
         env={**environment(), "TERM": "dumb"},
         stdin=its,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from channels.terminal.digest import Digest, is_routine
-from channels.terminal.log import show
-from channels.terminal.story import Story
+from channels.terminal.log.digest import Digest, is_routine
+from channels.terminal.log.story import Story
+from channels.terminal.log.views import show
 from channels.terminal.text import Style
 from core.events import (
     ApprovalRequested,

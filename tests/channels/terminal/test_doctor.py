@@ -15,13 +15,14 @@ import anyio
 import pytest
 from aiohttp import web
 
-from actors import cli
-from actors.cli.doctor import strength
 from actors.wiring.compose import Options
 from adapters.sandboxes.confine import seccomp
 from adapters.sandboxes.process import cgroups
-from channels.terminal import cluster, doctor
-from channels.terminal.doctor import Finding
+from channels import cli
+from channels.cli.admin import cluster
+from channels.cli.doctor import strength
+from channels.cli.run import doctor
+from channels.cli.run.doctor import Finding
 from channels.terminal.text import Style
 from core.bus.endpoint import Endpoint
 from core.config.load import parse

@@ -234,7 +234,7 @@ def test_a_consent_covers_what_was_agreed_to(tmp_path: Path) -> None:
 def sika(*arguments: str, cwd: Path, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     names = {name: value for name, value in os.environ.items() if not name.startswith(("SIKA_", "DEER_FLOW_"))}
     environment = {**names, "PYTHONPATH": str(Path(__file__).parents[3]), "HOME": str(home), **variables}
-    return warm.run("actors", *arguments, cwd=cwd, env=environment, stdin="", timeout=200)
+    return warm.run("channels.cli", *arguments, cwd=cwd, env=environment, stdin="", timeout=200)
 
 
 def test_the_folders_are_listed_and_forgotten(tmp_path: Path) -> None:

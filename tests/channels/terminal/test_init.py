@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from channels.terminal.init import CUSTOM, PROVIDERS, Choice, Wishes, choose, write, written
+from channels.cli.run.init import CUSTOM, PROVIDERS, Choice, Wishes, choose, write, written
 from core.config.load import parse
 from core.errors import Invalid, Refused
 from tests.channels.terminal.terminals import Terminal, on_terminal

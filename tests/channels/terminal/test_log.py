@@ -8,11 +8,11 @@ import anyio
 import msgspec
 import pytest
 
-from channels.terminal import dlq
-from channels.terminal import log as logs
-from channels.terminal.story import Story
+from channels.cli.admin import dlq
+from channels.cli.log.verify import verify, verify_all
+from channels.terminal.log import views as logs
+from channels.terminal.log.story import Story
 from channels.terminal.text import Style
-from channels.terminal.verify import verify, verify_all
 from core.bus import streams
 from core.bus.connection import Bus
 from core.bus.queue import Hint, WorkQueue

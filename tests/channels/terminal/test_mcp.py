@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors import cli
 from actors.wiring import compose
+from channels import cli
 from core.errors import Refused
 from tests.support.mcp import SERVER
 
@@ -58,7 +58,7 @@ async def test_from_adding_to_calling(
 
 def test_only_the_processes_of_sessions_import_the_sdk() -> None:
     code = """
-import sys, actors.cli, actors.wiring.compose, actors.wiring.discovery, adapters.mcp.sessions, channels.http.app
+import sys, channels.cli, actors.wiring.compose, actors.wiring.discovery, adapters.mcp.sessions, channels.http.app
 actors.wiring.discovery.actor_classes((), actors.wiring.parts.Parts.__annotations__)
 sys.exit(bool({"mcp", "langchain_mcp_adapters", "acp"} & {*sys.modules}))
 """

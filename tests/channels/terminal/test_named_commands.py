@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.cli import parser
+from channels.cli import parser
 
 ROOT = Path(__file__).parents[3]
 NAMED = re.compile(r"(?<![@\w/-])sika ([a-z][a-z-]+)(?:[ \n]+([a-z][a-z-]+))?")

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from channels.client import AsyncSikaClient
-from channels.terminal.chat import FAILED, OK, WAITING
+from channels.terminal.chat.chat import FAILED, OK, WAITING
 from tests.channels.client.stage import Stage, serving, written
 from tests.channels.terminal.emulator import CTRL_C, CTRL_D, ENTER, TAB, Emulated, emulated
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
@@ -353,7 +353,7 @@ SCRIPTED: dict[str, tuple[list[str], int, str]] = {
 
 
 async def script(site: Site, folder: Path, *arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "actors", "chat", "--url", site.url, "--home", str(folder), *arguments]
+    command = [sys.executable, "-m", "channels.cli", "chat", "--url", site.url, "--home", str(folder), *arguments]
     done = await anyio.run_process(command, check=False, env={**os.environ, "PYTHONPATH": os.getcwd()}, cwd=folder)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 

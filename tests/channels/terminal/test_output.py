@@ -81,7 +81,7 @@ def on_terminal(*arguments: str, cwd: Path) -> tuple[int, str]:
     """Runs a command on a terminal. Returns its exit code, and what the terminal got."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "actors", *arguments]
+    command = [sys.executable, "-m", "channels.cli", *arguments]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environ)
     os.close(theirs)
     shown = b""
@@ -111,7 +111,7 @@ def test_the_poison_reaches_what_is_shown(file: Path) -> None:
 
 
 def test_other_outputs_get_every_byte(file: Path) -> None:
-    command = [sys.executable, "-m", "actors", "log", "show", "--json", str(file)]
+    command = [sys.executable, "-m", "channels.cli", "log", "show", "--json", str(file)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, cwd=file.parent, env=environ, timeout=60, check=True)
     assert "\u202e" in done.stdout.decode()

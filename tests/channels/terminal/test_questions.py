@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from channels.terminal.chat import LEFT_OPEN, WAITING
-from channels.terminal.questions import Question, decision, question_lines, questions_of
+from channels.terminal.chat.chat import LEFT_OPEN, WAITING
+from channels.terminal.chat.questions import Question, decision, question_lines, questions_of
 from tests.channels.client.stage import Line
 from tests.channels.terminal.talks import Place, Talk, Typed, talking
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors import cli
-from channels.terminal.reference import lines
+from channels import cli
+from channels.cli.run.reference import lines
 from core.config.reference import all_keys
 from core.errors import Invalid
 

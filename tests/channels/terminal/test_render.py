@@ -12,9 +12,9 @@ import pytest
 
 from channels.client.events import StreamEvent, Translator
 from channels.client.sse import Frame
-from channels.terminal.files import host_path
-from channels.terminal.render import PROGRESS_LINES, Transcript
-from channels.terminal.screen import Screen
+from channels.terminal.chat.files import host_path
+from channels.terminal.chat.render import PROGRESS_LINES, Transcript
+from channels.terminal.console.screen import Screen
 
 HUMAN = {"type": "human", "id": "h", "content": "hi"}
 Frames = list[tuple[str, Any]]

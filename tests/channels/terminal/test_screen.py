@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from channels.terminal.screen import ANSWER, FAILURE, OUTPUT, Blocks, Screen
+from channels.terminal.console.screen import ANSWER, FAILURE, OUTPUT, Blocks, Screen
 
 MARKDOWN = """\
 # Title

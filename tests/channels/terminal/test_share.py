@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from channels.terminal import share
-from channels.terminal.verify import compare, verify, verify_file
+from channels.cli.log import share
+from channels.cli.log.verify import compare, verify, verify_file
 from core.errors import Invalid, NotFound, Refused
 from core.events import (
     Aggregate,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.wiring import sandboxes
-from channels.terminal import skill
+from channels.cli.extend import skill
 from core.config.load import parse
 from core.errors import Invalid
 from core.skills.folders import Folders, folders_in, skill_at

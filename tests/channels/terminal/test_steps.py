@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from channels.terminal.digest import is_routine
-from channels.terminal.phrases import UNCUT
-from channels.terminal.steps import lines, span
-from channels.terminal.story import Story
+from channels.terminal.log.digest import is_routine
+from channels.terminal.log.phrases import UNCUT
+from channels.terminal.log.steps import lines, span
+from channels.terminal.log.story import Story
 from channels.terminal.text import Style
 from core.events import (
     ApprovalRequested,

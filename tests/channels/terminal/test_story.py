@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from channels.terminal.story import Story, described_types, text_of_event
+from channels.terminal.log.story import Story, described_types, text_of_event
 from channels.terminal.text import Style
 from core.events import (
     ArtifactReplaced,
@@ -38,7 +38,7 @@ from core.events import (
 
 def test_every_event_of_the_core_has_a_line_of_its_own() -> None:
     known = {cls for cls in catalogue().values() if cls.__module__.startswith("core.")}
-    assert known - described_types() == set(), "give the new type a line in channels/terminal/story.py"
+    assert known - described_types() == set(), "give the new type a line in channels/terminal/log/story.py"
 
 
 TOOL = {"type": "tool", "name": "bash", "content": "a\nb"}

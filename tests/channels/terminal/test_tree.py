@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from channels.terminal import log as logs
+from channels.terminal.log import views as logs
 from core.events import SubagentStarted
 from core.replay.source import LogSource
 from tests.actors.subagents.test_task import ON, OWN, events, ls, task

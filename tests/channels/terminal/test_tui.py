@@ -224,7 +224,7 @@ async def test_a_file_without_a_server(tmp_path: Path) -> None:
     path.write_bytes(b"".join([writer.line(header), *map(writer.event, records), writer.end()]))
     master, terminal = pty.openpty()
     os.set_blocking(master, False)
-    command = [sys.executable, "-m", "actors", "log", "tui", str(path)]
+    command = [sys.executable, "-m", "channels.cli", "log", "tui", str(path)]
     environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160", "LINES": "40"}
     process = await asyncio.create_subprocess_exec(
         *command, stdin=terminal, stdout=terminal, stderr=terminal, cwd=tmp_path, env=environ

@@ -13,10 +13,10 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from channels.terminal import prompt
-from channels.terminal.attachments import named
-from channels.terminal.chat import COMMANDS
-from channels.terminal.prompt import Completions, Piped, piped
+from channels.terminal.chat.attachments import named
+from channels.terminal.chat.chat import COMMANDS
+from channels.terminal.console import prompt
+from channels.terminal.console.prompt import Completions, Piped, piped
 from core.errors import Invalid
 from tests.channels.terminal.talks import Place
 from tests.channels.terminal.terminals import Terminal, on_terminal

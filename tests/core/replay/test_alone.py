@@ -26,7 +26,7 @@ def refused(*arguments, **options):
 
 socket.socket.connect = socket.socket.connect_ex = socket.socket.bind = refused
 socket.getaddrinfo = refused
-from actors.cli import main
+from channels.cli import main
 
 results = []
 for words in json.loads(sys.argv[1]):

@@ -18,20 +18,20 @@ import anyio
 import pytest
 from textual.pilot import Pilot
 
-from actors.cli import main
 from actors.debugging import pins, rehearsal
 from actors.debugging.forks import fork_thread
 from actors.debugging.whatif import WhatIf
 from actors.wiring import compose
-from channels.terminal import log as logs
-from channels.terminal.debugger import Prompt
-from channels.terminal.phrases import UNCUT
-from channels.terminal.replay import replayed
-from channels.terminal.story import Story as Lines
+from channels.cli import main
+from channels.cli.log.debugger import Prompt
+from channels.cli.log.replay import replayed
+from channels.cli.log.whatif import result_lines
+from channels.terminal.log import views as logs
+from channels.terminal.log.phrases import UNCUT
+from channels.terminal.log.story import Story as Lines
 from channels.terminal.text import Style
 from channels.terminal.tui.app import Viewer
 from channels.terminal.tui.recording import Recording
-from channels.terminal.whatif import result_lines
 from core.events import Event, Record, RunRequested, SubagentStarted, ThreadForked, ToolCompleted, ToolRequested, thread
 from core.replay import moment
 from core.replay.archive import Archive

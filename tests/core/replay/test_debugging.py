@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from channels.terminal import log as logs
+from channels.terminal.log import views as logs
 from core.events import RunStarted, thread
 from core.runs.prompts import sent
 from tests.core.replay.recorded import Story

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from channels.terminal.log.tree import COLUMNS, tree_lines
 from channels.terminal.text import Style
-from channels.terminal.tree import COLUMNS, tree_lines
 from core.config.settings import Pricing
 from core.events import thread
 from core.replay.money import together

@@ -1,9 +1,0 @@
-"""`python -m actors`: the command line, where the console command `sika` is not installed."""
-
-from __future__ import annotations
-
-import sys
-
-from actors.cli import main
-
-sys.exit(main())

@@ -1,0 +1,1 @@
+"""Verbs of operators: accounts and keys, actors, dead letters, read models, the cluster."""

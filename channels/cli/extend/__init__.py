@@ -1,0 +1,1 @@
+"""Verbs that extend Sika: agents, skills, MCP servers, plug-ins, chat platforms."""

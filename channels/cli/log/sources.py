@@ -1,0 +1,81 @@
+"""The recorded events that the arguments of a command name: those of exported files, or of the data directory's log."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channels.cli.common import options_of
+from core.errors import NotFound
+
+if TYPE_CHECKING:
+    from core.replay.archive import Archive
+    from core.replay.archives import Archives
+    from core.replay.source import Source
+    from core.runtime.system import System
+
+
+@asynccontextmanager
+async def source_of(
+    arguments: argparse.Namespace, *, server: bool = False
+) -> AsyncIterator[tuple[Source, System | None]]:
+    """Yields the source of the events, and the server of the data directory; None if files suffice.
+
+    `server`: the command needs one in any case.
+    """
+    async with files_of(arguments) as files:
+        if files and files.complete and not server:
+            yield files, None
+            return
+        from actors.wiring import compose
+        from core.replay.source import LogSource
+
+        options = options_of(arguments)
+        async with compose.attach(options) as system:
+            files.beside = LogSource(system.log, options.home)
+            yield files if files else files.beside, system
+
+
+def file_of(name: str | None) -> tuple[Path, str] | None:
+    """Returns the file that an argument names, and the rest of it: `FILE`, `FILE#2`, `FILE@17`; None for a thread."""
+    for end in ("", "#", "@"):
+        path, mark, rest = name.rpartition(end) if name and end else (name or "", "", "")
+        if path and os.path.isfile(path):
+            return Path(path), mark + rest
+    return None
+
+
+@asynccontextmanager
+async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
+    """Yields the files that the arguments `thread` and `other` name; empty if they name none.
+
+    In place of a file's name, the arguments get the name under which its thread is read.
+    """
+    from core.replay.archives import Archives
+
+    archives = Archives()
+    async with AsyncExitStack() as opened:
+        if path := getattr(arguments, "file", None):
+            archives.name(await open_file(Path(path), opened))
+        for name in ("thread", "other"):
+            if file := file_of(getattr(arguments, name, None)):
+                archive = archives.opened(file[0]) or await open_file(file[0], opened)
+                setattr(arguments, name, archives.name(archive) + file[1])
+            elif getattr(arguments, name, None):
+                archives.complete = False
+        yield archives
+
+
+async def open_file(path: Path, opened: AsyncExitStack) -> Archive:
+    """Opens an exported file until `opened` ends. Raises `NotFound`, `Invalid`."""
+    from core.replay.archive import Archive
+
+    if not path.is_file():
+        raise NotFound(f"{path}: no such file")
+    archive = await Archive.open(path)
+    opened.callback(archive.close)
+    return archive

@@ -1,0 +1,101 @@
+"""`sika serve`: a server, its signals and its end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from channels.cli.common import FAILED, OK, Add, log_to_stderr, name_list, options_of, port_number
+
+if TYPE_CHECKING:
+    import anyio
+
+GRACE_SECONDS = 25.0
+"""Limit of a server's drain after SIGTERM: orchestrators kill after 30 seconds."""
+LEAVE_SECONDS = 2.0
+"""Limit of the process's remaining life after that."""
+
+
+def serve_command(add: Add) -> None:
+    serve = add("serve", _serve, "run a server")
+    serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    serve.add_argument("--port", type=port_number, help="default: 2026; 0 picks a free one")
+    serve.add_argument("--actors", type=name_list, metavar="A,B", help="only these actors (default: all)")
+    serve.add_argument("--reload", action="store_true", help="for development: start again when the code changes")
+    serve.set_defaults(log_level="info", serves=True)
+
+
+async def _serve(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from actors.wiring import compose
+    from core.config.load import load
+
+    if arguments.reload:
+        return await _reload(arguments)
+    log_to_stderr(load(arguments.config).log_level)
+    with anyio.CancelScope() as starting:
+        stop = on_signals(starting)
+        async with compose.serve(replace(options_of(arguments), drains=True)) as url:
+            starting.shield = True  # from here on nothing is cancelled: leaving the block drains
+            print(f"Sika is ready on {url} (Ctrl-C stops it)", flush=True)
+            await stop.wait()
+    end_within(LEAVE_SECONDS, OK, "threads do not end")
+    return OK
+
+
+async def _reload(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from channels.cli.run import reload
+    from core.config.load import find, load
+
+    config = load(arguments.config)
+    command = [part for part in sys.argv[1:] if not (part.startswith("--r") and "--reload".startswith(part))]
+    with anyio.CancelScope() as serving:
+        on_signals(serving)
+        await reload.serve(command, reload.watched(find(arguments.config) or Path("config.yaml"), config))
+    return OK
+
+
+def end_within(seconds: float, code: int, reason: str) -> None:
+    """Kills the process after this time, even if threads of libraries still run."""
+    import threading
+    import time
+
+    def end() -> None:
+        import structlog
+
+        time.sleep(seconds)
+        names = [thread.name for thread in threading.enumerate() if thread.is_alive() and not thread.daemon]
+        structlog.get_logger("sika").error("ending without them", reason=reason, seconds=seconds, threads=names)
+        os._exit(code)
+
+    threading.Thread(target=end, name="end", daemon=True).start()
+
+
+def on_signals(starting: anyio.CancelScope, seconds: float = GRACE_SECONDS) -> anyio.Event:
+    """Handles signals: the first SIGINT or SIGTERM cancels the start or sets the event, the second ends the process, as
+    does the end of `seconds`."""
+    import asyncio
+    import signal
+
+    import anyio
+
+    stop = anyio.Event()
+
+    def received(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        end_within(seconds, FAILED, "not drained in time")
+        if not starting.shield:
+            starting.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, received, number)
+    return stop
