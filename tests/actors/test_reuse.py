@@ -22,7 +22,7 @@ from actors import janitor
 from actors.janitor import Janitor
 from actors.workspace import Workspace
 from adapters.workspace import LocalWorkspace
-from channels.terminal.verify import verify
+from channels.cli.log.verify import verify
 from core.actor import Actor, Context
 from core.bus import streams
 from core.bus.queue import Hint
