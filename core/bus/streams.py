@@ -125,6 +125,17 @@ async def replicas(bus: Bus, planes: Iterable[str]) -> int | None:
     return min(counts) if counts else None
 
 
+async def is_empty(bus: Bus, plane: str) -> bool:
+    """Tells whether a plane's stream has never had a message, or is not there."""
+    try:
+        info: dict[str, Any] = await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}")
+    except ApiError as error:
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        return True
+    return not info["state"]["last_seq"]
+
+
 async def check_jetstream(bus: Bus) -> None:
     """Raises `Unavailable` unless JetStream answers for this account."""
     await bus.api("INFO")

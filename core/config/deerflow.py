@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from core.config import channels
@@ -54,6 +55,14 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "uploads.pdf_converter": "has no effect: the first converter that is installed is used",
 }
 """Keys that are known and are no settings of ours. A line of a section stands for all that is below it."""
+BY_NAME: Mapping[str, str] = {
+    "subagents.agents.*.token_budget": "has no effect; see subagents.token_budget, which is for all types",
+    "subagents.custom_agents.*.token_budget": "has no effect; see subagents.token_budget, which is for all types",
+    "mcp.servers.*.tool_name_prefix": "has no effect: the names of tools always begin with the server's",
+    "mcp.servers.*.routing": "has no effect; see mcp.direct_tools: with many tools the model searches for them",
+    **dict.fromkeys(("mcp.servers.*.tools", "mcp.servers.*.task_toolsets"), ABSENT),
+}
+"""The same, in sections that people name."""
 _OFF_ONLY = ("authorization",)
 """Known sections that promise protection: they may be there, but not on."""
 RENAMED: Mapping[str, str] = {
@@ -88,6 +97,11 @@ def known(path: str) -> bool:
     """Tells whether a key is one of DeerFlow's: itself, a section that it belongs to, or something in it."""
     keys = *WITHOUT_EFFECT, *_OFF_ONLY
     return any(f"{path}.".startswith(f"{key}.") or key.startswith(f"{path}.") for key in keys)
+
+
+def remark_of(path: str) -> str | None:
+    """Returns why a key in a section that people name has no effect; None for other keys."""
+    return next((remark for pattern, remark in BY_NAME.items() if fnmatchcase(path, pattern)), None)
 
 
 def without_effect(raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

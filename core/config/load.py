@@ -409,6 +409,8 @@ def _optional(kind: Any) -> bool:
 def _advice(kind: type[Section], key: str, place: str) -> list[str]:
     if kind in _ARGUMENTS_FOR_OTHERS or deerflow.known(place):
         return []
+    if remark := deerflow.remark_of(place):
+        return [f"{place}: {remark}"]
     close = difflib.get_close_matches(key, _fields(kind), n=1, cutoff=0.7)
     return [f"{place}: unknown key" + (f", did you mean {close[0]}?" if close else "")]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from core.config import deerflow
 from core.config.mcp import McpServer
 from core.errors import Invalid
 from core.events import Json
@@ -38,6 +39,14 @@ def masked(server: McpServer) -> Json:
     if isinstance(oauth := raw.get("oauth"), dict):
         raw["oauth"] = {**oauth, **dict.fromkeys(OAUTH_SECRETS)}
     return raw
+
+
+def remarks(name: str, server: McpServer) -> list[str]:
+    """Returns the settings that nothing reads, each with the reason."""
+    return [
+        f"mcp_servers.{name}.{key[:80]}: {deerflow.remark_of(f'mcp.servers.{name}.{key}') or 'unknown key'}"
+        for key in server.extra
+    ]
 
 
 def merged(name: str, sent: Mapping[str, Any], before: McpServer | None) -> Json:

@@ -130,15 +130,20 @@ def picked(records: Iterable[Record], query: Query) -> list[Record]:
     return [record for record in records if search.matches(record)]
 
 
+def is_bad_end(event: Event | Opaque) -> bool:
+    """Tells whether a run failed with an event, or was stopped by a policy."""
+    return isinstance(event, RunFailed) or (isinstance(event, ModelCompleted) and stop_of(event) is not None)
+
+
 def is_failure(event: Event | Opaque) -> bool:
     """Tells whether an event is a failure: of a run, a model call, a tool call or its command, or to decode; or an
     answer by which a policy stopped the run.
     """
     match event:
-        case RunFailed() | ModelFailed():
+        case RunFailed() | ModelCompleted():
+            return is_bad_end(event)
+        case ModelFailed():
             return True
-        case ModelCompleted():
-            return stop_of(event) is not None
         case ToolCompleted():
             return event.unknown or bool(event.exit_code) or event.message.get("status") == "error"
         case Opaque():

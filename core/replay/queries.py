@@ -13,10 +13,10 @@ import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Json, Record, RunFailed, RunStarted
+from core.events import Aggregate, Json, Record, RunStarted
 from core.replay import causes, moment
 from core.replay import diff as diffs
-from core.replay.find import Query, Search
+from core.replay.find import Query, Search, is_bad_end
 from core.replay.money import Cost, Prices
 from core.replay.source import LAST, LAST_FAILED, MOST_NAMED, Source, aggregate_of, records_of
 from core.replay.tree import Span, tree
@@ -160,7 +160,8 @@ class Side(NamedTuple):
 
 
 def run_of(records: Sequence[Record], name: str) -> str:
-    """Returns the id of a run by its number (from 1), the beginning of its id, `@last` or `@last-failed`.
+    """Returns the id of a run by its number (from 1), the beginning of its id, `@last` or `@last-failed`: that failed,
+    or that a policy stopped.
 
     Raises `NotFound` and `Invalid`.
     """
@@ -168,7 +169,7 @@ def run_of(records: Sequence[Record], name: str) -> str:
     if name.isdecimal() and 1 <= int(name) <= len(runs):
         return runs[int(name) - 1]
     if name == LAST_FAILED:
-        hits = [record.run for record in records if record.run and isinstance(record.event, RunFailed)][-1:]
+        hits = [record.run for record in records if record.run and is_bad_end(record.event)][-1:]
     else:
         hits = runs[-1:] if name == LAST else [run for run in runs if run.startswith(name)]
     if len(hits) > 1:

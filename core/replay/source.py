@@ -112,7 +112,7 @@ async def _last_failed(source: Source) -> Aggregate:
         listing = await anyio.to_thread.run_sync(listed_in_views, source.home, failed, 1)
     listing = listing or await threads_of_file(source, failed, 1)
     if not listing.summaries:
-        raise NotFound(f"{LAST_FAILED}: no run of a thread failed")
+        raise NotFound(f"{LAST_FAILED}: no run of a thread failed, and no policy stopped one")
     return thread(listing.summaries[0].thread)
 
 

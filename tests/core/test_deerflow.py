@@ -218,6 +218,26 @@ MACHINES = "has no effect: the server names its machines itself, and reaches the
             ["subagents.enabled: has no effect; see subagent_enabled of a run"],
         ),
         (
+            "subagents: {agents: {bash: {token_budget: {max_tokens: 5}}}}",
+            {},
+            [
+                "subagents.agents.bash.token_budget: has no effect; see subagents.token_budget, which is for all "
+                "types (line 1)"
+            ],
+        ),
+        (
+            "mcp: {servers: {a.b: {command: x, tool_name_prefix: false, routing: {}, tools: {}, zebra: 1}}}",
+            {},
+            [
+                "mcp.servers.a.b.tool_name_prefix: has no effect: the names of tools always begin with the server's "
+                "(line 1)",
+                "mcp.servers.a.b.routing: has no effect; see mcp.direct_tools: with many tools the model searches for "
+                "them (line 1)",
+                "mcp.servers.a.b.tools: not in this version (line 1)",
+                "mcp.servers.a.b.zebra: unknown key (line 1)",
+            ],
+        ),
+        (
             "skill_evolution: {security_fail_closed: true}",
             {},
             ["skill_evolution.security_fail_closed: has no effect: a skill without a verdict is always refused"],

@@ -40,6 +40,11 @@ async def whole(client: Browser, server: Server, thread: str) -> bool:
     return messages[-1]["content"] == "Done." and file.read_text() == "otters"
 
 
+async def doctor(home: Path, *options: str) -> str:
+    """Returns what `sika doctor` says of a data directory that nobody serves."""
+    return (await asyncio.to_thread(warm.run, SIKA, "doctor", "--home", str(home), *options)).stdout
+
+
 @asynccontextmanager
 async def nats(folder: Path, store: Path) -> AsyncIterator[str]:
     """Runs a nats-server of one's own, whose log lies in `store`. Yields its address."""
@@ -67,6 +72,11 @@ async def test_a_log_moves_to_a_nats_of_ones_own_and_an_empty_one_is_refused(tmp
                 assert await lost.process.waited() == 2
             assert f"the log at {url} is empty, but {home}/users has the files of 1 threads" in lost.said()
             assert f"{home}/nats/js" in lost.said()
+            assert "the log at nats" in await doctor(home, "--nats", url)
+        assert "fail  log" not in await doctor(home)
+        (home / "nats/js").rename(tmp_path / "away")
+        assert f"fail  log            the log at {home}/nats/js is empty" in await doctor(home)
+        (tmp_path / "away").rename(home / "nats/js")
         async with nats(tmp_path / "right", home / "nats/js") as url, serving(home, config, "--nats", url) as server:
             assert await whole(client, server, thread)
             assert await whole(client, server, await run(client, server))

@@ -27,6 +27,8 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
 ROW = "{:<20} {:<6} {:<10} {:>6}  {}"
 USER = LOCAL.user
 READ_SECONDS = 3.0
+INTERCEPTORS = "mcp.interceptors"
+"""Beginning of reasons that are in our configuration, not in a server."""
 
 
 async def servers(directory: Directory) -> Iterator[str]:
@@ -81,7 +83,11 @@ def _findings(name: str, server: McpServer, known: Known | None) -> Iterator[Fin
     else:
         listing = (known and known.listing) or Listing()
         yield Finding("MCP", "ok", f"{name} is {state}: {len(listing.tools)} tools")
-        *most, last = [_problem(problem) for problem in listing.problems] or [""]
+        ours = [problem for problem in listing.problems if problem.reason.startswith(INTERCEPTORS)]
+        yield from (
+            Finding("MCP", "warn", f"{name}: {_problem(problem)}", "correct the configuration") for problem in ours
+        )
+        *most, last = [_problem(problem) for problem in listing.problems if problem not in ours] or [""]
         yield from (Finding("MCP", "warn", f"{name}: {text}") for text in most)
         if last:
             yield Finding("MCP", "warn", f"{name}: {last}", "tell the server's maintainer; its other tools work")

@@ -15,7 +15,7 @@ from channels.http.server.routes import API
 from core.config.mcp import McpServer
 from core.errors import Invalid, NotFound
 from core.events import Json
-from core.mcp.change import changed, masked
+from core.mcp.change import changed, masked, remarks
 from core.mcp.names import names_of
 from core.mcp.servers import SCOPE, Installed, config_of, failure_of, state_of
 from core.ports.mcp_frames import Listing
@@ -26,6 +26,13 @@ class Servers(msgspec.Struct):
     secrets in `args` and `url`, are shown as `***`, secrets of `oauth` as null; sent back like that, they stay."""
 
     mcp_servers: dict[str, Json]
+
+
+class Configured(msgspec.Struct, omit_defaults=True):
+    """`mcp_servers`: as in `Servers`. `remarks`: settings in it that have no effect, each with the reason."""
+
+    mcp_servers: dict[str, Json]
+    remarks: list[str] = []
 
 
 class Changes(msgspec.Struct):
@@ -94,19 +101,19 @@ _READ = "assistants:read"
 
 
 @ROUTES("GET", "/mcp/config", _READ)
-async def get(call: Call) -> Servers:
+async def get(call: Call) -> Configured:
     """The MCP servers, without their secrets."""
     return _masked_servers(await call.services.mcp.all())
 
 
 @ROUTES("PUT", "/mcp/config", "admin", role="admin", errors=(400,))
-async def put(call: Call, body: Servers) -> Servers:
+async def put(call: Call, body: Servers) -> Configured:
     """Replace the MCP servers: those that are not sent are removed. The files of the server stay as they are."""
     return await _change(call, lambda _: body.mcp_servers)
 
 
 @ROUTES("PATCH", "/mcp/config", "admin", role="admin", errors=(400, 404))
-async def patch(call: Call, body: Changes) -> Servers:
+async def patch(call: Call, body: Changes) -> Configured:
     """Change settings of some MCP servers, such as `enabled`."""
 
     def all_of(present: Mapping[str, McpServer]) -> Mapping[str, Json]:
@@ -181,7 +188,7 @@ def status(name: str, server: McpServer, state: Installed) -> Status:
     )
 
 
-async def _change(call: Call, sent: Any) -> Servers:
+async def _change(call: Call, sent: Any) -> Configured:
     try:
         after = await call.services.mcp.change(
             lambda present, config, seal: changed(sent(present), present, config.mcp.servers, seal), actor=ACTOR
@@ -191,5 +198,8 @@ async def _change(call: Call, sent: Any) -> Servers:
     return _masked_servers(after)
 
 
-def _masked_servers(servers: Mapping[str, McpServer]) -> Servers:
-    return Servers({name: masked(server) for name, server in servers.items()})
+def _masked_servers(servers: Mapping[str, McpServer]) -> Configured:
+    return Configured(
+        {name: masked(server) for name, server in servers.items()},
+        [remark for name, server in servers.items() for remark in remarks(name, server)],
+    )

@@ -48,6 +48,14 @@ NAMED = {
     "{model_name: nope}}}}}}",
     "channels.*.accounts.*.session.users.*.context": "channels: {slack: {accounts: {a: {session: {users: {u: {context: "
     "{model_name: nope}}}}}}}}",
+    "channels.session.assistant_id": "channels: {session: {assistant_id: 'nope!'}}",
+    "channels.session.users.*.assistant_id": "channels: {session: {users: {u: {assistant_id: 'nope!'}}}}",
+    "channels.*.session.assistant_id": "channels: {slack: {session: {assistant_id: 'nope!'}}}",
+    "channels.*.session.users.*.assistant_id": "channels: {slack: {session: {users: {u: {assistant_id: 'nope!'}}}}}",
+    "channels.*.accounts.*.session.assistant_id": "channels: {slack: {accounts: {a: {session: {assistant_id: "
+    "'nope!'}}}}}",
+    "channels.*.accounts.*.session.users.*.assistant_id": "channels: {slack: {accounts: {a: {session: {users: {u: "
+    "{assistant_id: 'nope!'}}}}}}}",
     "mcp.interceptors": "mcp: {interceptors: ['nope.auth:build']}",
     "channel_connections.*": "channel_connections: {enabled: true, telegram: {enabled: true}}",
     "channels.*": "channels: {telegramm: {enabled: true}}",
@@ -71,7 +79,7 @@ def test_each_key_that_takes_names_is_tried_or_is_of_something_else() -> None:
         key.path
         for key in all_keys()
         if key.type.startswith(("list of text", "list of one", "mapping", "text, or mapping"))
-        or key.path.endswith(("model_name", ".model", ".group", "[].tool"))
+        or key.path.endswith(("model_name", ".model", ".group", "[].tool", "assistant_id"))
     } - {"models[].model", "acp_agents.*.model"}
     assert {path for path in naming if not OTHERS.fullmatch(path)} == NAMED.keys()
 

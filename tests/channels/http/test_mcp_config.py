@@ -60,7 +60,8 @@ async def test_secrets_are_masked_and_survive(api: Api, system: System, config: 
     assert servers["files"]["note"] == "kept"
     assert servers["web"]["headers"] == {"Authorization": "***"}
     assert (servers["web"]["oauth"]["client_secret"], servers["web"]["oauth"]["client_id"]) == (None, "me")
-    assert await put(api, servers) == {"mcp_servers": servers}
+    remarks = ["mcp_servers.files.note: unknown key"]
+    assert await put(api, servers) == {"mcp_servers": servers, "remarks": remarks}
     servers["web"]["description"] = "The web."
     servers["web"]["headers"]["X-More"] = "hush-four"
     await put(api, servers)
@@ -130,6 +131,19 @@ async def test_servers_are_added_changed_and_removed(api: Api) -> None:
     await api.ask("PATCH", "/mcp/config", {"mcp_servers": {"gone": {"enabled": False}}}, status=404)
     await put(api, {**now, "files": servers["files"] | {"env": {}, "trusted": False}})
     assert sorted(await shown(api)) == ["files", "time", "web"]
+
+
+async def test_settings_without_effect_are_kept_and_named(api: Api) -> None:
+    await put(api, {"time": {"command": "uvx", "args": ["mcp-server-time"]}})
+    settings = {"tool_name_prefix": False, "routing": {"a": 1}, "description": "d", "zebra": 1}
+    answer = await api.ask("PATCH", "/mcp/config", {"mcp_servers": {"time": settings}})
+    assert answer["mcp_servers"]["time"].items() >= settings.items()
+    assert [remark.split(": ")[:2] for remark in answer["remarks"]] == [
+        ["mcp_servers.time.tool_name_prefix", "has no effect"],
+        ["mcp_servers.time.routing", "has no effect; see mcp.direct_tools"],
+        ["mcp_servers.time.zebra", "unknown key"],
+    ]
+    assert (await api.ask("GET", "/mcp/config"))["remarks"] == answer["remarks"]
 
 
 REFUSED = [

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,14 +21,20 @@ from adapters.sandboxes.confine import seccomp
 from adapters.sandboxes.process import cgroups
 from channels import cli
 from channels.cli.admin import cluster
+from channels.cli.doctor import _log as logged
 from channels.cli.doctor import strength
+from channels.cli.extend import mcp
 from channels.cli.run import doctor
 from channels.cli.run.doctor import Finding
 from channels.terminal.text import Style
 from core.bus.endpoint import Endpoint
 from core.config.load import parse
+from core.config.mcp import McpServer
 from core.errors import Invalid, Unavailable
+from core.events import ThreadCreated, thread
 from core.log.store import EventLog
+from core.mcp.servers import Known, config_of
+from core.ports.mcp_frames import Listing, Problem
 from tests.support.nats import Nats
 from tests.support.ports import free_port
 
@@ -262,6 +269,32 @@ async def test_a_cluster_is_looked_at_and_left_alone(nats: Nats) -> None:
     assert "none yet" in found[1].text
     assert "sync_interval: always" in found[2].text
     assert await cluster.examine(nats.endpoint("untouched")) == found
+
+
+async def test_an_empty_log_beside_files_of_threads_is_said(nats: Nats, log: EventLog, tmp_path: Path) -> None:
+    home, config = tmp_path / "home", parse("")
+    options = Options(home=home, config=None, nats=nats.url)
+
+    async def found(nats_url: str | None, prefix: str = "") -> list[str]:
+        settings = parse(f"nats: {{prefix: {prefix}}}") if prefix else config
+        return [finding.status for finding in await logged(replace(options, nats=nats_url), settings, nats_url)]
+
+    assert await found(nats.url, "empty") == await found(None) == []
+    (home / "users/default/threads/t").mkdir(parents=True)
+    assert await found(nats.url, "empty") == await found(None) == ["fail"]
+    await log.append(thread("t"), [ThreadCreated(user="me")], expected=0, actor="test")
+    assert await found(nats.url, log.bus.names.prefix) == []
+    assert await found(f"nats://127.0.0.1:{free_port()}") == []
+
+
+async def test_advice_about_an_mcp_server_fits_its_problem() -> None:
+    server = McpServer(command="x")
+    problems = [Problem(tool="a", reason="too long", left_out=True), Problem(reason="mcp.interceptors: x: no module x")]
+    known = Known(config=config_of(server), listing=Listing(problems=problems))
+    [_, own, theirs] = mcp._findings("s", server, known)
+    assert (own.advice, own.text) == ("correct the configuration", "s: mcp.interceptors: x: no module x")
+    assert "maintainer" in theirs.advice
+    assert theirs.text == "s: a is left out: too long"
 
 
 async def test_too_few_replicas(nats: Nats, log: EventLog) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.config.settings import Pricing
-from core.errors import Invalid
+from core.errors import Invalid, NotFound
 from core.events import (
     Aggregate,
     Decision,
@@ -33,6 +33,8 @@ from core.events import (
 from core.policy import ENDED, REFUSED
 from core.replay.find import Query, Search, find, is_failure
 from core.replay.listing import Filter, listed_in_views, threads_of_file
+from core.replay.queries import run_of
+from core.replay.source import LAST_FAILED
 from core.thread.state import STOPPED
 from core.thread.tokens import Tokens
 from core.views import tables
@@ -84,6 +86,16 @@ class Log:
 
     async def last(self) -> Aggregate | None:
         return thread("t1")
+
+
+@pytest.mark.parametrize(("name", "run"), [("t2", "r2"), ("t3", "r3"), ("t1", None)])
+async def test_the_last_run_that_failed_or_that_a_policy_stopped(name: str, run: str | None) -> None:
+    records = await Log().read(thread(name))
+    if run is None:
+        with pytest.raises(NotFound):
+            run_of(records, LAST_FAILED)
+    else:
+        assert run_of(records, LAST_FAILED) == run
 
 
 @pytest.mark.parametrize(
