@@ -77,13 +77,15 @@ TOOLKIT = bs4, docx, duckdb, markdown_it, matplotlib.pyplot, openpyxl, pandas, p
 
 # requirements.lock is what a server needs, requirements-dev.lock all of that and what tests, checks and builds need,
 # requirements-providers.lock a server that also has the providers with a protocol of their own, which only tests/providers runs.
+# Installing copies the front door, as `sika` (pyproject.toml).
+DOOR = $(wildcard core/extend/*.py channels/http/extend.py adapters/sandboxes/extend.py)
 # A stamp is older than its lock or the project file only when there is something to install. Everything comes by hash;
 # where uv cannot reach the index that pip is configured for, pip does the same more slowly.
 $(SERVER): LOCK = requirements.lock
 $(SERVER): requirements.lock
 $(STAMP): LOCK = requirements-dev.lock
 $(STAMP): requirements-dev.lock
-$(SERVER) $(STAMP): pyproject.toml | $(BIN)/uv
+$(SERVER) $(STAMP): pyproject.toml $(DOOR) | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r $(LOCK) \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .

@@ -99,7 +99,7 @@ def of_entry(entry: ToolEntry, number: int) -> Tool:
     elif callable(value):
         tool = _construct(value, settings, place)
     else:
-        raise Invalid(f"{place}: neither a core.tools.Tool nor a function that makes one")
+        raise Invalid(f"{place}: neither a sika.Tool nor a function that makes one")
     return dataclasses.replace(tool, group=entry.group or tool.group, deferred=entry.deferred)
 
 
@@ -130,7 +130,7 @@ def _construct(factory: Any, settings: Mapping[str, Any], place: str) -> Tool:
             text = text.replace(secret, "***")
         raise Invalid(f"{place}: {text}") from None
     if not isinstance(tool, Tool):
-        raise Invalid(f"{place}: makes no core.tools.Tool but {type(tool).__name__}")
+        raise Invalid(f"{place}: makes no sika.Tool but {type(tool).__name__}")
     return tool
 
 

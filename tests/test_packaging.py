@@ -23,7 +23,7 @@ from adapters.sandboxes.confine import seccomp, toolkit
 
 ROOT = Path(__file__).parent.parent
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
-OURS = {"core", "actors", "channels", "adapters"}
+OURS = {"core", "actors", "channels", "adapters", "sika"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 PROVIDERS = ("anthropic", "google", "bedrock")
@@ -152,13 +152,17 @@ def test_make_run_installs_what_a_server_needs_and_make_install_the_rest(tmp_pat
     assert ".venv/.server" not in plan.stdout, "whoever develops has one environment"
 
 
-def test_the_wheel_has_the_shipped_skills(tmp_path: Path) -> None:
+def test_the_wheel_has_the_shipped_skills_and_the_front_door(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
     names = set(zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist())
     files = {path for path in (ROOT / "skills/public").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert len(files) > 50
     assert {str(path.relative_to(ROOT)) for path in files} <= names
+    door = {
+        f"sika/{name}" for name in ("__init__.py", "events.py", "testing.py", "http.py", "sandboxes.py", "py.typed")
+    }
+    assert door | {"core/py.typed", "core/testing/__init__.py"} <= names
 
 
 def _modules(folder: str) -> Iterator[tuple[str, str]]:

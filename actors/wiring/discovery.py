@@ -59,7 +59,7 @@ def installed_tools(entries: Sequence[ToolEntry] = ()) -> list[Plugin]:
     def describe(plugin: Plugin) -> str:
         tool = plugin.value
         if not isinstance(tool, Tool):
-            raise Invalid("not a core.tools.Tool; declare it with @tool()")
+            raise Invalid("not a sika.Tool; declare it with @tool()")
         holder = holders.setdefault(tool.name, toolbox.home(tool))
         if holder != toolbox.home(tool):
             raise Invalid(f"the name {tool.name} is taken by {holder}")

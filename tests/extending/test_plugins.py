@@ -96,7 +96,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         ("actors", f"{HERE}:Picky", "cannot be built with the settings installed.picky: KeyError: 'token'"),
         ("actors", f"{HERE}:Webhooks", "the name webhooks is taken by actors.webhooks:Webhooks"),
         ("channels", f"{HERE}:Picky", "not a Channel class"),
-        ("tools", f"{HERE}:number", "not a core.tools.Tool; declare it with @tool()"),
+        ("tools", f"{HERE}:number", "not a sika.Tool; declare it with @tool()"),
         ("tools", f"{HERE}:ls", "the name ls is taken by adapters.tools.ls"),
         ("protocols", "tests.extending.pages", "a module with ROUTES, a list of Route, is expected"),
         ("protocols", HERE, "GET /api/threads/{thread_id}/log is taken"),
@@ -141,7 +141,7 @@ def test_nothing_starts_without_a_policy(install: Install, value: str) -> None:
         ("sandboxes", "nowhere:make", "sandbox: {provider: mine}", NOWHERE),
         ("models", "nowhere:Model", "models: [{name: m, model: m, use: mine}]", NOWHERE),
         ("models", "nowhere:Model", "models: [{name: m, model: m, use: other}]", "nor an installed model: mine"),
-        ("tools", f"{HERE}:number", f"tools: [{{name: n, use: '{HERE}:number'}}]", "neither a core.tools.Tool nor a"),
+        ("tools", f"{HERE}:number", f"tools: [{{name: n, use: '{HERE}:number'}}]", "neither a sika.Tool nor a"),
         ("actors", f"{HERE}:number", f"actors: ['{HERE}:number']", "not an Actor class"),
     ],
 )

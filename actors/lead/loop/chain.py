@@ -147,7 +147,7 @@ def _installed(plugin: Plugin, config: Config) -> Policy:
 def _of_plugin(plugin: Plugin, config: Config) -> Policy:
     cls = plugin.value
     if not (isinstance(cls, type) and issubclass(cls, port.Policy)):
-        raise NotAPolicy("not a core.policy.Policy class")
+        raise NotAPolicy("not a sika.Policy class")
     return _ported(cls, config.installed.get(cls.name, {}), f"installed.{cls.name}")
 
 
@@ -283,7 +283,7 @@ def of_entry(entry: MiddlewareEntry, where: str) -> Policy:
     if isinstance(cls, type) and issubclass(cls, port.Policy):
         return _ported(cls, entry.config, f"{where}.config")
     if not (isinstance(cls, type) and issubclass(cls, AgentMiddleware)):
-        raise Invalid(f"{where}.use: {entry.use} is neither a core.policy.Policy nor a LangChain AgentMiddleware")
+        raise Invalid(f"{where}.use: {entry.use} is neither a sika.Policy nor a LangChain AgentMiddleware")
     arguments = reveal(entry.config)
     try:
         middleware: Policy = cls(**arguments)

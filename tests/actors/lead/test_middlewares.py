@@ -149,7 +149,7 @@ def test_in_any_order_clarification_is_the_last(random: Random, places: list[str
             r"middlewares\[0\].use: nowhere:Class: there is no module nowhere; .* pip install nowhere",
         ),
         ({"use": f"{HERE}:Missing"}, r"middlewares\[0\].use: .*has no attribute 'Missing'"),
-        ({"use": f"{HERE}:names"}, r"middlewares\[0\].use: .* is neither a core.policy.Policy nor a LangChain"),
+        ({"use": f"{HERE}:names"}, r"middlewares\[0\].use: .* is neither a sika.Policy nor a LangChain"),
         ({"use": f"{HERE}:Shout", "config": {"volume": 11}}, r"middlewares\[0\].config: TypeError: .*volume"),
         ({"use": f"{HERE}:Shout", "after": "nobody"}, r"middlewares\[0\]: there is no 'nobody' .*there are: .*asides"),
     ],

@@ -13,14 +13,9 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from adapters.sandboxes.host.sandbox import Host
-from adapters.sandboxes.process.job import Job
-from core.actor import Actor, Context
-from core.channel import Channel, Desk, Reply
-from core.events import Event, RunCompleted
-from core.files.paths import Tree
-from core.policy import Policy, Refuse, ToolCall, View
-from core.tools import ToolContext, tool
+from sika import Actor, Channel, Context, Desk, Event, Policy, Refuse, Reply, ToolCall, ToolContext, View, tool
+from sika.events import RunCompleted
+from sika.sandboxes import Host, Job, Tree
 
 
 class TallyKept(Event, frozen=True):

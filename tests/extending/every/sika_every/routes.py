@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from channels.http.server.routes import API, Route
+from sika.http import API, Route
 
 
 async def get_word(request: web.Request) -> web.Response:
