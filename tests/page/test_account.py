@@ -79,7 +79,6 @@ async def test_people_come_and_go_and_see_nothing_of_each_other(page: Tab, site:
         await page.page.goto(f"{site.server.url}/#/")
         await expect(page.page.locator("#composer")).to_have_value("")
         await expect(page.page.locator("nav li.thread")).to_have_count(0)
-        assert second.complaints == []
     await leave(page.page, ADA, "Sign out everywhere")
 
 

