@@ -32,7 +32,7 @@ from tests.support.model_server import ModelServer, Turn
 from tests.support.records import ai, human
 from tests.support.workers import LEASE, Client, configure, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 THREADS, KILLS, CONTINUATIONS = 30, 8, 2
 SCRIPTS = {

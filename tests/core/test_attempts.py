@@ -20,7 +20,7 @@ from tests.core import deadly
 from tests.support import warm
 from tests.support.nats import Nats, append, eventually, read
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 HEALTHY = 4
 
 

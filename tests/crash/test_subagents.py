@@ -17,7 +17,7 @@ from tests.crash.test_every_event import plain
 from tests.support.model_server import Script, ToolCall, Turn
 from tests.support.workers import Client, Power
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=6)]
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=9)]
 
 SETTINGS = {"agents": {"general-purpose": {"model": "sub"}}}
 NAMES = ["a", "b", "c"]

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from tests.e2e.servers import Browser, Frame, Server, browser, run_of, serving, texts
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=2)]
 
 DEPLOYMENT, VERSION, KEY = "my-deployment", "2026-10-01", "key-of-azure-4711"
 NAME = re.compile(r"\[\[(\w+)\]\]")

@@ -14,7 +14,7 @@ from tests.support.mcp import server as settings
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import configure, reaching
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 OBJECT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}}
 LEFT_OUT: list[tuple[Any, str, str]] = [

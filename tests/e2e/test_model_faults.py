@@ -12,7 +12,7 @@ from tests.e2e.test_secrets import command
 from tests.support.model_server import Failure, ModelServer, Turn
 from tests.support.workers import configure, reaching
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 KEY = "sk-proj-aBcD1234eFgH5678iJkL9012"
 SPENT = Failure(status=402, message="The wallet of acme-team is empty.", code="insufficient_balance")

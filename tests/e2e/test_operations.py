@@ -19,7 +19,7 @@ from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.nats import Node
 from tests.support.workers import DEADLINE, configure
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 WRITES = ToolCall("write_file", {"description": "d", "path": "/mnt/user-data/workspace/a.txt", "content": "otters"})
 SCRIPT = {"m": [Turn(tool_calls=(WRITES,)), Turn(text="Done.")]}

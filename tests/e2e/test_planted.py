@@ -21,7 +21,7 @@ from tests.e2e.test_secrets import command, delivered, shown, stored
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 PLACES = (
     "key of a model",

@@ -34,7 +34,7 @@ from tests.support import warm
 from tests.support.model_server import ModelServer, Turn
 from tests.support.workers import DEADLINE, configure, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 PAGE = (ROOT / "channels/http/docs/recipes.md").read_text()
 

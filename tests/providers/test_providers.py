@@ -41,7 +41,6 @@ NAME = re.compile(r"\[\[([\w.-]+)\]\]")
 """The name of a case in a message."""
 
 pytestmark = [
-    pytest.mark.long(keep=3),
     pytest.mark.anyio,
     pytest.mark.skipif(not PYTHON.exists(), reason="requirements-providers.lock is not installed"),
 ]
@@ -207,6 +206,7 @@ async def run(client: Browser, server: Any, name: str) -> dict[str, Any]:
     )
 
 
+@pytest.mark.long
 async def test_every_answer_is_one_or_says_what_the_provider_said(tmp_path: Path) -> None:
     providers = Providers()
     async with listening(providers) as url, serving(tmp_path, url) as server, browser() as client:

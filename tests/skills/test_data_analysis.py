@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.skills.conftest import PUBLIC, Desk
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=5)]
 S = "python3 $S/data-analysis/scripts"
 
 

@@ -224,6 +224,7 @@ async def evaluated(home: Path, choice: Choice) -> tuple[Evaluation, ModelServer
             return await Work(options, system.log, choice).run(lambda sample: None), models
 
 
+@pytest.mark.long
 async def test_solutions_pass_and_words_do_not(tmp_path: Path) -> None:
     assert set(SOLUTIONS) == set(TASKS)
     evaluation, _ = await evaluated(tmp_path, Choice(models=["able", "lazy"], at_once=8))
@@ -253,6 +254,7 @@ async def test_prompts_are_compared(tmp_path: Path) -> None:
     assert [text == "You are short." for text in systems] == [False, False, True, True]
 
 
+@pytest.mark.long
 async def test_the_prompt_is_compared_with_itself_without_a_part(tmp_path: Path) -> None:
     parts = ["work_rules", "Make the smallest change", "Decide, and state in it"]
     evaluation, models = await evaluated(tmp_path, Choice(models=["able"], without=parts, tasks=["find_the_*"]))

@@ -25,7 +25,7 @@ from tests.actors.lead.fakes import Fake
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import DEADLINE, site, wait_for
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 HERE = "tests.actors.lead.test_stalls"
 STILL, ON = "the event loop stands still", "the event loop goes on"

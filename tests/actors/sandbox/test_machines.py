@@ -29,6 +29,8 @@ from tests.support.machines import Processes, alive, cut, process, quick, worker
 from tests.support.nats import read
 from tests.support.workers import wait_for
 
+pytestmark = pytest.mark.long(keep=3)
+
 USER, THREAD = "ada", "t1"
 LOST = "running commands and files outside /mnt/user-data are gone"
 

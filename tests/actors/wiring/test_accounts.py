@@ -26,6 +26,8 @@ from core.log.store import EventLog
 from tests.actors.accounts.tower import Tower
 from tests.support.nats import DEADLINE, Nats, bus_on, eventually, log_on, read
 
+pytestmark = pytest.mark.long(keep=3)
+
 ROOT = Path(__file__).parents[3]
 LEASE_SECONDS = 2
 

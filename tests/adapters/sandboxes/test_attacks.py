@@ -24,7 +24,10 @@ ROOT = Path(__file__).parents[3]
 ENV = {"PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}", "PATH": os.environ["PATH"]}
 LIBC = "import ctypes, errno, os, socket, sys, time\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
-pytestmark = pytest.mark.skipif(not seccomp.available(), reason="no filter for this machine")
+pytestmark = [
+    pytest.mark.skipif(not seccomp.available(), reason="no filter for this machine"),
+    pytest.mark.long(keep=3),
+]
 Attack = Callable[..., ExecResult]
 
 

@@ -28,7 +28,7 @@ from tests.adapters.sandboxes.test_contract import ASK, SERVE
 from tests.support import warm
 from tests.support.nats import eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 PORT = 8001
 """Nobody else can have it: each thread has all ports of its own."""
 ABSTRACT = """python3 -c '

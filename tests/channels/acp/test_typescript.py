@@ -12,7 +12,7 @@ import pytest
 from tests.channels.acp.conftest import Models, compiled
 from tests.conformance.javascript import Scripts
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 EDITOR = Scripts(Path(__file__).parent / "js", 100)
 

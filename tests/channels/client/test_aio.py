@@ -13,6 +13,8 @@ from channels.client import AsyncSikaClient, ClientError, Unavailable
 from tests.channels.client.stage import Models, processes, text_of, told
 from tests.support.workers import DEADLINE, wait_for
 
+pytestmark = pytest.mark.long(keep=3)
+
 HELLO = "Hello there, nice to meet you."
 
 

@@ -15,6 +15,8 @@ from tests.channels.client.stage import LONG, Line, Models, Stage, text_of, told
 from tests.support.model_server import words
 from tests.support.ports import free_port
 
+pytestmark = pytest.mark.long(keep=3)
+
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from core.thread.threads import Decision
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.test_auth_security import filled, named
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 EVENTS = 3_000
 PAGES = READING + 1

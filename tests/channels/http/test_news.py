@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import anyio
 import pytest
+from aiohttp import web
 
 from channels.http.app import serve
 from channels.http.page.news import frames, hub
@@ -293,13 +296,18 @@ async def test_streams_end_with_the_server(system: System, tmp_path: Path) -> No
             await response.read()
 
 
-async def test_waiting_streams_stop_at_once(system: System, tmp_path: Path) -> None:
+async def test_waiting_streams_and_those_that_come_too_late_stop_at_once(system: System, tmp_path: Path) -> None:
     live = Live(services_of(system, Settings(), tmp_path))
     one = Hub(live)
-    with one.subscribed("u") as subscription:
-        live.stop()
-        with pytest.raises(Stopping):
-            await subscription.take(60)
+    async with asynccontextmanager(one.running)(web.Application()):
+        with one.subscribed("u") as waiting:
+            taking = asyncio.create_task(waiting.take(3600))
+            await asyncio.sleep(0)
+            live.stop()
+            with pytest.raises(Stopping):
+                await taking
+        with one.subscribed("u") as late, pytest.raises(Stopping):
+            await late.take(3600)
 
 
 # ── what is news, and where it stands ────────────────────────────────────────────────────────────────────────────────

@@ -348,6 +348,7 @@ async def test_every_answer_is_documented(
     assert sorted(silent - _named(document, good=False) - ONLY_REFUSING) == []
 
 
+@pytest.mark.long
 async def test_every_answer_is_documented_where_there_are_accounts(system: System, tmp_path: Path) -> None:
     async with people.place(system, people.WithAccounts(), tmp_path) as place:
         admin = await place.admin()
@@ -451,6 +452,7 @@ async def test_paths(knocking: Knocking) -> None:
     knocking.check()
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("accept", ["*/*", SSE])
 async def test_queries_and_headers(knocking: Knocking, accept: str) -> None:
     for route in _ending():

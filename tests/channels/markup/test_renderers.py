@@ -13,6 +13,8 @@ from channels.markup import dingtalk, feishu, plain, slack, telegram
 from channels.markup.parse import content_of
 from tests.channels.markup import lint, texts
 
+pytestmark = pytest.mark.long(keep=3)
+
 Render = Callable[[str], tuple[str, list[str]]]
 """Returns what is shown, and what is wrong with it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from channels.markup.plain import plain
 from channels.markup.split import split
 from channels.markup.write import CANONICAL
 from tests.channels.markup import texts
+
+pytestmark = pytest.mark.long(keep=3)
 
 quick = settings(suppress_health_check=[HealthCheck.too_slow])
 

@@ -22,7 +22,7 @@ from tests.channels.client.stage import Stage, serving, written
 from tests.channels.terminal.emulator import CTRL_C, CTRL_D, ENTER, TAB, Emulated, emulated
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=8)]
 
 SCREENS = Path(__file__).parent / "screens"
 FORM = {

@@ -91,7 +91,7 @@ class Subscription:
         so many seconds. Raises `Stopping`.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(0 if self._hub.stopping else seconds):
                 await self._ready.wait()
         if self._hub.stopping:
             raise Stopping("the server is stopping")
