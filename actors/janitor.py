@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from core.chat.facts import CONVERSATION, KIND
 from core.chat.state import Chats
 from core.errors import Unavailable
 from core.events import Aggregate, Event, ThreadCreated, ThreadErased, ThreadExpirySet, ThreadPruned, type_of
-from core.files.paths import thread_root
+from core.files.paths import make_accessible, thread_root
 from core.lifecycle import TEMPORARY, RunEnded
 from core.runs import setups
 from core.runs.intake import Intake
@@ -198,10 +197,10 @@ def _remove_tree(root: Path) -> None:
     pending = [root]
     while pending:
         directory = pending.pop()
-        _make_accessible(directory)
+        make_accessible(directory)
         for path in list(directory.iterdir()):
             if directory != root and path.is_dir() and not path.is_symlink():
-                _make_accessible(path)
+                make_accessible(path)
                 moved = root / secrets.token_hex(8)
                 path.rename(moved)
                 path = moved
@@ -212,13 +211,3 @@ def _remove_tree(root: Path) -> None:
         if directory != root:
             directory.rmdir()
     root.rmdir()
-
-
-def _make_accessible(directory: Path) -> None:
-    """Lets the owner, this process, read and move the directory. Never follows a link."""
-    with suppress(OSError):
-        descriptor = os.open(directory, getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_DIRECTORY)
-        try:
-            os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
-        finally:
-            os.close(descriptor)

@@ -73,7 +73,7 @@ from core.user import agents
 log = structlog.get_logger("sika.lead")
 
 UPLOADED = type_of(FileUploaded.__name__)
-KEPT_TOOLS, KEPT_SETS = 1024, 64
+KEPT_TOOLS, KEPT_SETS, KEPT_BREAKERS = 1024, 64, 10_000
 """Sizes of the caches of LangChain tools, and of the sets of them that runs have. Each change of the configuration
 makes new ones."""
 STOP_SECONDS = 15.0
@@ -149,7 +149,7 @@ class Lead(RunActor):
         self._as_langchain: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
         self._conversions: OrderedDict[int, Converted] = OrderedDict()
         self._cache = MessageCache()
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: OrderedDict[tuple[str, str], Breaker] = OrderedDict()
 
     async def _ask(self, actor: str, request: Mapping[str, Any]) -> Any:
         return await self._call(actor, request, no_progress)
@@ -303,7 +303,7 @@ class Lead(RunActor):
             call=call,
             config=setup.config,
             options=setup.options,
-            candidates=[self._candidate(name, setup) for name in setup.candidates],
+            candidates=[self._candidate(name, setup, journal.state.user) for name in setup.candidates],
             effects=self._converted(setup.tools).effects,
             breakpoints=Breakpoints(journal.state.runs[journal.id].request),
             cache=self._cache,
@@ -352,10 +352,10 @@ class Lead(RunActor):
         guardrails = self._guardrails(setup.config.guardrails)
         return Ports(self._images, guardrails, summaries, self._memories.of, self._windows)
 
-    def _candidate(self, name: str, setup: RunSetup) -> Candidate:
+    def _candidate(self, name: str, setup: RunSetup, user: str) -> Candidate:
         options = setup.options
         chat = self._models.get(name, thinking=options.thinking is not False, reasoning_effort=options.effort)
-        return Candidate(name, chat, self._breaker(name, setup.config), blind=name in setup.blind)
+        return Candidate(name, chat, self._breaker(name, user, setup.config), blind=name in setup.blind)
 
     def _converted(self, tools: Sequence[Tool]) -> Converted:
         """Returns what the loop needs of a run's tools, the same for the same object."""
@@ -377,10 +377,15 @@ class Lead(RunActor):
             self._as_langchain.popitem(last=False)
         return self._as_langchain[id(tool)][1]
 
-    def _breaker(self, model: str, config: Config) -> Breaker:
-        """Returns the circuit breaker of a model, shared by the runs of this process."""
+    def _breaker(self, model: str, user: str, config: Config) -> Breaker:
+        """Returns the circuit breaker of a model, shared by a user's runs in this process: the failures of one person's
+        conversations say nothing about those of another.
+        """
         limits = config.circuit_breaker
-        breaker = self._breakers.setdefault(model, Breaker())
+        breaker = self._breakers.setdefault((model, user), Breaker())
+        self._breakers.move_to_end((model, user))
+        while len(self._breakers) > KEPT_BREAKERS:
+            self._breakers.popitem(last=False)
         breaker.threshold, breaker.recovery_seconds = limits.failure_threshold, limits.recovery_timeout_sec
         return breaker
 

@@ -38,7 +38,7 @@ from adapters.sandboxes.process.machine import SWEEP_SECONDS, Machine, end_unuse
 from adapters.sandboxes.process.spare import Spares
 from adapters.sandboxes.provider import Threads, environment, limits
 from core.errors import Invalid, Unavailable
-from core.files.paths import WORKSPACE, Mount, Tree
+from core.files.paths import WORKSPACE, Mount, Tree, reopen
 from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup
 
 log = structlog.get_logger("sika.sandbox")
@@ -124,6 +124,7 @@ class BubblewrapSandbox(Files):
     async def _job(
         self, command: str, timeout: float, environment: Mapping[str, str], record: Path, private: bool
     ) -> Job:
+        await to_thread.run_sync(reopen, self.root)
         mounts, more = list(self.tree.mounts.values()), dict[str, Any]()
         if self.tree.start != WORKSPACE:
             covers = await to_thread.run_sync(self._provider.covers, mounts)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from core.errors import Invalid
 from core.tools import Result, ToolContext, tool
+
+_BACKGROUND = re.compile(r"[();]*&[();]*")
+"""A word of punctuation that starts what is before it in the background."""
+_ENDED = "\nNote: what & had started was ended with the command. With background: true it runs on."
 
 
 @tool(effect="idempotent", group="bash")
@@ -41,4 +47,14 @@ async def bash(ctx: ToolContext, command: str, timeout: float | None = None, bac
         return response  # of a command in the background, or of a server of an earlier version
     if "error" in response:
         raise Invalid(response["error"])
-    return Result(response["text"], exit_code=response["exit_code"])
+    note = _ENDED if leaves_work(command) else ""
+    return Result(response["text"] + note, exit_code=response["exit_code"])
+
+
+def leaves_work(command: str) -> bool:
+    """Tells whether a command starts something by `&` and does not wait for it."""
+    try:
+        words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
+    except ValueError:  # quotes that are not closed, as in the text of a document
+        return False
+    return any(map(_BACKGROUND.fullmatch, words)) and "wait" not in words

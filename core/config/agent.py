@@ -367,7 +367,7 @@ class LoopDetection(Section, frozen=True, kw_only=True):
 
 
 class CircuitBreaker(Section, frozen=True, kw_only=True):
-    """The pause of a model that fails."""
+    """The pause of a model that fails, for the user whose runs it failed."""
 
     failure_threshold: Positive = 5
     """Failed calls until a model gets a pause."""

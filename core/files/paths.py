@@ -112,6 +112,24 @@ def make_thread(root: Path) -> None:
         (root / "user-data" / name).mkdir(parents=True, exist_ok=True)
 
 
+def reopen(root: Path) -> None:
+    """Gives back the rights on the folders of a thread, which commands can take from all later ones. Blocks."""
+    for name in ROOTS:
+        make_accessible(root / "user-data" / name)
+
+
+def make_accessible(directory: Path) -> None:
+    """Lets the owner, this process, read and change a directory, if it is one. Never follows a link. Blocks."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_DIRECTORY)
+        try:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if mode & 0o700 != 0o700:
+                os.chmod(f"/proc/self/fd/{descriptor}", mode | 0o700)
+        finally:
+            os.close(descriptor)
+
+
 def mounts_of(root: Path, skills: Mapping[str, Path] | None, extra: Sequence[Mount]) -> list[Mount]:
     """Returns the mounts of a thread, the shortest virtual path first. Extra mounts without a host directory are left
     out. Skills: the folders `skills` by their names, and the one of the thread's user; None: none of both.

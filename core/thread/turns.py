@@ -12,7 +12,7 @@ from core.events import Json, Message, RunRequested
 from core.ids import uuid7
 from core.thread.messages import UPLOADS_BLOCK, text_of
 from core.thread.state import ThreadState
-from core.thread.usage import SUMMARY, is_summary, messages_of
+from core.thread.usage import APOLOGY, SUMMARY, is_summary, messages_of
 from core.thread.values import next_nodes, places_of, reduce
 
 
@@ -117,15 +117,21 @@ def before(state: ThreadState, asking: Message, instead: Message, end: int | Non
 
 
 def reworded(state: ThreadState, request: RunRequested) -> RunRequested:
-    """Returns a request whose input has a known question in other words, and would leave nothing to answer: as the
-    question asked otherwise, in place of the answer to the first one. Beside a run that is at work, after which the
-    conversation is another one, it becomes a new message. Any other request is returned as it is.
+    """Returns a request whose input has a known question in other words, or one that was answered by an apology only,
+    and would leave nothing to answer: as the question asked otherwise, in place of the answer to the first one. Beside
+    a run that is at work, after which the conversation is another one, it becomes a new message. Any other request is
+    returned as it is.
     """
     index = state.head if request.base is None else state.commit_at(request.base)
     sent, brought = _messages(request.input or {}), messages_of(request.input or {})
     there = state.values_at(index).get("messages", ()) if brought else ()
     known = {str(message.get("id")): message for message in there}
-    changed = [new for new in brought if _is_reworded(known.get(str(new.get("id"))), new)]
+    failed = there[-2:-1] if there and _is_apology(there[-1]) else ()
+    changed = [
+        new
+        for new in brought
+        if (old := known.get(str(new.get("id")))) is not None and (_is_reworded(old, new) or old in failed)
+    ]
     if not changed:
         return request
     if request.base is None and any(state.runs.open()):
@@ -142,8 +148,13 @@ def reworded(state: ThreadState, request: RunRequested) -> RunRequested:
     return msgspec.structs.replace(request, base=base, input={**input, **(request.input or {}), "messages": messages})
 
 
-def _is_reworded(known: Message | None, new: Message) -> bool:
-    return known is not None and known["type"] == new["type"] == "human" and _words(known) != _words(new)
+def _is_reworded(known: Message, new: Message) -> bool:
+    return known["type"] == new["type"] == "human" and _words(known) != _words(new)
+
+
+def _is_apology(message: Message) -> bool:
+    extra = message.get("additional_kwargs")
+    return isinstance(extra, dict) and APOLOGY in extra
 
 
 def _words(message: Message) -> tuple[str, list[Any]]:

@@ -1,7 +1,8 @@
-"""Arguments that a model sent as JSON text where the tool's schema has a list, an object, a number or a boolean.
+"""Arguments that a model sent as text where the tool's schema has a list, an object, a number or a boolean.
 
 One rule for all tools, whoever made them: a text is decoded where the schema allows no text there, if it is JSON of a
-type that the schema allows. Everything else stays as it was sent, for the tool to judge.
+type that the schema allows. A text that means nothing (`NOTHING`) is no value there: null if that is allowed, else the
+argument is left out if it may be. Everything else stays as it was sent, for the tool to judge.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ LEVELS = 32
 """Levels of a value in which texts are decoded: schemas may be recursive."""
 ALTERNATIVES = 64
 """Alternatives of a schema that are looked at."""
+NOTHING = frozenset({"", "null", "none", "undefined"})
+"""Texts that models send for no value, in small letters."""
 _REFERENCES = ("#/$defs/", "#/definitions/")
 
 
@@ -47,8 +50,20 @@ def decoded(args: Json, schema: Schema) -> Json:
 def _may_hold_text(value: Any) -> bool:
     """Tells whether a value may be, or hold, JSON text: most arguments are seen at once to be none."""
     if isinstance(value, str):
-        return value.lstrip()[:1] in set("[{-0123456789tf")
+        return value.lstrip()[:1] in set("[{-0123456789tf") or _means_nothing(value)
     return isinstance(value, list | dict)
+
+
+def _means_nothing(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().lower() in NOTHING
+
+
+def _may_be_left_out(name: str, value: Any, schema: Any, alternatives: Sequence[Schema], definitions: Schema) -> bool:
+    """Tells whether an argument is a text that means nothing, where the schema has neither text nor null."""
+    if not _means_nothing(value) or any(name in each.get("required", ()) for each in alternatives):
+        return False
+    kinds = [_kinds(each) for each in _alternatives(schema, definitions)]
+    return all(kinds) and not any({"string", "null"} & {*each} for each in kinds)
 
 
 def _decoded(value: Any, schema: Any, definitions: Schema, levels: int) -> Any:
@@ -63,7 +78,9 @@ def _decoded(value: Any, schema: Any, definitions: Schema, levels: int) -> Any:
     if isinstance(value, dict):
         properties, others = (_parts(alternatives, "object", key) for key in ("properties", "additionalProperties"))
         return {
-            name: _decoded(each, properties.get(name, others), definitions, levels - 1) for name, each in value.items()
+            name: _decoded(each, properties.get(name, others), definitions, levels - 1)
+            for name, each in value.items()
+            if not _may_be_left_out(name, each, properties.get(name, {}), alternatives, definitions)
         }
     return value
 
@@ -73,6 +90,8 @@ def _of_text(text: str, alternatives: Sequence[Schema], levels: int) -> Any:
     kinds = [_kinds(each) for each in alternatives]
     if not all(kinds) or any("string" in each for each in kinds):
         return text
+    if _means_nothing(text):
+        return None if any("null" in each for each in kinds) else text
     try:
         raw = text.encode()
         value = text if too_deep(raw, VALUE_LEVELS - LEVELS) else msgspec.json.decode(raw)

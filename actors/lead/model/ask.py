@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -164,8 +165,9 @@ def _text(error: Exception) -> str:
 
 
 def _down(breaker: Breaker) -> ModelFailed:
-    wait = breaker.wait_seconds(time.monotonic())
-    text = f"the model has failed {breaker.failures} times in a row; it is asked again in {wait:.0f} s"
+    wait = math.ceil(breaker.wait_seconds(time.monotonic()))
+    when = f"it is asked again in {wait} s" if wait else "another run is trying it now"
+    text = f"the model has failed {breaker.failures} times in a row; {when}"
     return ModelFailed(error="ModelDown", text=text, attempt=1, max_attempts=1, reason="circuit_open")
 
 

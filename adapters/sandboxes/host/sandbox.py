@@ -21,7 +21,7 @@ from adapters.sandboxes.process import listening
 from adapters.sandboxes.process.job import Job
 from adapters.sandboxes.provider import Threads, environment, limits
 from core.errors import Invalid, Unavailable
-from core.files.paths import SKILLS, WORKSPACE, Mount, Tree
+from core.files.paths import SKILLS, WORKSPACE, Mount, Tree, reopen
 from core.ports.sandbox import ExecResult, Listing, Output, Query, SandboxSetup
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
@@ -49,6 +49,7 @@ class HostSandbox(Files):
         environment: Mapping[str, str] = {},
         private: bool = False,
     ) -> ExecResult:
+        await to_thread.run_sync(reopen, self.root)
         job = self._provider.job(command, timeout, self.tree, self.root, environment)
         lines = _Lines(lambda text: on_output(self.tree.to_virtual(text)))
         result = await self.calls.exec(call_id, command, job, lines.put)
@@ -65,6 +66,7 @@ class HostSandbox(Files):
         environment: Mapping[str, str] = {},
         private: bool = False,
     ) -> None:
+        await to_thread.run_sync(reopen, self.root)
         job = self._provider.job(command, timeout, self.tree, self.root, environment)
         await self.calls.start(call_id, command, job)
 

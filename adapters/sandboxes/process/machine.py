@@ -141,7 +141,7 @@ class Machine:
             self._entry.parent.mkdir(parents=True, exist_ok=True)
             self._entry.write_text(str(self.folder))
             self.tmp.mkdir()
-            self.tmp.chmod(0o1777)
+        self.tmp.chmod(0o1777)  # each time: commands can close it
         if not self.shares or (life := holder.locked(f"{self.folder}/life")) is None:
             return
         try:

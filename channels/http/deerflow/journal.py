@@ -7,7 +7,7 @@ number (`core.thread.numbers`). So a cursor cuts exactly between any two rows, a
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -45,7 +45,7 @@ from core.thread import usage
 from core.thread.messages import timed
 from core.thread.numbers import PLACES, numbered
 from core.thread.state import Commit, Run, ThreadState
-from core.thread.values import with_prepared
+from core.thread.values import REMOVE_ALL, with_prepared
 
 LAST = 2**53 - 1
 """The greatest integer that is exact in every client."""
@@ -106,7 +106,8 @@ def of_branch(state: ThreadState, tip: int | None = None) -> Steps:
 
 def removed(state: ThreadState, steps: Steps) -> dict[str, int]:
     """Returns the messages that somebody took away or brought again in these steps, such as a question that was asked
-    in other words: by id, the sequence of the fact. What a summary took away is not among them.
+    in other words: by id (`REMOVE_ALL` for all that there were), the sequence of the fact. What a summary took away is
+    not among them.
     """
     gone: dict[str, int] = {}
     for index in steps.span:
@@ -114,6 +115,12 @@ def removed(state: ThreadState, steps: Steps) -> dict[str, int]:
         if commit.source != "loop" and steps.has(index, commit) and not usage.is_summary(commit.patch):
             gone |= dict.fromkeys(_named(commit.patch.get("messages")), commit.seq)
     return gone
+
+
+def left(rows: Sequence[Row], gone: Mapping[str, int]) -> list[Row]:
+    """Returns the rows that nobody took away, one by one or all that there were. `gone`: see `removed`."""
+    all_gone = gone.get(REMOVE_ALL, 0)
+    return [row for row in rows if row.seq >= PLACES * max(all_gone, gone.get(str(row.content.get("id")), 0))]
 
 
 def _named(entries: object) -> list[str]:

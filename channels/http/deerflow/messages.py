@@ -21,6 +21,7 @@ from core.files.workspace import Changed
 from core.ids import checkpoint_id as checkpoint_of
 from core.thread.numbers import PLACES
 from core.thread.state import Feedback, ThreadState
+from core.thread.values import REMOVE_ALL
 
 
 class Page(msgspec.Struct):
@@ -129,14 +130,16 @@ async def page(
     steps = journal.of_branch(state, tip)
     data, more = await journal.page(call.live.reading.read, events_of(thread.id), state, steps, cursor)
     gone = journal.removed(state, steps) if data else {}
-    data = [row for row in data if row.seq >= PLACES * gone.get(str(row.content.get("id")), 0)]
+    first = data[0].seq if data else 0
+    more = more and first >= PLACES * gone.get(REMOVE_ALL, 0)
+    data = journal.left(data, gone)
     branches = journal.branches_of(state, tip) if data else {}
     rated = [_row_with_branches(row, branches) for row in _rated(data, state, call.user)]
     changed = await call.live.changes.load(thread.id) if data else Changed()
     runs = {row.run_id for row in rated if row.run_id is not None}
     summaries = {name: summary_of(state, state.runs[name], changed, call.config) for name in runs if name in state.runs}
     at = checkpoint_of(state.commits[tip].seq) if tip >= 0 else None
-    before, title = rated[0].seq if more else None, state.values.get("title")
+    before, title = first if more else None, state.values.get("title")
     return ThreadPage(rated, more, before, summaries, at, title if isinstance(title, str) else None, goal_of(state))
 
 

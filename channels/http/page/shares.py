@@ -44,7 +44,6 @@ from core.identity.installation import Installation
 from core.ids import stamp, uuid7
 from core.thread import shares
 from core.thread.messages import UPLOADS_BLOCK, text_of
-from core.thread.numbers import PLACES
 from core.thread.state import Share, ThreadState
 from core.thread.usage import SUMMARY
 from core.thread.values import CLARIFICATION
@@ -281,8 +280,7 @@ async def read(
     cursor = Cursor(limit, None, after_seq)
     rows, more = await journal.page(call.live.reading.read, events_of(address.thread), state, steps, cursor)
     gone = journal.removed(state, steps) if rows else {}
-    kept = [row for row in rows if row.seq >= PLACES * gone.get(str(row.content.get("id")), 0)]
-    shown = [message for row in kept if (message := _message(row, fact.arguments)) is not None]
+    shown = [message for row in journal.left(rows, gone) if (message := _message(row, fact.arguments)) is not None]
     following = rows[-1].seq if more else None
     shared = Shared(fact.title, address.share.at, fact.expires_at, fact.arguments, shown, following, _files(fact))
     return Reply(shared, headers=PRIVATE)

@@ -167,4 +167,18 @@ def _part(part: Any) -> Json:
             return {"type": "image_url", "image_url": {"url": url}}
         case {"type": "image", "source": {"type": "data", "value": str(data), "mimeType": str(kind)}}:
             return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
+        case {"type": "binary", "mimeType": str(kind)} if kind.startswith("image/"):
+            return {"type": "image_url", "image_url": {"url": _source(part, kind)}}
+        case {"type": str(name)}:
+            raise BadRequest(f"messages: a part of type {name[:40]!r} is no text or image; upload it as a file")
     raise BadRequest("messages: only parts of text and images are understood")
+
+
+def _source(part: Json, kind: str) -> str:
+    """Returns where the image of a `binary` part is. Raises `BadRequest` if it names one that it does not bring."""
+    match part:
+        case {"url": str(url)} if url:
+            return url
+        case {"data": str(data)} if data:
+            return f"data:{kind};base64,{data}"
+    raise BadRequest("messages: a binary part has neither `url` nor `data`")

@@ -129,6 +129,34 @@ async def test_a_known_question_in_other_words_is_answered(tmp_path: Path) -> No
     assert len(models.requests) == 2
 
 
+@pytest.mark.parametrize(("failures", "requests"), [(0, 1), (1, 2)])
+async def test_a_known_question_in_the_same_words_is_a_repetition_unless_its_answer_failed(
+    tmp_path: Path, failures: int, requests: int
+) -> None:
+    refused = Failure(status=400, message="no")
+    turn = Turn(text="an answer", error=refused, times=failures) if failures else Turn(text="an answer")
+    async with site(tmp_path, {"m": [turn]}) as (client, models):
+        await client.thread()
+        for number in range(2):
+            request = RunRequested(input={"messages": [{"type": "human", "id": "msg-0", "content": "Hi"}]})
+            await client.system.intake.request_run("t1", f"run-{number}", request)
+            run = await client.ended("t1", f"run-{number}")
+        messages = (await client.state("t1")).messages
+    assert [(m["type"], m["content"]) for m in messages] == [("human", "Hi"), ("ai", "an answer")]
+    assert (run.status, len(models.requests)) == ("success", requests)
+
+
+async def test_failures_of_one_person_do_not_close_a_model_for_another(tmp_path: Path) -> None:
+    down = Failure(status=503, headers={"retry-after": "0"})
+    circuit = {"failure_threshold": 1, "recovery_timeout_sec": 600}
+    async with site(tmp_path, {"m": [Turn(text="Back.", error=down, times=3)]}, circuit_breaker=circuit) as (client, _):
+        for user, name, error in (("eve", "t1", True), ("eve", "t2", True), ("ada", "t3", False)):
+            await client.system.intake.create_thread(name, user=user)
+            run = await client.ended(name, await client.ask(name, "Hi"))
+            assert (run.error is not None) is error, name
+    assert run.status == "success"
+
+
 async def test_a_run_whose_answer_is_empty_twice_failed(tmp_path: Path) -> None:
     async with site(tmp_path, {"m": [Turn()]}) as (client, models):
         run = await client.ended(await client.thread(), await client.ask("t1", "Hi"))

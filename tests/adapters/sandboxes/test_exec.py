@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from adapters.sandboxes.host.sandbox import Host
+from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.errors import Invalid
 from core.ports.sandbox import SandboxSetup
 from tests.adapters.sandboxes.conftest import Local, run, running, settings
@@ -85,3 +85,21 @@ async def test_a_supervisor_is_reaped_without_another_command(sandbox: Local, tm
         return not Path(f"/proc/{pid}").exists()
 
     await eventually(gone)
+
+
+@pytest.mark.parametrize(
+    "closing",
+    ["chmod 000 /mnt/user-data/workspace", "chmod 500 /mnt/user-data/outputs", "chmod 000 /mnt/user-data/uploads"],
+)
+async def test_a_command_cannot_close_the_folders_of_later_ones(sandbox: Local, closing: str) -> None:
+    await run(sandbox, closing, "closes")
+    places = [f"/mnt/user-data/{name}/late" for name in ("workspace", "outputs", "uploads")]
+    result = await run(sandbox, "; ".join(f"echo x > {place} && cat {place}" for place in places), "later")
+    assert (result.stdout, result.stderr) == ("x\nx\nx\n", "")
+
+
+async def test_a_command_cannot_close_tmp_for_later_ones(sandbox: Local) -> None:
+    if isinstance(sandbox, HostSandbox):
+        return  # the /tmp of the machine
+    await run(sandbox, "chmod 000 /tmp", "closes")
+    assert (await run(sandbox, "echo x > /tmp/late && cat /tmp/late", "later")).stdout == "x\n"

@@ -292,14 +292,26 @@ async def test_the_run_ends_with_its_client(api: Api, worker: Worker) -> None:
     assert await worker.cancelled(body["threadId"]) == "interrupt"
 
 
-async def test_images_are_taken_in(api: Api, worker: Worker) -> None:
-    image = {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}
+IMAGE = "https://example.org/a.png"
+
+
+@pytest.mark.parametrize(
+    ("image", "address"),
+    [
+        ({"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}, None),
+        ({"type": "image", "source": {"type": "url", "value": IMAGE}}, IMAGE),
+        ({"type": "binary", "mimeType": "image/png", "data": "aGk="}, None),
+        ({"type": "binary", "mimeType": "image/png", "data": "aGk=", "filename": "a.png", "id": "1"}, None),
+        ({"type": "binary", "mimeType": "image/jpeg", "url": IMAGE}, IMAGE),
+    ],
+)
+async def test_images_are_taken_in(api: Api, worker: Worker, image: Any, address: str | None) -> None:
     body = asking(str(uuid.uuid4()), user("Hi"))
     body["messages"][0]["content"] = [{"type": "text", "text": "Look"}, image]
     events = await performed(api, worker, body)
     [snapshot] = [event for event in events if isinstance(event, MessagesSnapshotEvent)]
     [message] = snapshot.model_dump(mode="json", by_alias=True)["messages"]
-    shown = {"type": "image", "source": {"type": "url", "value": "data:image/png;base64,aGk="}}
+    shown = {"type": "image", "source": {"type": "url", "value": address or "data:image/png;base64,aGk="}}
     assert message["content"] == [{"type": "text", "text": "Look"}, shown]
 
 

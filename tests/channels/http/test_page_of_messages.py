@@ -82,6 +82,40 @@ async def test_runs_in_short(api: Api, worker: Worker, system: System) -> None:
     assert runs[third]["changes"] is None
 
 
+REMOVE_ALL = {"type": "remove", "id": "__remove_all__"}
+
+
+async def test_messages_that_were_all_removed_are_not_shown(api: Api, worker: Worker) -> None:
+    """By a person or a program, and not by a summary; also where a page has none that is left."""
+    thread = await api.thread()
+    for number in range(1, 4):
+        await turn(api, worker, thread, number)
+    kept = {"type": "human", "id": "h1", "content": "question 1"}
+    written = {"messages": [REMOVE_ALL, kept]}
+    await api.ask("POST", f"/threads/{thread}/state", {"values": written})
+    assert texts(await page(api, thread)) == ["question 1"]
+    await turn(api, worker, thread, 4)
+    shown = await page(api, thread, "?limit=2")
+    assert (texts(shown), shown["has_more"]) == (["question 4", "answer 4"], True)
+    rest = await page(api, thread, f"?limit=2&before_seq={shown['next_before_seq']}")
+    assert (texts(rest), rest["has_more"], rest["next_before_seq"]) == (["question 1"], False, None)
+    await api.ask("POST", f"/threads/{thread}/state", {"values": {"messages": [REMOVE_ALL]}})
+    empty = await page(api, thread)
+    assert (texts(empty), empty["has_more"]) == ([], False)
+
+
+async def test_a_page_whose_rows_were_all_removed_one_by_one_leads_on(api: Api, worker: Worker) -> None:
+    thread = await api.thread()
+    runs = [await turn(api, worker, thread, number) for number in range(1, 4)]
+    gone = [{"type": "remove", "id": name} for name in ("h3", f"a-{runs[2]}")]
+    await api.ask("POST", f"/threads/{thread}/state", {"values": {"messages": gone}})
+    shown = await page(api, thread, "?limit=2")
+    while not shown["data"]:
+        assert shown["has_more"]
+        shown = await page(api, thread, f"?limit=2&before_seq={shown['next_before_seq']}")
+    assert texts(shown) == ["question 2", "answer 2"]
+
+
 def versions(page: Any) -> dict[str, tuple[int, int]]:
     """Which version of how many each message is that has several."""
     rows = [row for row in page["data"] if row.get("branches")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -37,6 +38,18 @@ async def say(api: Api, thread: str, *texts: str) -> None:
     messages = [human(f"{thread}-{number}", text) for number, text in enumerate(texts)]
     await api.ask("POST", "/threads", {"thread_id": thread})
     await api.ask("POST", f"/threads/{thread}/state", {"values": {"messages": messages}})
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"a.b": 1}, {"🧦 x": "y"}, {"a": {"c": [1, {"b": None}], "b": 2.5}}, {"a": []}, {"'; --": "\"'"}, {"a" * 9000: 1}],
+)
+async def test_whatever_metadata_are_created_with_finds_them(api: Api, metadata: Any) -> None:
+    await api.ask("POST", "/threads", {"thread_id": "one", "metadata": metadata})
+    await api.ask("POST", "/threads", {"thread_id": "other", "metadata": {"a": {"c": 1}}})
+    turned = json.loads(json.dumps(metadata, sort_keys=True))
+    assert await found(api, metadata=turned) == ["one"]
+    assert await api.ask("POST", "/threads/count", {"metadata": turned}) == 1
 
 
 async def test_metadata_pages_and_order(api: Api) -> None:
@@ -394,8 +407,7 @@ async def test_extract(api: Api) -> None:
         {"sort_by": "colour"},
         {"sort_order": "up"},
         {"status": "odd"},
-        {"metadata": {"a.b": 1}},
-        {"metadata": {"a": {"b": 1}}},
+        {"metadata": {"": 1}},
         {"values": {"messages": [{"content": "x"}]}},
         {"ids": ["x"] * 10_001},
         {"query": "x" * 1001},
