@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from core.actor import Actor, Context
+from core.actor import Actor, Context, Retries
 from core.errors import NotFound, Refused
 from core.identity.accounts import AccountDisabled
 from core.lifecycle import OPEN
@@ -18,6 +18,9 @@ from core.views.projections import Views
 
 class Offboarding(Actor[AccountDisabled]):
     """Cancels the account's runs, whoever began them. What they did stays."""
+
+    retries = Retries(attempts=60)
+    """For an hour: who was sent away must not go on because of a fault that passes."""
 
     def __init__(self, views: Views, intake: Intake) -> None:
         self._views = views

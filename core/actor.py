@@ -15,11 +15,11 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
-from core.errors import Invalid, refuse_sync
+from core.errors import Invalid, Unavailable, refuse_sync
 from core.events import Aggregate, Event, Record
 from core.log.repository import Decision, Repository
 from core.thread.state import ThreadState
@@ -126,6 +126,41 @@ class Context(Protocol):
         ...
 
 
+class Retries(NamedTuple):
+    """The rule for a handler that raises. `Unavailable` is no failure: the handler runs again until it does not raise
+    it. One that ends its process is tried five times, whatever the rule says (`core.runtime.attempts`).
+    """
+
+    attempts: int = 5
+    """Failures before the event, or the timer, becomes a dead letter. They are counted in each process anew."""
+    pauses: Sequence[float] = (1.0, 5.0, 15.0, 60.0)
+    """Seconds before the second attempt, the third, and so on; the last one is repeated."""
+    final: tuple[type[Exception], ...] = ()
+    """Errors after which another attempt cannot succeed: a dead letter at once. A group of errors is one if all of
+    its errors are.
+    """
+
+    def problem(self) -> str:
+        """Returns why this is no rule; empty if it is one."""
+        if self.attempts < 1:
+            return f"attempts: at least 1, got {self.attempts}"
+        if not self.pauses or min(self.pauses) < 0:
+            return f"pauses: seconds, at least one of them, got {self.pauses!r}"
+        if any(issubclass(Unavailable, error) for error in self.final):
+            return "final: Unavailable is no failure"
+        return ""
+
+    def pause(self, failures: int) -> float:
+        """Returns the seconds until the next attempt."""
+        return self.pauses[min(failures, len(self.pauses)) - 1]
+
+    def is_final(self, error: Exception) -> bool:
+        """Tells whether another attempt cannot succeed."""
+        if isinstance(error, ExceptionGroup):
+            return error.split(self.final)[1] is None
+        return isinstance(error, self.final)
+
+
 class Actor(Generic[E]):
     """Base of every actor. `name` is the module's noun; `subscription` is derived from the type argument: one event
     type, a union of them, or `Never`. Anything else raises `Invalid` where the class is declared.
@@ -133,7 +168,7 @@ class Actor(Generic[E]):
     Guarantees to `handle`: every event that the subscription and `only` select, at least once, also after crashes.
     Events that this actor already answered with an append are not handled again. Non-guarantees: no order, neither
     between aggregates nor within an aggregate (but see `ordered`); no events from before the actor was first run (but
-    see `proof`). A handler that raises is run again with growing pauses; after the last attempt the event goes to the
+    see `proof`). A handler that raises is run again as `retries` says; after the last attempt the event goes to the
     dead letters.
     """
 
@@ -155,6 +190,9 @@ class Actor(Generic[E]):
 
     deadline_seconds: ClassVar[float] = 900.0
     """The timeout of `handle` and `wake`; a handler that takes longer has failed."""
+
+    retries: ClassVar[Retries] = Retries()
+    """How often `handle` and `wake` are run again after a failure, and when."""
 
     concurrency: ClassVar[int | None] = None
     """Most events and timers handled at once in a process (default: `runs.max_concurrent`)."""
@@ -197,6 +235,8 @@ class Actor(Generic[E]):
                 raise Invalid(f"actor {cls.__qualname__}: selects {selector!r}, to which it does not subscribe")
         if cls.initial is not None and cls.apply is Actor.apply:
             raise Invalid(f"actor {cls.__qualname__}: has a state; write `apply`, which folds its events")
+        if problem := cls.retries.problem():
+            raise Invalid(f"actor {cls.__qualname__}: retries: {problem}")
         if cls.concurrency is not None and cls.concurrency < 1:
             raise Invalid(f"actor {cls.__qualname__}: concurrency: at least 1, got {cls.concurrency}")
         if not cls.subscription and cls.handle is not Actor.handle:

@@ -10,7 +10,7 @@ only name what is elsewhere. Nothing of ours imports them.
 
 from __future__ import annotations
 
-from core.actor import Actor, Context, Progress
+from core.actor import Actor, Context, Progress, Retries
 from core.channel import Channel, Desk, Receipt, Reply, ReplyDelivered
 from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable
 from core.events import Aggregate, Event, Json, Message, Opaque, Record, thread
@@ -48,6 +48,7 @@ __all__ = [
     "Repository",
     "Response",
     "Result",
+    "Retries",
     "SikaError",
     "ThreadState",
     "Tool",

@@ -19,7 +19,7 @@ import structlog
 from anyio.abc import TaskStatus
 from structlog.contextvars import bind_contextvars
 
-from core.actor import Actor, Progress
+from core.actor import Actor, Progress, Retries
 from core.bus import rpc as calls
 from core.bus.connection import Bus, connect
 from core.bus.endpoint import Endpoint
@@ -53,8 +53,6 @@ from core.views.projections import Views
 
 log = structlog.get_logger("sika.system")
 
-TRIES = 5
-"""Failures of a handler on one event before the event goes to the dead letters."""
 PATIENCE_SECONDS = 60.0
 """Time after its answerer's last sign of life for which a question is asked again: longer than a process is frozen
 while its machine is moved, or swaps.
@@ -69,7 +67,7 @@ SUBAGENT_BYTES = 32 << 20
 """Bytes of events of subagents that are kept folded in memory."""
 CREATED = type_of(ThreadCreated.__name__)
 PAUSES = (1.0, 5.0, 15.0, 60.0)
-"""Seconds between those tries, and between restarts of a loop that failed."""
+"""Seconds between restarts of a loop that failed, and until work that waits for something is tried again."""
 
 
 def worker_name() -> str:
@@ -233,7 +231,7 @@ class System:
         except Exception as error:
             log.exception("wake-up failed", aggregate=str(wakeup.aggregate))
             work.fail(f"{type(error).__name__}: {error}")
-            await self._retry(wakeup, "the worker failed; see the server's log")
+            await self._retry(wakeup, actor.retries, error, "the worker failed; see the server's log")
 
     async def _work_on_event(self, actor: Actor[Any], wakeup: Wakeup, work: Work) -> None:
         deadline: asyncio.Timeout | None = None
@@ -256,7 +254,7 @@ class System:
             reason = f"not done within {actor.deadline_seconds:g} s" if late else f"{type(error).__name__}: {error}"
             log.warning("handler failed", actor=actor.name, aggregate=str(wakeup.aggregate), exc_info=True)
             work.fail(reason)
-            await self._retry(wakeup, reason)
+            await self._retry(wakeup, actor.retries, error, reason)
             return
         self._failures.pop((actor.name, wakeup.seq), None)
 
@@ -315,23 +313,23 @@ class System:
         target = own_state.own_state(actor.name, aggregate)
         await self.states[actor.name].erase(target.id, before=before or await self.log.tip(target) + 1)
 
-    async def _retry(self, wakeup: Wakeup, reason: str) -> None:
-        """Give back what failed; for the last time it becomes a dead letter. Only failures count: a wake-up is also
-        delivered again after a restart, a freeze or a pause.
+    async def _retry(self, wakeup: Wakeup, retries: Retries, error: Exception, reason: str) -> None:
+        """Gives back what failed; after the last attempt it becomes a dead letter. Only failures count: a wake-up is
+        also delivered again after a restart, a freeze or a pause.
         """
         key = (wakeup.actor, wakeup.seq)
         failures = self._failures[key] = self._failures.pop(key, 0) + 1
         while len(self._failures) > MAX_FAILURES:
             del self._failures[next(iter(self._failures))]
-        if failures >= TRIES:
+        if failures >= retries.attempts or retries.is_final(error):
             try:
                 await self.queue.bury(wakeup, reason)
                 await self.attempts.forget(wakeup)
                 del self._failures[key]
                 return
-            except (Unavailable, Invalid) as error:
-                log.warning("dead letter not stored yet", error=str(error))
-        await self._again(wakeup, PAUSES[min(failures, len(PAUSES)) - 1])
+            except (Unavailable, Invalid) as refusal:
+                log.warning("dead letter not stored yet", error=str(refusal))
+        await self._again(wakeup, retries.pause(failures))
 
     async def _reconcile(self, actor: RunActor) -> None:
         """Wakes open runs that no wake-up stands for any more: the queue was purged, or the log alone restored. Runs

@@ -15,6 +15,7 @@ from core.bus.queue import Hint
 from core.bus.streams import counts
 from core.events import RunRequested, ThreadAnnotated, ThreadCreated, thread
 from core.runtime import system
+from core.runtime.attempts import DEADLY
 from core.runtime.system import System
 from tests.core import deadly
 from tests.support import warm
@@ -90,7 +91,7 @@ async def test_a_handler_that_ends_its_process(single: Nats, prefix: str, tmp_pa
             await answered(running, HEALTHY)
 
         done = asyncio.ensure_future(over())
-        assert await deaths(first, single, prefix, tmp_path, kind, done) == system.TRIES
+        assert await deaths(first, single, prefix, tmp_path, kind, done) == DEADLY + 1
         [letter] = await letters(running)
         assert (letter.actor.partition("~")[0], letter.aggregate) == (kind, thread("t1"))
         assert letter.body.reason == "5 processes ended while they handled it"
@@ -116,7 +117,7 @@ async def test_a_run_whose_preparation_ends_its_process(single: Nats, prefix: st
             await eventually(ended, 180)
 
         done = asyncio.ensure_future(over())
-        assert await deaths(first, single, prefix, tmp_path, "lead", done) == system.TRIES
+        assert await deaths(first, single, prefix, tmp_path, "lead", done) == DEADLY + 1
         [died, well] = [await running.threads.load(name) for name in ("t1", "t2")]
         assert (error := died.runs["run-t1"].error) is not None
         assert error.error == "Stalled"
@@ -131,7 +132,7 @@ async def test_healthy_work_outlives_a_storm_of_kills(single: Nats, prefix: str,
         process = await started(single, prefix, tmp_path, "deadly")
         for number in range(4 * HEALTHY):
             await append(running.log, thread(f"ok{number}"), ThreadAnnotated(metadata={"seconds": 0.05}))
-        for _ in range(system.TRIES + 2):
+        for _ in range(DEADLY + 1 + 2):
             for _ in range(dice.randint(1, 3)):
                 await process.line()
             process.kill()

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+from core.actor import Retries
 from core.channel import Channel, Desk, Receipt, Reply, ReplyDelivered
 from core.errors import Unavailable
 from core.events import (
@@ -186,7 +187,7 @@ async def test_runs_of_others_are_not_delivered(tmp_path: Path) -> None:
 
 
 async def test_it_is_tried_until_it_is_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.runtime.system.PAUSES", (0.1, 0.1, 0.1, 0.1))
+    monkeypatch.setattr(Bell, "retries", Retries(pauses=(0.1,)))
     bell = Bell(failures=2)
     async with ringing(tmp_path, bell) as (stage, desk):
         receipt = await desk.receive("room", "hello", key="1")

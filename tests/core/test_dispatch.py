@@ -14,7 +14,7 @@ import anyio
 import msgspec
 import pytest
 
-from core.actor import Actor, Context, Progress
+from core.actor import Actor, Context, Progress, Retries
 from core.bus import rpc as calls
 from core.bus.connection import Bus
 from core.bus.endpoint import Endpoint
@@ -133,6 +133,7 @@ def endpoint(single: Nats, prefix: str) -> Endpoint:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "PAUSES", (0.02, 0.02, 0.02, 0.02))
+    monkeypatch.setattr(Actor, "retries", Retries(pauses=(0.02,)))
     monkeypatch.setattr(dispatch, "GATHER_SECONDS", 0.05)
 
 
@@ -515,7 +516,60 @@ async def test_a_handler_that_always_fails_ends_in_the_dead_letters(endpoint: En
             "ValueError: no way",
         )
         assert letter["hint"] == {"seq": pebble.seq, "type": "pebble.thrown", "id": pebble.id}
-    assert len(pond.handled) >= system.TRIES  # a slow machine may deliver a wake-up once more before it is given back
+    assert (
+        len(pond.handled) >= Retries().attempts
+    )  # a slow machine may deliver a wake-up once more before it is given back
+
+
+@pytest.mark.parametrize(
+    ("retries", "error", "attempts"),
+    [
+        (Retries(attempts=2, pauses=(0.02,)), KeyError("way"), 2),
+        (Retries(attempts=7, pauses=(0.02, 0.0)), KeyError("way"), 7),
+        (Retries(pauses=(0.02,), final=(LookupError,)), KeyError("way"), 1),
+        (Retries(pauses=(0.02,), final=(LookupError,)), ExceptionGroup("both", [KeyError("way"), IndexError()]), 1),
+        (Retries(attempts=2, pauses=(0.02,), final=(LookupError,)), ValueError("way"), 2),
+        (Retries(attempts=3, pauses=(0.02,), final=(KeyError,)), ExceptionGroup("", [KeyError(), ValueError()]), 3),
+    ],
+    ids=["few", "many", "final", "all of a group", "another error", "not all of a group"],
+)
+async def test_a_handler_states_its_retries(
+    endpoint: Endpoint, tmp_path: Path, retries: Retries, error: Exception, attempts: int
+) -> None:
+    class Stubborn(Pond):
+        name = "pond"
+
+    Stubborn.retries = retries
+    pond = Stubborn()
+
+    def fail() -> None:
+        raise error
+
+    pond.before = fail
+    async with process(endpoint, tmp_path, pond) as running:
+        await append(running.log, fresh("pond"), PebbleThrown())
+        [letter] = await eventually(lambda: letters(running))
+        await queue_is_empty(running)
+    assert letter["actor"] == "pond"
+    assert attempts <= len(pond.handled) <= attempts + 1  # as above: a slow machine may deliver it once more
+
+
+def test_pauses_grow_up_to_the_last_one() -> None:
+    assert [Retries(pauses=(1, 5, 60)).pause(failures) for failures in range(1, 6)] == [1, 5, 60, 60, 60]
+
+
+@pytest.mark.parametrize(
+    ("retries", "problem"),
+    [
+        (Retries(attempts=0), "retries: attempts: at least 1"),
+        (Retries(pauses=()), "retries: pauses: seconds"),
+        (Retries(pauses=(1.0, -1.0)), "retries: pauses: seconds"),
+        (Retries(final=(SikaError,)), "retries: final: Unavailable is no failure"),
+    ],
+)
+def test_what_is_no_rule_is_refused_where_it_is_declared(retries: Retries, problem: str) -> None:
+    with pytest.raises(Invalid, match=problem):
+        type("Odd", (Pond,), {"retries": retries})
 
 
 @pytest.mark.parametrize("text", ["x" * 2_000_000, "\udcff.txt: no such file"], ids=["huge", "no text"])
@@ -546,7 +600,7 @@ async def test_deliveries_are_not_failures(endpoint: Endpoint, tmp_path: Path) -
             self.some.put_nowait(event)
             await gate.wait()
 
-    for number in range(system.TRIES):
+    for number in range(Retries().attempts):
         draining = Draining()
         async with process(endpoint, tmp_path, draining, alone=False) as running:
             if number == 0:
@@ -585,7 +639,7 @@ async def test_a_handler_that_hangs_has_failed(endpoint: Endpoint, tmp_path: Pat
 
 
 async def test_what_a_handler_waits_for_is_no_failure_of_its(endpoint: Endpoint, tmp_path: Path) -> None:
-    pond, left = Pond(), system.TRIES + 2
+    pond, left = Pond(), Retries().attempts + 2
 
     def unavailable() -> None:
         nonlocal left

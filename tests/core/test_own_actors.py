@@ -10,11 +10,10 @@ import msgspec
 import pytest
 
 from channels.cli.admin import dlq
-from core.actor import Actor, Context
+from core.actor import Actor, Context, Retries
 from core.bus.queue import Hint
 from core.errors import Invalid
 from core.events import Aggregate, Event, ThreadAnnotated, ThreadCreated, ThreadErased, thread
-from core.runtime import system as runtime
 from core.runtime.ordering import QUEUES, Cursor, queue_of
 from core.runtime.own_state import own_state
 from core.runtime.vitals import Backlog, overview
@@ -183,7 +182,7 @@ def test_a_state_needs_a_fold() -> None:
 
 async def test_events_of_a_thread_are_handled_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those after an event that fails at first; threads do not wait for each other's order."""
-    monkeypatch.setattr(runtime, "PAUSES", (0.05, 0.05, 0.05))
+    monkeypatch.setattr(Ordered, "retries", Retries(pauses=(0.05,)))
     actor = Ordered()
     async with acting(actor, home=tmp_path) as stage:
         names = [f"t{number}" for number in range(40)]

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from core.events import Event, catalogue
 from tests.extending.pages import PAGES, ROOT
 
-SKELETONS = ROOT / "channels" / "terminal" / "skeletons"
+SKELETONS = ROOT / "channels" / "cli" / "extend" / "skeletons"
 OURS = {"actors", "adapters", "channels", "core", "sika"}
 PROGRAMS = {"channels.client", "core.replay"}
 """Libraries for programs that use a server, or read its files."""

@@ -222,7 +222,7 @@ async def test_a_wake_up_for_an_unknown_event_is_given_back_and_not_buried(
         async def counted(wakeup: Wakeup, seconds: float) -> None:
             nonlocal times
             times += 1
-            if times > 2 * system.TRIES:
+            if times > 2 * Notes.retries.attempts:
                 given_back.set()
             await again(wakeup, seconds)
 
