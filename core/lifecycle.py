@@ -57,6 +57,9 @@ ENDS: Mapping[type[Event], End] = {
     RunRolledBack: End("rolled_back", "rolled_back"),
 }
 
+END_TYPES: frozenset[str] = frozenset(str(end.__struct_config__.tag) for end in ENDS)
+"""The types of the ends, as records name them."""
+
 _AFTER_END: frozenset[type[Event]] = frozenset((RunRemoved, WebhookDelivered, WebhookFailed))
 FOLLOWS: Mapping[Status | None, frozenset[type[Event]]] = {
     None: frozenset((RunRequested,)),

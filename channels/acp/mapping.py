@@ -29,6 +29,7 @@ from channels.client.errors import RunFailed
 from channels.client.events import StreamEvent, text_of
 from core import forms
 from core.files.paths import PROJECT
+from core.thread.messages import subject_of
 
 Update = Any
 """An update of a session, as the SDK declares it."""
@@ -37,9 +38,6 @@ StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "
 
 TODOS, CLARIFICATION = "write_todos", "ask_clarification"
 NOTE = "<editor_context>"
-SUBJECTS = ("description", "path", "command", "query", "url")
-APPROVED = ("command", "path", "url", "query")
-"""Arguments that say what a call does. The model's own description is none of them."""
 MOST_RESULT = 20_000
 """Limit of the characters of a tool's result that an editor gets."""
 MOST_ATTACHMENTS = 20
@@ -273,9 +271,11 @@ def without_note(text: str) -> str:
     return text.partition(NOTE)[0].rstrip()
 
 
-def title_of(name: str, args: Json, subjects: Sequence[str] = SUBJECTS) -> str:
-    """Returns a tool call on one line."""
-    subject = next((str(args[key]) for key in subjects if args.get(key)), "")
+def title_of(name: str, args: Json, *, described: bool = True) -> str:
+    """Returns a tool call on one line. `described`: by the model's own description, if there is one: not of a call that
+    a person is to allow.
+    """
+    subject = subject_of(args, described=described)
     return " ".join((f"{name}: {subject}" if subject else name).split())[:120]
 
 
@@ -323,7 +323,7 @@ def _question(item: Json, values: Json) -> Question:
             text = str(action.get("description") or f"May {name} be called?")
             call = ToolCallUpdate(
                 tool_call_id=_call_of(values, name, args) or identity,
-                title=f"{text} {title_of(name, args, APPROVED)}"[:300],
+                title=f"{text} {title_of(name, args, described=False)}"[:300],
                 kind=_KINDS.get(name, "other"),  # type: ignore[arg-type]  # one of them
                 status="pending",
                 content=[say.tool_content(say.text_block(_whole(args)))],

@@ -12,9 +12,7 @@ from typing import Any, TextIO
 import msgspec
 
 from channels.terminal.output import CONTROL, SEQUENCE
-
-_SUBJECTS = ("description", "command", "path", "pattern", "query", "url", "prompt", "question")
-"""Arguments that describe a tool call, the most specific first."""
+from core.thread.messages import subject_of
 
 _PERIOD = re.compile(r"(\d{1,5})(m|min|h|d|w)")
 _UNITS = {
@@ -40,9 +38,8 @@ def one_line(text: str, limit: int) -> str:
 
 def about(args: Mapping[str, Any], limit: int) -> str:
     """Returns the subject of a tool call, from its arguments."""
-    for name in _SUBJECTS:
-        if isinstance(value := args.get(name), str) and value.strip():
-            return one_line(value, limit)
+    if subject := subject_of(args, described=True):
+        return one_line(subject, limit)
     if isinstance(paths := args.get("filepaths"), list):
         return one_line(", ".join(map(str, paths)), limit)
     if isinstance(todos := args.get("todos"), list):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from core.config.settings import Pricing
 from core.events import ContextCompacted, ModelCompleted, ModelFailed, ModelSampled, Record, RunStarted
-from core.lifecycle import ENDS
+from core.lifecycle import END_TYPES
 from core.thread.tokens import Tokens, reported, tokens_of
 from core.thread.usage import ANSWERED_BY, cost
 
@@ -17,7 +17,6 @@ FREE: Cost = {}
 Prices = Mapping[str, Pricing]
 """Prices by the configured name of a model."""
 _START = str(RunStarted.__struct_config__.tag)
-_ENDS = frozenset(str(end.__struct_config__.tag) for end in ENDS)
 
 
 class Used(NamedTuple):
@@ -37,7 +36,7 @@ class Meter:
         """Models of open runs."""
 
     def learn(self, record: Record) -> None:
-        if record.type in _ENDS:
+        if record.type in END_TYPES:
             self._models.pop(record.run or "", None)
         elif record.type == _START and (model := self.model_of(record)):
             self._models[record.run or ""] = model

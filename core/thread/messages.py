@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -35,6 +35,18 @@ def text_of(content: Any) -> str:
         return content
     blocks = content if isinstance(content, list) else []
     return "".join(b if isinstance(b, str) else str(b.get("text") or "") for b in blocks if isinstance(b, str | dict))
+
+
+SUBJECTS = ("command", "path", "pattern", "query", "url", "prompt", "question")
+"""Arguments that say what a tool call is about, the most specific first."""
+
+
+def subject_of(args: Mapping[str, Any], *, described: bool = False) -> str:
+    """Returns the argument that says what a call is about; empty if none does. `described`: rather the model's own
+    description of it.
+    """
+    names = ("description", *SUBJECTS) if described else SUBJECTS
+    return next((value.strip() for name in names if isinstance(value := args.get(name), str) and value.strip()), "")
 
 
 def timed(message: Message, run: Run | None) -> Message:

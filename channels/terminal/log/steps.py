@@ -33,10 +33,10 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.replay.money import Cost, Meter, Prices, Used, together
+from core.thread.messages import subject_of
 
 IDLE_SECONDS = 1.0
 """Length of a gap between two events from which on it has a line."""
-_SUBJECTS = ("command", "path", "pattern", "query", "url", "prompt", "question")
 RESULT_SHARE = 3
 """The part of a line that a result may take: one third."""
 
@@ -242,9 +242,8 @@ def _of_outcome(record: Record, outcome: Record, text: str) -> Row:
 
 def subject(args: Mapping[str, Any]) -> str:
     """Returns what a call does: its command, path or query, else all arguments."""
-    for name in _SUBJECTS:
-        if isinstance(value := args.get(name), str) and value.strip():
-            return " ⏎ ".join(line.strip() for line in value.strip().splitlines())
+    if text := subject_of(args):
+        return " ⏎ ".join(line.strip() for line in text.splitlines())
     others = {name: value for name, value in args.items() if name != "description"}
     return msgspec.json.encode(others).decode() if others else ""
 

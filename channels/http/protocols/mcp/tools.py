@@ -48,6 +48,7 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id, safe_id, uuid7
+from core.lifecycle import END_TYPES
 from core.runs.follow import Follower
 from core.thread import approvals
 from core.thread.messages import text_of
@@ -67,7 +68,8 @@ MOST_CHARACTERS = 60_000
 """Limit of the texts in an answer; the rest is read from the answer's position on."""
 MOST_BYTES = 1 << 20
 """Limit of a file in an answer."""
-ENDS = frozenset({"run.completed", "run.paused", "run.failed", "run.cancelled", "run.rolled_back", "thread.erased"})
+LAST = END_TYPES | {"thread.erased"}
+"""The types of the events after which nothing of a run follows."""
 
 ThreadId = Annotated[str, Field(description="Id of a thread")]
 Wait = Annotated[float, Field(ge=0, le=MOST_WAIT_SECONDS, description="Seconds to wait for the end of the run")]
@@ -340,7 +342,7 @@ class Collected:
                 if item.run == self._run and (message := _message(item)) is not None:
                     self.messages.append(message)
                     self._size += len(message.text)
-                self.done = item.run in (self._run, None) and item.type in ENDS
+                self.done = item.run in (self._run, None) and item.type in LAST
         return self.over
 
 
