@@ -16,7 +16,18 @@ import pytest
 from actors.scheduler import Scheduler
 from core.bus.endpoint import Endpoint
 from core.errors import NotFound, Refused
-from core.events import Aggregate, Event, Record, RunCompleted, RunFailed, RunRequested, RunStarted, thread
+from core.events import (
+    Aggregate,
+    Event,
+    Record,
+    RunCompleted,
+    RunFailed,
+    RunRequested,
+    RunStarted,
+    ThreadCreated,
+    ThreadErased,
+    thread,
+)
 from core.ids import stamp, uuid7
 from core.runtime import system
 from core.runtime.context import HandlerContext
@@ -532,6 +543,22 @@ async def test_a_run_that_went_with_its_thread_is_not_made_again(endpoint: Endpo
         await person.launch.launch(USER, "s", event.run_id)
         assert await person.facts(ScheduleFailed) == []
         assert not (await running.threads.load(event.thread_id)).exists
+
+
+async def test_a_thread_with_the_id_of_the_deleted_one_has_no_run_of_a_firing_from_before(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """As the process died between the firing and the request."""
+    async with system.start(endpoint, tmp_path / "views.db", lease_seconds=2, slots=4) as running:
+        person = Person(running)
+        await running.intake.create_thread("mine", user=USER)
+        await person.create(3600.0, thread="mine")
+        await person.say(ScheduleFired(schedule="s", due=ahead(0), run_id="r", thread_id="mine"))
+        for event in (ThreadErased(by=USER), ThreadCreated(user=USER)):
+            await running.threads.decide("mine", lambda _, event=event: [event], actor="http")  # type: ignore[misc]
+        await person.launch.launch(USER, "s", "r")
+        assert not (await running.threads.load("mine")).runs
+        assert [each.reason for each in await person.facts(ScheduleFailed)] == ["Thread mine was deleted"]
 
 
 def test_what_it_listens_to() -> None:
