@@ -237,7 +237,8 @@ async def test_a_long_erasure_goes_on_where_it_stopped(system: System, monkeypat
     erase = system.log.erase
 
     async def counted(aggregate: Aggregate, **options: Any) -> bool:
-        rest.append(len(await read(system.log, aggregate)))
+        if aggregate.kind == "thread":  # beside the second look, which may be at the prompts by then
+            rest.append(len(await read(system.log, aggregate)))
         options["seconds"] = 0.01
         return await erase(aggregate, **options)
 
@@ -353,9 +354,13 @@ async def test_what_was_said_in_a_chat_goes_with_its_thread(system: System) -> N
     assert (await chats.load(place.id)).threads == {"ada": doomed, "eve": kept}
     await system.intake.erase(doomed, by="ada")
     await eventually(lambda: gone(system, doomed))
+
+    async def unsaid() -> bool:  # the second look, which erases events, too, may be faster
+        return b"secret 0" not in b"".join([record.raw for record in await read(system.log, place)])
+
+    await eventually(unsaid)
     assert (await chats.load(place.id)).threads == {"eve": kept}, "whoever has the id again is not in this chat"
     raw = b"".join([record.raw for record in await read(system.log, place)])
-    assert b"secret 0" not in raw
     assert b"secret notice 0" not in raw
     assert raw.count(b"secret 1") == 2
     assert b"secret notice 1" in raw
