@@ -2,7 +2,7 @@
 
 SIKA_PYTHON ?= python3
 # Processes that tests run in: they wait more than they work. 0: all in one.
-WORKERS ?= 6
+WORKERS ?= 8
 BIN := .venv/bin
 STAMP := .venv/.installed
 SERVER := .venv/.server
@@ -22,7 +22,7 @@ run: $(if $(wildcard $(STAMP)),$(STAMP),$(SERVER)) ## make run ARGS="--port 8000
 test: $(STAMP) ## make test PYTEST="-k log -x": of both lanes (tests/support/lanes.py)
 	$(MAKE) --jobs 2 check tests
 
-# Tests that fail beside five others are run once more, alone, if they are few; the output names them.
+# Tests that fail beside others are run once more, alone, if they are few; the output names them.
 TESTS = $(BIN)/python -m pytest --processes $(WORKERS) --again 8 --durations=25
 tests: $(STAMP)
 	$(TESTS) $(or $(PYTEST),--lane short)
@@ -30,7 +30,7 @@ tests: $(STAMP)
 test-long: $(STAMP) ## storms, power cuts, cold starts, other kinds of clients and machines: what `make test` has a share of
 	$(TESTS) --lane long $(PYTEST)
 
-test-fast: $(STAMP) ## files that take at most three seconds: for every save
+test-fast: $(STAMP) ## files that take at most two seconds: for every save
 	$(BIN)/python -m pytest --processes $(WORKERS) --lane short --fast $(PYTEST)
 
 check: $(STAMP)

@@ -20,6 +20,8 @@ from tests.conformance.python.lab import AGENT, Lab, lab
 from tests.conformance.releases import NEWEST
 from tests.conformance.site import Site, site
 
+pytestmark = pytest.mark.long(keep=10)
+
 SHARED = [name for name in CASES if name.startswith(("interrupts.", "multitask.", "states.", "streams."))]
 """The other cases ask nothing that a second server could answer otherwise."""
 
