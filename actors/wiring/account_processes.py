@@ -135,7 +135,7 @@ class Supervisor:
                 sys.executable,
                 "-P",
                 "-m",
-                "actors",
+                "channels.cli",
                 *command,
                 "--supervised",
                 holder,
