@@ -160,7 +160,8 @@ def test_the_wheel_has_the_shipped_skills_and_the_front_door(tmp_path: Path) -> 
     assert len(files) > 50
     assert {str(path.relative_to(ROOT)) for path in files} <= names
     door = {
-        f"sika/{name}" for name in ("__init__.py", "events.py", "testing.py", "http.py", "sandboxes.py", "py.typed")
+        f"sika/{name}"
+        for name in ("__init__.py", "events.py", "testing.py", "channels.py", "http.py", "sandboxes.py", "py.typed")
     }
     assert door | {"core/py.typed", "core/testing/__init__.py"} <= names
 

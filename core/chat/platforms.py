@@ -4,7 +4,7 @@ an SDK.
 A platform is a package with two modules. `traits` has `TRAITS` (`core.chat.port.Traits`) and, if it knows settings
 besides its credentials, their keys as `OPTIONS`. `platform` has `connect(settings)`, which returns a
 `core.chat.port.Platform`. Those of this repository are in `channels/<platform>`; the setting `channels.<name>.use`
-names the package of another one.
+names the package of another one, or the single module that has all of it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def _module(platform: str, name: str, config: Config) -> Any:
         raise Invalid(f"channels.{platform}: there is no such platform; there are: {', '.join(names())}")
     package = package or f"channels.{platform}"
     try:
-        return import_module(f"{package}.{name}")
+        whole = import_module(package)
+        return import_module(f"{package}.{name}") if hasattr(whole, "__path__") else whole
     except ModuleNotFoundError as error:
         if error.name is not None and package.startswith(error.name):
             raise Invalid(f"channels.{platform}.use: there is no Python package {package} with {name}.py") from None

@@ -68,7 +68,8 @@ class ChannelSettings(AccountSettings, frozen=True, kw_only=True):
     the platform's: its credentials, and what the platform's page lists."""
 
     use: str | None = None
-    """The Python package of a platform that does not come along; it has the modules `traits` and `platform`."""
+    """The Python package of a platform that does not come along, with the modules `traits` and `platform`; or a single
+    module that has all of it."""
     accounts: Mapping[str, AccountSettings] = {}
     """Further accounts by their names, as `work`: letters, digits and `_`."""
 

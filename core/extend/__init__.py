@@ -3,9 +3,9 @@
     from sika import Actor, Context, tool
     from sika.events import RunCompleted
 
-Beside it, `sika.events` has every event type, and `sika.testing` what tests need; `sika.http` is
-`channels.http.extend`, `sika.sandboxes` is `adapters.sandboxes.extend` (`pyproject.toml`, decision 0049). These modules
-only name what is elsewhere. Nothing of ours imports them.
+Beside it, `sika.events` has every event type, `sika.testing` what tests need, and `sika.channels` the port of chat
+platforms; `sika.http` is `channels.http.extend`, `sika.sandboxes` is `adapters.sandboxes.extend` (`pyproject.toml`,
+decision 0049). These modules only name what is elsewhere. Nothing of ours imports them.
 """
 
 from __future__ import annotations

@@ -151,6 +151,7 @@ async def site(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
             models,
             more_models=[{"name": "echo", "model": "echo-1", "use": "echo", "prefix": "I hear"}],
             sandbox={"provider": "private", "allow_host_bash": True},
+            channels={"pigeon": {"enabled": True, "use": "sika_pigeon", "folder": str(home / "pigeons")}},
             installed={"manners": {"words": ["heck"]}, "letterbox": {"folder": str(home / "letters")}},
         )
         async with served(home, installed, "--config", "config.yaml") as url, aiohttp.ClientSession() as session:
@@ -247,6 +248,21 @@ async def test_channel(site: Site) -> None:
     [request] = await site.log(thread["thread_id"], "run.requested")
     assert request["origin"] == {"channel": "letterbox", "conversation": "ada"}
     assert len(await site.log(thread["thread_id"], "reply.delivered")) == 1
+
+
+async def test_platform(site: Site) -> None:
+    """A person talks to the agent through the port of the bots, in a module of a package: two letters are answered."""
+    pigeons, answers = site.home / "pigeons", list[Path]()
+
+    async def answered() -> bool:
+        answers[:] = [path for path in pigeons.glob("out/ada-*.txt") if path.read_text() == "All is well.\nReally."]
+        return len(answers) == number
+
+    await wait_for((anyio.Path(pigeons) / "in").exists)
+    for number in (1, 2):
+        (pigeons / "draft").write_text("hello")
+        (pigeons / "draft").rename(pigeons / "in" / f"ada-{number}.txt")
+        await wait_for(answered)
 
 
 async def test_channel_in_the_repository(tmp_path: Path) -> None:
