@@ -521,3 +521,22 @@ async def test_nothing_is_lost_when_two_say_something_at_once(page: Tab, site: S
         return await page.shown() == await site.texts(page.thread)
 
     await wait_for(same)
+
+
+async def test_a_dialog_that_follows_another_at_once_stays(page: Tab) -> None:
+    """The browser tells that a dialog was closed later than it closes it."""
+    await page.open()
+    await page.say("Speak")
+    await page.ended()
+    await page.say("/export")
+    await expect(page.page.get_by_role("dialog", name="Export")).to_be_visible()
+    await page.page.evaluate(
+        """async () => {
+          const closed = new Promise((resolve) => document.querySelector('dialog').addEventListener('close', resolve));
+          document.querySelector('dialog').close();
+          document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '?', bubbles: true}));
+          await closed;
+          await new Promise((resolve) => requestIdleCallback(resolve));
+        }"""
+    )
+    await expect(page.page.get_by_role("dialog", name="Keys")).to_be_visible()

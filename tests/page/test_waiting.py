@@ -295,7 +295,7 @@ async def test_a_file_is_shown_by_what_changes_in_it(page: Tab, site: Site) -> N
     await expect(card.locator(".added")).to_have_text(["+one\n", "+two\n"])
     await card.get_by_label(COMMAND).fill("three\n")
     await card.get_by_role("button", name="Approve as changed").click()
-    await page.ended()
+    await page.ended(2)  # the run that asked, and the one that goes on
     assert (await decided(site, page.thread))["edited_args"]["content"] == "three\n"
 
 
@@ -332,7 +332,7 @@ async def test_a_program_is_answered_field_by_field(page: Tab, site: Site) -> No
     await card.get_by_label("window").check()
     await expect(card.get_by_role("alert")).to_have_count(0)
     await card.get_by_role("button", name="Send").click()
-    await page.ended()
+    await page.ended(2)  # the run that asked, and the one that goes on
     expected = {"name": "Ada", "mail": "ada@example.org", "seats": 2, "color": "blue", "window": True}
     assert (await decided(site, page.thread))["edited_args"] == expected
 

@@ -13,8 +13,10 @@ import { open } from "./open.js";
 import { showing } from "./showing.js";
 
 export function Dialogs() {
-  const View = VIEWS[showing.value];
-  const close = () => (showing.value = "");
+  const name = showing.value;
+  const View = VIEWS[name];
+  /** The browser tells it late: another may be open by then. */
+  const close = () => showing.value === name && (showing.value = "");
   return View ? html`<${View} thread=${open.value} onClose=${close} />` : null;
 }
 
