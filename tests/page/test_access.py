@@ -58,6 +58,8 @@ async def test_no_rule_is_broken(page: Tab, conversation: str, scheme: Literal["
     await expect(page.page.locator(".answer .h-keyword").first).to_be_visible()
     await page.page.evaluate(UNFOLD)
     await expect(page.page.locator(".diff .added").first).to_be_visible()
+    await page.page.locator(".diagram iframe").scroll_into_view_if_needed()
+    await expect(page.page.locator(".diagram iframe[height]")).to_be_visible()
     broken["conversation"] = await violations(page)
     await shot(page, f"chat-{scheme}-{language}")
     await page.page.locator(".chat-header .menu > button").click()
