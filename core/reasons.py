@@ -51,6 +51,13 @@ def lost(error: BaseException) -> str:
     return of_connection(error) or "the connection failed"
 
 
+def of_file(error: BaseException) -> str:
+    """Returns why a file could not be read as text."""
+    if isinstance(error, UnicodeError):
+        return "is no text in UTF-8"
+    return getattr(error, "strerror", None) or "cannot be read"
+
+
 def kind_of(value: object) -> str:
     """Returns what a value of a JSON document is."""
     return next((name for kind, name in _KINDS if isinstance(value, kind)), "something else")

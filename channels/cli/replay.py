@@ -195,12 +195,13 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 def _text(option: str, path: str) -> str:
+    from core import reasons
     from core.errors import Invalid
 
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{option} {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise Invalid(f"{option} {path}: {reasons.of_file(error)}") from None
 
 
 async def _fork(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from core import reasons
 from core.errors import Invalid
 
 Access = Literal["read-write", "read-only"]
@@ -55,7 +56,8 @@ class Consents:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
-            raise Invalid(f"{self._place}: {error}; remove it to be asked again") from None
+            reason = reasons.of_file(error) if isinstance(error, OSError) else "is no list of folders"
+            raise Invalid(f"{self._place}: {reason}; remove it to be asked again") from None
 
     def covers(self, here: Here) -> bool:
         consent = self.all().get(here.path)

@@ -71,8 +71,8 @@ class Transport:
                 trust_env=not is_local(target.url),
                 limits=_UNLIMITED,
             )
-        except (httpx.InvalidURL, ValueError) as error:
-            raise Invalid(f"url: {target.url}: {error}") from None
+        except (httpx.InvalidURL, ValueError):
+            raise Invalid(f"url: {target.url}: not an address of a server") from None
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -98,3 +98,50 @@ def test_no_channel_shows_names_of_classes() -> None:
     assert len(files) > 100
     named = {name for name, file in files.items() if [*texts_with_classes(ast.parse(file.read_text()))]}
     assert named == SHOWN.keys()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "is no text in UTF-8"),
+        (ValueError("x"), "cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_read(error: Exception, words: str) -> None:
+    assert reasons.of_file(error) == words
+
+
+POSITIONS = "the place in JSON or YAML that somebody wrote"
+SENTENCES = {
+    "channels/cli/extend/mcp.py": POSITIONS,
+    "channels/cli/extend/mcp_serve.py": POSITIONS,
+    "channels/cli/extend/skill.py": POSITIONS,
+    "channels/terminal/chat/questions.py": POSITIONS,
+    "channels/cli/run/doctor.py": "of a model's library and of a check that broke, for the operator",
+}
+"""Files for people at a terminal that show sentences of libraries, and why they may."""
+OURS = {"SikaError", "ClientError", "Invalid", "NotFound", "Refused", "RunFailed", "Unavailable", "Unauthenticated"}
+
+
+def sentences_of_libraries(tree: ast.AST) -> Iterator[int]:
+    """Yields lines of handlers of other errors than ours that make a text of the error itself."""
+    for handler in ast.walk(tree):
+        if not isinstance(handler, ast.ExceptHandler) or handler.name is None or handler.type is None:
+            continue
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        if {ast.unparse(kind).rpartition(".")[2] for kind in kinds} <= OURS:
+            continue
+        for node in ast.walk(ast.Module(handler.body, [])):
+            shown = node.value if isinstance(node, ast.FormattedValue) else None
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "str" and node.args:
+                shown = node.args[0]
+            if shown is not None and ast.unparse(shown) == handler.name:
+                yield shown.lineno
+
+
+def test_no_terminal_shows_sentences_of_libraries() -> None:
+    files = [file for room in ("cli", "terminal", "client", "acp") for file in (ROOT / "channels" / room).rglob("*.py")]
+    assert len(files) > 80
+    named = {str(file.relative_to(ROOT)) for file in files if [*sentences_of_libraries(ast.parse(file.read_text()))]}
+    assert named == SENTENCES.keys()

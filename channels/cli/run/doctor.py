@@ -23,6 +23,7 @@ from channels.client.aio import AsyncSikaClient
 from channels.client.errors import ClientError
 from channels.client.servers import announced, healthy
 from channels.terminal.text import Style, clean, one_line
+from core import reasons
 from core.bus import embedded
 from core.config.load import find, load
 from core.config.redaction import redactor
@@ -309,6 +310,8 @@ async def unreachable(url: str) -> str | None:
         await stream.aclose()
     except TimeoutError:
         return f"no answer within {CONNECT_SECONDS:g} s"
-    except (OSError, ValueError) as error:
-        return str(error.__cause__ or error)
+    except OSError as error:
+        return reasons.lost(error)
+    except ValueError:  # of a port
+        return "not an http(s) address"
     return None

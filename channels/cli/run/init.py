@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import dotenv
 
+from core import reasons
 from core.errors import Invalid, Refused
 
 CUSTOM = "custom"
@@ -77,7 +78,7 @@ def read_variables(path: Path) -> None:
     try:
         dotenv.load_dotenv(path, interpolate=False)
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise Invalid(f"{path}: {reasons.of_file(error)}") from None
 
 
 async def choose(wishes: Wishes, read: Read | None) -> Choice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ from core.ids import safe_id, uuid7
 
 HELP = """\
 /new          begin another thread
-/threads      list the latest threads; /threads N, or an id, goes on with that one
+/threads      list the latest threads; /threads N, or an id or its beginning, goes on with that one
 /model        the models; /model NAME: that one answers from now on. So do /agent, /mode and /effort
 /cost         tokens and cost of this conversation; /cost on: after each turn, too
 /goal TEXT    go on by itself until that is reached; /goal shows it, /goal clear gives it up
@@ -65,12 +66,20 @@ COMMANDS = (
 )
 """Lines that are commands also where an answer is expected."""
 LEFT_OPEN = "(left open: /asked asks again, a message goes on without it)"
+MOST_NAMED = 100
+"""The latest threads that can be named by the beginnings of their ids."""
 API_KEY = "SIKA_API_KEY"
 """Environment variable: the key for a server with accounts (`sika key create`)."""
 OPEN = ("pending", "running")
 """Statuses of runs that have not ended."""
 OK, FAILED, WAITING, STOPPED = 0, 1, 3, 130
 """Exit codes. WAITING: the agent waits for an approval or an answer. 2 is for wrong arguments."""
+
+
+class Misused(SikaError):
+    """A line that begins as a command, and is none."""
+
+    code = "invalid"
 
 
 class Chat:
@@ -129,7 +138,8 @@ class Chat:
         try:
             await _check_names(message)
             await self._begin()
-            if message.strip().partition(" ")[0] in COMMANDS:
+            word = message.strip().partition(" ")[0]
+            if word in COMMANDS or not await self._goes_to_agent(word):
                 await self._command(message.strip())
                 return OK
             code = await self._turn(message, piped)
@@ -242,7 +252,7 @@ class Chat:
             elif line.strip():
                 await self._turn(self._resolve_option(line))
         except (ClientError, SikaError) as error:
-            if self._sent or not _is_message(line):
+            if self._sent or isinstance(error, Misused) or not _is_message(line):
                 raise
             self._waiting = []
             self._screen.error(explained(error))
@@ -290,9 +300,8 @@ class Chat:
                     self._screen.line("no threads yet")
             case ["/threads", number] if number.isdecimal() and 0 < int(number) <= len(self._listed_threads):
                 await self._turn_to(self._listed_threads[int(number) - 1])
-            case ["/threads", thread]:
-                await self._ask(self.client.describe_thread(safe_id(thread, "/threads")))
-                await self._turn_to(thread)
+            case ["/threads", name]:
+                await self._turn_to(await self._ask(self._thread_named(safe_id(name, "/threads"))))
             case [word] if word in choices.COMMANDS:
                 self._screen.table(await self._ask(self._choices.rows(self.client, word)))
             case [word, name] if word in choices.COMMANDS:
@@ -325,10 +334,36 @@ class Chat:
                 await self._look()
                 if not self._waiting and not self._transcript.asks:
                     self._screen.notice("nothing is asked")
-            case [word, *_] if await self._is_called(word.removeprefix("/")):
-                await self._turn(line)
-            case _:
+            case ["/help"]:
                 self._screen.line(HELP)
+            case [word, *_]:
+                await self._call(word, line)
+
+    async def _call(self, word: str, line: str) -> None:
+        """Sends what begins with the name of a skill or prompt, or with a path. Raises `Misused` for other words."""
+        if word in COMMANDS or not await self._goes_to_agent(word):
+            raise Misused(_misuse(word, line))
+        await self._turn(line)
+
+    async def _goes_to_agent(self, word: str) -> bool:
+        """Returns whether a message that begins with a word is for the agent, as it is no command."""
+        return not word.startswith("/") or "/" in word[1:] or await self._is_called(word[1:])
+
+    async def _thread_named(self, name: str) -> str:
+        """Returns the id of a thread, by itself or by the beginning of one of the latest.
+
+        Raises `NotFound` and `Invalid`.
+        """
+        try:
+            return str((await self.client.describe_thread(name))["thread_id"])
+        except NotFound:
+            ids = [str(thread["thread_id"]) for thread in await self.threads(MOST_NAMED)]
+            hits = [identity for identity in ids if identity.startswith(name)]
+            if len(hits) > 1:
+                raise Invalid(f"/threads: {len(hits)} of the latest ids begin with {name}") from None
+            if not hits:
+                raise
+            return hits[0]
 
     async def _is_called(self, name: str) -> bool:
         """Returns whether a message begins with the name of a skill, or of a prompt of an MCP server."""
@@ -618,6 +653,17 @@ class Chat:
 def _is_message(line: str) -> bool:
     """Returns whether a line is for the agent: no command, or one that begins to work for a goal."""
     return (word := line.strip().partition(" ")[0]) not in COMMANDS or word == "/goal"
+
+
+def _misuse(word: str, line: str) -> str:
+    """Returns what is wrong with a command, and what was perhaps meant."""
+    shown = one_line(line, 60)
+    if word in COMMANDS:
+        usage = next((line for line in HELP.splitlines() if line.startswith(f"{word} ")), f"{word} NAME chooses one")
+        return f"{shown}: is not understood; {word}: {' '.join(usage.removeprefix(word).split())}"
+    close = difflib.get_close_matches(word, COMMANDS, n=2, cutoff=0.7)
+    meant = f"; did you mean {' or '.join(close)}?" if close else "; /help lists them"
+    return f"{one_line(word, 60)}: there is no such command, skill or prompt{meant}"
 
 
 async def _check_names(line: str) -> None:

@@ -13,7 +13,7 @@ import anyio.abc
 import pytest
 
 from channels.client import AsyncSikaClient, Invalid, NotFound, Refused, Unauthenticated, Unavailable, wire
-from channels.terminal.chat.chat import FAILED, OK, STOPPED, Chat, explained
+from channels.terminal.chat.chat import COMMANDS, FAILED, OK, STOPPED, Chat, _misuse, explained
 from channels.terminal.console.interrupts import Interrupts
 from channels.terminal.console.screen import Screen
 from core import errors
@@ -150,7 +150,7 @@ async def test_variables_are_set_shown_and_removed(place: Place) -> None:
 
 async def test_a_skill_is_called_and_other_words_are_not(place: Place) -> None:
     async with talking(place, "hello", new=True) as talk:
-        assert "/new " in await talk.converse("/no-such-skill draw")
+        assert "/no-such-skill: there is no such command" in await talk.converse("/no-such-skill draw")
         assert HELLO in await talk.converse("/data-analysis draw it")
         assert HELLO in await talk.converse("/docs:sum cats")
         messages = (await talk.ask("GET", "/state"))["values"]["messages"]
@@ -352,3 +352,10 @@ async def test_ctrl_c_on_a_terminal_stops_the_run_and_then_leaves(place: Place) 
         assert await terminal.ended() == 0
 
     await on_terminal(work, "chat", "--url", place.url)
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_a_command_with_other_words_says_how_it_is_used(word: str) -> None:
+    text = _misuse(word, f"{word} x y")
+    assert text.startswith(f"{word} x y: is not understood; {word}: ")
+    assert len(text.partition(f"; {word}: ")[2]) > 8

@@ -188,6 +188,21 @@ async def is_told_that_a_model_does_not_see(terminal: Emulated, _: Site) -> None
     await terminal.until("I see it.")
 
 
+@task()
+async def is_told_what_was_perhaps_meant(terminal: Emulated, _: Site) -> None:
+    for line in ("/modle second", "/compress", "/new please", "/threads zz"):
+        await terminal.say(line)
+
+
+@task("--thread", "a-thread-of-this-name")
+async def names_a_thread_by_its_beginning(terminal: Emulated, _: Site) -> None:
+    await terminal.say("Hi")
+    await terminal.until("Hello from the first one.")
+    await terminal.say("/new")
+    await terminal.say("/threads a-thr")
+    await terminal.until("thread a-thread-of-this-name\n")
+
+
 @task("--model", "naming")
 async def names_a_file_while_a_run_works(terminal: Emulated, site: Site) -> None:
     await terminal.say("Say two.")
@@ -348,6 +363,9 @@ SCRIPTED: dict[str, tuple[list[str], int, str]] = {
     "a file that is missing": (["--quiet", "Read @missing.md"], 2, ""),
     "a file that is missing, as JSON": (["--json", "Read @missing.md"], 2, ""),
     "a word in quotes": (["--quiet", "What is '@types/node'?"], OK, "Hello from the first one.\n"),
+    "an unknown command": (["/modle second"], 2, ""),
+    "a command with other words": (["/new please"], 2, ""),
+    "a path": (["--quiet", "/etc/hosts: what is that?"], OK, "Hello from the first one.\n"),
     "quiet without a message": (["--quiet"], 2, ""),
 }
 
