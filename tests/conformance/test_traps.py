@@ -117,6 +117,7 @@ async def test_02_one_message_has_one_id(there: Lab) -> None:
 # ── 3 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("cursor", ["-1", "0", "1795198184224-0", "x", "9" * 200, "99999999999-0-0", "é", "{}"])
 @pytest.mark.parametrize("over", [True, False], ids=["over", "at work"])
 async def test_03_cursors_that_mean_nothing_here(there: Lab, cursor: str, over: bool) -> None:

@@ -908,6 +908,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("built", [1, 3])
 async def test_a_kill_while_rows_are_built_anew_leaves_the_old_or_the_new(
     log: EventLog, path: Path, tmp_path: Path, single: Nats, prefix: str, built: int

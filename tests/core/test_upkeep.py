@@ -29,6 +29,8 @@ from core.runtime import system
 from core.runtime.dispatch import ensure_timers
 from tests.support.nats import DEADLINE, Nats, append, bus_on, fresh, log_on, read
 
+pytestmark = pytest.mark.long(keep=3)
+
 FINGERPRINT = "66f2ce97139b8048"
 
 

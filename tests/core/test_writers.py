@@ -41,6 +41,7 @@ def noting(number: int, decisions: list[int]) -> Any:
     return decide
 
 
+@pytest.mark.long
 async def test_a_thousand_writers_to_one_thread(log: EventLog) -> None:
     """Without an error, in the order of their arrival, and with about as many decisions as writers."""
     threads, decisions = Threads(log), list[int]()

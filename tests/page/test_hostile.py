@@ -25,7 +25,7 @@ from tests.page.site import Site, Tab, tab
 from tests.support.model_server import ModelServer, Turn
 from tests.support.workers import configure, wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=6)]
 
 BEACON = "http://canary.invalid/x"
 SVG = "<svg xmlns='http://www.w3.org/2000/svg' onload='canary()'><script>canary()</script></svg>"

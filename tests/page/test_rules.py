@@ -17,7 +17,7 @@ from tests.page.site import TODOS, Site, Tab, bash, tab, violations
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.long(keep=4)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.long(keep=6)]
 
 OUTPUTS = "/mnt/user-data/outputs"
 TASK = ToolCall("task", {"description": "Count", "prompt": "How many?", "subagent_type": "general-purpose"})

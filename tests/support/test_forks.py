@@ -8,7 +8,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.support.warm import ROOT
+
+pytestmark = pytest.mark.long(keep=2)
 
 FILES = {
     "test_good.py": """

@@ -114,6 +114,7 @@ REPORTS: dict[str, tuple[str, AcpAgent, str, bool]] = {
 }
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize(("prompt", "settings", "text", "failed"), REPORTS.values(), ids=REPORTS)
 async def test_reports(desk: Desk, prompt: str, settings: AcpAgent, text: str, failed: bool) -> None:
     report = await desk.report(prompt, settings, asks=False)

@@ -48,6 +48,7 @@ async def test_real_documents(documents: LocalDocuments, uploads: Path, name: st
     assert os.listdir(uploads.parent.parent / "drafts") == []
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("name", build.HOSTILE)
 async def test_hostile_documents(documents: LocalDocuments, uploads: Path, name: str) -> None:
     make, reason = build.HOSTILE[name]

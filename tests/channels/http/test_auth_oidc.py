@@ -179,6 +179,7 @@ async def test_forged_cookies(here: Place, what: str) -> None:
 NOW = int(time.time())
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize(
     "claims",
     [

@@ -133,6 +133,7 @@ async def test_an_archive_from_the_browser(here: Place, ada: Browser) -> None:
     assert nothing_staged(here)
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("case", REFUSED)
 async def test_hostile_archives_of_the_browser_are_refused(here: Place, ada: Browser, case: str) -> None:
     packed, reason = REFUSED[case]

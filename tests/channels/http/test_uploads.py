@@ -474,6 +474,7 @@ async def test_deleting_what_is_no_name(api: Api, name: str) -> None:
 # ── documents ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("converting")
 async def test_documents_are_converted(api: Api, services: Services, system: System) -> None:
     thread_id = await api.thread()
@@ -497,6 +498,7 @@ async def test_documents_are_converted(api: Api, services: Services, system: Sys
     assert not {"paper.pdf", "paper.md"} & set(os.listdir(folder(services, thread_id)))
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.usefixtures("converting")
 @pytest.mark.parametrize("names", [list(build.HOSTILE)[n : n + 7] for n in range(0, len(build.HOSTILE), 7)])
 async def test_hostile_documents(api: Api, services: Services, system: System, names: list[str]) -> None:

@@ -19,7 +19,7 @@ from tests.channels.http.conftest import Api
 from tests.channels.http.people import ADA, AUTH, BOB, WithAccounts, place
 from tests.channels.http.test_uploads import Settings, config, folder, services  # noqa: F401  fixtures
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
 
 CHROMIUM = Path("/usr/bin/chromium")
 in_a_browser = pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium here")
