@@ -131,15 +131,8 @@ class Supervisor:
         holder = f"{worker_name()}-{secrets.token_hex(6)}"
         command = ["channel", platform, *(["--account", account] if account else []), *self._options]
         child = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-P",
-                "-m",
-                "channels.cli",
-                *command,
-                "--supervised",
-                holder,
-            ),  # nothing of the working directory is imported for ours
+            # -P: nothing of the working directory is imported for ours
+            *(sys.executable, "-P", "-m", "channels.cli", *command, "--supervised", holder),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

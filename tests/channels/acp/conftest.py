@@ -128,7 +128,7 @@ def editor(url: str) -> Start:
     async def start(*words: str) -> AsyncIterator[Editor]:
         (to, stdin), (output, stdout) = socket.socketpair(), socket.socketpair()
         with stdin, stdout:
-            command = "actors", "acp", *(words or ("--url", url))
+            command = "channels.cli", "acp", *(words or ("--url", url))
             process = warm.start(*command, stdin=stdin.fileno(), stdout=stdout.fileno())
         (_, writer), (reader, end) = [await asyncio.open_connection(sock=one) for one in (to, output)]
         editor = Editor()
