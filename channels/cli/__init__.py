@@ -1,4 +1,6 @@
-"""The command line. Each command imports what it needs when it is called, so that `sika --help` costs nothing."""
+"""The command line, where actors, adapters and channels meet for a person. `verbs` lists the verbs; the rooms have
+a file for each, with its arguments and its work. It is imported when called, so that `sika --help` costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +10,9 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from channels.cli.accounts import account_commands
-from channels.cli.agent import agent_commands
-from channels.cli.channel import channel_commands
-from channels.cli.chat import chat_commands
-from channels.cli.common import INTERRUPTED, OK, WRONG, Command, log_to_stderr
-from channels.cli.doctor import doctor_command
-from channels.cli.eval import eval_commands
-from channels.cli.log import log_commands
-from channels.cli.mcp import mcp_commands
-from channels.cli.operate import operate_commands
-from channels.cli.plugins import extend_commands
-from channels.cli.provisioner import provisioner_command
-from channels.cli.serve import serve_command
-from channels.cli.setup import init_command, setup_commands
-from channels.cli.skill import skill_commands
+from channels.cli.common import INTERRUPTED, OK, WRONG, log_to_stderr
+from channels.cli.verbs import GROUPS, Command, Parser
 from channels.terminal.output import guard_terminals
 from core import collector
 
@@ -34,13 +22,17 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command, and returns its exit code. Expected errors are one line on stderr, never a traceback."""
     _open_streams()
-    top = parser()
-    options = top.parse_args(arguments)
+    _hear_interrupts()
+    collector.relax()
+    words = sys.argv[1:] if arguments is None else [*arguments]
+    try:
+        top = parser(words)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    options = top.parse_args(words)
     if options.command is None:
         top.print_help()
         return OK
-    _hear_interrupts()
-    collector.relax()
     import anyio
 
     from core.errors import SikaError, ungrouped
@@ -129,46 +121,20 @@ def _has_uvloop() -> bool:
     return find_spec("uvloop") is not None
 
 
-def parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--home", metavar="DIR", help="data directory (default: $SIKA_HOME, or .sika)")
-    common.add_argument("--config", type=Path, metavar="FILE", help="default: $SIKA_CONFIG, or config.yaml")
-    common.add_argument("--nats", metavar="URL", help="a NATS of yours instead of the one that comes along")
-    top = argparse.ArgumentParser(prog="sika", description="A super-agent server.")
+def parser(words: Sequence[str] | None = None) -> Parser:
+    """Returns the parser: with the arguments of the verb that `words` begin with, or of all."""
+    top = _Top(prog="sika", description="A super-agent server.")
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     top.set_defaults(command=None, log_level="error", serves=False)
-    commands = top.add_subparsers(metavar="COMMAND")
-
-    def add(
-        name: str,
-        command: Command | None,
-        text: str,
-        to: argparse._SubParsersAction[argparse.ArgumentParser] = commands,
-    ) -> argparse.ArgumentParser:
-        subparser = to.add_parser(name, help=text, description=text, parents=[common] if command else [])
-        subparser.set_defaults(command=command)
-        return subparser
-
-    for adds_commands in _GROUPS:
-        adds_commands(add)
+    top.verbs([verb for verbs in GROUPS.values() for verb in verbs], words)
     return top
 
 
-_GROUPS = (
-    serve_command,
-    chat_commands,
-    init_command,
-    doctor_command,
-    log_commands,
-    eval_commands,
-    operate_commands,
-    mcp_commands,
-    channel_commands,
-    account_commands,
-    agent_commands,
-    skill_commands,
-    setup_commands,
-    extend_commands,
-    provisioner_command,
-)
-"""In the order of `sika --help`."""
+class _Top(Parser):
+    """The parser of `sika`, whose help shows the verbs by what they are for."""
+
+    def format_help(self) -> str:
+        lines = ["usage: sika [--version] COMMAND …", "", str(self.description)]
+        for title, verbs in GROUPS.items():
+            lines += ["", f"{title}:", *(f"  {verb.name:<12} {verb.text}" for verb in verbs if verb.text)]
+        return "\n".join([*lines, "", "`sika COMMAND --help` explains one.", ""])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from actors.wiring.compose import Options
@@ -16,18 +16,7 @@ if TYPE_CHECKING:
     from channels.terminal.log.story import Story
     from core.replay.money import Prices
 
-Command = Callable[[argparse.Namespace], Awaitable[int]]
-Subparsers = argparse._SubParsersAction  # argparse gives it no public name
-
 OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
-
-
-class Add(Protocol):
-    """Adds a command, by default to the top level; without a function it is the head of a group of commands."""
-
-    def __call__(
-        self, name: str, command: Command | None, text: str, to: Subparsers[argparse.ArgumentParser] = ...
-    ) -> argparse.ArgumentParser: ...
 
 
 def options_of(arguments: argparse.Namespace) -> Options:

@@ -18,7 +18,7 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SHOWN = {
-    "channels/cli/run/doctor.py": "for the operator: errors of any library, beside their text",
+    "channels/cli/checks.py": "for the operator: errors of any library, beside their text",
     "channels/cli/admin/accounts.py": "names of entries, which are ours",
     "channels/http/accounts/auth.py": "names of entries, which are ours",
 }
@@ -118,7 +118,7 @@ SENTENCES = {
     "channels/cli/extend/mcp_serve.py": POSITIONS,
     "channels/cli/extend/skill.py": POSITIONS,
     "channels/terminal/chat/questions.py": POSITIONS,
-    "channels/cli/run/doctor.py": "of a model's library and of a check that broke, for the operator",
+    "channels/cli/checks.py": "of a model's library and of a check that broke, for the operator",
 }
 """Files for people at a terminal that show sentences of libraries, and why they may."""
 OURS = {"SikaError", "ClientError", "Invalid", "NotFound", "Refused", "RunFailed", "Unavailable", "Unauthenticated"}

@@ -21,7 +21,7 @@ import promql_parser
 import pytest
 import yaml
 
-from channels.cli.serve import GRACE_SECONDS, LEAVE_SECONDS
+from channels.cli.run.serve import GRACE_SECONDS, LEAVE_SECONDS
 from channels.http.debug import metrics as of_process
 from core.lifecycle import ENDS, OPEN
 from core.observe import metrics as of_log

@@ -1,1 +1,1 @@
-"""Verbs of operators: accounts and keys, actors, dead letters, read models, the cluster."""
+"""Verbs of operators: accounts and keys, actors, dead letters, read models, the cluster, sandboxes' pods."""

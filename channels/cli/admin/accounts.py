@@ -1,17 +1,21 @@
-"""`sika user` and `sika key`: the operator's commands for accounts and API keys, directly on the log."""
+"""Accounts and API keys as lines, and what `sika user` and `sika key` share."""
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+from channels.cli.common import options_of
 from channels.terminal.text import one_line
 from core.errors import Invalid
 from core.events import type_of
 from core.identity.accounts import Account, AccountRole, Accounts, Key
 from core.identity.activity import Listed
 from core.identity.directory import Directory
+from core.identity.installation import Installation
 from core.identity.passwords import generate
 
 ACTOR = "cli"
@@ -89,3 +93,12 @@ def activity(entries: Sequence[Listed]) -> Iterator[str]:
         fields = listed.entry.__struct_fields__
         about = "  ".join(f"{name}={value}" for name in fields if (value := getattr(listed.entry, name)))
         yield f"{listed.at[:19]}  {type_of(type(listed.entry).__name__):<16}  {about}"
+
+
+@asynccontextmanager
+async def directory_of(arguments: argparse.Namespace) -> AsyncIterator[Directory]:
+    from actors.wiring import compose
+
+    options = options_of(arguments)
+    async with compose.attach(options) as system:
+        yield Directory(system.log, Installation(options.home))

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 
+import msgspec
+
+from channels.cli.common import OK, options_of
+from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
-from core.runtime.vitals import ActorReport, Overview
+from core.runtime.vitals import ActorReport, Overview, overview
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(_actors)
+    parser.add_argument("--json", action="store_true")
+
+
+async def _actors(arguments: argparse.Namespace) -> int:
+    from actors.wiring import compose
+
+    async with compose.attach(options_of(arguments)) as system:
+        report = await overview(system.bus, await system.log.last())
+    print(msgspec.json.encode(report).decode() if arguments.json else "\n".join(lines(report)))
+    return OK
+
 
 COLUMNS = ("ACTOR", "IN FLIGHT", "DONE", "FAILED", "RESTARTS", "POSITION", "LAG", "P50 MS", "P95 MS", "CONSUMES")
 ROW = "  {:<14}{:>10}{:>8}{:>8}{:>10}{:>10}{:>7}{:>9}{:>9}  {}"

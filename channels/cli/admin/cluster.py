@@ -1,12 +1,48 @@
-"""An external NATS: the doctor's checks, which change nothing, and the commands that change its streams."""
+"""`sika cluster`: what no server lowers by itself; and the checks of a NATS elsewhere, for `sika doctor`."""
 
 from __future__ import annotations
 
-from channels.cli.run.doctor import Finding
+import argparse
+from collections.abc import Sequence
+
+from channels.cli.checks import Finding
+from channels.cli.common import OK
+from channels.cli.verbs import Parser
 from core.bus import streams, upkeep
 from core.bus.connection import Bus
-from core.bus.endpoint import Endpoint
-from core.errors import Unavailable
+from core.bus.endpoint import Endpoint, configured
+from core.config.load import load
+from core.errors import Invalid, Unavailable
+
+
+def arguments(parser: Parser) -> None:
+    add = parser.below()
+    replicas = add("replicas", _cluster_replicas, "set the copies of all streams, also to fewer")
+    replicas.add_argument("count", type=int, choices=range(1, 6), metavar="COUNT")
+    lease = add("lease", _cluster_lease, "set the lease of all wake-ups, also to less (runs.lease_seconds)")
+    lease.add_argument("seconds", type=int, choices=range(2, 61), metavar="SECONDS")
+
+
+async def _cluster_replicas(arguments: argparse.Namespace) -> int:
+    return _changed(await set_replicas(_external(arguments), arguments.count))
+
+
+async def _cluster_lease(arguments: argparse.Namespace) -> int:
+    return _changed(await set_lease(_external(arguments), arguments.seconds))
+
+
+def _changed(lines: Sequence[str]) -> int:
+    print("\n".join(lines) if lines else "nothing to change")
+    return OK
+
+
+def _external(arguments: argparse.Namespace) -> Endpoint:
+    """Returns the NATS that the arguments or the configuration name. Raises `Invalid` if none is named."""
+    nats = load(arguments.config).nats
+    if (url := arguments.nats or nats.url) is None:
+        raise Invalid("no cluster is named; use --nats, or set nats.url")
+    return configured(nats, url)
+
 
 _DURABILITY = (
     "cannot be read from outside: check that nats-server.conf says `jetstream { sync_interval: always }` "

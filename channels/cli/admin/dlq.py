@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import AsyncIterator, Collection
 from typing import NamedTuple
 
 import msgspec
 
+from channels.cli.common import FAILED, OK, count, options_of
+from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
 from core.bus import streams
 from core.bus.connection import Bus
 from core.bus.queue import Hint, WorkQueue
 from core.events import Aggregate
 from core.ids import uuid7
+
+
+def arguments(parser: Parser) -> None:
+    add = parser.below()
+    add("list", _dlq_list, "the letters and their reasons")
+    again = add("redrive", _dlq_redrive, "wake their actors again, and delete the letters")
+    again.add_argument("letters", nargs="*", type=count, metavar="SEQ", help="only these (default: all)")
+
+
+async def _dlq_list(arguments: argparse.Namespace) -> int:
+    from actors.wiring import compose
+
+    total = 0
+    async with compose.attach(options_of(arguments)) as system:
+        async for letter in letters(system.bus):
+            total += 1
+            print(letter.line())
+    print(f"{total} dead letters" if total else "no dead letters", file=sys.stderr)
+    return OK
+
+
+async def _dlq_redrive(arguments: argparse.Namespace) -> int:
+    from actors.wiring import compose
+
+    async with compose.attach(options_of(arguments)) as system:
+        sent = await redrive(system.bus, system.queue, arguments.letters)
+    for letter in sent:
+        print(letter.line())
+    print(f"{len(sent)} sent again", file=sys.stderr)
+    return FAILED if set(arguments.letters) - {letter.seq for letter in sent} else OK
 
 
 class Body(msgspec.Struct):

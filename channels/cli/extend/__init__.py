@@ -1,1 +1,3 @@
-"""Verbs that extend Sika: agents, skills, MCP servers, plug-ins, chat platforms."""
+"""Verbs that extend Sika: agents, skills, MCP servers, plug-ins, chat platforms. `skeletons/` is what `sika new`
+writes.
+"""

@@ -2,17 +2,70 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from anyio import to_thread
 
+from channels.cli.common import OK, count, options_of
+from channels.cli.verbs import Parser
 from channels.terminal.text import clean, one_line
-from core.config.load import Config
+from core.config.load import Config, load
 from core.errors import Invalid
 from core.user.agent_bundles import bundle, read
 from core.user.agents import OPTIONS, Definition, Rosters, Version, known, valid_name
+
+
+def arguments(parser: Parser) -> None:
+    add = parser.below()
+    for name, text in (
+        ("list", "the agents"),
+        ("show", "an agent's definition"),
+        ("export", "print an agent as one file"),
+        ("import", "make agents of a file, or of DeerFlow's folders"),
+        ("history", "an agent's versions, the newest first"),
+        ("rollback", "make an agent what it was in a version"),
+    ):
+        verb = add(name, _agent, text, verb=name, writes=name == "import")
+        verb.add_argument("--user", default="default", metavar="ID", help="whose (default: default)")
+        if name in ("show", "export", "history", "rollback"):
+            verb.add_argument("name")
+        if name == "rollback":
+            verb.add_argument("version", type=count)
+        if name == "import":
+            verb.add_argument("path", type=Path)
+            verb.add_argument("--name", help="call it so")
+            verb.add_argument("--replace", action="store_true", help="replace an agent of that name")
+
+
+async def _agent(arguments: argparse.Namespace) -> int:
+    from actors.wiring import compose
+
+    def warn(text: str) -> None:
+        print(f"warning: {text}", file=sys.stderr)
+
+    options = options_of(arguments)
+    async with compose.attach(options) as system:
+        shelf = Shelf(Rosters(system.log, actor=ACTOR), arguments.user, load(options.config), warn)
+        match arguments.verb:
+            case "list":
+                lines = await shelf.list()
+            case "show":
+                lines = await shelf.show(arguments.name)
+            case "export":
+                lines = [await shelf.export(arguments.name)]
+            case "import":
+                lines = await shelf.take(arguments.path, arguments.name, replace=arguments.replace)
+            case "history":
+                lines = await shelf.history(arguments.name)
+            case _:
+                lines = await shelf.rollback(arguments.name, arguments.version)
+    print("\n".join(lines))
+    return OK
+
 
 ACTOR = "cli"
 

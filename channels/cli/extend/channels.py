@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import argparse
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 import msgspec
 
+from channels.cli.common import FAILED, OK, options_of
+from channels.cli.verbs import Parser
 from channels.terminal.text import clean, one_line
+from core.chat import platforms
+from core.chat.account import Accounts
 from core.chat.port import Finding, Platform
-from core.chat.status import Status
+from core.chat.status import Status, statuses
+from core.config.load import ConfigSource
+from core.config.settings import Config
 from core.errors import SikaError
+from core.identity.seal import Seal
+from core.runtime.system import System
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(_channels)
+    parser.add_argument("--json", action="store_true")
+    trial = parser.below(required=False)(
+        "test", _channels_test, "ask a platform about an account's credentials and permissions", writes=True
+    )  # `writes`: before the first server, too: accounts are looked up in the log
+    trial.add_argument("platform", help="slack, telegram, feishu or dingtalk")
+    trial.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
+    trial.add_argument("--json", action="store_true")
+
+
+@asynccontextmanager
+async def _accounts(arguments: argparse.Namespace) -> AsyncIterator[tuple[System, Accounts, Config]]:
+    """The running system, and its accounts of chat platforms."""
+    from actors.wiring import compose
+
+    options = options_of(arguments)
+    source = ConfigSource(options.config)
+    async with compose.attach(options) as system:
+        yield system, Accounts(system.log, source.current, Seal(options.home)), source.current()
+
+
+async def _channels(arguments: argparse.Namespace) -> int:
+    async with _accounts(arguments) as (system, accounts, _):
+        enabled = {name: account.settings.enabled for name, account in (await accounts.all()).items()}
+        reports = await statuses(system.bus, enabled)
+    if arguments.json:
+        print(msgspec.json.format(msgspec.json.encode(reports)).decode())
+    else:
+        print("\n".join(lines(reports)))
+    return OK
+
+
+async def _channels_test(arguments: argparse.Namespace) -> int:
+    from actors.wiring import accounts as process
+
+    name = process.named(arguments.platform, arguments.account)
+    async with _accounts(arguments) as (_, accounts, config):
+        account = await process.existing(accounts, name)
+    found, good = await test(name, platforms.connect(account, config), raw=arguments.json)
+    print("\n".join(found))
+    return OK if good else FAILED
+
 
 COLUMNS = ("ACCOUNT", "STATE", "SINCE", "LAST IN", "LAST OUT", "OPEN", "FAILED", "LIMITED UNTIL")
 ROW = "{:<22}{:<18}{:<21}{:<21}{:<21}{:>5}{:>8}  {}"

@@ -7,11 +7,13 @@ belongs to the protocol.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import httpx
 import msgspec
+from anyio import to_thread
 
 from channels.client.servers import is_local
 from channels.client.sse import frames_of
@@ -152,10 +154,6 @@ def _reason(status: int, body: bytes) -> str:
 
 async def serve(locate: Callable[[], str | None], key: str | None) -> None:
     """Serves standard input and output until the client closes them."""
-    import sys
-
-    from anyio import to_thread
-
     lines = await standard_input(MOST_LINE_BYTES)
     writing = asyncio.Lock()
 

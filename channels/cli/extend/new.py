@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import keyword
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+from channels.cli.common import OK
+from channels.cli.verbs import Parser
 from core import plugins
 from core.errors import Invalid
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(_new)
+    parser.add_argument("kind", choices=tuple(KINDS))
+    parser.add_argument("name", help="small letters, digits and dashes")
+    parser.add_argument("--dir", type=Path, default=Path(), metavar="DIR", help="where the package's folder is made")
+
+
+async def _new(arguments: argparse.Namespace) -> int:
+    print(write(arguments.kind, arguments.name, arguments.dir))
+    print("next: pip install -e that folder, sika plugins, and pytest in it", file=sys.stderr)
+    return OK
+
 
 _FOLDER = Path(__file__).parent / "skeletons"
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")

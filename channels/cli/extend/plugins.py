@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 
+import anyio.to_thread
+import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from channels.cli.run.doctor import Finding
+from channels.cli.checks import Finding
+from channels.cli.common import FAILED, OK
+from channels.cli.verbs import Parser
 from channels.terminal.text import clean, one_line
+from core.config.load import load
 from core.plugins import POLICIES, Listed
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(_plugins)
+    parser.add_argument("--json", action="store_true")
+
+
+async def _plugins(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from actors.wiring import parts
+
+    config = load(arguments.config)
+    listed = [p.listed() for p in await anyio.to_thread.run_sync(parts.plugins_of, config, abandon_on_cancel=True)]
+    if arguments.json:
+        print(msgspec.json.encode(listed).decode())
+    elif listed:
+        Console(soft_wrap=not sys.stdout.isatty()).print(table(listed))
+    else:
+        print("no plug-ins: no installed package has an entry point of a group sika.*", file=sys.stderr)
+    return FAILED if any(plugin.problem for plugin in listed) else OK
+
 
 CHARACTERS = 400
 """Limit of a cell: problems quote code of strangers."""

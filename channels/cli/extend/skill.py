@@ -1,9 +1,11 @@
-"""`sika skill`: what people see of skills, check of them, and begin with."""
+"""`sika skill`: instructions for agents: what people see of them, check of them, and begin with."""
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,15 +15,116 @@ import msgspec
 import yaml
 from anyio import CancelScope
 
+from channels.cli.common import FAILED, OK, options_of
+from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
+from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.memory.words import words
 from core.ports.sandbox import Sandbox, SandboxProvider, StartsMachines
 from core.skills import archive
-from core.skills.folders import Listing, Skill, content, skill_at
+from core.skills.folders import Folders, Listing, Skill, content, skill_at
 from core.skills.format import FILE, problems, remarks
+from core.skills.library import Library, folders_of
 from core.skills.rules import material
 from core.skills.search import search
+
+
+def arguments(parser: Parser) -> None:
+    add = parser.below()
+    for name, command, text, argument in (
+        ("list", _skill_list, "the skills, and why others are not used", ""),
+        ("show", _skill_show, "the instructions of a skill", "name"),
+        ("install", _skill_install, "install a folder or a .skill archive for a user, after a check", "source"),
+        ("enable", _skill_enable, "let agents use a skill", "name"),
+        ("disable", _skill_disable, "let agents use a skill no longer", "name"),
+        ("new", _skill_new, "write a skill to begin with", "name"),
+        ("check", _skill_check, "look for what keeps a folder or an archive from being installed", "source"),
+        ("test", _skill_test, "parse its scripts and run its tests/ in a sandbox", "source"),
+    ):
+        verb = add(name, command, text, writes=name in ("install", "enable", "disable"))
+        if argument:
+            verb.add_argument(argument, type=Path if argument == "source" else str)
+        if name == "new":
+            verb.add_argument("--to", type=Path, default=Path(), metavar="DIR", help="default: here")
+        elif argument != "source" or name == "install":
+            verb.add_argument("--user", default="default", metavar="ID", help="default: default")
+
+
+@asynccontextmanager
+async def _library(arguments: argparse.Namespace) -> AsyncIterator[Library]:
+    from actors.wiring import compose, parts
+
+    options = options_of(arguments)
+    async with compose.attach(options) as system:
+        yield parts.library(system.log, ConfigSource(options.config), options.home)
+
+
+async def _skill_list(arguments: argparse.Namespace) -> int:
+    async with _library(arguments) as library:
+        for line in lines(await library.of(arguments.user)):
+            print(line)
+    return OK
+
+
+async def _skill_show(arguments: argparse.Namespace) -> int:
+    async with _library(arguments) as library:
+        skill = await library.get(arguments.user, arguments.name)
+    print(f"{skill.folder} ({'on' if skill.enabled else 'off'}), for agents {skill.path}", file=sys.stderr)
+    print(skill.text())
+    return OK
+
+
+async def _skill_install(arguments: argparse.Namespace) -> int:
+    from actors.skills.writer import Writer
+    from adapters.models.configured import Configured
+
+    async with _library(arguments) as library:
+        source = ConfigSource(options_of(arguments).config)
+        writer = Writer(library, Configured(source), source, actor=ACTOR)
+        print(await writer.install(arguments.user, arguments.source, copied))
+    return OK
+
+
+async def _skill_enable(arguments: argparse.Namespace) -> int:
+    return await _skill_switch(arguments, True)
+
+
+async def _skill_disable(arguments: argparse.Namespace) -> int:
+    return await _skill_switch(arguments, False)
+
+
+async def _skill_switch(arguments: argparse.Namespace, enabled: bool) -> int:
+    async with _library(arguments) as library:
+        known = await library.get(arguments.user, arguments.name)
+        await library.switch(arguments.user, known, enabled, actor=ACTOR)
+    return OK
+
+
+async def _skill_new(arguments: argparse.Namespace) -> int:
+    print(create(arguments.name, arguments.to))
+    return OK
+
+
+async def _skill_check(arguments: argparse.Namespace) -> int:
+    wrong, remarks = report(arguments.source)
+    for line in wrong:
+        print(line)
+    for line in remarks:
+        print(f"remark: {line}")
+    return FAILED if wrong else OK
+
+
+async def _skill_test(arguments: argparse.Namespace) -> int:
+    from actors.wiring import sandboxes
+
+    source = ConfigSource(options_of(arguments).config)
+    failed, others = False, Folders(folders_of(source.current(), source.project)).scan().skills.values()
+    async for title, problem in test(arguments.source, sandboxes.for_tests(source.current()), list(others)):
+        failed = failed or bool(problem)
+        print(f"{'FAILED' if problem else 'ok'}  {title}" + (f"\n{problem}" if problem else ""))
+    return FAILED if failed else OK
+
 
 ACTOR = "cli"
 CASES, MOST_CASES = "examples/cases.yaml", 100

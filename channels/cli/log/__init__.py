@@ -6,10 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from channels.cli.common import FAILED, OK, Add, Subparsers, count, digest, options_of, prices_of, story, width
+from channels.cli.common import FAILED, OK, count, digest, options_of, prices_of, story, width
+from channels.cli.log.replaying import replay_commands
+from channels.cli.log.sharing import share_commands, verify_file
 from channels.cli.log.sources import file_of, source_of
-from channels.cli.replay import replay_commands
-from channels.cli.share import share_commands, verify_file
+from channels.cli.verbs import Below, Parser
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
 THREAD = "a thread's id, the beginning of one, @last, @last-failed, or subagent/ID; or an exported file"
 
 
-def log_commands(add: Add) -> None:
-    """Adds the group `log`, and `sql`."""
-    log = add("log", None, "look into a thread's log").add_subparsers(required=True, metavar="WHAT")
-    _overviews(add, log)
+def arguments(parser: Parser) -> None:
+    add = parser.below()
+    _overviews(add)
     for name, command, text in (
         ("show", _log_show, "the steps, one line each; or one event in full"),
         ("tail", _log_tail, "the events, and new ones as they come"),
@@ -34,7 +34,7 @@ def log_commands(add: Add) -> None:
         ("diff", _log_diff, "compare two threads, runs (THREAD#2) or moments (THREAD@EVENT)"),
         ("verify", _log_verify, "check that the log, or an exported file, is sound"),
     ):
-        subparser = add(name, command, text, log)
+        subparser = add(name, command, text)
         subparser.add_argument("thread", nargs="?" if name == "verify" else None, help=THREAD)
         if name == "verify":
             subparser.add_argument("--all", action="store_true", help="every thread of the log")
@@ -55,8 +55,8 @@ def log_commands(add: Add) -> None:
             _of_show(subparser)
         if name in ("show", "tail"):
             subparser.add_argument("--after", type=count, default=0, metavar="EVENT", help="only events after this one")
-    share_commands(add, log)
-    replay_commands(add, log)
+    share_commands(add)
+    replay_commands(add)
 
 
 def _of_show(subparser: argparse.ArgumentParser) -> None:
@@ -72,9 +72,9 @@ def _of_show(subparser: argparse.ArgumentParser) -> None:
     subparser.add_argument("--until", metavar="EVENT", help="only events up to this one")
 
 
-def _overviews(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
+def _overviews(add: Below) -> None:
     """Adds the commands over all threads."""
-    lists, finds = add("list", _log_list, "the threads, newest first", log), add("find", _log_find, "events", log)
+    lists, finds = add("list", _log_list, "the threads, newest first"), add("find", _log_find, "events")
     finds.add_argument("text", nargs="?", metavar="REGEX", help="text of the event")
     finds.add_argument("--type", action="append", default=[], metavar="TYPE", help="a type, or a pattern: tool.*")
     finds.add_argument("--tool", default="", help="calls of this tool")
@@ -92,10 +92,6 @@ def _overviews(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
         subparser.add_argument("--limit", type=count, default=100)
         subparser.add_argument("--json", action="store_true")
         subparser.add_argument("--in", dest="file", metavar="FILE", help="of an exported file, without a server")
-    sql = add("sql", _sql, "read-only SQL on the read models: threads, runs, usage, metadata, messages")
-    sql.add_argument("query")
-    sql.add_argument("--limit", type=count, default=1000)
-    sql.add_argument("--json", action="store_true", help="one object a row")
 
 
 async def _log_show(arguments: argparse.Namespace) -> int:
@@ -185,28 +181,6 @@ async def _log_find(arguments: argparse.Namespace) -> int:
     async with source_of(arguments) as (source, _):
         hits = await log_find.show(source, query, write, prices=prices, **shape)
     return OK if hits else FAILED
-
-
-async def _sql(arguments: argparse.Namespace) -> int:
-    import anyio.to_thread
-    import msgspec
-
-    from channels.terminal.text import clean
-    from core.config.load import home
-    from core.views.sql import query
-
-    path = home(arguments.home) / "views.db"
-    table = await anyio.to_thread.run_sync(lambda: query(path, arguments.query, limit=arguments.limit))
-    if not arguments.json:
-        print("\t".join(table.columns))
-    for row in table.rows:
-        if arguments.json:
-            print(msgspec.json.encode(dict(zip(table.columns, row, strict=True)), enc_hook=str).decode())
-        else:
-            print("\t".join("" if value is None else " ".join(clean(str(value)).split()) for value in row))
-    more = f"; there are more than {arguments.limit} rows (--limit)" if table.more else ""
-    print(f"{len(table.rows)} rows, as of event {table.position} of the log{more}", file=sys.stderr)
-    return OK
 
 
 def _time(text: str, now: datetime) -> str:

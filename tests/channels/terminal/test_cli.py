@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from channels import cli
+from channels.cli.verbs import GROUPS
 from tests.support import warm
 
 ROOT = Path(__file__).parents[3]
@@ -59,11 +60,37 @@ def server(tmp_path: Path) -> Iterator[Running]:
 
 def test_help_imports_nothing_big() -> None:
     script = (
-        "import sys; from channels import cli; cli.parser().format_help();"
+        "import sys; from channels import cli; cli.parser(['--help']).format_help();"
         "print(sorted({'asyncio', 'anyio', 'msgspec', 'aiohttp', 'nats', 'langchain'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_help_has_every_verb_in_one_of_five_groups() -> None:
+    text = cli.parser([]).format_help()
+    assert re.findall(r"^(\w.*):$", text, re.MULTILINE) == [*GROUPS]
+    assert len(GROUPS) == 5
+    verbs = [verb.name for group in GROUPS.values() for verb in group]
+    assert re.findall(r"^  (\S+) ", text, re.MULTILINE) == verbs
+    assert len(set(verbs)) == len(verbs)
+
+
+def test_a_verb_is_imported_when_it_is_called_and_no_other_one() -> None:
+    script = (
+        "import sys; from channels import cli; cli.parser(['sql', '--help']);"
+        "print(*(name for name in sys.modules if name.startswith('channels.cli.') and name.count('.') == 3))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["channels.cli.look.sql"]
+
+
+def test_every_file_of_a_room_is_a_verb_or_used_by_one() -> None:
+    modules = {verb.module for group in GROUPS.values() for verb in group}
+    shared = {"admin.accounts", "extend.mcp_login", "extend.mcp_serve", "run.reload"}
+    files = {f"{path.parent.name}.{path.stem}" for path in (ROOT / "channels/cli").glob("[!l_]*/*.py")}
+    files |= {f"look.{path.stem}" for path in (ROOT / "channels/cli/look").glob("*.py")}
+    assert {name for name in files if not name.endswith("__init__")} == (modules | shared) - {"log"}
 
 
 @pytest.mark.parametrize(

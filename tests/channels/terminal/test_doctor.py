@@ -20,12 +20,12 @@ from actors.wiring.compose import Options
 from adapters.sandboxes.confine import seccomp
 from adapters.sandboxes.process import cgroups
 from channels import cli
+from channels.cli import checks as doctor
 from channels.cli.admin import cluster
-from channels.cli.doctor import _log as logged
-from channels.cli.doctor import strength
+from channels.cli.checks import Finding
 from channels.cli.extend import mcp
-from channels.cli.run import doctor
-from channels.cli.run.doctor import Finding
+from channels.cli.run.doctor import _log as logged
+from channels.cli.run.doctor import strength
 from channels.terminal.text import Style
 from core.bus.endpoint import Endpoint
 from core.config.load import parse

@@ -13,7 +13,7 @@ import pytest
 from channels.cli import parser
 
 ROOT = Path(__file__).parents[3]
-NAMED = re.compile(r"(?<![@\w/-])sika ([a-z][a-z-]+)(?:[ \n]+([a-z][a-z-]+))?")
+NAMED = re.compile(r"(?<![@\w/-])(?<!from )sika ([a-z][a-z-]+)(?:[ \n]+([a-z][a-z-]+))?")
 NOT_COMMANDS = {"dompurify", "process", "sandbox"}
 """Words that follow the name of the program in sentences, and in other programs' names."""
 

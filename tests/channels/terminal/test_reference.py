@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from channels import cli
-from channels.cli.run.reference import lines
+from channels.cli.run.config import lines
 from core.config.reference import all_keys
 from core.errors import Invalid
 

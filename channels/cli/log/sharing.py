@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channels.cli.common import FAILED, OK, Add, Subparsers, options_of
+from channels.cli.common import FAILED, OK, options_of
 from channels.cli.log.sources import file_of, files_of, open_file
+from channels.cli.verbs import Below
 from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -24,20 +25,19 @@ if TYPE_CHECKING:
 PINNED = "tests/golden/pinned"
 
 
-def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
+def share_commands(add: Below) -> None:
     """Adds the commands to the group `log`."""
-    export = add("export", _export, "write a thread, with all that it called, into a file", log)
+    export = add("export", _export, "write a thread, with all that it called, into a file")
     export.add_argument("thread")
     export.add_argument("--out", type=Path, metavar="FILE", help="default: THREAD.jsonl")
     export.add_argument("--redact", action="store_true", help="replace secrets, users and addresses by placeholders")
     export.add_argument("--blobs", action="store_true", help="the bodies that are too big for the log, too")
     export.add_argument("--files", action="store_true", help="the files of the thread, too")
-    restore = add("import", _import, "append the events of an exported file to the log", log)
-    restore.set_defaults(writes=True)
+    restore = add("import", _import, "append the events of an exported file to the log", writes=True)
     restore.add_argument("file", type=Path)
     restore.add_argument("--as", dest="thread", metavar="ID", help="under another id (default: its own)")
     restore.add_argument("--user", metavar="NAME", help="the owner (default: as recorded)")
-    pin = add("pin", _pin, "write the last run as a test, which fails when it would be decided otherwise", log)
+    pin = add("pin", _pin, "write the last run as a test, which fails when it would be decided otherwise")
     pin.add_argument("thread", help="a thread, or an exported file; with --update a pin")
     pin.add_argument("--name", help="default: the thread's id")
     pin.add_argument("--until", metavar="EVENT", help="only events up to this one")
@@ -46,9 +46,9 @@ def share_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
     pin.add_argument(
         "--update", action="store_true", help="show what is decided otherwise, and ask whether to expect it"
     )
-    serve = add("serve-recorded", _serve_recorded, "serve a model that answers from a file (OpenAI's protocol)", log)
+    serve = add("serve-recorded", _serve_recorded, "serve a model that answers from a file (OpenAI's protocol)")
     serve.add_argument("file", type=Path)
-    record = add("record", _record, "pass requests on to a model, and write them with their answers into a file", log)
+    record = add("record", _record, "pass requests on to a model, and write them with their answers into a file")
     record.add_argument("file", type=Path)
     record.add_argument("--upstream", required=True, metavar="URL", help="of the model, before /chat/completions")
     for command in (serve, record):

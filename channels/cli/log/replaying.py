@@ -8,8 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channels.cli.common import FAILED, OK, Add, Subparsers, options_of
+from channels.cli.common import FAILED, OK, options_of
 from channels.cli.log.sources import source_of
+from channels.cli.verbs import Below
 
 if TYPE_CHECKING:
     from core.replay.source import Source
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from core.runs.replay import Look, Report
 
 
-def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
+def replay_commands(add: Below) -> None:
     """Adds the commands to the group `log`."""
-    replay = add("replay", _replay, "execute the recorded runs again on their outcomes, and compare", log)
+    replay = add("replay", _replay, "execute the recorded runs again on their outcomes, and compare")
     replay.add_argument("thread", nargs="?")
     replay.add_argument("--until", metavar="EVENT", help="only events up to this one")
     replay.add_argument(
@@ -31,9 +32,8 @@ def replay_commands(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
         "--since", type=_period, metavar="7d", help="with --all: threads with events since (min, h, d, w)"
     )
     replay.add_argument("--processes", type=int, metavar="N", help="with --all: processes (default: one per core)")
-    _add_whatif(add, log)
-    fork = add("fork", _fork, "make a thread of its own of a thread as it was at a moment", log)
-    fork.set_defaults(writes=True)
+    _add_whatif(add)
+    fork = add("fork", _fork, "make a thread of its own of a thread as it was at a moment", writes=True)
     fork.add_argument("thread", help="a thread, or an exported file")
     fork.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept")
     fork.add_argument("--id", metavar="ID", help="the id of the new thread (default: a new one)")
@@ -109,8 +109,8 @@ async def _replay_all(arguments: argparse.Namespace) -> int:
 # ── what-if and fork ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _add_whatif(add: Add, log: Subparsers[argparse.ArgumentParser]) -> None:
-    parser = add("whatif", _whatif, "go on from a moment under other conditions, live, in a copy of the sandbox", log)
+def _add_whatif(add: Below) -> None:
+    parser = add("whatif", _whatif, "go on from a moment under other conditions, live, in a copy of the sandbox")
     parser.add_argument("thread", help="a thread, or an exported file, which needs no server")
     parser.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept as recorded")
     parser.add_argument("--model", metavar="NAME", help="a model of the configuration")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+import signal
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from channels.cli.common import FAILED, OK, Add, log_to_stderr, name_list, options_of, port_number
+import anyio
+import structlog
 
-if TYPE_CHECKING:
-    import anyio
+from channels.cli.common import FAILED, OK, log_to_stderr, name_list, options_of, port_number
+from channels.cli.verbs import Parser
+from core.config.load import find, load
 
 GRACE_SECONDS = 25.0
 """Limit of a server's drain after SIGTERM: orchestrators kill after 30 seconds."""
@@ -20,20 +25,16 @@ LEAVE_SECONDS = 2.0
 """Limit of the process's remaining life after that."""
 
 
-def serve_command(add: Add) -> None:
-    serve = add("serve", _serve, "run a server")
-    serve.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
-    serve.add_argument("--port", type=port_number, help="default: 2026; 0 picks a free one")
-    serve.add_argument("--actors", type=name_list, metavar="A,B", help="only these actors (default: all)")
-    serve.add_argument("--reload", action="store_true", help="for development: start again when the code changes")
-    serve.set_defaults(log_level="info", serves=True)
+def arguments(parser: Parser) -> None:
+    parser.runs(_serve, log_level="info", serves=True)
+    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=port_number, help="default: 2026; 0 picks a free one")
+    parser.add_argument("--actors", type=name_list, metavar="A,B", help="only these actors (default: all)")
+    parser.add_argument("--reload", action="store_true", help="for development: start again when the code changes")
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
-    import anyio
-
     from actors.wiring import compose
-    from core.config.load import load
 
     if arguments.reload:
         return await _reload(arguments)
@@ -49,10 +50,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
 
 
 async def _reload(arguments: argparse.Namespace) -> int:
-    import anyio
-
     from channels.cli.run import reload
-    from core.config.load import find, load
 
     config = load(arguments.config)
     command = [part for part in sys.argv[1:] if not (part.startswith("--r") and "--reload".startswith(part))]
@@ -64,12 +62,8 @@ async def _reload(arguments: argparse.Namespace) -> int:
 
 def end_within(seconds: float, code: int, reason: str) -> None:
     """Kills the process after this time, even if threads of libraries still run."""
-    import threading
-    import time
 
     def end() -> None:
-        import structlog
-
         time.sleep(seconds)
         names = [thread.name for thread in threading.enumerate() if thread.is_alive() and not thread.daemon]
         structlog.get_logger("sika").error("ending without them", reason=reason, seconds=seconds, threads=names)
@@ -81,10 +75,6 @@ def end_within(seconds: float, code: int, reason: str) -> None:
 def on_signals(starting: anyio.CancelScope, seconds: float = GRACE_SECONDS) -> anyio.Event:
     """Handles signals: the first SIGINT or SIGTERM cancels the start or sets the event, the second ends the process, as
     does the end of `seconds`."""
-    import asyncio
-    import signal
-
-    import anyio
 
     stop = anyio.Event()
 

@@ -6,15 +6,17 @@ import argparse
 import os
 from signal import SIGINT, SIGTERM, Signals
 
-from channels.cli.common import OK, Add
+import anyio
+
+from channels.cli.common import OK
+from channels.cli.verbs import Parser
+from core.errors import Invalid
 
 KEY = "SIKA_PROVISIONER_KEY"
 
 
-def provisioner_command(add: Add) -> None:
-    parser = add(
-        "provisioner", _provisioner, "start a pod of Kubernetes for each sandbox (sandbox.provider: provisioner)"
-    )
+def arguments(parser: Parser) -> None:
+    parser.runs(_provisioner)
     parser.add_argument("--image", required=True, help="the all-in-one image, with a digest")
     parser.add_argument("--host", default="127.0.0.1", help=f"address to listen on; another than loopback needs ${KEY}")
     parser.add_argument("--port", type=int, default=8002, help="default: 8002")
@@ -32,13 +34,11 @@ def provisioner_command(add: Add) -> None:
 
 
 async def _provisioner(arguments: argparse.Namespace) -> int:
-    import anyio
     from aiohttp import web
 
     from adapters.provisioner.app import Routes
     from adapters.provisioner.cluster import ACCOUNT, Cluster, in_cluster
     from adapters.provisioner.objects import Settings
-    from core.errors import Invalid
 
     key = os.environ.get(KEY, "")
     if not key and arguments.host not in ("127.0.0.1", "::1", "localhost"):

@@ -1,17 +1,25 @@
-"""The commands `sika eval run|list|show`: recorded threads as a suite with checks, and the tasks of `work`."""
+"""`sika eval`: recorded threads as a suite with checks, and the tasks of `work`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from channels.cli.common import FAILED, OK, Add, count, options_of
+import anyio.to_thread
+import msgspec
 
-if TYPE_CHECKING:
-    from core.log.store import EventLog
-    from core.replay.evaluation.results import Evaluation
+from channels.cli.common import FAILED, OK, count, options_of
+from channels.cli.verbs import Parser
+from channels.terminal.text import Style, one_line, seconds, style_of
+from core.bus.streams import counts
+from core.errors import Invalid, NotFound
+from core.events import Aggregate
+from core.log.store import EventLog
+from core.replay.evaluation.facts import KIND, EvaluationSampled
+from core.replay.evaluation.results import Evaluation, Row, folded
+from core.replay.evaluation.suite import read
 
 INCOMPLETE = 3
 """Exit code of an evaluation in which samples are missing, and nothing else is wrong."""
@@ -21,11 +29,9 @@ _WITHOUT = "a section, a rule or a sentence to leave out of the prompt, compared
 _PROMPT = "a file with a whole system prompt, compared with the present one (repeatable)"
 
 
-def eval_commands(add: Add) -> None:
-    """Adds the group `eval`."""
-    group = add("eval", None, "evaluate recorded threads: other models and prompts, and checks of the results")
-    commands = group.add_subparsers(required=True, metavar="WHAT")
-    run = add("run", _run, "run a suite: exits with 1 if its gate fails, with 3 if samples are missing", commands)
+def arguments(parser: Parser) -> None:
+    add = parser.below()
+    run = add("run", _run, "run a suite: exits with 1 if its gate fails, with 3 if samples are missing")
     run.set_defaults(writes=True)
     run.add_argument("suite", type=Path, help="a YAML file; or `work`: tasks that are shipped, with checkers")
     run.add_argument("--again", action="store_true", help="take recorded samples of the same conditions first")
@@ -39,21 +45,17 @@ def eval_commands(add: Add) -> None:
     tasks.add_argument("--at-once", type=count, default=2, metavar="N", help="tasks at the same time; default: 2")
     tasks.add_argument("--fail-if", default="", metavar="CONDITION", help="as `pass_rate.upper < 0.8`")
     run.add_argument("--json", action="store_true")
-    listed = add("list", _list, "the latest evaluations", commands)
+    listed = add("list", _list, "the latest evaluations")
     listed.add_argument("--limit", type=count, default=20, metavar="N", help="default: 20")
     listed.add_argument("--json", action="store_true")
-    show = add("show", _show, "the table of an evaluation", commands)
+    show = add("show", _show, "the table of an evaluation")
     show.add_argument("evaluation", help=f"its id, the beginning of it, or {LAST}")
     show.add_argument("--json", action="store_true")
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    import anyio.to_thread
-
     from actors.debugging.evaluations import Evaluations
     from actors.wiring import compose
-    from channels.cli.look.evaluation import sample_line
-    from core.replay.evaluation.suite import read
 
     if str(arguments.suite) == WORK:
         return await _work(arguments)
@@ -67,7 +69,6 @@ async def _run(arguments: argparse.Namespace) -> int:
 async def _work(arguments: argparse.Namespace) -> int:
     from actors.debugging.work.runner import Choice, Work
     from actors.wiring import compose
-    from channels.cli.look.evaluation import sample_line
 
     names = ("without", "samples", "seconds", "at_once", "fail_if")
     chosen = {name: getattr(arguments, name) for name in names}
@@ -88,7 +89,6 @@ def _ended(evaluation: Evaluation, arguments: argparse.Namespace) -> int:
 
 async def _list(arguments: argparse.Namespace) -> int:
     from actors.wiring import compose
-    from channels.cli.look.evaluation import list_line
 
     async with compose.attach(options_of(arguments)) as system:
         for identity in (await _ids(system.log))[: arguments.limit]:
@@ -107,10 +107,6 @@ async def _show(arguments: argparse.Namespace) -> int:
 
 async def _ids(log: EventLog) -> list[str]:
     """Returns the ids of all evaluations, the newest first: they are ordered by time."""
-    from core.bus.streams import counts
-    from core.events import Aggregate
-    from core.replay.evaluation.facts import KIND
-
     names = log.bus.names
     subjects = await counts(log.bus, "log", names.log(Aggregate(KIND, "*")))
     return sorted((names.aggregate(subject).id for subject in subjects), reverse=True)
@@ -118,8 +114,6 @@ async def _ids(log: EventLog) -> list[str]:
 
 async def _id(log: EventLog, name: str) -> str:
     """Returns the id that a name stands for. Raises `NotFound`, and `Invalid` for an ambiguous one."""
-    from core.errors import Invalid, NotFound
-
     hits = await _ids(log)
     hits = hits[:1] if name == LAST else [identity for identity in hits if identity.startswith(name)]
     if not hits:
@@ -130,21 +124,92 @@ async def _id(log: EventLog, name: str) -> str:
 
 
 async def _read(log: EventLog, identity: str) -> Evaluation:
-    from core.events import Aggregate
-    from core.replay.evaluation.facts import KIND
-    from core.replay.evaluation.results import folded
-
     return folded(identity, [record async for record in log.read(Aggregate(KIND, identity))])
 
 
 def _print(evaluation: Evaluation, as_json: bool) -> None:
-    from channels.cli.look.evaluation import lines
-    from channels.terminal.text import style_of
-
     print(_json(evaluation) if as_json else "\n".join(lines(evaluation, style_of(sys.stdout))))
 
 
 def _json(evaluation: Evaluation) -> str:
-    import msgspec
-
     return msgspec.json.encode({**msgspec.to_builtins(evaluation), "rows": evaluation.rows}).decode()
+
+
+MOST = 160
+MOST_FAILURES = 20
+"""Limit of the samples that are shown with their reasons; `--json` has all."""
+_COLUMNS = ("cell", "pass rate (95 %)", "p50", "p95", "cost", "errors", "against the baseline")
+_TASK_COLUMNS = ("task", "cell", "outcome", "tokens", "cost", "time", "model calls", "refusals")
+
+
+def sample_line(sample: EvaluationSampled) -> str:
+    """Returns the progress after a sample."""
+    cell = f"{sample.model}/{sample.prompt}"
+    return one_line(f"{sample.outcome:<6}  {sample.case}  {cell}  sample {sample.sample}  {reason(sample)}", MOST)
+
+
+def list_line(evaluation: Evaluation) -> str:
+    """Returns one evaluation on a line."""
+    started = evaluation.started
+    rates = ", ".join(f"{row.cell} {row.passed}/{row.measured}" for row in evaluation.rows)
+    when = evaluation.at[:19].replace("T", " ")
+    return one_line(f"{evaluation.id}  {when}  {outcome(evaluation):<10}  {started.suite}  {rates}", MOST)
+
+
+def outcome(evaluation: Evaluation) -> str:
+    """Returns the outcome in a word."""
+    return evaluation.completed.outcome if evaluation.completed else "unfinished"
+
+
+def lines(evaluation: Evaluation, style: Style) -> list[str]:
+    """Returns the table of an evaluation, what failed, and what it comes to."""
+    started = evaluation.started
+    cases = f"{len(started.cases)} cases × {started.samples} samples"
+    result = [style.bold(f"evaluation {evaluation.id}  {one_line(started.suite, MOST)}  {cases}")]
+    result += _table([_COLUMNS, *(_cells(row) for row in evaluation.rows)])
+    if any(sample.steps for sample in evaluation.samples):
+        result += _table([_TASK_COLUMNS, *(_task_cells(sample) for sample in evaluation.samples)])
+    result += _failures(evaluation.samples, style)
+    if recorded := sum(sample.recorded for sample in evaluation.samples):
+        result.append(f"{recorded} samples are recorded ones of earlier evaluations, with their times")
+    if (completed := evaluation.completed) is None:
+        return [*result, style.yellow("unfinished: it runs, or its process has ended")]
+    if completed.left_out:
+        result.append(style.yellow(f"the budget left {completed.left_out} samples out"))
+    result += [style.red(f"failed  {one_line(text, MOST)}") for text in completed.reasons]
+    return [*result, style.bold(completed.outcome)]
+
+
+def _table(cells: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    rate = f"{row.passed}/{row.measured} ({row.low:.2f}–{row.high:.2f})" if row.measured else "not measured"
+    times = ["-" if value is None else seconds(value) for value in (row.p50, row.p95)]
+    cost = "-" if row.cost is None else f"{row.cost:.6g} {row.currency or ''}".rstrip()
+    compared = f"{row.comparison} ({row.threads} threads)" if row.comparison else "-"
+    return one_line(row.cell, 60), rate, *times, cost, str(row.errors), compared
+
+
+def _task_cells(sample: EvaluationSampled) -> tuple[str, ...]:
+    cost = "-" if sample.cost is None else f"{sample.cost:.6g} {sample.currency or ''}".rstrip()
+    numbers = str(sample.tokens), cost, seconds(sample.milliseconds), str(sample.steps), str(sample.refusals)
+    return one_line(sample.case, 60), one_line(f"{sample.model}/{sample.prompt}", 60), sample.outcome, *numbers
+
+
+def _failures(samples: Sequence[EvaluationSampled], style: Style) -> Iterator[str]:
+    wrong = [sample for sample in samples if sample.outcome != "passed"]
+    for sample in wrong[:MOST_FAILURES]:
+        yield (style.red if sample.outcome == "failed" else style.yellow)(f"  {sample_line(sample)}")
+    if len(wrong) > MOST_FAILURES:
+        yield f"  … and {len(wrong) - MOST_FAILURES} more: --json"
+
+
+def reason(sample: EvaluationSampled) -> str:
+    """Returns why a sample did not pass."""
+    if sample.error:
+        return sample.error
+    failed = next((check for check in sample.checks if check.outcome != "passed"), None)
+    return f"{failed.check}: {failed.reason}" if failed else ""

@@ -1,0 +1,1 @@
+"""Verbs of people who talk to the agent: `chat`, `threads`, `folders`, `acp`."""

@@ -1,0 +1,109 @@
+"""The verbs of the command line: which there are, in which group of the help, and how one declares its arguments.
+
+A verb is a module with `arguments(parser)`, which is imported when the verb is called and no sooner. To add one, write
+its file and its line in `GROUPS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+class Below(Protocol):
+    """Adds a verb below another one: its name, what it runs, its line of help, and defaults of arguments."""
+
+    def __call__(self, name: str, command: Command, text: str, **defaults: Any) -> Parser: ...
+
+
+class Verb(NamedTuple):
+    """A verb: its name, its line of help, and its module."""
+
+    name: str
+    text: str
+    module: str
+
+    def declare(self, parser: Parser) -> None:
+        """Gives a parser the verb's arguments."""
+        import_module(f"channels.cli.{self.module}").arguments(parser)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a verb."""
+
+    def runs(self, command: Command, **defaults: Any) -> None:
+        """Sets the command that the verb runs, and adds the options that all have."""
+        self.add_argument("--home", metavar="DIR", help="data directory (default: $SIKA_HOME, or .sika)")
+        self.add_argument("--config", type=Path, metavar="FILE", help="default: $SIKA_CONFIG, or config.yaml")
+        self.add_argument("--nats", metavar="URL", help="a NATS of yours instead of the one that comes along")
+        self.set_defaults(command=command, **defaults)
+
+    def below(self, required: bool = True) -> Below:
+        """Returns a function that adds a verb below this one."""
+        commands = self.add_subparsers(required=required, metavar="WHAT", parser_class=Parser)
+
+        def add(name: str, command: Command, text: str, **defaults: Any) -> Parser:
+            parser = commands.add_parser(name, help=text, description=text)
+            parser.runs(command, **defaults)
+            return parser
+
+        return add
+
+    def verbs(self, verbs: Sequence[Verb], words: Sequence[str] | None) -> None:
+        """Adds verbs. If there are `words`, only the one that they begin with gets its arguments."""
+        commands = self.add_subparsers(metavar="COMMAND", parser_class=Parser)
+        for verb in verbs:
+            parser = commands.add_parser(verb.name, help=verb.text, description=verb.text)
+            if words is None or words[:1] == [verb.name]:
+                verb.declare(parser)
+
+
+GROUPS: Mapping[str, Sequence[Verb]] = {
+    "talk to the agent": (
+        Verb("chat", "talk to the agent", "use.chat"),
+        Verb("threads", "the latest threads: id, owner, status, age, title or first words", "use.threads"),
+        Verb("folders", "the folders that you let the agent work on", "use.folders"),
+        Verb("acp", "be an agent of an editor (Agent Client Protocol on standard input and output)", "use.acp"),
+    ),
+    "run a server": (
+        Verb("serve", "run a server", "run.serve"),
+        Verb("init", "write a first config.yaml: asks for a provider and a key, and tries them", "run.init"),
+        Verb("doctor", "check this machine and the configuration", "run.doctor"),
+        Verb("config", "the configuration file", "run.config"),
+        Verb("prompt", "the system prompt", "run.prompt"),
+    ),
+    "extend it": (
+        Verb("agent", "custom agents", "extend.agent"),
+        Verb("skill", "skills: instructions for the agent", "extend.skill"),
+        Verb("mcp", "the Model Context Protocol", "extend.mcp"),
+        Verb("channels", "the accounts of chat platforms: their state, and what they do", "extend.channels"),
+        Verb("channel", "serve an account of a chat platform; `sika serve` starts these itself", "run.channel"),
+        Verb("plugins", "what installed packages add, and why some of it is left out", "extend.plugins"),
+        Verb("new", "write the package of a plug-in: a skeleton that works, with its test", "extend.new"),
+        Verb("asyncapi", "print the AsyncAPI document of the bus, for actors in other languages", "extend.asyncapi"),
+    ),
+    "see what was": (
+        Verb("log", "look into a thread's log", "log"),
+        Verb("eval", "evaluate recorded threads: other models and prompts, and checks of the results", "look.eval"),
+        Verb("sql", "read-only SQL on the read models: threads, runs, usage, metadata, messages", "look.sql"),
+    ),
+    "administer it": (
+        Verb("user", "accounts of people", "admin.user"),
+        Verb("key", "API keys", "admin.key"),
+        Verb("actors", "what runs where: position, lag, work, errors and durations of each actor", "admin.actors"),
+        Verb("dlq", "dead letters: what could not be processed", "admin.dlq"),
+        Verb("projections", "the read models", "admin.projections"),
+        Verb("cluster", "a NATS cluster: what no server lowers by itself", "admin.cluster"),
+        Verb(
+            "provisioner",
+            "start a pod of Kubernetes for each sandbox (sandbox.provider: provisioner)",
+            "admin.provisioner",
+        ),
+    ),
+}
+"""The groups of the help."""
