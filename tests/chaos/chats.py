@@ -30,7 +30,7 @@ from core.runtime import system
 from core.runtime.system import System
 from tests.bench.measure import family
 from tests.chaos.people import APPROVED, Fates, Talk, Tally, answering
-from tests.chaos.towns import TOWNS, Town
+from tests.chaos.towns import TOWNS, Slack, Town
 from tests.e2e.servers import Server, serving
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
@@ -75,6 +75,8 @@ class Reaper:
                     await server.start()
                 case "nats":
                     os.kill(self._nats.pid, signal.SIGKILL)
+            if what != "nats" and isinstance(self._town, Slack):
+                self._town.server.lose_answers()
             self._tally.kills[what] = self._tally.kills.get(what, 0) + 1
 
     def _accounts(self) -> list[int]:

@@ -377,6 +377,10 @@ class SlackServer:
 
     # Connections
 
+    def lose_answers(self) -> None:
+        """Notes that the client was killed: it may not know what it did last, and do that again."""
+        self._unheard.update(ts for chat in self.chats.values() for ts in chat.messages)
+
     def drop(self) -> None:
         """Cuts all connections."""
         for socket in self.sockets:
