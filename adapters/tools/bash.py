@@ -52,7 +52,11 @@ async def bash(ctx: ToolContext, command: str, timeout: float | None = None, bac
 
 
 def leaves_work(command: str) -> bool:
-    """Tells whether a command starts something by `&` and does not wait for it."""
+    """Tells whether a command starts something by `&` and does not wait for it. Of one with a document in it nothing is
+    told: an & there is a character of the document.
+    """
+    if "<<" in command:
+        return False
     try:
         words = list(shlex.shlex(command, posix=True, punctuation_chars=True))
     except ValueError:  # quotes that are not closed, as in the text of a document

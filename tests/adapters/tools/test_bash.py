@@ -22,6 +22,7 @@ from adapters.tools.bash import leaves_work
         ('echo "a & b"', False),
         ("echo a\\&b", False),
         ("cat <<E\nit's\nE", False),
+        ("cat >a.c <<'E'\nint f(int a) { return a & 1; }\nE\ngcc a.c", False),
         ("# one & two\nls", False),
         ("", False),
     ],
