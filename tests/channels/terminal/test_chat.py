@@ -269,8 +269,8 @@ async def test_files_that_a_message_names_go_with_it(
         assert "sent: a.csv, b c.txt" in talk.notices
 
 
-@pytest.mark.parametrize("name", ["~nobody-of-this-name/a.csv", "a" * 300], ids=["user", "length"])
-async def test_a_name_that_no_file_can_have_is_a_plain_word(place: Place, name: str) -> None:
+async def test_a_name_that_no_file_can_have_is_a_plain_word(place: Place) -> None:
+    name = "a" * 300
     async with talking(place, "hello") as talk:
         assert await talk.chat.once(f"look at @{name}") == OK
         [message, _] = (await talk.client.describe_thread(talk.thread))["values"]["messages"]
