@@ -15,7 +15,7 @@ from playwright.async_api import Browser, expect
 from tests.page.site import AXE, Site, Tab, tab, violations
 from tests.support.workers import wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
+pytestmark = pytest.mark.anyio
 
 SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 UNFOLD = "document.querySelectorAll('main [aria-expanded=false]:not([aria-haspopup])').forEach((one) => one.click())"

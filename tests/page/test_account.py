@@ -16,7 +16,7 @@ from tests.support.model_server import ModelServer
 from tests.support.oidc import CLIENT, SECRET, provider
 from tests.support.workers import configure
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
+pytestmark = pytest.mark.anyio
 
 PASSWORD = "correct horse battery"
 ROOT, ADA, BOB = "root@example.org", "ann@example.org", "bob@example.org"

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Route, expect
 from tests.page.site import Site, Tab, tab
 from tests.support.workers import wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=6)]
+pytestmark = pytest.mark.anyio
 
 
 async def working(page: Tab, model: str = "slow") -> None:

@@ -14,7 +14,7 @@ from tests.page.site import Site, Tab
 from tests.support.model_server import ModelServer
 from tests.support.workers import wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 
 from tests.page.site import Site, Tab, tab
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=2)]
+pytestmark = pytest.mark.anyio
 
 
 async def test_a_message_is_answered_and_survives_a_reload(page: Tab, site: Site) -> None:

@@ -17,7 +17,7 @@ from tests.page.site import Site, Tab, bash, gated
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
+pytestmark = pytest.mark.anyio
 
 TASK = {"description": "Count the cities", "prompt": "How many are there?", "subagent_type": "general-purpose"}
 BUSY = Failure(status=429, message="Too many requests", headers={"retry-after": "0"})

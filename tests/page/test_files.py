@@ -24,7 +24,7 @@ from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.ports import free_port
 from tests.support.workers import configure, wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=6)]
+pytestmark = pytest.mark.anyio
 
 OUTPUTS = "/mnt/user-data/outputs"
 PAGE = "<!doctype html><script>document.title = 'ran'; document.write('<p id=p>drawn by a script</p>')</script>"

@@ -14,7 +14,7 @@ from tests.page.test_account import ROOT, enter
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=2)]
+pytestmark = pytest.mark.anyio
 
 FOUR_MINUTES = 4 / 24 / 60
 

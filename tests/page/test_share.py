@@ -17,7 +17,7 @@ from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.ports import free_port
 from tests.support.workers import configure
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
+pytestmark = pytest.mark.anyio
 
 NOTES = "/mnt/user-data/outputs/notes.md"
 PAPER = "/mnt/user-data/outputs/paper.pdf"

@@ -16,7 +16,7 @@ from tests.page.test_access import shot
 from tests.support.model_server import ModelServer, Script, Turn
 from tests.support.workers import configure
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=3)]
+pytestmark = pytest.mark.anyio
 
 TEXT = "---\nname: haiku\ndescription: Writes a haiku about what it is given.\n---\n\nThree lines: 5, 7, 5.\n"
 

@@ -20,7 +20,7 @@ from tests.page.site import SCRIPTS, Site, Tab, tab, texts_of
 from tests.support.model_server import ModelServer
 from tests.support.workers import configure, wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
+pytestmark = pytest.mark.anyio
 
 LONG = bool(os.environ.get("SIKA_LONG"))
 OFFLINE, FROZEN = (30, 120) if LONG else (3, 3)

@@ -19,7 +19,7 @@ from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.ports import free_port
 from tests.support.workers import configure, wait_for
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
+pytestmark = pytest.mark.anyio
 
 FORM = {
     "type": "object",
