@@ -83,10 +83,10 @@ def configure(path: Path, models_url: str, **sections: Any) -> Path:
 
 @contextmanager
 def sika(home: Path, config: Path, checkout: Path = ROOT) -> Iterator[Sika]:
-    """A server on a data directory, as soon as it has printed its URL; of another checkout with that one's Python."""
+    """A server on a data directory, as soon as it has printed its URL; of another checkout by that one's command."""
     command = _serve(home, config, 0)
     if checkout != ROOT:
-        command[0] = str(checkout / ".venv" / "bin" / "python")
+        command[:3] = [str(checkout / ".venv" / "bin" / "sika")]
     with open(home.with_suffix(".log"), "wb") as log, _child(command, log, checkout) as process:
         yield Sika(process, _url(process, "sika serve", Path(log.name)), home)
 

@@ -256,7 +256,7 @@ def old_server(tree: Path, home: Path, config: Path) -> Any:
     @asynccontextmanager
     async def started() -> Any:
         server = Old(tree, home, config)
-        command = [sys.executable, "-m", "channels.cli", *server._command]
+        command = [sys.executable, "-m", "actors", *server._command]  # where the older version has its command line
         environ = {**os.environ, "PYTHONPATH": str(tree)}
         process = await anyio.open_process(command, cwd=tree, env=environ, stderr=sys.stderr.fileno())
         try:
