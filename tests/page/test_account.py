@@ -19,7 +19,7 @@ from tests.support.workers import configure
 pytestmark = pytest.mark.anyio
 
 PASSWORD = "correct horse battery"
-ROOT, ADA, BOB = "root@example.org", "ann@example.org", "bob@example.org"
+ROOT, ADA, BOB, EVE = (f"{name}@example.org" for name in ("root", "ann", "bob", "eve"))
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,28 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
         config = configure(path / "config.yaml", models, auth=auth, http={"heartbeat_seconds": 1})
         async with serving(path / "home", config) as server:
             yield Site(server, models)
+
+
+async def account(site: Site, email: str, how: str) -> None:
+    """Makes an account, unless another test has made it."""
+    async with aiohttp.ClientSession() as session:
+        body = {"email": email, "password": PASSWORD}
+        async with session.post(f"{site.server.url}/api/v1/auth/{how}", json=body) as response:
+            assert response.status < 300 or response.status in (400, 409), await response.text()
+
+
+@pytest.fixture
+async def root(site: Site) -> str:
+    """The address of the first administrator."""
+    await account(site, ROOT, "initialize")
+    return ROOT
+
+
+@pytest.fixture
+async def bob(site: Site, root: str) -> str:
+    """The address of a member."""
+    await account(site, BOB, "register")
+    return BOB
 
 
 async def enter(page: Page, email: str, button: str = "Sign in") -> None:
@@ -82,10 +104,10 @@ async def test_people_come_and_go_and_see_nothing_of_each_other(page: Tab, site:
     await leave(page.page, ADA, "Sign out everywhere")
 
 
-async def test_a_session_ends_while_one_types(page: Tab, site: Site) -> None:
+async def test_a_session_ends_while_one_types(page: Tab, site: Site, root: str) -> None:
     await page.open()
     await page.page.get_by_role("button", name="Make an account").click()
-    await enter(page.page, BOB, "Make an account")
+    await enter(page.page, EVE, "Make an account")
     await page.say("First")
     await page.ended()
     thread = page.thread
@@ -97,11 +119,11 @@ async def test_a_session_ends_while_one_types(page: Tab, site: Site) -> None:
     await page.page.keyboard.press("Escape")
     await page.page.keyboard.press("Escape")
     await expect(dialog).to_be_visible()
-    await dialog.get_by_label("Address").fill(BOB)
+    await dialog.get_by_label("Address").fill(EVE)
     await dialog.get_by_label("Password").fill("wrong")
     await dialog.get_by_role("button", name="Sign in", exact=True).click()
     await expect(dialog.get_by_role("alert")).to_have_text("The address or the password is wrong.")
-    await enter(page.page, BOB)
+    await enter(page.page, EVE)
     await page.ended(2)
     assert page.thread == thread
     assert [text for text in await page.shown() if "." not in text] == ["First", "Said without a session"]
@@ -109,35 +131,35 @@ async def test_a_session_ends_while_one_types(page: Tab, site: Site) -> None:
     await page.ended(3)
 
 
-async def test_another_person_signs_in_where_a_session_ended(page: Tab) -> None:
+async def test_another_person_signs_in_where_a_session_ended(page: Tab, root: str, bob: str) -> None:
     await page.open()
-    await enter(page.page, BOB)
+    await enter(page.page, bob)
     await page.page.fill("#composer", "Typed by bob")
     await session_ends(page)
     await page.page.get_by_role("button", name="New conversation", exact=True).click()
     await page.say("Sent by bob")
     await expect(page.page.get_by_role("dialog")).to_be_visible()
     dialog = page.page.get_by_role("dialog")
-    await dialog.get_by_label("Address").fill(ROOT)
+    await dialog.get_by_label("Address").fill(root)
     await dialog.get_by_label("Password").fill(PASSWORD)
     async with page.page.expect_navigation():
         await dialog.get_by_role("button", name="Sign in", exact=True).click()
-    await expect(page.page.get_by_role("button", name=f"Account of {ROOT}")).to_be_visible()
+    await expect(page.page.get_by_role("button", name=f"Account of {root}")).to_be_visible()
     await expect(page.page.locator("#composer")).to_have_value("")
     assert "bob" not in await page.page.evaluate("document.body.innerText + JSON.stringify(localStorage)")
 
 
-async def test_by_an_identity_provider_one_comes_back_to_where_one_was(page: Tab) -> None:
+async def test_by_an_identity_provider_one_comes_back_to_where_one_was(page: Tab, root: str) -> None:
     await page.open(place="t/00000000-0000-7000-8000-000000000000")
     await page.page.get_by_role("link", name="Go on with The company").click()
     await expect(page.page.locator(".gone")).to_be_visible()
     assert page.page.url.endswith("/#/t/00000000-0000-7000-8000-000000000000")
 
 
-async def test_a_password_is_changed(page: Tab) -> None:
+async def test_a_password_is_changed(page: Tab, bob: str) -> None:
     await page.open()
-    await enter(page.page, BOB)
-    await page.page.get_by_role("button", name=f"Account of {BOB}").click()
+    await enter(page.page, bob)
+    await page.page.get_by_role("button", name=f"Account of {bob}").click()
     await page.page.get_by_role("menuitem", name="Change the password").click()
     dialog = page.page.get_by_role("dialog")
     await dialog.get_by_label("Password until now").fill("wrong")
@@ -151,10 +173,10 @@ async def test_a_password_is_changed(page: Tab) -> None:
     await page.ended()
 
 
-async def test_a_key_is_made_shown_once_used_by_a_program_and_revoked(page: Tab, site: Site) -> None:
+async def test_a_key_is_made_shown_once_used_by_a_program_and_revoked(page: Tab, site: Site, root: str) -> None:
     await page.open()
-    await enter(page.page, ROOT)
-    await page.page.get_by_role("button", name=f"Account of {ROOT}").click()
+    await enter(page.page, root)
+    await page.page.get_by_role("button", name=f"Account of {root}").click()
     await page.page.get_by_role("menuitem", name="API keys").click()
     dialog = page.page.get_by_role("dialog")
     await dialog.get_by_label("May only read").check()
@@ -178,7 +200,7 @@ async def test_a_key_is_made_shown_once_used_by_a_program_and_revoked(page: Tab,
             assert answer.status == 403, "it may only read"
         await page.page.keyboard.press("Escape")
         assert key not in await page.page.content(), "it was shown once"
-        await page.page.get_by_role("button", name=f"Account of {ROOT}").click()
+        await page.page.get_by_role("button", name=f"Account of {root}").click()
         await page.page.get_by_role("menuitem", name="API keys").click()
         await dialog.get_by_role("button", name="Revoke").click()
         await expect(dialog.locator(".rows li")).to_have_count(0)
@@ -186,7 +208,7 @@ async def test_a_key_is_made_shown_once_used_by_a_program_and_revoked(page: Tab,
             assert answer.status == 401
 
 
-async def test_who_has_no_password_makes_a_key_without_one(page: Tab) -> None:
+async def test_who_has_no_password_makes_a_key_without_one(page: Tab, root: str) -> None:
     await page.open()
     await page.page.get_by_role("link", name="Go on with The company").click()
     await page.page.get_by_role("button", name="Account of").click()

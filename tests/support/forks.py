@@ -109,6 +109,8 @@ class Lanes:
         """How many failures are held back: those tests are run once more."""
         self._failed: dict[str, list[pytest.TestReport]] = {}
         """The reports that are held back, by test, from the first failure of each on."""
+        self._first: dict[str, pytest.TestReport] = {}
+        """The first failures of the tests that are run once more."""
         self._bad: set[str] = set()
         """The tests whose failures are reported."""
         factory = session.config._tmp_path_factory  # type: ignore[attr-defined]
@@ -128,9 +130,11 @@ class Lanes:
             return
         positions = {item.nodeid: position for position, item in enumerate(self._session.items)}
         self._files.extend([positions[name]] for name in failed)
+        self._first = {name: next(report for report in reports if report.failed) for name, reports in failed.items()}
         self.run(1)
-        first = [next(report for report in reports if report.failed) for reports in failed.values()]
-        self._session.config.stash[PASSED_ALONE] = [one for one in first if one.nodeid not in self._bad]
+        self._session.config.stash[PASSED_ALONE] = [
+            first for name, first in self._first.items() if name not in self._bad
+        ]
 
     def run(self, processes: int) -> None:
         try:
@@ -191,6 +195,8 @@ class Lanes:
             return
         if report.failed:
             self._bad.add(report.nodeid)
+            if first := self._first.get(report.nodeid):
+                report.sections.append(("what it said first, beside others", first.longreprtext))
         self._hook.pytest_runtest_logreport(report=report)
         if self._session.shouldfail:
             raise self._session.Failed(self._session.shouldfail)

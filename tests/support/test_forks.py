@@ -126,7 +126,7 @@ def test_what_failed_beside_others_is_run_once_more(tmp_path: Path) -> None:
     shown = _pytest(tmp_path, "--again", "4", files=LOADED)
     assert re.search(r"1 failed, 4 passed in", shown)
     assert "FAILED test_loaded.py::test_always" in shown
-    assert "what it said first" in shown
+    assert "what it said first, beside others" in shown
     alone = [line.removeprefix("ALONE ") for line in shown.splitlines() if line.startswith("ALONE")]
     assert sorted(alone) == [
         "test_fatal.py::test_fatal",
