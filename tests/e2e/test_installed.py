@@ -36,6 +36,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, "--quiet", str(wheel)], check=True, capture_output=True, timeout=120)
     [packages] = (folder / "venv/lib").glob("python*/site-packages")
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    (programs / "nats-server").symlink_to(Path(sys.executable).with_name("nats-server"))  # of the wheel of that name
     return programs
 
 
