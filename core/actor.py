@@ -192,7 +192,7 @@ class Actor(Generic[E]):
     """The timeout of `handle` and `wake`; a handler that takes longer has failed."""
 
     retries: ClassVar[Retries] = Retries()
-    """How often `handle` and `wake` are run again after a failure, and when."""
+    """Says when `handle` and `wake` are run again after a failure."""
 
     concurrency: ClassVar[int | None] = None
     """Most events and timers handled at once in a process (default: `runs.max_concurrent`)."""

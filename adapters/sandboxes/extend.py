@@ -1,4 +1,4 @@
-"""What a package with a sandbox provider imports; installed, it is called `sika.sandboxes`. See `core.extend`."""
+"""The imports of a package with a sandbox provider; installed, this is called `sika.sandboxes`. See `core.extend`."""
 
 from __future__ import annotations
 

@@ -136,5 +136,5 @@ class _Top(Parser):
     def format_help(self) -> str:
         lines = ["usage: sika [--version] COMMAND …", "", str(self.description)]
         for title, verbs in GROUPS.items():
-            lines += ["", f"{title}:", *(f"  {verb.name:<12} {verb.text}" for verb in verbs if verb.text)]
+            lines += ["", f"{title}:", *(f"  {verb.name:<12} {verb.text}" for verb in verbs)]
         return "\n".join([*lines, "", "`sika COMMAND --help` explains one.", ""])

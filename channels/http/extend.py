@@ -1,4 +1,4 @@
-"""What a package with a protocol imports; installed, it is called `sika.http`. See `core.extend`."""
+"""The imports of a package with a protocol; installed, this is called `sika.http`. See `core.extend`."""
 
 from __future__ import annotations
 

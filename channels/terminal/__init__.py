@@ -1,4 +1,4 @@
-"""What people see in a terminal: the chat, the viewers of logs, and how text is written to one.
+"""The views of a terminal: the chat, the viewers of logs, and how text is written to one.
 
 Imports the client, never the server: `channels.cli` puts the two together.
 """

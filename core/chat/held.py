@@ -105,7 +105,7 @@ class LeasedPlatform:
         return self._platform.parts(text)
 
     def draft(self, target: Target, key: str, message: str = "") -> Draft:
-        return HeldDraft(self._platform.draft(target, key, message), self)
+        return LeasedDraft(self._platform.draft(target, key, message), self)
 
     async def post(self, target: Target, content: Content, key: str) -> str:
         with self.calling(sends=True):
@@ -147,7 +147,7 @@ class LeasedPlatform:
             self._meter.sent()
 
 
-class HeldDraft:
+class LeasedDraft:
     """A `Draft` whose calls need the lease."""
 
     def __init__(self, draft: Draft, held: LeasedPlatform) -> None:

@@ -1,4 +1,4 @@
-"""What a package with a chat platform imports; installed, it is called `sika.channels`. See `core.chat.port`."""
+"""The imports of a package with a chat platform; installed, this is called `sika.channels`. See `core.chat.port`."""
 
 from __future__ import annotations
 

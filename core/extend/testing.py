@@ -1,4 +1,4 @@
-"""What the tests of a package import; installed, it is called `sika.testing`. See `core.testing`."""
+"""The imports of the tests of a package; installed, this is called `sika.testing`. See `core.testing`."""
 
 from __future__ import annotations
 

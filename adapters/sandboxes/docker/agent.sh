@@ -32,7 +32,7 @@ listen() {
 }
 
 # sockets ID: shows the open files of a command's processes, but for the way out of its network, then the sockets of the
-# network that listen: all of them would not fit an answer (aio/link.py, PART). The last line says that this is all.
+# network that listen: all of them would not fit an answer (remote/link.py, PART). The last line says that this is all.
 sockets() {
   for process in /proc/[0-9]*; do
     kind "$process" "$1"

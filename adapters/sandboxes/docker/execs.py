@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from core.errors import Unavailable
 
 SILENCE_SECONDS = 30.0
-"""Timeout of a connection that stands still. The longest order of the agent waits for a second (`aio.link`)."""
+"""Timeout of a connection that stands still. The longest order of the agent waits for a second (`remote.link`)."""
 NOTES = 4000
 """Bytes of the standard error that are kept."""
 BLOCK = 1 << 18

@@ -44,7 +44,7 @@ def provider(setup: SandboxSetup) -> SandboxProvider:
 
 
 class Orders:
-    """The API of a container for its agent (`aio.link.Api`)."""
+    """The API of a container for its agent (`link.Api`)."""
 
     def __init__(self, engine: Engine, container: str) -> None:
         self._engine, self._container = engine, container

@@ -1,4 +1,4 @@
-"""Sandboxes by the all-in-one image: at one address for the installation, or by a provisioner (`..provisioner`)."""
+"""Sandboxes by the all-in-one image: at one address for the installation, or by a provisioner (`provisioner`)."""
 
 from __future__ import annotations
 

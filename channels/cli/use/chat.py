@@ -77,7 +77,7 @@ async def _chat(arguments: argparse.Namespace) -> int:
 
 
 async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Callable[[], str | None]) -> int:
-    def shown(thread: str, path: str) -> str:
+    def place_of(thread: str, path: str) -> str:
         return f"{url}/api/threads/{thread}/artifacts{path}" if arguments.url else host_path(home, thread, path)
 
     home = options_of(arguments).home
@@ -97,7 +97,7 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
                 latest=arguments.latest,
                 here=here,
                 consents=consents,
-                locate=shown,
+                locate=place_of,
                 chosen=chosen,
                 costs=arguments.cost,
             ) as chat:

@@ -121,7 +121,7 @@ class Chat:
         self._transcript = self._new_transcript()
         self._waiting: list[Question] = []
         self._sent, self._unsent = False, ""
-        """Whether the line in hand has reached the server; the line before, if it was a message and has not."""
+        """True if the line in hand has reached the server; the line before, if it was a message and has not."""
         self._next_command: str | None = None
         """A command typed where an answer was expected."""
 

@@ -70,11 +70,11 @@ class Subscription:
         self._gap = False
         self._ready = asyncio.Event()
 
-    def put(self, told: ThreadNews) -> None:
-        if self._size + told.size > MOST_WAITING_BYTES:
+    def put(self, news: ThreadNews) -> None:
+        if self._size + news.size > MOST_WAITING_BYTES:
             self.miss()
-        self._waiting.append(told)
-        self._size += told.size
+        self._waiting.append(news)
+        self._size += news.size
         self._ready.set()
 
     def miss(self) -> None:
@@ -159,11 +159,11 @@ class Hub:
         """Returns the news between two positions; None if there is too much between them. Raises `Unavailable`."""
         if upto - after > MOST_MISSED or after < 0:
             return None
-        told: list[ThreadNews] = []
+        missed: list[ThreadNews] = []
         async for record in self._live.reading.between(after, upto):
             if (news := await self._news_of(record, {user})) is not None:
-                told.append(news)
-        return told
+                missed.append(news)
+        return missed
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,11 +203,11 @@ class Hub:
         self.seq = max(self.seq, upto)
 
     async def _publish(self, record: Record) -> None:
-        told = await self._news_of(record, self._subscriptions.keys())
+        news = await self._news_of(record, self._subscriptions.keys())
         self.seq = record.seq
-        if told is not None:
-            for subscription in (*self._subscriptions.get(None, ()), *self._subscriptions.get(told.user, ())):
-                subscription.put(told)
+        if news is not None:
+            for subscription in (*self._subscriptions.get(None, ()), *self._subscriptions.get(news.user, ())):
+                subscription.put(news)
 
     async def _news_of(self, record: Record, users: Set[str | None]) -> ThreadNews | None:
         """Returns the news of a fact, if some of these users may hear them."""

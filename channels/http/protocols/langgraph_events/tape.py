@@ -110,9 +110,9 @@ class Tape:
     def fact(self, record: Record) -> list[WireEvent]:
         before = self._folding.apply(record)
         self.clock = milliseconds(record.at, self.clock)
-        told = list(self._events_of(record, before))
-        told += [one for run_id, preview in self._ahead.take() for one in self.preview(run_id, preview)]
-        return told
+        events = list(self._events_of(record, before))
+        events += [event for run_id, preview in self._ahead.take() for event in self.preview(run_id, preview)]
+        return events
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[WireEvent]:
         """Returns the events of a preview's new part; [] if nothing is new, or if something before it is missing."""
