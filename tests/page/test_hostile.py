@@ -196,15 +196,18 @@ async def uploaded(site: Site, thread: str, files: Mapping[str, str | bytes]) ->
         return [file["filename"] for file in (await response.json())["files"]]
 
 
-PROVOKE = """async () => {
-  const folded = 'main [aria-expanded=false]:not([aria-haspopup])';
-  for (const button of document.querySelectorAll(folded)) button.click();
-  await new Promise((resolve) => setTimeout(resolve, 50));
-  for (const element of document.querySelectorAll('main *'))
+PROVOKE = """async ([place, unfold]) => {
+  const folded = `${place} [aria-expanded=false]:not([aria-haspopup])`;
+  if (unfold) for (const button of document.querySelectorAll(folded)) button.click();
+  if (unfold) await new Promise((resolve) => setTimeout(resolve, 50));
+  for (const element of document.querySelectorAll(`${place} *`))
     for (const type of ['pointerover', 'mouseover', 'mouseenter', 'focus', 'toggle', 'load', 'error'])
       element.dispatchEvent(new Event(type));
   await new Promise((resolve) => requestIdleCallback(resolve, { timeout: 5000 }));
 }"""
+"""Passes over everything in a place, and focuses everything. `unfold`: opens everything before. A browser that is never
+idle has a time limit.
+"""
 FINDINGS = """() => {
   const elements = ['SCRIPT', 'STYLE', 'OBJECT', 'EMBED', 'LINK', 'BASE', 'META', 'TEMPLATE'];
   const attributes = ['style', 'id', 'name', 'srcset', 'ping', 'action'];
@@ -225,7 +228,7 @@ FINDINGS = """() => {
 
 async def provoke(page: Tab) -> None:
     """Does what people do by accident: opens everything, passes over everything with the mouse, focuses everything."""
-    await page.page.evaluate(PROVOKE)
+    await page.page.evaluate(PROVOKE, ["main", True])
 
 
 async def findings(page: Tab) -> list[str]:

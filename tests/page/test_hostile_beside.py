@@ -17,7 +17,7 @@ from playwright.async_api import Browser, Locator, expect
 from core.ids import uuid7
 from tests.e2e.servers import serving
 from tests.page.site import Site, Tab, bash
-from tests.page.test_hostile import FINDINGS, HIDDEN, MARKDOWN, MARKUP, TEXTS, TURNED, watched, written
+from tests.page.test_hostile import FINDINGS, HIDDEN, MARKDOWN, MARKUP, PROVOKE, TEXTS, TURNED, watched, written
 from tests.page.test_hostile_dialogs import READ
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import configure, wait_for
@@ -69,15 +69,6 @@ SCRIPTS: dict[str, Any] = {
     "writes": [Turn(tool_calls=(bash(WRITE),)), Turn(text="Written.")],
     "suggests": suggested,
 }
-PROVOKE = """async () => {
-  for (const button of document.querySelectorAll('#page [aria-expanded=false]:not([aria-haspopup])')) button.click();
-  await new Promise((resolve) => setTimeout(resolve, 50));
-  for (const element of document.querySelectorAll('#page *'))
-    for (const type of ['pointerover', 'mouseover', 'mouseenter', 'focus', 'toggle', 'load', 'error'])
-      element.dispatchEvent(new Event(type));
-  await new Promise((resolve) => requestIdleCallback(resolve));
-}"""
-"""Opens everything, passes over everything, focuses everything."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +92,7 @@ async def page(chromium: Browser, site: Site) -> AsyncIterator[Tab]:
 
 async def harmless(page: Tab) -> None:
     """What is on the screen runs nothing, brings no element or attribute, and has no character that nobody sees."""
-    await page.page.evaluate(PROVOKE)
+    await page.page.evaluate(PROVOKE, ["#page", True])
     assert await page.page.evaluate(FINDINGS) == []
     values: str = await page.page.evaluate(READ)
     assert HIDDEN.findall(values) == []

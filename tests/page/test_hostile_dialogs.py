@@ -13,7 +13,7 @@ from playwright.async_api import Browser, Locator, expect
 
 from tests.e2e.servers import serving
 from tests.page.site import Site, Tab, bash
-from tests.page.test_hostile import FINDINGS, HIDDEN, TEXTS, TURNED, watched, written
+from tests.page.test_hostile import FINDINGS, HIDDEN, PROVOKE, TEXTS, TURNED, watched, written
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.oidc import CLIENT, SECRET, provider
 from tests.support.workers import configure
@@ -36,12 +36,6 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
     "judge": [ALLOW],
 }
 SKILL = f'---\nname: evil\ndescription: "{EVIL.replace(chr(34), "")}"\n---\n\nx\n'
-PROVOKE = """async () => {
-  for (const element of document.querySelectorAll('#page *'))
-    for (const type of ['pointerover', 'mouseover', 'mouseenter', 'focus', 'toggle', 'load', 'error'])
-      element.dispatchEvent(new Event(type));
-  await new Promise((resolve) => requestIdleCallback(resolve, { timeout: 5000 }));
-}"""
 
 READ = """() => {
   const attributes = ['aria-label', 'title', 'alt', 'placeholder'];
@@ -74,7 +68,7 @@ async def harmless(page: Tab, place: Locator, *shown: str) -> None:
     """What is at a place shows these texts, runs nothing, and has no character that nobody sees."""
     for text in shown:
         await expect(place).to_contain_text(text)
-    await page.page.evaluate(PROVOKE)
+    await page.page.evaluate(PROVOKE, ["#page", False])
     assert await page.page.evaluate(FINDINGS) == []
     values: str = await page.page.evaluate(READ)
     assert HIDDEN.findall(values) == []
