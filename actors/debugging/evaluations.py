@@ -38,7 +38,7 @@ from core.replay.evaluation.suite import RECORDED, REPLAY, Case, Cell, Suite
 from core.replay.whatif import Changes, Estimate, Future, Point
 from core.runs.prompts import release
 from core.thread.fold import fold
-from core.thread.usage import APOLOGY
+from core.thread.usage import is_apology
 
 if TYPE_CHECKING:
     from actors.wiring.compose import Options
@@ -318,6 +318,6 @@ def infrastructure(records: Sequence[Record]) -> str:
         if record.type == "run.failed":
             error, text = getattr(record.event, "error", ""), getattr(record.event, "text", "")
             message = getattr(record.event, "message", None) or {}
-            if error in BROKEN or APOLOGY in (message.get("additional_kwargs") or {}):
+            if error in BROKEN or is_apology(message):
                 return str(text)
     return ""

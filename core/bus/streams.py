@@ -116,24 +116,26 @@ async def replicas(bus: Bus, planes: Iterable[str]) -> int | None:
     """Returns the fewest replicas of any of these planes' streams; None if there are no streams yet."""
     counts = []
     for plane in planes:
-        try:
-            info: dict[str, Any] = await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}")
+        if (info := await _info(bus, plane)) is not None:
             counts.append(int(info["config"]["num_replicas"]))
-        except ApiError as error:
-            if error.err_code != STREAM_NOT_FOUND:
-                raise
     return min(counts) if counts else None
 
 
 async def is_empty(bus: Bus, plane: str) -> bool:
     """Tells whether a plane's stream has never had a message, or is not there."""
+    info = await _info(bus, plane)
+    return info is None or not info["state"]["last_seq"]
+
+
+async def _info(bus: Bus, plane: str) -> Mapping[str, Any] | None:
+    """Returns the configuration and the state of a plane's stream; None if there is no such stream."""
     try:
-        info: dict[str, Any] = await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}")
+        info: Mapping[str, Any] = await bus.api(f"STREAM.INFO.{bus.names.stream(plane)}")
     except ApiError as error:
         if error.err_code != STREAM_NOT_FOUND:
             raise
-        return True
-    return not info["state"]["last_seq"]
+        return None
+    return info
 
 
 async def check_jetstream(bus: Bus) -> None:

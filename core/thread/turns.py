@@ -12,7 +12,7 @@ from core.events import Json, Message, RunRequested
 from core.ids import uuid7
 from core.thread.messages import UPLOADS_BLOCK, text_of
 from core.thread.state import ThreadState
-from core.thread.usage import APOLOGY, SUMMARY, is_summary, messages_of
+from core.thread.usage import SUMMARY, is_apology, is_summary, messages_of
 from core.thread.values import next_nodes, places_of, reduce
 
 
@@ -126,7 +126,7 @@ def reworded(state: ThreadState, request: RunRequested) -> RunRequested:
     sent, brought = _messages(request.input or {}), messages_of(request.input or {})
     there = state.values_at(index).get("messages", ()) if brought else ()
     known = {str(message.get("id")): message for message in there}
-    failed = there[-2:-1] if there and _is_apology(there[-1]) else ()
+    failed = there[-2:-1] if there and is_apology(there[-1]) else ()
     changed = [
         new
         for new in brought
@@ -150,11 +150,6 @@ def reworded(state: ThreadState, request: RunRequested) -> RunRequested:
 
 def _is_reworded(known: Message, new: Message) -> bool:
     return known["type"] == new["type"] == "human" and _words(known) != _words(new)
-
-
-def _is_apology(message: Message) -> bool:
-    extra = message.get("additional_kwargs")
-    return isinstance(extra, dict) and APOLOGY in extra
 
 
 def _words(message: Message) -> tuple[str, list[Any]]:

@@ -182,11 +182,17 @@ def messages_of(patch: Mapping[str, Any]) -> list[Message]:
     return list({m.get("id") or place: m for place, m in enumerate(messages)}.values())
 
 
+def is_apology(message: Mapping[str, Any]) -> bool:
+    """Tells whether a message is the server's, in place of an answer."""
+    extra = message.get("additional_kwargs")
+    return isinstance(extra, dict) and APOLOGY in extra
+
+
 def answer_in(commit: Commit) -> Message | None:
     """Returns the model's answer if the step is a model call of a run, and not an apology of the server."""
     if commit.run is None or commit.source != "loop" or commit.node != "model":
         return None
-    return next((m for m in messages_in(commit) if APOLOGY not in (m.get("additional_kwargs") or {})), None)
+    return next((message for message in messages_in(commit) if not is_apology(message)), None)
 
 
 def summary_in(commit: Commit) -> Message | None:

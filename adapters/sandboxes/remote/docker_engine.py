@@ -23,7 +23,7 @@ from adapters.sandboxes.docker.engine import RUNNING, Engine, EngineAway
 from adapters.sandboxes.docker.execs import Program
 from adapters.sandboxes.docker.provider import PATH, RECORD, Docker
 from adapters.sandboxes.remote.link import AGENT_ALONE
-from adapters.sandboxes.remote.provider import Rooms
+from adapters.sandboxes.remote.provider import NOT_COPIED, Rooms
 from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.config.sandbox import Docker as Settings
 from core.errors import Unavailable
@@ -99,7 +99,7 @@ class RemoteDocker(Docker):
         return "a container of its own for each thread, on the engine's machine"
 
     def weaknesses(self) -> Sequence[str]:
-        return ("changes in skills and sandbox.mounts are not copied back",)
+        return (NOT_COPIED,)
 
     async def check(self) -> str | None:
         if self._way_out is not None:

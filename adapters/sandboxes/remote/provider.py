@@ -37,6 +37,9 @@ mkdir -p {folder} {roots} || {{ echo "closed"; exit; }}
 cat {folder}/machine
 """
 
+NOT_COPIED = "changes in skills and sandbox.mounts are not copied back"
+"""The weakness that all machines have which do not see this machine's files."""
+
 
 class Rooms:
     """Parts that sandboxes on machines of the all-in-one agent share, whoever starts these machines."""
@@ -128,7 +131,7 @@ class Aio:
     def weaknesses(self) -> Sequence[str]:
         return (
             "limits and network are those of the container, not of the section sandbox",
-            "changes in skills and sandbox.mounts are not copied back",
+            NOT_COPIED,
         )
 
     async def acquire(self, user: str, thread: str) -> AioSandbox:

@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from adapters.sandboxes.docker.background import Background
 from adapters.sandboxes.remote.api import Image
-from adapters.sandboxes.remote.provider import Rooms
+from adapters.sandboxes.remote.provider import NOT_COPIED, Rooms
 from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.errors import Unavailable
 from core.ports.sandbox import Machine, MachineLost, Resident, SandboxSetup
@@ -72,7 +72,7 @@ class Provisioner:
     def weaknesses(self) -> Sequence[str]:
         return (
             "limits and network are those of the provisioner, not of the section sandbox",
-            "changes in skills and sandbox.mounts are not copied back",
+            NOT_COPIED,
         )
 
     async def acquire(self, user: str, thread: str) -> AioSandbox:
