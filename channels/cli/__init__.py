@@ -126,7 +126,8 @@ def parser(words: Sequence[str] | None = None) -> Parser:
     top = _Top(prog="sika", description="A super-agent server.")
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     top.set_defaults(command=None, log_level="error", serves=False)
-    top.verbs([verb for verbs in GROUPS.values() for verb in verbs], words)
+    top.words = words
+    top.verbs([verb for verbs in GROUPS.values() for verb in verbs])
     return top
 
 

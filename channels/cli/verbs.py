@@ -36,6 +36,9 @@ class Verb(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """The parser of a verb."""
 
+    words: Sequence[str] | None = None
+    """The words of the command that follow the verb; None: all verbs get their arguments."""
+
     def runs(self, command: Command, **defaults: Any) -> None:
         """Sets the command that the verb runs, and adds the options that all have."""
         self.add_argument("--home", metavar="DIR", help="data directory (default: $SIKA_HOME, or .sika)")
@@ -54,12 +57,13 @@ class Parser(argparse.ArgumentParser):
 
         return add
 
-    def verbs(self, verbs: Sequence[Verb], words: Sequence[str] | None) -> None:
+    def verbs(self, verbs: Sequence[Verb], required: bool = False) -> None:
         """Adds verbs. If there are `words`, only the one that they begin with gets its arguments."""
-        commands = self.add_subparsers(metavar="COMMAND", parser_class=Parser)
+        commands = self.add_subparsers(required=required, metavar="COMMAND", parser_class=Parser)
         for verb in verbs:
             parser = commands.add_parser(verb.name, help=verb.text, description=verb.text)
-            if words is None or words[:1] == [verb.name]:
+            if self.words is None or self.words[:1] == [verb.name]:
+                parser.words = self.words and self.words[1:]
                 verb.declare(parser)
 
 

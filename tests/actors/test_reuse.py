@@ -22,7 +22,6 @@ from actors import janitor
 from actors.janitor import Janitor
 from actors.workspace import Workspace
 from adapters.workspace import LocalWorkspace
-from channels.cli.log.verify import verify
 from core.actor import Actor, Context
 from core.bus import streams
 from core.bus.queue import Hint
@@ -49,6 +48,7 @@ from core.files.folder import uploads
 from core.files.paths import thread_root
 from core.log.kinds import SUBAGENT
 from core.replay.listing import threads_of_file
+from core.replay.soundness import verify
 from core.replay.source import LogSource
 from core.runs import reuse, setups
 from core.runs.commands import Commands

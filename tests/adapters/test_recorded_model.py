@@ -20,7 +20,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from adapters.models.recorded import answering, recording, serving
-from channels.cli.log.share import recorded
+from channels.cli.log.record import recorded
 from core.errors import Invalid
 from core.replay.archive import Archive
 from core.replay.exchanges import Recording

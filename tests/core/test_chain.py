@@ -9,11 +9,11 @@ from functools import reduce
 import msgspec
 import pytest
 
-from channels.cli.log.verify import verify
 from core.events import Aggregate, StatePatched, ThreadCreated, ThreadErased, thread
 from core.ids import uuid7
 from core.log.chain import CHAIN, START, link
 from core.log.store import EventLog
+from core.replay.soundness import verify
 from tests.support.nats import Nats, bus_on, log_on
 
 CREATED = ThreadCreated(user="ada")

@@ -2,16 +2,65 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 
+from channels.cli.common import FAILED, OK, count, prices_of, width
+from channels.cli.log.sources import moment_of, source_of
+from channels.cli.verbs import Parser
 from channels.terminal.log.story import Story
-from channels.terminal.text import Style, one_line
+from channels.terminal.text import Style, one_line, style_of
 from core.replay.find import Query, find
 from core.replay.money import Prices
 from core.replay.source import Source
 
 ID = 13
 """Characters of an id in a line: the time of a UUIDv7."""
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(run)
+    parser.add_argument("text", nargs="?", metavar="REGEX", help="text of the event")
+    parser.add_argument("--type", action="append", default=[], metavar="TYPE", help="a type, or a pattern: tool.*")
+    parser.add_argument("--tool", default="", help="calls of this tool")
+    parser.add_argument("--seconds", type=float, default=0.0, help="that took at least so long")
+    parser.add_argument("--cost", type=float, default=0.0, help="model calls that cost at least so much")
+    parser.add_argument("--user", default="")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--errors", action="store_true", help="what went wrong, or was stopped")
+    parser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
+    parser.add_argument("--until", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
+    parser.add_argument("--limit", type=count, default=100)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--in", dest="file", metavar="FILE", help="of an exported file, without a server")
+
+
+async def run(arguments: argparse.Namespace) -> int:
+
+    now = datetime.now(UTC)
+    query = Query.of(
+        arguments.text,
+        types=tuple(arguments.type),
+        tool=arguments.tool,
+        errors=arguments.errors,
+        model=arguments.model,
+        user=arguments.user,
+        since=moment_of(arguments.since, now),
+        until=moment_of(arguments.until, now),
+        seconds=arguments.seconds,
+        cost=arguments.cost,
+    )
+    prices = prices_of(arguments)
+    shape = {"style": style_of(sys.stdout), "width": width(), "limit": arguments.limit, "raw": arguments.json}
+
+    def write(line: str) -> None:
+        print(line, flush=True)
+
+    async with source_of(arguments) as (source, _):
+        hits = await show(source, query, write, prices=prices, **shape)
+    return OK if hits else FAILED
 
 
 async def show(

@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 
+import anyio.to_thread
 import msgspec
 
-from channels.terminal.text import Style, age, one_line
-from core.replay.listing import Listing, Summary
+from channels.cli.common import OK, count, width
+from channels.cli.log.sources import moment_of, source_of
+from channels.cli.verbs import Parser
+from channels.terminal.text import Style, age, one_line, style_of
+from core.config.load import home
+from core.replay.listing import Filter, Listing, Summary, listed_in_views, threads_of_file
 
 FAILED = ("error",)
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(run)
+    parser.add_argument("--status", default="", help="of the last run: success, paused, error, interrupted, running …")
+    parser.add_argument("--text", default="", help="in the title or the first message")
+    parser.add_argument("--user", default="")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--errors", action="store_true", help="with a run that failed or was stopped")
+    parser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
+    parser.add_argument("--limit", type=count, default=100)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--in", dest="file", metavar="FILE", help="of an exported file, without a server")
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    now = datetime.now(UTC)
+    conditions = Filter(
+        user=arguments.user,
+        status=arguments.status,
+        since=moment_of(arguments.since, now),
+        text=arguments.text,
+        model=arguments.model,
+        errors=arguments.errors,
+    )
+    listing = await _listing(arguments, conditions)
+    show(listing, print, now=now, style=style_of(sys.stdout), width=width(), raw=arguments.json)
+    return OK
+
+
+async def _listing(arguments: argparse.Namespace, conditions: Filter) -> Listing:
+    """Returns the threads of a file or of the data directory. Without read models the log is read, once and whole."""
+    if not arguments.file:
+        path = home(arguments.home)
+        listing = await anyio.to_thread.run_sync(listed_in_views, path, conditions, arguments.limit)
+        if listing is not None:
+            return listing
+    async with source_of(arguments) as (source, _):
+        return await threads_of_file(source, conditions, arguments.limit)
 
 
 def show(

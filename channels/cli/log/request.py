@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Iterator
 
 import msgspec
 
-from channels.terminal.text import Style, clean
+from channels.cli.common import OK
+from channels.cli.log.sources import THREAD, source_of
+from channels.cli.verbs import Parser
+from channels.terminal.text import Style, clean, style_of
 from core.events import Message
 from core.replay.requests import Request, request_of
 from core.replay.source import Source, aggregate_of, records_of
@@ -15,6 +20,20 @@ from core.thread.messages import text_of
 REMARK = (
     "not recorded: the reminders (of todos, memories, the time) and the choice of tools that policies make at the call"
 )
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(run)
+    parser.add_argument("thread", help=THREAD)
+    parser.add_argument("place", metavar="EVENT", help="its answer or failure: a number, an event's id")
+    parser.add_argument("--json", action="store_true")
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    async with source_of(arguments) as (source, _):
+        place, style = arguments.place, style_of(sys.stdout)
+        await show(source, arguments.thread, place, print, raw=arguments.json, style=style)
+    return OK
 
 
 async def show(

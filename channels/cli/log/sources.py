@@ -6,17 +6,20 @@ import argparse
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from channels.cli.common import options_of
-from core.errors import NotFound
+from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     from core.replay.archive import Archive
     from core.replay.archives import Archives
     from core.replay.source import Source
     from core.runtime.system import System
+
+THREAD = "a thread's id, the beginning of one, @last, @last-failed, or subagent/ID; or an exported file"
 
 
 @asynccontextmanager
@@ -79,3 +82,18 @@ async def open_file(path: Path, opened: AsyncExitStack) -> Archive:
     archive = await Archive.open(path)
     opened.callback(archive.close)
     return archive
+
+
+def moment_of(text: str, now: datetime) -> str:
+    """Returns a time as events have it, of an ISO time or an age. Raises `Invalid`."""
+    from channels.terminal.text import period
+
+    if not text:
+        return ""
+    try:
+        if age := period(text):
+            return (now - age).isoformat()
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Invalid(f"{text!r}: a time is ISO 8601, or an age such as 90min, 12h, 7d") from error
+    return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC).isoformat()

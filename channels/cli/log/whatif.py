@@ -1,104 +1,110 @@
-"""Lines of a what-if: the estimate, both futures beside each other, and a table of samples. Pure."""
+"""`sika log whatif`: go on from a moment under other conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from statistics import median
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from channels.terminal.log.diff import run_lines
-from channels.terminal.log.numbers import Numbers
-from channels.terminal.text import Style, one_line, seconds
-from core.events import Record
-from core.replay.whatif import Estimate, Future, Result, Sample
-from core.replay.whatif_results import wilson
+from channels.cli.common import FAILED, OK, options_of
+from channels.cli.log.sources import source_of
+from channels.cli.verbs import Parser
 
-WIDTH = 100
-"""Limit of the characters of a text on a line."""
-
-
-def estimate_line(estimate: Estimate, samples: int) -> str:
-    """Returns what the live part is expected to use."""
-    cost = _money(estimate.cost, estimate.currency)
-    return f"0 model calls up to the fork point; then about {estimate.tokens} tokens{cost} × {samples} samples"
+if TYPE_CHECKING:
+    from core.replay.whatif import Changes
 
 
-def result_lines(result: Result, records: Sequence[Record], style: Style) -> list[str]:
-    """Returns the lines of a result: of one sample both futures, of more a table. `records`: those of the thread."""
-    numbers, changes = Numbers(records), ", ".join(result.changes) or "as is"
-    lines = [style.bold(f"what-if of thread {result.thread} after event {numbers.at(result.at)}: {changes}")]
-    lines += [style.yellow(f"  not restored  {one_line(text, WIDTH)}") for text in result.not_restored]
-    if len(result.samples) == 1:
-        [sample] = result.samples
-        live = Numbers(record for record in records if record.seq <= result.at)
-        for number, _ in enumerate(sample.future.events, 1):
-            live.count(result.at + number)
-        lines += run_lines(sample.rows, style, numbers, live)
-    lines += [*_table(result), *_shares(result)] if len(result.samples) > 1 else _two(result)
-    lines += _blocked(result, style)
-    return lines
+def arguments(parser: Parser) -> None:
+    parser.runs(run)
+    parser.add_argument("thread", help="a thread, or an exported file, which needs no server")
+    parser.add_argument("--at", required=True, metavar="EVENT", help="the last event that is kept as recorded")
+    parser.add_argument("--model", metavar="NAME", help="a model of the configuration")
+    parser.add_argument("--prompt", metavar="FILE", help="the system prompt")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a value of the configuration")
+    parser.add_argument(
+        "--tool-result", action="append", default=[], metavar="CALL=FILE", help="another result of a call"
+    )
+    parser.add_argument("--message", metavar="TEXT", help="a message of the person at that moment")
+    parser.add_argument("--samples", type=int, default=1, metavar="N", help="how often (default: 1)")
+    parser.add_argument("--allow-effects", action="store_true", help="make calls that act outside the sandbox, too")
+    parser.add_argument("--yes", action="store_true", help="do not ask, however much it may cost")
+    parser.add_argument("--json", action="store_true")
 
 
-def _two(result: Result) -> list[str]:
-    lines = [_row("", "recorded", "what-if")]
-    future = result.samples[0].future
-    for name, value in _columns(future).items():
-        lines.append(_row(name, _columns(result.recorded)[name], value))
-    for change in future.files:
-        lines.append(f"  {change.status:<9} {one_line(change.path, WIDTH)} +{change.additions} -{change.deletions}")
-    return [*lines, f"answer  {one_line(future.text, WIDTH)}"]
+async def run(arguments: argparse.Namespace) -> int:
+    import anyio.to_thread
+    import msgspec
+
+    from actors.debugging.whatif import WhatIf
+    from channels.cli.log import futures as text
+    from channels.terminal.text import style_of
+    from core.replay.causes import find
+    from core.replay.source import aggregate_of, records_of
+    from core.replay.whatif_results import dear
+
+    options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
+    async with source_of(arguments, server=arguments.allow_effects) as (source, system):
+        aggregate = await aggregate_of(source, arguments.thread)
+        records = await records_of(source, aggregate)
+        at = find(records, arguments.at, aggregate).seq
+        log, call = (system.log, system.call) if system else (None, None)
+        whatif = WhatIf(source, options, changes, log=log, allow_effects=arguments.allow_effects, call=call)
+        point = await whatif.point(aggregate.id, at)
+        estimate = whatif.estimate(point)
+        line = text.estimate_line(estimate, arguments.samples)
+        print(line, file=sys.stderr)
+        if dear(estimate, arguments.samples) and not (arguments.yes or await _agreed(line)):
+            return FAILED
+        result = await whatif.run(point, arguments.samples)
+    if arguments.json:
+        print(msgspec.json.encode(result).decode())
+    else:
+        print("\n".join(text.result_lines(result, records, style_of(sys.stdout))))
+    return OK
 
 
-def _columns(future: Future) -> dict[str, str]:
-    return {
-        "end": future.end or "not ended",
-        "answers": str(future.answers),
-        "calls": str(len(future.calls)),
-        "tokens": str(future.tokens),
-        "cost": _money(future.cost, future.currency).removeprefix(", ") or "-",
-        "took": seconds(future.milliseconds),
-        "files": str(len(future.files)),
-    }
+async def _agreed(line: str) -> bool:
+    """Asks the person whether to go on. Raises `Refused` with the figure where nobody can be asked."""
+    import anyio.to_thread
+
+    from core.errors import Refused
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise Refused(f"{line}: not without --yes")
+    print("Go on? [y/N] ", end="", flush=True, file=sys.stderr)
+    answer = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    return answer.strip().lower() in ("y", "yes")
 
 
-def _row(name: str, left: str, right: str) -> str:
-    return f"{name:<8}  {left:<20}  {right}".rstrip()
+def _changes(arguments: argparse.Namespace) -> Changes:
+    """Reads the changes of a what-if. Blocks."""
+    from core.replay.whatif import Changes
+
+    results = dict(_pair("--tool-result", text) for text in arguments.tool_result)
+    return Changes(
+        model=arguments.model,
+        prompt=None if arguments.prompt is None else _text("--prompt", arguments.prompt),
+        settings=dict(_pair("--set", text) for text in arguments.set),
+        results={call: _text("--tool-result", path) for call, path in results.items()},
+        message=arguments.message,
+    )
 
 
-def _table(result: Result) -> Iterator[str]:
-    names = list(_columns(result.recorded))
-    yield "  ".join(f"{name:>14}" for name in ("", *names))
-    for label, future in [("recorded", result.recorded), *_numbered(result.samples)]:
-        yield "  ".join(f"{text:>14}" for text in (label, *_columns(future).values()))
-    futures = [sample.future for sample in result.samples]
-    for name, values in (("tokens", [f.tokens for f in futures]), ("took ms", [f.milliseconds for f in futures])):
-        yield f"{name}: median {median(values):g}, {min(values)} to {max(values)}"
+def _pair(option: str, text: str) -> tuple[str, str]:
+    from core.errors import Invalid
+
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise Invalid(f"{option}: NAME=VALUE is expected, got {text!r}")
+    return name, value
 
 
-def _numbered(samples: Sequence[Sample]) -> list[tuple[str, Future]]:
-    return [(f"sample {number}", sample.future) for number, sample in enumerate(samples, 1)]
+def _text(option: str, path: str) -> str:
+    from core import reasons
+    from core.errors import Invalid
 
-
-def _shares(result: Result) -> Iterator[str]:
-    """Yields shares of the samples with their 95 % intervals."""
-    samples = result.samples
-    yield _share("completed", [sample.future.end == "run.completed" for sample in samples])
-    yield _share("same next answer as recorded", [sample.same_next for sample in samples])
-    names = sorted({call.name for sample in samples for call in sample.future.calls})
-    for name in names:
-        yield _share(f"calls {name}", [any(call.name == name for call in sample.future.calls) for sample in samples])
-
-
-def _share(name: str, hits: Sequence[bool]) -> str:
-    low, high = wilson(sum(hits), len(hits))
-    return f"{name}: {sum(hits)}/{len(hits)} ({low:.2f}–{high:.2f})"
-
-
-def _blocked(result: Result, style: Style) -> Iterator[str]:
-    for label, future in _numbered(result.samples):
-        for call in future.calls:
-            if call.made != "live":
-                yield style.yellow(f"  {call.made:<9} {call.name} ({call.call_id}) in {label}")
-
-
-def _money(cost: float | None, currency: str | None) -> str:
-    return "" if cost is None else f", {cost:.6g} {currency or ''}".rstrip()
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{option} {path}: {reasons.of_file(error)}") from None

@@ -9,7 +9,6 @@ import msgspec
 
 from channels.terminal.log import phrases
 from channels.terminal.log.numbers import Numbers
-from channels.terminal.log.undecoded import fields_of, problem_of
 from channels.terminal.text import Style, clean, one_line
 from core.channel import ConversationBegun, ReplyDelivered
 from core.chat import account as bots
@@ -85,6 +84,7 @@ from core.mcp import grants
 from core.mcp import servers as mcp
 from core.memory import facts as memories
 from core.replay.evaluation import facts as evaluations
+from core.replay.undecoded import fields_of, problem_of
 from core.runs.ledger import TokensSpent
 from core.runs.windows import WindowLearned
 from core.sandbox import facts as sandboxes

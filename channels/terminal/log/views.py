@@ -13,7 +13,6 @@ from channels.terminal.log.phrases import quote_message
 from channels.terminal.log.steps import lines as step_lines
 from channels.terminal.log.story import WIDTH, Story
 from channels.terminal.log.tree import tree_lines
-from channels.terminal.log.undecoded import problem_of
 from channels.terminal.text import Style, about, clean, one_line, todo_line
 from core.events import Aggregate, Record
 from core.replay import causes, moment
@@ -24,6 +23,7 @@ from core.replay.find import Query, picked
 from core.replay.money import Prices
 from core.replay.queries import Side, compare, moment_of, run_of, sequence_of
 from core.replay.source import LogSource, Source, aggregate_of
+from core.replay.undecoded import problem_of
 from core.thread.fold import fold
 from core.thread.state import Run, ThreadState
 from core.thread.values import next_nodes

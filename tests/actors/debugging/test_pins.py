@@ -14,7 +14,7 @@ import pytest
 from actors.debugging import pins
 from actors.wiring.compose import Options
 from channels.cli import main
-from channels.cli.log.pins import TEST
+from channels.cli.log.pin import TEST
 from core.errors import Invalid
 from core.events import RunStarted, ThreadPruned
 from core.replay.archive import Archive

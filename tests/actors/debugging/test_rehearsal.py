@@ -16,8 +16,8 @@ import pytest
 from actors.debugging import rehearsal, rehearsal_all
 from actors.debugging.whatif import WhatIf
 from actors.wiring import compose
-from channels.cli.log.debugger import Prompt
-from channels.cli.log.replay import summary
+from channels.cli.log.report import summary
+from channels.cli.log.stepping import Prompt
 from channels.terminal.text import Style
 from core.bus.endpoint import Endpoint
 from core.errors import Invalid

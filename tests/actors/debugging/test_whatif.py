@@ -16,7 +16,7 @@ import pytest
 from actors.debugging.whatif import WhatIf
 from actors.wiring import compose
 from channels.cli import main
-from channels.cli.log.whatif import result_lines
+from channels.cli.log.futures import result_lines
 from channels.terminal.text import Style
 from core.errors import Invalid
 from core.events import Record, ToolCompleted

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from actors.janitor import Janitor
-from channels.cli.log.verify import verify
 from channels.terminal.log import views as logs
 from channels.terminal.text import Style
 from core.actor import Actor
@@ -37,6 +36,7 @@ from core.replay.causes import why
 from core.replay.exporting import LogReader, Scope, lines, write
 from core.replay.format import FORMAT, Header
 from core.replay.importing import restore
+from core.replay.soundness import verify
 from core.replay.source import LogSource
 from core.runs.prompts import OF_THREAD, SETUP, Missing, content, release, sent
 from core.runs.setups import Setups, erase, of_threads

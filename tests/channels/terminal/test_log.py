@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from channels.cli.admin import dlq
-from channels.cli.log.verify import verify, verify_all
 from channels.terminal.log import views as logs
 from channels.terminal.log.story import Story
 from channels.terminal.text import Style
@@ -37,6 +36,7 @@ from core.events import (
 )
 from core.ids import now, uuid7
 from core.log.store import EventLog
+from core.replay.soundness import verify, verify_all
 from core.replay.source import LogSource
 from core.thread.prune import prune
 from core.thread.threads import Threads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from channels.cli.log.replay import replayed
+from channels.cli.log.report import replayed
 from core.runs.replay import Report
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from channels.cli.log import share
-from channels.cli.log.verify import compare, verify, verify_file
+from channels.cli.log.export import Terms, export
+from channels.cli.log.import_ import restore as restored
 from core.errors import Invalid, NotFound, Refused
 from core.events import (
     Aggregate,
@@ -32,6 +32,7 @@ from core.replay.archive import Archive
 from core.replay.exporting import LogReader, Scope, lines, write
 from core.replay.format import FORMAT, Header
 from core.replay.importing import derived, restore
+from core.replay.soundness import compare, verify, verify_file
 from core.thread.fold import fold
 from tests.channels.terminal.test_log import fill
 from tests.golden.stories import load
@@ -51,7 +52,7 @@ async def file_of(name: str, folder: Path) -> Path:
 
 async def exported(log: EventLog, path: Path, thread_id: str = "t1", **terms: bool) -> Archive:
     terms = {"redact": False, "blobs": True, "files": False} | terms
-    await share.export(LogReader(log), thread(thread_id), path, share.Terms(**terms), "log", path.parent)
+    await export(LogReader(log), thread(thread_id), path, Terms(**terms), "log", path.parent)
     return await Archive.open(path)
 
 
@@ -205,16 +206,16 @@ async def test_files_come_along_and_stay_inside(log: EventLog, nats_log: EventLo
     (folder / "a.txt").write_text("hello")
     (folder / "link").symlink_to("/etc/passwd")
     (folder / "big.bin").write_bytes(os.urandom(600_000))
-    terms = share.Terms(blobs=True, files=True)
-    await share.export(LogReader(log), thread("t1"), tmp_path / "t.jsonl", terms, "log", tmp_path / "home")
+    terms = Terms(blobs=True, files=True)
+    await export(LogReader(log), thread("t1"), tmp_path / "t.jsonl", terms, "log", tmp_path / "home")
     archive = await Archive.open(tmp_path / "t.jsonl")
-    line = await share.restore(nats_log, archive, tmp_path / "other", None, None)
+    line = await restored(nats_log, archive, tmp_path / "other", None, None)
     assert line == "thread t1: 8 events, 2 files"
     there = tmp_path / "other" / "users" / "me" / "threads" / "t1" / "user-data" / "workspace"
     assert sorted(path.name for path in there.iterdir()) == ["a.txt", "big.bin"]
     assert (there / "big.bin").read_bytes() == (folder / "big.bin").read_bytes()
     (there / "a.txt").write_text("mine")
-    line = await share.restore(nats_log, archive, tmp_path / "other", None, None)
+    line = await restored(nats_log, archive, tmp_path / "other", None, None)
     assert line == "thread t1: was there already, 2 files were there and stay"
     assert (there / "a.txt").read_text() == "mine"
     archive.close()
@@ -265,7 +266,7 @@ async def test_a_redacted_file_is_imported_for_somebody(log: EventLog, nats_log:
     await fill(log)
     archive = await exported(log, tmp_path / "t.jsonl", redact=True)
     assert archive.end.redactions == {"user": 1, "worker": 1}
-    await share.restore(nats_log, archive, tmp_path, None, None)
+    await restored(nats_log, archive, tmp_path, None, None)
     state = fold(await records(nats_log, thread("t1")))
     assert (state.user, len(state.messages)) == ("default", 4)
     types = [json.loads(record.raw)["type"] for record in await archive.read(thread("t1"))]

@@ -23,9 +23,9 @@ from actors.debugging.forks import fork_thread
 from actors.debugging.whatif import WhatIf
 from actors.wiring import compose
 from channels.cli import main
-from channels.cli.log.debugger import Prompt
-from channels.cli.log.replay import replayed
-from channels.cli.log.whatif import result_lines
+from channels.cli.log.futures import result_lines
+from channels.cli.log.report import replayed
+from channels.cli.log.stepping import Prompt
 from channels.terminal.log import views as logs
 from channels.terminal.log.phrases import UNCUT
 from channels.terminal.log.story import Story as Lines

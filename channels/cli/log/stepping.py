@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from channels.cli.log.replay import step_text
+from channels.cli.log.report import step_text
 from channels.terminal.log.phrases import quote_message
 from channels.terminal.text import Style, clean, one_line
 from core.errors import SikaError

@@ -1,0 +1,149 @@
+"""`sika log pin`: the last run of a thread as a test, which fails when it would be decided otherwise."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from channels.cli.common import FAILED, OK, options_of
+from channels.cli.log.sources import file_of, open_file
+from channels.cli.verbs import Parser
+from channels.terminal.text import one_line
+from core.errors import Invalid, NotFound
+from core.ids import safe_id
+from core.replay import pins, shared
+from core.replay.causes import find
+from core.replay.exporting import LogReader
+from core.replay.pins import Difference, decision
+from core.replay.source import LogSource, aggregate_of, records_of
+
+if TYPE_CHECKING:
+    from core.replay.exporting import Reader
+
+PINNED = "tests/golden/pinned"
+TEST = '''"""Pinned runs: by the policies of today, under `config.yaml` beside this file, they are decided as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from actors.debugging import pins
+
+PINS = sorted(Path(__file__).parent.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", PINS, ids=[path.stem for path in PINS])
+def test_it_is_decided_as_it_was_pinned(path: Path, tmp_path: Path) -> None:
+    assert not anyio.run(pins.check_alone, path, tmp_path)
+'''
+"""The test of a folder of pins."""
+MOST = 300
+"""Limit of the characters of a decision on a line."""
+
+
+def arguments(parser: Parser) -> None:
+    parser.runs(run)
+    parser.add_argument("thread", help="a thread, or an exported file; with --update a pin")
+    parser.add_argument("--name", help="default: the thread's id")
+    parser.add_argument("--until", metavar="EVENT", help="only events up to this one")
+    parser.add_argument("--dir", type=Path, default=Path(PINNED), metavar="DIR", help=f"default: {PINNED}")
+    parser.add_argument("--big", action="store_true", help="even if it has more than 256 KiB")
+    parser.add_argument(
+        "--update", action="store_true", help="show what is decided otherwise, and ask whether to expect it"
+    )
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """Writes a pin as a draft, and moves it into its folder, with the bodies that it shares, once it was replayed."""
+    if arguments.update:
+        return await _update(arguments)
+    folder: Path = arguments.dir
+    if not folder.is_dir():
+        raise NotFound(f"{folder}: no such folder; name one with --dir")
+    with TemporaryDirectory(prefix=".pin-", dir=folder) as drafts:
+        draft, size = await _draft(Path(drafts), arguments)
+        difference = await _difference(draft, folder, arguments)
+        path = folder / draft.name
+        if difference is not None:
+            if (difference.now or {}).get("type") == "run.failed":
+                raise Invalid(f"{path}: is not written: {difference.text}")
+            await pins.expect(draft, difference)
+        shared.publish(draft, path)
+    if not (test := folder / "test_pinned.py").exists():
+        test.write_text(TEST)
+    shown = ["; it is decided otherwise today, which is pinned:", *lines(difference)] if difference else [""]
+    print(f"{path}: {size} bytes" + "\n".join(shown))
+    return OK
+
+
+async def _draft(folder: Path, arguments: argparse.Namespace) -> tuple[Path, int]:
+    """Writes a pin into a folder. Returns its path and its size in bytes."""
+    reader: Reader
+    async with AsyncExitStack() as opened:
+        if file := file_of(arguments.thread):
+            archive = await open_file(file[0], opened)
+            reader, aggregate, records = archive, archive.root, await archive.read(archive.root)
+        else:
+            from actors.wiring import compose
+
+            options = options_of(arguments)
+            system = await opened.enter_async_context(compose.attach(options))
+            source, reader = LogSource(system.log, options.home), LogReader(system.log)
+            aggregate = await aggregate_of(source, arguments.thread)
+            records = await records_of(source, aggregate)
+        until = find(records, arguments.until, aggregate).seq if arguments.until else None
+        path = folder / f"{safe_id(arguments.name or aggregate.id, 'name')}.jsonl"
+        most = None if arguments.big else pins.MOST_BYTES
+        return path, await pins.pin(reader, aggregate, records, path, until=until, most=most)
+
+
+async def _difference(path: Path, folder: Path, arguments: argparse.Namespace) -> Difference | None:
+    """Replays a pin, by default under the configuration of a folder."""
+    from actors.debugging.pins import CONFIG, difference
+
+    options = options_of(arguments)
+    if options.config is None and (beside := folder / CONFIG).exists():
+        options = replace(options, config=beside)
+    async with AsyncExitStack() as opened:
+        return await difference(await open_file(path, opened), options)
+
+
+async def _update(arguments: argparse.Namespace) -> int:
+    """Shows how a pinned run is decided today, and asks whether that is expected from now on."""
+    if not (file := file_of(arguments.thread)):
+        raise NotFound(f"{arguments.thread}: no such file")
+    path = file[0]
+    async with AsyncExitStack() as opened:
+        terms = pins.expected(await open_file(path, opened))
+    difference = await _difference(path, path.parent, arguments)
+    mismatch = pins.mismatch(terms, difference)
+    if not mismatch:
+        print(f"{path}: is decided as it was pinned")
+        return OK
+    print(mismatch, *(lines(difference)[1:] if difference else ()), sep="\n")
+    print("Expect this from now on? [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        print("left as it was")
+        return FAILED
+    await pins.expect(path, difference)
+    print(f"{path}: written")
+    return OK
+
+
+def lines(difference: Difference) -> list[str]:
+    """Returns both sides of a decision that differs."""
+    rows = [one_line(difference.text, MOST)]
+    for name, step in (("recorded", difference.recorded), ("now", difference.now)):
+        if shown := decision(step):
+            rows.append(f"  {name:<8}  {one_line(msgspec.json.encode(shown).decode(), MOST)}")
+    return rows
