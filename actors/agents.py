@@ -10,7 +10,7 @@ from typing import Annotated, Any, Never
 
 import msgspec
 
-from actors.lead.setup.options import Options, options
+from actors.agent.run.options import Options, options
 from core.actor import Actor, Progress
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid

@@ -7,10 +7,10 @@ from typing import Any, Never
 
 import msgspec
 
-from actors.lead.policies.summarization import facts_of
-from actors.lead.setup.plan import Models
-from actors.lead.summary.cut import Cut, compacted, due, plan
-from actors.lead.summary.write import Facts, NoSummary, Writer, summarise, summary_models, writer
+from actors.agent.policies.context.summarization import facts_of
+from actors.agent.setup.plan import Models
+from actors.agent.summary.cut import Cut, compacted, due, plan
+from actors.agent.summary.write import Facts, NoSummary, Writer, summarise, summary_models, writer
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
 from core.config.settings import ContextSize, Summarization

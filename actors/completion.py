@@ -10,9 +10,9 @@ from typing import NamedTuple
 import structlog
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 
-from actors.lead.messages.content import without_thoughts
-from actors.lead.setup.plan import Models
-from actors.lead.setup.prompt import short_hash
+from actors.agent.messages.content import without_thoughts
+from actors.agent.setup.plan import Models
+from actors.agent.setup.prompt import short_hash
 from core.config.load import Config
 from core.control import sendable
 from core.errors import Unavailable, sentence_of

@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from actors.agent.setup.plan import Models
+from actors.agent.setup.prompt import short_hash
 from actors.completion import Completion, NoCompletion, Prompt, bare, candidates, complete
-from actors.lead.setup.plan import Models
-from actors.lead.setup.prompt import short_hash
 from core.actor import Actor, Context
 from core.config.load import ConfigSource
 from core.control import quoted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from actors.lead.policies.budgets import counts_days, limited
+from actors.agent.policies.limits.budgets import counts_days, limited
 from core.actor import Actor, Context
 from core.config.load import ConfigSource
 from core.events import GoalEvaluated, QuestionsSuggested, ThreadTitled

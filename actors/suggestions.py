@@ -7,9 +7,9 @@ from typing import Any, Never
 
 import msgspec
 
+from actors.agent.messages.content import without_thoughts
+from actors.agent.setup.plan import Models
 from actors.completion import Completion, Prompt, bare, candidates, complete
-from actors.lead.messages.content import without_thoughts
-from actors.lead.setup.plan import Models
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
 from core.control import quoted, untagged

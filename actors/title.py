@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
+from actors.agent.run.options import options
+from actors.agent.setup.plan import Models
 from actors.completion import Completion, NoCompletion, Prompt, candidates, complete
-from actors.lead.setup.options import options
-from actors.lead.setup.plan import Models
 from core.actor import Actor, Context
 from core.config.load import Config, ConfigSource
 from core.config.settings import Title as Settings

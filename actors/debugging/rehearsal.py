@@ -37,8 +37,8 @@ class Rehearsal:
     """The loop of runs and subagents without models; one for many threads."""
 
     def __init__(self, source: Source, options: Options, log: EventLog | None = None) -> None:
-        from actors.lead.actor import Lead
-        from actors.lead.setup.environment import remembered
+        from actors.agent.setup.environment import remembered
+        from actors.lead import Lead
         from actors.subagents.actor import Subagents
         from actors.wiring.parts import Toolset, library
         from adapters.batches import LocalBatchFiles

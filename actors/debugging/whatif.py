@@ -18,9 +18,9 @@ import msgspec
 import structlog
 import yaml
 
-from actors.lead.actor import Lead
-from actors.lead.loop.attempt import no_progress
-from actors.lead.setup.plan import RunSetup
+from actors.agent.run.attempt import no_progress
+from actors.agent.setup.plan import RunSetup
+from actors.lead import Lead
 from actors.sandbox import Sandbox
 from actors.wiring.compose import Options
 from actors.wiring.parts import Toolset, library

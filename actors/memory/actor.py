@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 import structlog
 
+from actors.agent.run.options import options
+from actors.agent.setup.plan import Models
 from actors.completion import NoCompletion, Prompt, candidates, complete
-from actors.lead.setup.options import options
-from actors.lead.setup.plan import Models
 from actors.memory import extract
 from actors.memory.decide import Reading, events
 from actors.memory.extract import Extraction, New, Verdict

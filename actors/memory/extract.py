@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from actors.lead.messages.content import without_thoughts
+from actors.agent.messages.content import without_thoughts
 from core.bus.rpc import sendable_value
 from core.control import neutralised, quoted
 from core.files.paths import USER_DATA

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Never
 
 import msgspec
 
-from actors.lead.setup.plan import Models, Planner, Toolset
-from actors.lead.setup.skills import usable
+from actors.agent.setup.plan import Models, Planner, Toolset
+from actors.agent.setup.skills import usable
 from actors.skills.writer import Writer
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource

@@ -8,8 +8,8 @@ from typing import Literal
 import anyio.to_thread
 import msgspec
 
+from actors.agent.setup.plan import Models
 from actors.completion import NoCompletion, Prompt, bare, candidates, complete
-from actors.lead.setup.plan import Models
 from core.config.load import Config
 from core.control import neutralised
 from core.errors import Refused

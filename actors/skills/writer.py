@@ -12,7 +12,7 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
-from actors.lead.setup.plan import Models
+from actors.agent.setup.plan import Models
 from actors.skills.check import Rejected, verdict_on
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused

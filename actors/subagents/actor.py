@@ -21,12 +21,12 @@ from typing import Any, assert_never
 
 import msgspec
 
-from actors.lead.actor import Lead, LoadGuardrails, Traced, unguarded, untraced
-from actors.lead.loop import attempt as loop
-from actors.lead.loop.attempt import Attempt, Callers, Count, Limits, uncounted
-from actors.lead.setup.delegates import setting_of
-from actors.lead.setup.environment import Environment
-from actors.lead.setup.plan import Models, RunSetup, Toolset
+from actors.agent.actor import AgentActor, LoadGuardrails, Traced, unguarded, untraced
+from actors.agent.run import attempt as loop
+from actors.agent.run.attempt import Attempt, Callers, Count, Limits, uncounted
+from actors.agent.setup.delegates import setting_of
+from actors.agent.setup.environment import Environment
+from actors.agent.setup.plan import Models, RunSetup, Toolset
 from actors.subagents.batch import Batch
 from actors.subagents.delegation import BOUND_BY_CALLER, Call, Task
 from actors.subagents.prompts import Source, rendered
@@ -105,7 +105,7 @@ class Cancel(Question, frozen=True, kw_only=True, tag="cancel"):
     """The call's id as the model named it."""
 
 
-class Subagents(Lead):
+class Subagents(AgentActor):
     """Does runs as the lead does, with another plan. A subagent works with the files and the sandbox of its thread."""
 
     name = "subagents"

@@ -21,7 +21,7 @@ import anyio
 import msgspec
 import structlog
 
-from actors.lead.setup.delegates import Role
+from actors.agent.setup.delegates import Role
 from actors.subagents.delegation import Call, Task
 from actors.subagents.pool import Pool, Quota
 from core.config.subagents import Batches

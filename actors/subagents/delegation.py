@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import msgspec
 import structlog
 
-from actors.lead.setup.delegates import Role
-from actors.lead.setup.options import options
+from actors.agent.run.options import options
+from actors.agent.setup.delegates import Role
 from core import traces
 from core.bus.queue import Hint
 from core.config.subagents import INHERIT

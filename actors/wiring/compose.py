@@ -45,7 +45,7 @@ from core.runtime.system import System
 from core.views.projections import own_file
 
 if TYPE_CHECKING:
-    from actors.lead.setup.plan import RunSetup
+    from actors.agent.setup.plan import RunSetup
     from channels.http.server.live import ToolListing
     from core.replay.fork import Forked
     from core.replay.whatif import Changes, Experiment
@@ -268,8 +268,8 @@ async def replay(running: System, thread_id: str, until: int | None, options: Op
 
 async def plan(running: System, request: RunRequested, user: str, options: Options) -> RunSetup:
     """Plans a run without executing it. Raises `Invalid`, and `NotFound` for an unknown agent."""
-    from actors.lead.setup.environment import remembered
-    from actors.lead.setup.plan import Planner
+    from actors.agent.setup.environment import remembered
+    from actors.agent.setup.plan import Planner
     from adapters.models.configured import Silent
     from core.mcp.tools import Catalogue
     from core.user.agents import aggregates
@@ -340,7 +340,7 @@ def problems(config: Config) -> list[str]:
     Imports tools, actors, middlewares, guardrails and models, which takes seconds: a server calls it in a thread.
     """
     importlib.import_module("adapters.tracing.light")  # before LangChain
-    from actors.lead.setup.check import check
+    from actors.agent.check import check
     from adapters import guardrails
 
     errors = list(platforms.problems(config))
@@ -359,7 +359,7 @@ def problems(config: Config) -> list[str]:
 
 def _loads(config: Config) -> Iterator[Callable[[], object]]:
     """Yields a loader for each thing that the configuration names."""
-    from actors.lead.loop import chain
+    from actors.agent.loop import chain
     from adapters import guardrails
     from adapters.models import configured
     from adapters.tracing import callbacks
@@ -392,7 +392,7 @@ def mcp_sessions(
 
 def tool_listings(tools: Toolset, source: ConfigSource) -> list[ToolListing]:
     """Returns the tools that the configuration declares, as they are described to models."""
-    from actors.lead.loop.arguments import schema_of
+    from actors.agent.loop.arguments import schema_of
     from channels.http.server.live import ToolListing
 
     declared = tools(source.current())

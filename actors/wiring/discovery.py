@@ -26,7 +26,7 @@ from core.plugins import Plugin
 from core.ports.sandbox import MakeProvider
 from core.tools import Tool
 
-_NOT_ACTORS = ("cli", "debugging", "delivery", "wiring", "__main__")
+_NOT_ACTORS = ("agent", "cli", "debugging", "delivery", "wiring", "__main__")
 OF_ACTORS = (plugins.ACTORS, plugins.CHANNELS)
 BUILT_IN_SANDBOXES = ("aio", "auto", "bubblewrap", "docker", "host", "provisioner")
 
@@ -179,7 +179,7 @@ def provider_of(config: Config) -> MakeProvider | None:
 
 def report(config: Config, parts: Collection[str]) -> list[Plugin]:
     """Returns the plug-ins of all groups, as a server of this configuration uses them. Imports all of them."""
-    from actors.lead.loop import chain
+    from actors.agent.loop import chain
     from adapters.models import factory
     from channels.http.endpoints import table
 

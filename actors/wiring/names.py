@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 from fnmatch import filter as matching
 from pathlib import Path
 
+from actors.agent.check import check, of_server
 from actors.chat.session import DEFAULT_AGENT, NoAgent, agent_name
-from actors.lead.setup.check import check, of_server
 from actors.wiring.discovery import load_tools
 from adapters import guardrails, toolbox
 from core import plugins

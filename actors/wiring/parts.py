@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import structlog
 
-from actors.lead.setup.environment import Environment
+from actors.agent.setup.environment import Environment
 from actors.sandbox import Limits
 from actors.sandbox.machines import Machines
 from actors.wiring import discovery, sandboxes

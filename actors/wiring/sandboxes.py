@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from anyio import to_thread
 
-from actors.lead.setup.environment import FILE, Environment, Known
+from actors.agent.setup.environment import FILE, Environment, Known
 from actors.sandbox import Limits
 from actors.wiring.discovery import BUILT_IN_SANDBOXES, provider_of
 from core.config.load import reveal

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from actors.acp import Acp
-from actors.lead.setup.acp import TOOL
+from actors.agent.setup.acp import TOOL
 from adapters.acp import agents as module
 from adapters.acp.agents import LocalAgents
 from core.bus.peers import Peers

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from actors.agent.run.options import Options
+from actors.agent.setup.custom_agent import find
 from actors.agents import Agents
-from actors.lead.setup.custom_agent import find
-from actors.lead.setup.options import Options
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, Json, RunRequested, StatePatched

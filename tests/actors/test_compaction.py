@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from actors.agent.summary.write import LEAD_IN
 from actors.compaction import Compaction
-from actors.lead.summary.write import LEAD_IN
 from adapters.models.configured import Configured
 from channels.http.app import Services, serve
 from core.bus import embedded

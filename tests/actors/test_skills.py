@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from actors.lead.actor import Lead
+from actors.lead import Lead
 from actors.wiring import parts
 from adapters.models.configured import Silent
 from core.bus import embedded
@@ -22,7 +22,7 @@ from core.events import Aggregate, RunRequested, RunStarted
 from core.replay.source import LogSource
 from core.runs.replay import Report, replay
 from core.skills.facts import SkillRefused, SkillWritten
-from tests.actors.lead.test_tools import bash
+from tests.actors.agent.test_tools import bash
 from tests.support.model_server import Failure, ModelServer, ToolCall, Turn
 from tests.support.skills import ALLOW, BLOCK, WARN, archive, document, write
 from tests.support.workers import Client, configure, worker

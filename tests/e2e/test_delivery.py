@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.lead.policies.delivery import undelivered
+from actors.agent.policies.interaction.delivery import undelivered
 from core.events import Event, Message, ModelCompleted, RunRequested, RunStarted, ToolCompleted
 from core.thread.fold import fold
 from tests.e2e.servers import Browser, Server, browser, serving

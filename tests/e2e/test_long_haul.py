@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.actors.lead.test_tools import assert_well_formed
+from tests.actors.agent.test_tools import assert_well_formed
 from tests.e2e.servers import Browser, Server, browser, serving
 from tests.support import warm
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn

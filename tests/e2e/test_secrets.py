@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from actors.lead.model.answer import SECRET
+from actors.agent.model.answer import SECRET
 from core.bus import embedded
 from core.bus.connection import connect
 from core.bus.endpoint import Endpoint

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from actors.lead.policies.dangling_calls import repaired
+from actors.agent.policies.repair.dangling_calls import repaired
 from adapters.models.openai_compatible import OpenAICompatible
 
 MODEL = OpenAICompatible(model="m", api_key="none", base_url="http://nowhere")  # type: ignore[arg-type]

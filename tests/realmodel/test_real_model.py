@@ -21,11 +21,11 @@ import openai
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
+from actors.agent.model.answer import completed
+from actors.agent.model.assembly import Assembly
+from actors.agent.model.failures import classify
+from actors.agent.model.refusals import text_of_error, window_named
 from actors.debugging.work.runner import Choice, Work
-from actors.lead.model.answer import completed
-from actors.lead.model.assembly import Assembly
-from actors.lead.model.failures import classify
-from actors.lead.model.refusals import text_of_error, window_named
 from actors.title import Title as TitleActor
 from actors.title import beginning, cleaned, prompt_of
 from actors.wiring import compose

@@ -14,10 +14,10 @@ import openai
 import yaml
 from aiohttp import web
 
-from actors.lead.model.answer import completed
-from actors.lead.model.assembly import Assembly
-from actors.lead.model.failures import classify
-from actors.lead.model.refusals import text_of_error
+from actors.agent.model.answer import completed
+from actors.agent.model.assembly import Assembly
+from actors.agent.model.failures import classify
+from actors.agent.model.refusals import text_of_error
 from adapters.models.openai_compatible import errors_of_the_sdk
 from adapters.models.reader import Empty, Reader
 

@@ -9,9 +9,8 @@ from functools import cache
 
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from actors.lead import actor
-from actors.lead.loop.described import as_langchain
-from actors.lead.setup import check
+from actors.agent import actor, check
+from actors.agent.loop.described import as_langchain
 from actors.wiring import discovery
 
 _shared = cache(as_langchain)

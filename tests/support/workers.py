@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import anyio
 import pytest
 
-from actors.lead.actor import Lead
+from actors.lead import Lead
 from actors.sandbox import Limits, Sandbox
 from actors.skills.actor import Skills
 from actors.subagents.actor import Subagents

@@ -11,8 +11,8 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.messages import SystemMessage
 
-from actors.lead.messages.content import text_by_line
-from actors.lead.setup.prompt import MENTIONED, Parts, build
+from actors.agent.messages.content import text_by_line
+from actors.agent.setup.prompt import MENTIONED, Parts, build
 from core.errors import Invalid
 
 EXAMPLE = Parts(

@@ -19,7 +19,7 @@ def arguments(parser: Parser) -> None:
 
 
 async def _prompt_show(arguments: argparse.Namespace) -> int:
-    from actors.lead.setup.prompt import short_hash
+    from actors.agent.setup.prompt import short_hash
     from actors.wiring import compose
 
     context = {

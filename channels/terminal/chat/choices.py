@@ -18,7 +18,7 @@ MODES: Mapping[str, str] = {
     "pro": "thinks, and keeps a list of steps",
     "ultra": "thinks most, keeps a list of steps, and has subagents",
 }
-"""The modes of the page, with what they mean (`actors.lead.setup.options.MODES`)."""
+"""The modes of the page, with what they mean (`actors.agent.run.options.MODES`)."""
 EFFORTS = ("minimal", "low", "medium", "high")
 COMMANDS = ("/model", "/agent", "/mode", "/effort")
 DEFAULT = "default"

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.agent.policies.interaction.question_form import card, question_text
 from actors.chat import questions, router, runs
 from actors.chat.answers import plans
-from actors.lead.policies.question_form import card, question_text
 from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Quoted, Target
 from core.events import (
     ApprovalRequested,

@@ -16,7 +16,7 @@ from tests.core.replay.recorded import Story, configured
 from tests.golden import stories
 
 pytestmark = pytest.mark.anyio
-DECIDING = ("actors.lead", "actors.subagents", "core.thread", "core.replay", "core.tools")
+DECIDING = ("actors.agent", "actors.lead", "actors.subagents", "core.thread", "core.replay", "core.tools")
 """Packages whose code a replay executes."""
 
 

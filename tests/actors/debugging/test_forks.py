@@ -14,7 +14,7 @@ from core.events import ModelCompleted, RunCompleted, ThreadForked, ToolComplete
 from core.files.paths import thread_root
 from core.files.workspace import WorkspaceScanned
 from core.replay.source import LogSource
-from tests.actors.lead.test_tools import bash
+from tests.actors.agent.test_tools import bash
 from tests.support.model_server import Turn
 from tests.support.workers import Client, site, wait_for
 

@@ -26,7 +26,7 @@ from core.replay.breakpoints import Breakpoint
 from core.replay.debugger import Debugger, Decision, Moment, edited
 from core.replay.source import LogSource
 from core.replay.whatif import Changes
-from tests.actors.lead.test_tools import bash
+from tests.actors.agent.test_tools import bash
 from tests.golden import stories
 from tests.support import warm
 from tests.support.model_server import Turn

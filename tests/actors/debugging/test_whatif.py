@@ -24,7 +24,7 @@ from core.files.paths import ROOTS, thread_root
 from core.replay.source import LogSource
 from core.replay.whatif import Changes, Result
 from core.replay.whatif_results import wilson
-from tests.actors.lead.test_tools import bash
+from tests.actors.agent.test_tools import bash
 from tests.core.replay.recorded import configured, exported
 from tests.support.model_server import ToolCall, Turn
 from tests.support.workers import Client, site

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from actors.agent.setup.prompt import build
 from actors.debugging.work.prompt import EXAMPLE, valid_part, without
 from actors.debugging.work.runner import Choice, Work, chosen_tasks
 from actors.debugging.work.task import OUTPUTS, TASKS
-from actors.lead.setup.prompt import build
 from actors.wiring import compose
 from channels.cli.look.eval import lines
 from channels.terminal.text import Style

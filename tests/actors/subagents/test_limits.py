@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.lead.actor import Lead
-from actors.lead.loop import attempt as attempts
+from actors.agent.actor import AgentActor
+from actors.agent.run import attempt as attempts
 from core.config import load as configuration
 from core.config.agent import ToolOutput
 from core.errors import Invalid
@@ -313,7 +313,7 @@ async def test_subagents_of_subagents_stop_with_the_run(
     }
     settings = {**OWN, "max_depth": 2, "custom_agents": {"outer": role}}
     if why == "its deadline":
-        monkeypatch.setattr(Lead, "run_seconds", 3.0)
+        monkeypatch.setattr(AgentActor, "run_seconds", 3.0)
         monkeypatch.setattr(attempts.Limits, "seconds_left", lambda _: None)  # no time is kept for a last answer
     async with site(tmp_path, scripts, subagents=settings) as (client, models):
         system, thread = client.system, await client.thread()
@@ -335,7 +335,7 @@ async def test_subagents_of_subagents_stop_with_the_run(
 
 async def test_a_subagent_has_no_more_time_than_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the caller's 120 seconds 96 are kept for its last answer, and as large a part of the subagent's."""
-    monkeypatch.setattr(Lead, "run_seconds", 120.0)
+    monkeypatch.setattr(AgentActor, "run_seconds", 120.0)
     monkeypatch.setattr(attempts, "LAST_SHARE", 0.8)
     lead = Script((Turn(tool_calls=(task(),)), Turn(text="It was not done in time.")), count="total")
     sub = [Turn(text="Half is done.", tool_calls=(ls(),)), Turn(text="Never.", gate="never")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.lead.setup.delegates import GENERAL, Role
+from actors.agent.setup.delegates import GENERAL, Role
 from actors.subagent_reports import Reports
 from actors.subagents.delegation import Call, Task
 from core.events import SubagentCompleted, SubagentProgressed

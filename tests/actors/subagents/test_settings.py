@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.lead.setup.delegates import role_of, setting_of
+from actors.agent.setup.delegates import role_of, setting_of
 from core.config.load import Config
 from core.config.sections import Off
 from core.config.subagents import Subagents

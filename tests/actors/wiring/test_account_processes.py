@@ -91,7 +91,7 @@ async def test_a_server_serves_its_accounts_and_imports_no_sdk(tmp_path: Path, t
         await there.ring("m1")
         await there.until(lambda: there.acked == ["m1"])
         modules = set((tmp_path / "modules").read_text().split())
-        assert "actors.lead.actor" in modules
+        assert "actors.agent.actor" in modules
         assert not modules & SDKS
 
 

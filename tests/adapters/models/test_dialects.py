@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 
-from actors.lead.messages.convert import dump, load
+from actors.agent.messages.convert import dump, load
 from adapters.models import factory
 from adapters.models.chunks import Call, Delta, Function
 from adapters.models.dialects import VLLM, DeepSeek, Signed

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from actors.lead.model.failures import classify, pause_ms
-from actors.lead.model.refusals import text_of_error
+from actors.agent.model.failures import classify, pause_ms
+from actors.agent.model.refusals import text_of_error
 from adapters.models.chunks import Chunk, Garbled, Refused, read
 from adapters.models.reader import Empty, Reader
 from core.ports.models import Piece

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.lead.loop.arguments import Arguments
+from actors.agent.loop.arguments import Arguments
 from actors.sandbox import Limits, Sandbox
 from adapters.images import LocalImages
 from adapters.tools.present_files import present_files

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.lead.loop.arguments import Arguments
+from actors.agent.loop.arguments import Arguments
 from adapters.tools import image_search, web_fetch, web_search
 from adapters.web import page
 from core.config.settings import Secret

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from langchain.agents import create_agent
 
-from actors.lead.loop.attempt import Attempt, Candidate
-from actors.lead.loop.chain import middlewares
-from actors.lead.loop.graph import Graph
+from actors.agent.loop.chain import middlewares
+from actors.agent.loop.graph import Graph
+from actors.agent.run.attempt import Attempt, Candidate
 from core.events import Json, Message
-from tests.actors.lead import chains
-from tests.actors.lead.fakes import Instant
-from tests.actors.lead.turns import Kept, turn
+from tests.actors.agent import chains
+from tests.actors.agent.fakes import Instant
+from tests.actors.agent.turns import Kept, turn
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, median
 from tests.support.records import ai, call, human

@@ -9,8 +9,8 @@ from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from actors.lead.model.answer import completed
-from actors.lead.model.assembly import Assembly
+from actors.agent.model.answer import completed
+from actors.agent.model.assembly import Assembly
 from adapters.models.openai_compatible import OpenAICompatible
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, median

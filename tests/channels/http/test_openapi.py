@@ -15,7 +15,7 @@ import pytest
 import schemathesis
 from aiohttp import web
 
-from actors.lead.setup import options
+from actors.agent.run import options
 from channels.http.docs.openapi import DIALECT, document, operation_id
 from channels.http.endpoints.table import all_routes
 from channels.http.runs.run_request import RunBody, run_spec

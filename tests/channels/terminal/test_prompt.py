@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.lead.setup.prompt import short_hash
+from actors.agent.setup.prompt import short_hash
 from tests.channels.terminal.test_cli import sika
 
 

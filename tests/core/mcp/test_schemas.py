@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from actors.lead.loop.described import as_langchain
+from actors.agent.loop.described import as_langchain
 from core.errors import Invalid
 from core.mcp.schemas import MOST_BYTES, plain_names, sound
 from core.tools import Tool, ToolContext

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.lead.setup.check import of_server
+from actors.agent.check import of_server
 from core.control import UNSEEN, neutralised
 from core.mcp.names import MOST, name_of, names_of
 from core.mcp.servers import Installed, Known, McpFailed, McpListed, fold

@@ -47,7 +47,7 @@ from core.replay.whatif import Changes
 from core.thread.fold import fold
 from core.views.overview import newest_file
 from core.views.sql import query
-from tests.actors.lead.test_tools import bash
+from tests.actors.agent.test_tools import bash
 from tests.core.replay.recorded import Story, configured, exported
 from tests.golden.make_story import NAME, SECTIONS
 from tests.support.model_server import ModelServer, Turn

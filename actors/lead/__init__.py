@@ -1,1 +1,0 @@
-"""The lead agent. Reading order: see the README of `actors`."""

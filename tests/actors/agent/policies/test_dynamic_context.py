@@ -1,0 +1,52 @@
+"""Reminders ride on messages, and only the model sees them as messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.agent.policies.context.dynamic_context import DynamicContext
+from core.events import Message
+from tests.actors.agent.turns import Asked, model_call, turn
+from tests.support.records import ai, human
+
+pytestmark = pytest.mark.anyio
+
+
+def told(identity: str, text: object) -> Message:
+    return {**human(identity), "additional_kwargs": {"reminder": text}}
+
+
+async def sent(*messages: Message) -> tuple[list[Any], list[Any]]:
+    """The conversation as it is, and as the model gets it."""
+    on, model = turn(messages), Asked()
+    await model_call(DynamicContext(), on, model)
+    return on.conversation(), model.messages
+
+
+async def test_a_reminder_comes_right_before_its_message() -> None:
+    before, after = await sent(told("a", "day 1"), ai("b"), human("c"), ai("d"), told("e", "day 2"))
+    assert [message.id for message in after] == ["a__reminder", "a", "b", "c", "d", "e__reminder", "e"]
+    first = after[0]
+    assert (first.type, first.content) == ("human", "day 1")
+    assert first.additional_kwargs == {"hide_from_ui": True, "dynamic_context_reminder": True}
+    assert [message for message in after if "__" not in message.id] == before
+
+
+@pytest.mark.parametrize(
+    "message", [human("a"), ai("a"), {**ai("a"), "additional_kwargs": {"reminder": "x"}}, told("a", 5)]
+)
+async def test_without_reminders_the_request_is_untouched(message: Message) -> None:
+    on, model = turn([message]), Asked()
+    [same] = on.conversation()
+    await model_call(DynamicContext(), on, model)
+    assert len(model.messages) == 1
+    assert model.messages[0] is same
+
+
+async def test_the_same_reminder_is_the_same_object() -> None:
+    first, second = [await sent(told("a", "day 1"), human("b")) for _ in range(2)]
+    assert first[1][0] is second[1][0]
+    changed = await sent(told("a", "day 2"), human("b"))
+    assert changed[1][0].content == "day 2"

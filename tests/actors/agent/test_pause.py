@@ -1,0 +1,160 @@
+"""Runs that pause: at breakpoints, and at questions of tools; and go on in another run, on any worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.types import interrupt
+
+from actors.lead import Lead
+from actors.wiring import discovery
+from adapters.models.configured import Silent
+from core.config.load import ConfigSource
+from core.events import Message, Resume, RunPaused, RunRequested, ToolCompleted
+from core.ids import uuid7
+from core.replay.source import LogSource
+from core.runs.replay import replay
+from core.tools import ToolContext, tool
+from tests.actors.agent.test_tools import assert_well_formed, kinds, tool_texts
+from tests.support.model_server import Script, ToolCall, Turn
+from tests.support.workers import Client, site
+
+pytestmark = pytest.mark.anyio
+
+started: list[str] = []
+
+
+@tool(effect="once")
+async def book(ctx: ToolContext, city: str) -> str:
+    """Book."""
+    started.append(city)
+    date = interrupt({"question": f"when to {city}?"})
+    seats = interrupt({"question": "how many seats?"})
+    return f"{city} on {date} for {seats}"
+
+
+@tool(effect="once")
+async def ring(ctx: ToolContext, city: str) -> str:
+    """Ring."""
+    started.append(city)
+    return f"rang {city}"
+
+
+TRIP = [
+    Turn(tool_calls=(ToolCall("book", {"city": "Rome"}), ToolCall("ring", {"city": "Oslo"}))),
+    Turn(text="Bon voyage."),
+]
+
+
+async def go_on(client: Client, resume: Any = None, **more: Any) -> str:
+    run_id = uuid7()
+    answer = None if resume is None else Resume(value=resume)
+    request = RunRequested(context={"model_name": "trip"}, resume=answer, **more)
+    await client.system.intake.request_run("t1", run_id, request)
+    await client.ended("t1", run_id)
+    return run_id
+
+
+async def test_a_tool_asks_twice(tmp_path: Path) -> None:
+    started.clear()
+    async with site(tmp_path, {"trip": TRIP}, tools=[book, ring]) as (client, models):
+        await client.thread()
+        run = await client.ended("t1", await client.ask("t1", "Go", "trip"))
+        state = await client.state("t1")
+        assert (run.status, state.status) == ("success", "interrupted")
+        [[first]] = state.interrupts.values()
+        assert first["value"] == {"question": "when to Rome?"}
+        assert tool_texts(state.messages) == ["rang Oslo"]
+
+        await go_on(client, "May")
+        state = await client.state("t1")
+        [[second]] = state.interrupts.values()
+        assert second["value"] == {"question": "how many seats?"}
+        assert second["id"] != first["id"]
+
+        await go_on(client, {second["id"]: 2})
+        state = await client.state("t1")
+        assert (state.status, state.interrupts) == ("idle", {})
+        assert sorted(tool_texts(state.messages)) == ["Rome on May for 2", "rang Oslo"]
+        assert state.messages[-1]["content"] == "Bon voyage."
+        assert len(models.requests) == 2
+        assert started == ["Rome", "Oslo", "Rome", "Rome"]
+        assert_well_formed(models)
+        await assert_replays(client, tmp_path)
+
+
+async def test_a_new_message_leaves_the_question_behind(tmp_path: Path) -> None:
+    script = Script((TRIP[0], Turn(text="Then not.")), count="total")
+    async with site(tmp_path, {"trip": script}, tools=[book, ring]) as (client, models):
+        await client.thread()
+        await client.ended("t1", await client.ask("t1", "Go", "trip"))
+        messages = await client.said("t1", "Never mind", "trip")
+        state = await client.state("t1")
+        assert (state.status, state.interrupts) == ("idle", {})
+        assert messages[-1]["content"] == "Then not."
+        assert_well_formed(models)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stops"),
+    [
+        (["tools"], [], [["tools"]]),
+        (["model"], [], [["model"], ["model"]]),
+        ([], ["model"], [["tools"]]),
+        ([], ["tools"], [["model"]]),
+        (["*"], ["*"], [["model"], ["tools"], ["model"]]),
+    ],
+)
+async def test_breakpoints(tmp_path: Path, before: list[str], after: list[str], stops: list[list[str]]) -> None:
+    script = [Turn(tool_calls=(ToolCall("ring", {"city": "Oslo"}),)), Turn(text="Done.")]
+    where: dict[str, Any] = {"interrupt_before": before, "interrupt_after": after}
+    async with site(tmp_path, {"trip": script}, tools=[ring]) as (client, models):
+        await client.thread()
+        await client.ended("t1", await client.ask("t1", "Go", "trip", **where))
+        for _ in range(len(stops)):
+            assert (await client.state("t1")).status == "interrupted"
+            await go_on(client, **where)
+        state = await client.state("t1")
+        paused = [r.event.next for r in await client.records("t1", RunPaused) if isinstance(r.event, RunPaused)]
+        assert paused == stops
+        assert (state.status, kinds(state.messages)) == ("idle", ["human", "ai", "tool", "ai"])
+        assert len(await client.records("t1", ToolCompleted)) == 1
+        assert len(models.requests) == 2
+        await assert_replays(client, tmp_path)
+
+
+async def test_steering(tmp_path: Path) -> None:
+    """One message comes between two model calls, one while the last answer is being given."""
+    turns = (
+        Turn(tool_calls=(ToolCall("ring", {"city": "Oslo"}),), gate="first"),
+        Turn(text="All done.", gate="last"),
+        Turn(text="Also this."),
+    )
+    script = Script(turns, count="total")
+    async with site(tmp_path, {"trip": script}, tools=[ring]) as (client, models):
+        await client.thread()
+        run_id = await client.ask("t1", "Go", "trip")
+        for gate, text in (("first", "be brief"), ("last", "one more thing")):
+            await models.reached(gate)
+            message: Message = {"type": "human", "id": f"steer-{gate}", "content": text}
+            await client.system.intake.steer("t1", run_id, message)
+            models.release(gate)
+        run = await client.ended("t1", run_id)
+        state = await client.state("t1")
+        assert run.status == "success"
+        texts = [m["content"] for m in state.messages if m["type"] != "tool"]
+        assert texts == ["Go", "", "be brief", "All done.", "one more thing", "Also this."]
+        assert [m["content"] for m in models.requests[1].body["messages"]][-1] == "be brief"
+        assert_well_formed(models)
+        await assert_replays(client, tmp_path)
+
+
+async def assert_replays(client: Client, home: Path) -> None:
+    toolset = [*discovery.load_tools(), book, ring]
+    source = ConfigSource(home / "config.yaml")
+    lead = Lead(source, Silent(), lambda _: toolset, client.system.call, client.system.log, home)
+    report = await replay(LogSource(client.system.log).read, "t1", None, lead.execute)
+    assert report.divergence is None
+    assert report.steps
