@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from channels.cli.common import options_of
+from channels.terminal.table import table
 from channels.terminal.text import one_line
 from core.errors import Invalid
 from core.events import type_of
@@ -43,22 +46,24 @@ async def set_password(directory: Directory, name: str, password: str | None) ->
     return account, generated
 
 
-def people(state: Accounts) -> Iterator[str]:
-    """Yields a line per account, oldest first."""
-    for account in sorted(state.by_id.values(), key=lambda account: account.created_at):
-        notes = [
-            note for note, holds in (("disabled", account.disabled), ("no password", not account.password)) if holds
-        ]
-        yield f"{account.id}  {account.role:<5}  {one_line(account.email, 80)}" + "".join(f"  {note}" for note in notes)
+def people(state: Accounts) -> list[str]:
+    """Returns a line per account, oldest first."""
+    accounts = sorted(state.by_id.values(), key=lambda account: account.created_at)
+    return table((each.id, each.role, one_line(each.email, 80), _notes(each)) for each in accounts)
 
 
-def keys(state: Accounts, name: str | None = None) -> Iterator[str]:
-    """Yields a line per key (of a user), oldest first."""
+def _notes(account: Account) -> str:
+    notes = {"disabled": account.disabled, "no password": not account.password}
+    return ", ".join(note for note, holds in notes.items() if holds)
+
+
+def keys(state: Accounts, name: str | None = None) -> list[str]:
+    """Returns a line per key (of a user), oldest first."""
     user = state.find(name).id if name else None
-    for key in sorted(state.keys.values(), key=lambda key: key.created_at):
-        if user in (None, key.user):
-            owner = state.by_id.get(key.user)
-            yield f"{key.id}  {one_line(owner.email if owner else key.user, 60)}  {_scopes(key)}  {_validity(key)}"
+    some = [key for key in state.keys.values() if user in (None, key.user)]
+    owners = {key.id: owner.email if (owner := state.by_id.get(key.user)) else key.user for key in some}
+    some.sort(key=lambda key: key.created_at)
+    return table((key.id, one_line(owners[key.id], 60), _scopes(key), _validity(key)) for key in some)
 
 
 def moment(text: str) -> datetime:
@@ -87,12 +92,13 @@ def _validity(key: Key) -> str:
     return f"{'expired' if over else 'until'} {key.expires_at[:16].replace('T', ' ')}"
 
 
-def activity(entries: Sequence[Listed]) -> Iterator[str]:
-    """Yields a line for each entry of an account's activity."""
-    for listed in entries:
-        fields = listed.entry.__struct_fields__
-        about = "  ".join(f"{name}={value}" for name in fields if (value := getattr(listed.entry, name)))
-        yield f"{listed.at[:19]}  {type_of(type(listed.entry).__name__):<16}  {about}"
+def activity(entries: Sequence[Listed]) -> list[str]:
+    """Returns a line for each entry of an account's activity."""
+    return table((listed.at[:19], type_of(type(listed.entry).__name__), _fields(listed.entry)) for listed in entries)
+
+
+def _fields(entry: msgspec.Struct) -> str:
+    return "  ".join(f"{name}={value}" for name in entry.__struct_fields__ if (value := getattr(entry, name)))
 
 
 @asynccontextmanager

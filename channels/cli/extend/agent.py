@@ -12,6 +12,7 @@ from anyio import to_thread
 
 from channels.cli.common import OK, count, options_of
 from channels.cli.verbs import Parser
+from channels.terminal.table import table
 from channels.terminal.text import clean, one_line
 from core.config.load import Config, load
 from core.errors import Invalid
@@ -78,7 +79,7 @@ class Shelf:
 
     async def list(self) -> Sequence[str]:
         agents = (await self._rosters.of(self._user)).agents.values()
-        return [f"{agent.name:<24}  {one_line(agent.description, 80)}".rstrip() for agent in agents]
+        return table((agent.name, one_line(agent.description, 80)) for agent in agents)
 
     async def show(self, name: str) -> Sequence[str]:
         return [*definition_lines(known(await self._rosters.of(self._user), valid_name(name)))]
@@ -104,7 +105,8 @@ class Shelf:
 
     async def history(self, name: str) -> Sequence[str]:
         versions = await self._rosters.history(self._user, valid_name(name))
-        return [f"{v.version:>8}  {v.at[:19].replace('T', ' ')}  {v.by:<8}  {changes_of(v)}" for v in versions]
+        rows = ((v.version, v.at[:19].replace("T", " "), v.by, changes_of(v)) for v in versions)
+        return table(rows, right=[0], indent="  ")
 
     async def rollback(self, name: str, version: int) -> Sequence[str]:
         agent = await self._rosters.rollback(self._user, valid_name(name), version)

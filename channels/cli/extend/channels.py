@@ -11,6 +11,7 @@ import msgspec
 
 from channels.cli.common import FAILED, OK, options_of
 from channels.cli.verbs import Parser
+from channels.terminal.table import table
 from channels.terminal.text import clean, one_line
 from core.chat import platforms
 from core.chat.account import Accounts
@@ -68,7 +69,6 @@ async def _channels_test(arguments: argparse.Namespace) -> int:
 
 
 COLUMNS = ("ACCOUNT", "STATE", "SINCE", "LAST IN", "LAST OUT", "OPEN", "FAILED", "LIMITED UNTIL")
-ROW = "{:<22}{:<18}{:<21}{:<21}{:<21}{:>5}{:>8}  {}"
 CHECK_SECONDS = 60.0
 """Timeout of all checks of an account."""
 
@@ -78,12 +78,10 @@ def lines(statuses: Sequence[Status]) -> Iterator[str]:
     if not statuses:
         yield "no accounts of chat platforms; /docs/channels on your server says how to add one"
         return
-    yield ROW.format(*COLUMNS).rstrip()
-    for status in statuses:
-        times = (_time(at) for at in (status.connected_since, status.last_in, status.last_out))
-        pending = "?" if status.open_deliveries is None else status.open_deliveries
-        counts = (pending, status.failures, _time(status.rate_limited_until))
-        yield ROW.format(one_line(status.account, 21), status.state, *times, *counts).rstrip()
+    head, *rows = table(map(_cells, statuses), COLUMNS, right=[5, 6])
+    yield head
+    for status, row in zip(statuses, rows, strict=True):
+        yield row
         if status.reason:
             yield f"    {one_line(clean(status.reason), 200)}"
         if status.last_failure:
@@ -106,6 +104,13 @@ async def test(account: str, platform: Platform, *, raw: bool) -> tuple[list[str
         result = {"account": account, "ok": good, "findings": [finding._asdict() for finding in findings]}
         return [msgspec.json.format(msgspec.json.encode(result)).decode()], good
     return list(_findings(findings)), good
+
+
+def _cells(status: Status) -> Sequence[object]:
+    times = (_time(at) for at in (status.connected_since, status.last_in, status.last_out))
+    pending = "?" if status.open_deliveries is None else status.open_deliveries
+    counts = (pending, status.failures, _time(status.rate_limited_until))
+    return one_line(status.account, 80), status.state, *times, *counts
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:

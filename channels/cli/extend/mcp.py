@@ -20,6 +20,7 @@ from channels.cli.common import FAILED, OK, client_of, options_of
 from channels.cli.verbs import Parser
 from channels.client.servers import announced
 from channels.terminal.chat.chat import API_KEY
+from channels.terminal.table import table
 from channels.terminal.text import clean, one_line
 from core.config import extensions, load
 from core.config.load import ConfigSource
@@ -151,7 +152,6 @@ async def _mcp_call(arguments: argparse.Namespace) -> int:
 
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
-ROW = "{:<20} {:<6} {:<10} {:>6}  {}"
 USER = LOCAL.user
 READ_SECONDS = 3.0
 INTERCEPTORS = "mcp.interceptors"
@@ -167,18 +167,21 @@ def _lines(configured: Mapping[str, McpServer], state: Installed) -> Iterator[st
     if not configured:
         yield "no MCP servers; `sika mcp add` adds one"
         return
-    yield ROW.format("SERVER", "TYPE", "STATE", "TOOLS", "")
-    for name, server in configured.items():
-        known = state.known.get(name)
-        failure = failure_of(server, known)
-        tools = len(known.listing.tools) if known is not None and known.listing is not None else 0
-        fresh = known is not None and known.config == config_of(server)
-        word = state_of(server, known)
-        seen = state.seen.get(name)
-        changed = f"changed since they were seen: {', '.join(seen.changed)}" if seen and fresh and seen.changed else ""
-        wrong = "; ".join(_problem(problem) for problem in _problems_of(known)) if fresh else ""
-        text = failure.reason if failure else server.problem or changed or wrong or server.description
-        yield ROW.format(one_line(name, 20), server.transport, word, tools or "", one_line(clean(text), 200)).rstrip()
+    rows = (_cells(name, server, state) for name, server in configured.items())
+    yield from table(rows, ("SERVER", "TYPE", "STATE", "TOOLS"), right=[3])
+
+
+def _cells(name: str, server: McpServer, state: Installed) -> Sequence[object]:
+    known = state.known.get(name)
+    failure = failure_of(server, known)
+    tools = len(known.listing.tools) if known is not None and known.listing is not None else 0
+    fresh = known is not None and known.config == config_of(server)
+    word = state_of(server, known)
+    seen = state.seen.get(name)
+    changed = f"changed since they were seen: {', '.join(seen.changed)}" if seen and fresh and seen.changed else ""
+    wrong = "; ".join(_problem(problem) for problem in _problems_of(known)) if fresh else ""
+    text = failure.reason if failure else server.problem or changed or wrong or server.description
+    return one_line(name, 80), server.transport, word, tools or "", one_line(clean(text), 200)
 
 
 def _problems_of(known: Known | None) -> Sequence[Problem]:

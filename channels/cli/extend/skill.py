@@ -17,6 +17,7 @@ from anyio import CancelScope
 
 from channels.cli.common import FAILED, OK, options_of
 from channels.cli.verbs import Parser
+from channels.terminal.table import table
 from channels.terminal.text import one_line
 from core.config.load import ConfigSource
 from core.errors import Invalid
@@ -162,13 +163,16 @@ class _Case(msgspec.Struct, forbid_unknown_fields=True):
 
 def lines(listing: Listing) -> Iterator[str]:
     """Yields a line for each skill, and for each that is not used with the reason."""
-    for skill in listing.skills.values():
-        state, owner = "on " if skill.enabled else "off", "own" if skill.own else skill.category
-        yield f"{state}  {owner:<6}  {skill.name:<28}  {one_line(skill.description, 90)}"
+    yield from table(_cells(skill) for skill in listing.skills.values())
     for skipped in listing.skipped:
         yield f"not used: {skipped.path}: {one_line(skipped.reason, 160)}"
     if not listing.skills:
         yield "there are no skills"
+
+
+def _cells(skill: Skill) -> Sequence[str]:
+    state, owner = "on" if skill.enabled else "off", "own" if skill.own else skill.category
+    return state, owner, skill.name, one_line(skill.description, 90)
 
 
 def create(name: str, parent: Path) -> Path:

@@ -12,6 +12,7 @@ import msgspec
 
 from channels.cli.common import FAILED, OK, count, options_of
 from channels.cli.verbs import Parser
+from channels.terminal.table import table
 from channels.terminal.text import Style, one_line, seconds, style_of
 from core.bus.streams import counts
 from core.errors import Invalid, NotFound
@@ -166,9 +167,9 @@ def lines(evaluation: Evaluation, style: Style) -> list[str]:
     started = evaluation.started
     cases = f"{len(started.cases)} cases × {started.samples} samples"
     result = [style.bold(f"evaluation {evaluation.id}  {one_line(started.suite, MOST)}  {cases}")]
-    result += _table([_COLUMNS, *(_cells(row) for row in evaluation.rows)])
+    result += table(map(_cells, evaluation.rows), _COLUMNS)
     if any(sample.steps for sample in evaluation.samples):
-        result += _table([_TASK_COLUMNS, *(_task_cells(sample) for sample in evaluation.samples)])
+        result += table(map(_task_cells, evaluation.samples), _TASK_COLUMNS)
     result += _failures(evaluation.samples, style)
     if recorded := sum(sample.recorded for sample in evaluation.samples):
         result.append(f"{recorded} samples are recorded ones of earlier evaluations, with their times")
@@ -178,11 +179,6 @@ def lines(evaluation: Evaluation, style: Style) -> list[str]:
         result.append(style.yellow(f"the budget left {completed.left_out} samples out"))
     result += [style.red(f"failed  {one_line(text, MOST)}") for text in completed.reasons]
     return [*result, style.bold(completed.outcome)]
-
-
-def _table(cells: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
 
 
 def _cells(row: Row) -> tuple[str, ...]:

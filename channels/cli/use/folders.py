@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from channels.cli.common import OK, options_of
 from channels.cli.verbs import Parser
-from channels.client.here import Access, Consents, Here
+from channels.client.here import Access, Consent, Consents, Here
+from channels.terminal.table import table
 from channels.terminal.text import one_line
 from core.errors import NotFound
 
@@ -30,10 +32,14 @@ async def _folders(arguments: argparse.Namespace) -> int:
         consents.agree(Here(os.path.realpath(arguments.allow), access))
     if arguments.forget and not consents.forget(path := os.path.realpath(arguments.forget)):
         raise NotFound(f"{path}: not among the folders")
-    for path, consent in sorted(consents.all().items()):
-        shown = f"  shows {', '.join(consent.show)}" if consent.show else ""
-        print(f"{consent.access:<10}  {consent.at[:10]}  {one_line(path, 500)}{one_line(shown, 500)}")
+    for line in table(_cells(path, consent) for path, consent in sorted(consents.all().items())):
+        print(line)
     return OK
+
+
+def _cells(path: str, consent: Consent) -> Sequence[str]:
+    shown = f"shows {', '.join(consent.show)}" if consent.show else ""
+    return consent.access, consent.at[:10], one_line(path, 500), one_line(shown, 500)
 
 
 def settle_home(arguments: argparse.Namespace) -> None:

@@ -89,7 +89,7 @@ def test_a_line_for_each_skill_and_for_each_that_is_none(tmp_path: Path) -> None
     write(tmp_path / "public/a", "a")
     write(tmp_path / "custom/b", "b", allowed_tools="{a: b}")
     assert [line[:40] for line in skill.lines(Folders(folders_in(tmp_path)).scan())] == [
-        "on   public  a                             Does it."[:40],
+        "on  public  a  Does it.",
         "not used: /mnt/skills/custom/b/SKILL.md:"[:40],
     ]
 
