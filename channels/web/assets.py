@@ -16,6 +16,7 @@ from core.errors import NotFound
 
 FOLDER = Path(__file__).parent
 ENTRY = "main.js"
+ROOMS = "rooms.js"
 SMALLEST = 1024
 """Bytes from which on a file is compressed."""
 PRELOADED = ("vendor/preact.js",)
@@ -72,11 +73,12 @@ def _names() -> dict[str, str]:
     """The name of each file as it is served, by its path. Own scripts have one hash: they name each other."""
     vendor = [f"vendor/{file.name}" for file in sorted((FOLDER / "vendor").glob("*.js"))]
     names = {path: _hashed(path, _text(path).encode()) for path in vendor}
-    eager, rooms = _modules()
-    alone = join.standing_of({**eager, **rooms})
-    own = sorted({*eager, *rooms, *alone, *_FRAME})
+    files = _modules()
+    modules = {path: module for file in files.values() for path, module in file.items()}
+    alone = join.standing_of(modules)
+    own = sorted({*modules, *alone, *_FRAME})
     build = hashlib.sha256(json.dumps([*names.values(), *((path, _text(path)) for path in own)]).encode())
-    names |= {path: _stamped(path, build.hexdigest()) for path in (ENTRY, "rooms.js", *alone, *_FRAME)}
+    names |= {path: _stamped(path, build.hexdigest()) for path in (*files, *alone, *_FRAME)}
     names["style.css"] = _hashed("style.css", _style())
     return names
 
@@ -91,19 +93,21 @@ def _stamped(path: str, digest: str) -> str:
 
 
 @functools.cache
-def _modules() -> tuple[dict[str, join.Module], dict[str, join.Module]]:
+def _modules() -> dict[str, dict[str, join.Module]]:
+    """The modules of each script: what is needed at once, what rooms need, and the rooms with files of their own."""
     eager = join.ordered([ENTRY], _text)
-    return eager, join.rooms_of(eager, _text)
+    rooms = join.rooms_of(eager, _text)
+    return {ENTRY: eager, ROOMS: rooms} | join.own_files_of({**eager, **rooms}, _text)
 
 
 def _body(path: str) -> bytes:
-    eager, rooms = _modules()
-    if path == ENTRY:
-        return join.joined(eager, name_of, name_of("rooms.js")).encode()
-    if path == "rooms.js":
-        return join.joined(rooms, name_of, name_of("rooms.js"), name_of(ENTRY)).encode()
+    files = _modules()
+    if path in files:
+        return join.joined(files[path], name_of, _file_of).encode()
     if path == "style.css":
         return _style()
+    if path.endswith(".css"):
+        return _without_comments(_text(path))
     if path.endswith(".html"):
         return re.sub(r'src="([^"]+)"', _framed, _text(path)).encode()
     if path.startswith(join.VENDOR):
@@ -111,16 +115,26 @@ def _body(path: str) -> bytes:
     return join.standing(join.Module(path, _text(path)), name_of).encode()
 
 
+def _file_of(path: str) -> str:
+    """The name of the script that has a module."""
+    return name_of(next(name for name, modules in _modules().items() if path in modules))
+
+
 def _framed(match: re.Match[str]) -> str:
     return f'src="{name_of(match[1].removeprefix("../"))}"'
 
 
 def _style() -> bytes:
-    """All style sheets as one: those of `style/` first, then each folder's."""
+    """All style sheets but those that modules name as one: those of `style/` first, then each folder's."""
+    named = set(join.standing_of({path: module for file in _modules().values() for path, module in file.items()}))
     base = sorted((FOLDER / "style").glob("*.css"))
     others = sorted(file for file in FOLDER.glob("*/*.css") if file.parent.name not in ("style", "vendor"))
-    text = "\n".join(file.read_text(encoding="utf-8") for file in (*base, *others))
-    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).encode()
+    files = [file for file in (*base, *others) if file.relative_to(FOLDER).as_posix() not in named]
+    return _without_comments("\n".join(file.read_text(encoding="utf-8") for file in files))
+
+
+def _without_comments(style: str) -> bytes:
+    return re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL).encode()
 
 
 @functools.cache

@@ -12,8 +12,11 @@ line of the file; comments that take whole lines are left blank. There is no par
 * `export` before `function`, `async function`, `class` or `const`, at the beginning of a line. What is exported
   never changes;
 * modules do not import each other in a circle;
-* `import("./room/view.js")` is a room, in the second file with all that only rooms need; `import("./vendor/lib.js")` is
-  a library; `new URL("./file.js", import.meta.url)` is the address of a file that runs by itself (a worker).
+* `import("./place/view.js")` is a room, in the second file with all that only rooms need; `import("./place/room.js")`
+  is a room with a file of its own, `place.js`, that has what neither of the two has; `import("./vendor/lib.js")` is a
+  library;
+* `new URL("./file.js", import.meta.url)` is the address of a file that runs by itself (a worker), and
+  `new URL("./place.css", import.meta.url)` that of a style sheet that is not in the one of all.
 
 A library (`vendor/`) is a file of its own, under a name with its hash.
 """
@@ -34,6 +37,8 @@ _LAZY = re.compile(r'\bimport\("(\.[^"]+)"\)')
 _URL = re.compile(r'new URL\("(\.[^"]+)", import\.meta\.url\)')
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/[ \t]*)$", re.MULTILINE | re.DOTALL)
 VENDOR = "vendor/"
+OWN_FILE = "/room.js"
+"""The end of the path of a room that has a file of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +89,40 @@ def ordered(entries: list[str], read: Read, known: Mapping[str, Module] | None =
 
 
 def rooms_of(modules: Mapping[str, Module], read: Read) -> dict[str, Module]:
-    """Returns the modules that are loaded later, with all that only they need."""
+    """Returns the modules that are loaded later, with all that only they need, but for those with files of their own."""
     rooms: dict[str, Module] = {}
-    waiting = sorted({room for module in modules.values() for room in module.rooms})
+    waiting = _named_by(modules, own=False)
     while waiting:
         rooms |= ordered(waiting, read, {**modules, **rooms})
-        waiting = sorted({room for module in rooms.values() for room in module.rooms} - rooms.keys() - modules.keys())
+        waiting = [room for room in _named_by(rooms, own=False) if room not in rooms and room not in modules]
     return rooms
 
 
-def joined(modules: Mapping[str, Module], name_of: Callable[[str], str], rooms: str, base: str = "") -> str:
-    """Returns modules as one. `name_of`: of a file as it is served; `rooms`: the name of the file of rooms; `base`: the
-    name of the file that has the modules that are imported and are not among these.
+def own_files_of(modules: Mapping[str, Module], read: Read) -> dict[str, dict[str, Module]]:
+    """Returns the modules of the rooms that have files of their own, by the names of these, as `place.js`."""
+    files: dict[str, dict[str, Module]] = {}
+    for room in _named_by(modules, own=True):
+        first = ordered([room], read, modules)
+        files[f"{dirname(room).replace('/', '-')}.js"] = first | rooms_of({**modules, **first}, read)
+    return files
+
+
+def _named_by(modules: Mapping[str, Module], *, own: bool) -> list[str]:
+    rooms = {room for module in modules.values() for room in module.rooms}
+    return sorted(room for room in rooms if room.endswith(OWN_FILE) == own and room not in modules)
+
+
+def joined(modules: Mapping[str, Module], name_of: Callable[[str], str], file_of: Callable[[str], str]) -> str:
+    """Returns modules as one. `name_of`: of a file as it is served; `file_of`: the name of the file that has a module
+    that is not among these.
     """
     libraries = sorted({path for module in modules.values() for path in module.imports if path.startswith(VENDOR)})
     lines = [f'import * as {_variable(path)} from "./{name_of(path)}";' for path in libraries]
     outside = {path for module in modules.values() for path in module.imports} - modules.keys() - set(libraries)
-    if outside:
-        lines.append(f'import {{ modules as $base }} from "./{base}";')
-        lines += [f'const {_variable(path)} = $base["{path}"];' for path in sorted(outside)]
-    lines += [_wrapped(module, name_of, rooms, modules) for module in modules.values()]
+    bases = {file: f"$base{index or ''}" for index, file in enumerate(sorted({file_of(path) for path in outside}))}
+    lines += [f'import {{ modules as {base} }} from "./{file}";' for file, base in bases.items()]
+    lines += [f'const {_variable(path)} = {bases[file_of(path)]}["{path}"];' for path in sorted(outside)]
+    lines += [_wrapped(module, name_of, file_of, modules) for module in modules.values()]
     table = ", ".join(f'"{path}": {_variable(path)}' for path in modules)
     return "\n".join([*lines, f"export const modules = {{ {table} }};", ""])
 
@@ -121,11 +140,13 @@ def standing(module: Module, name_of: Callable[[str], str]) -> str:
 
 
 def standing_of(modules: Mapping[str, Module]) -> list[str]:
-    """Returns the paths of the files that modules name as addresses."""
+    """Returns the paths of the scripts and style sheets that modules name as addresses."""
     return sorted({module.at(place) for module in modules.values() for place in _URL.findall(module.text)})
 
 
-def _wrapped(module: Module, name_of: Callable[[str], str], rooms: str, same: Mapping[str, Module]) -> str:
+def _wrapped(
+    module: Module, name_of: Callable[[str], str], file_of: Callable[[str], str], same: Mapping[str, Module]
+) -> str:
     """Returns a module as a function that returns its exports."""
 
     def imported(match: re.Match[str]) -> str:
@@ -139,7 +160,7 @@ def _wrapped(module: Module, name_of: Callable[[str], str], rooms: str, same: Ma
             return f'import("./{name_of(path)}")'
         if path in same:
             return f"Promise.resolve({_variable(path)})"
-        return f'import("./{rooms}").then((room) => room.modules["{path}"])'
+        return f'import("./{file_of(path)}").then((room) => room.modules["{path}"])'
 
     text = _IMPORT.sub(imported, _without_comments(module.text))
     text = _EXPORT.sub(r"\1 \2", text)

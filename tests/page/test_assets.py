@@ -44,7 +44,8 @@ def test_the_lock_names_no_place() -> None:
 
 
 def catalogue(language: str) -> dict[str, str]:
-    text = (PAGE / f"words/{language}.js").read_text()
+    """The texts of the page, and of rooms that bring their own."""
+    text = "\n".join(file.read_text() for file in sorted(PAGE.rglob(f"words/{language}.js")))
     return dict(json.loads(f"[{key}, {value}]") for key, value in re.findall(r'^  ("[^"]+"): (".*"),$', text, re.M))
 
 
@@ -87,7 +88,7 @@ def test_modules_keep_their_lines_and_lose_only_their_comments() -> None:
         "x/a.js": "export const a = 1;\n/** One */ export_(2);\nexport function b() {}\n",
     }
     modules = join.ordered(["main.js"], reading(files))
-    text = join.joined(modules, lambda path: path, "rooms.js")
+    text = join.joined(modules, lambda path: path, lambda _: "rooms.js")
     assert list(modules) == ["x/a.js", "main.js"]
     assert "\n\nconst {a, b: c}" not in text
     assert "const { a, b: c } = $x_a;\n\n\n\nconst d = a + c;\nreturn { d };" in text
@@ -105,12 +106,38 @@ def test_rooms_share_the_modules_of_the_page() -> None:
     eager = join.ordered(["main.js"], reading(files))
     rooms = join.rooms_of(eager, reading(files))
     assert list(rooms) == ["room/part.js", "room/view.js"]
-    main = join.joined(eager, lambda path: path, "rooms-1.js")
+    main = join.joined(eager, lambda path: path, lambda _: "rooms-1.js")
     assert 'import("./rooms-1.js").then((room) => room.modules["room/view.js"])' in main
-    text = join.joined(rooms, lambda path: path, "rooms-1.js", "main-1.js")
+    text = join.joined(rooms, lambda path: path, lambda _: "main-1.js")
     assert 'import { modules as $base } from "./main-1.js";' in text
     assert 'const $kit = $base["kit.js"];' in text
     assert "const k = 1" not in text
+
+
+def test_a_room_may_have_a_file_of_its_own_that_uses_the_other_two() -> None:
+    files = {
+        "main.js": 'import { k } from "./kit.js";\nconst a = () => import("./a/view.js");\nconst b = import("./b/room.js");\n',
+        "kit.js": "export const k = 1;\n",
+        "a/view.js": 'import { p } from "./part.js";\nexport const v = p;\n',
+        "a/part.js": "export const p = 2;\n",
+        "b/room.js": 'import { k } from "../kit.js";\nimport { p } from "../a/part.js";\nimport { w } from "./w.js";\n'
+        'export const v = k + p + w;\nconst later = () => import("./later.js");\n',
+        "b/w.js": "export const w = 3;\n",
+        "b/later.js": "export const l = 4;\n",
+    }
+    eager = join.ordered(["main.js"], reading(files))
+    rooms = join.rooms_of(eager, reading(files))
+    assert list(rooms) == ["a/part.js", "a/view.js"]
+    own = join.own_files_of({**eager, **rooms}, reading(files))
+    assert {name: list(modules) for name, modules in own.items()} == {"b.js": ["b/w.js", "b/room.js", "b/later.js"]}
+    served = {path: name for name, modules in {"main.js": eager, "rooms.js": rooms, **own}.items() for path in modules}
+    main = join.joined(eager, lambda path: path, served.__getitem__)
+    assert 'import("./rooms.js").then((room) => room.modules["a/view.js"])' in main
+    assert 'import("./b.js").then((room) => room.modules["b/room.js"])' in main
+    text = join.joined(own["b.js"], lambda path: path, served.__getitem__)
+    assert 'import { modules as $base } from "./main.js";\nimport { modules as $base1 } from "./rooms.js";' in text
+    assert 'const $a_part = $base1["a/part.js"];\nconst $kit = $base["kit.js"];' in text
+    assert "Promise.resolve($b_later)" in text
 
 
 @pytest.mark.parametrize(
@@ -125,7 +152,7 @@ def test_rooms_share_the_modules_of_the_page() -> None:
 )
 def test_what_cannot_be_joined_is_named(text: str, problem: str) -> None:
     with pytest.raises(Invalid, match=re.escape(problem)):
-        join.joined(join.ordered(["main.js"], reading({"main.js": text, "b.js": ""})), lambda path: path, "")
+        join.joined(join.ordered(["main.js"], reading({"main.js": text, "b.js": ""})), lambda path: path, lambda path: path)
 
 
 def test_everything_is_served_under_the_names_that_it_is_called_by() -> None:

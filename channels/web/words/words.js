@@ -15,6 +15,14 @@ export const LANGUAGES = /** @type {const} */ ({ en: "English", zh: "中文" });
 export const language = signal(/** @type {Language} */ ("en"));
 /** @type {Record<string, string>} */
 let words = en;
+/** The words of rooms that bring their own. @type {Record<Language, Record<string, string>>} */
+const added = { en: {}, zh: {} };
+
+/** Takes the words of a room, before it is drawn. @param {Record<Language, Record<string, string>>} catalogues */
+export function learn(catalogues) {
+  for (const [key, texts] of Object.entries(catalogues)) Object.assign(added[/** @type {Language} */ (key)], texts);
+  words = { ...words, ...added[language.value] };
+}
 
 /** The language that was chosen, or else the browser's, if the page has it. @returns {Language} */
 function preferred() {
@@ -27,7 +35,7 @@ function preferred() {
 export async function speak(chosen) {
   if (chosen) remember("language", chosen);
   const next = chosen ?? preferred();
-  words = await CATALOGUES[next]();
+  words = { ...(await CATALOGUES[next]()), ...added[next] };
   document.documentElement.lang = next === "zh" ? "zh-CN" : next;
   language.value = next;
 }
