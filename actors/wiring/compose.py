@@ -128,6 +128,7 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         services = replace(
             services, missing=ready.missing, plugins=listed, skills=skills, problem=lambda: source.problem
         )
+        services = replace(services, written=source.written)
         services = replace(services, tools=partial(tool_listings, Toolset(source.current()), source))
         services = replace(services, **_debugging(running, options))
         host = options.host or config.http.host

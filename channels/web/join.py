@@ -89,7 +89,7 @@ def ordered(entries: list[str], read: Read, known: Mapping[str, Module] | None =
 
 
 def rooms_of(modules: Mapping[str, Module], read: Read) -> dict[str, Module]:
-    """Returns the modules that are loaded later, with all that only they need, but for those with files of their own."""
+    """Returns the modules that are loaded later, with all that only they need; not those with files of their own."""
     rooms: dict[str, Module] = {}
     waiting = _named_by(modules, own=False)
     while waiting:

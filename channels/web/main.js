@@ -30,6 +30,7 @@ const VIEWS = {
   t: () => Chat,
   approvals: () => import("./approvals/view.js").then((room) => room.View),
   files: () => import("./files/view.js").then((room) => room.View),
+  settings: () => import("./settings/room.js").then((room) => room.View),
 };
 
 const wide = matchMedia("(min-width: 56rem)");
@@ -86,7 +87,8 @@ function Foot() {
   };
   const themes = ["system", "light", "dark"].map((one) => ({ label: t(`theme.${one}`), checked: one === now, run: () => paint(one) }));
   const languages = Object.entries(LANGUAGES).map(([key, label]) => ({ label, checked: key === language.value, run: () => void speak(/** @type {any} */ (key)) }));
-  const further = /** @type {const} */ (["skills", "keys"]).map((one) => ({ label: t(one), run: () => void (showing.value = one) }));
+  const dialogs = /** @type {const} */ (["skills", "keys"]).map((one) => ({ label: t(one), run: () => void (showing.value = one) }));
+  const further = [...dialogs, { label: t("settings"), run: () => go("settings") }];
   return html`<div class="sidebar-foot">
     <a class="bar-link" href="#/approvals">${t("approvals")}${waiting.value > 0 && html`<span class="badge">${waiting.value}</span>`}</a>
     <${Menu} name=${t("theme")} icon="sun" entries=${themes} up=${true} />

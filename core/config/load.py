@@ -129,6 +129,31 @@ def _as_written(problem: str, renamed: Mapping[str, str]) -> str:
     return problem
 
 
+class Written(typing.NamedTuple):
+    """Where a key stands: a line of the file, and the variable that its value names, if it does."""
+
+    line: int
+    variable: str = ""
+
+
+def _written(text: str, environ: Mapping[str, str]) -> dict[str, Written]:
+    renamed = deerflow.modernise(_resolve(_read_yaml(text)[0], "", environ))
+    olds = {old: new for new, old in renamed.items()}
+    keys: dict[str, Written] = {}
+    for path, line, value in _key_nodes(yaml.compose(text, yaml.SafeLoader), ""):
+        scalar = value.value if isinstance(value, yaml.ScalarNode) else ""
+        variable = scalar[1:].strip("{}") if scalar.startswith("$") and not scalar.startswith("$$") else ""
+        keys[_renamed(path, olds)] = Written(line, variable)
+    return keys
+
+
+def _renamed(path: str, olds: Mapping[str, str]) -> str:
+    for old in sorted(olds, key=len, reverse=True):
+        if path == old or path.startswith((f"{old}.", f"{old}[")):
+            return olds[old] + path[len(old) :]
+    return path
+
+
 class _Lines:
     """The lines of the keys of a text, looked up only where there is something to say."""
 
@@ -137,7 +162,7 @@ class _Lines:
 
     @functools.cached_property
     def _of(self) -> dict[str, int]:
-        return dict(_key_lines(yaml.compose(self._text, yaml.SafeLoader), ""))
+        return {path: line for path, line, _ in _key_nodes(yaml.compose(self._text, yaml.SafeLoader), "")}
 
     def placed(self, problem: str) -> str:
         """Adds the line of the key that a problem begins with."""
@@ -153,18 +178,19 @@ class _Lines:
         return f"{inside[close[0]]}: unknown key, did you mean {missing}? It is missing" if close else problem
 
 
-def _key_lines(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:
+def _key_nodes(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int, yaml.Node]]:
+    """Yields the path, the line and the value of each key."""
     match node:
         case yaml.MappingNode():
             for key, value in node.value:
                 place = f"{path}.{key.value}" if path else str(key.value)
-                yield place, key.start_mark.line + 1
-                yield from _key_lines(value, place)
+                yield place, key.start_mark.line + 1, value
+                yield from _key_nodes(value, place)
         case yaml.SequenceNode():
             for index, value in enumerate(node.value):
                 place = f"{path}[{index}]"
-                yield place, value.start_mark.line + 1
-                yield from _key_lines(value, place)
+                yield place, value.start_mark.line + 1, value
+                yield from _key_nodes(value, place)
 
 
 def reveal(value: Any) -> Any:
@@ -194,6 +220,8 @@ class ConfigSource:
         self._stamps: tuple[_Stamp, _Stamp, _Stamp] | None = None
         self._texts: tuple[str, Mapping[str, str | None], str] | None = None
         self._problem: str | None = None
+        self._text = ""
+        """Of the file in force."""
         self._check: Callable[[Config], object] = lambda _: None
         self._config = parse("")
         self._watched = False
@@ -223,6 +251,10 @@ class ConfigSource:
         """The files of the configuration, which need not be there."""
         second = extensions.find(self.project, os.environ)
         return [path for path in (self._path, _project() / ".env", second) if path is not None]
+
+    def written(self) -> Mapping[str, Written]:
+        """Returns the keys that the file in force has, by what they are called today."""
+        return _written(self._text, os.environ)
 
     def require(self, check: Callable[[Config], object]) -> None:
         """From now on, a changed configuration counts only if `check` does not raise `Invalid`."""
@@ -284,7 +316,7 @@ class ConfigSource:
             changed = parse(text, path.name if path else "config.yaml", extended=extended)
             redactor.learn(changed, owner=f"{path}{id(self) if path is None else ''}")
             self._check(changed)
-            self._config, self._problem = changed, None
+            self._config, self._problem, self._text = changed, None, text
 
 
 def _stamp(path: Path | None) -> _Stamp:

@@ -32,6 +32,9 @@ MOST_KEYS = 20
 """Keys of a user with which they can make no other."""
 
 
+# `by` of a fact is the administrator who did it over HTTP. None: the person themselves, or a command on the server's
+# machine.
+
 # ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -44,6 +47,7 @@ class AccountCreated(Event, frozen=True):
     email: str
     role: AccountRole = "user"
     verified: bool = False
+    by: str | None = None
 
 
 class AccountRenamed(Event, frozen=True):
@@ -58,18 +62,21 @@ class AccountAppointed(Event, frozen=True):
 
     user: str
     role: AccountRole
+    by: str | None = None
 
 
 class AccountDisabled(Event, frozen=True):
     """The account cannot be used any more; its sessions and keys end."""
 
     user: str
+    by: str | None = None
 
 
 class AccountEnabled(Event, frozen=True):
     """The account may be used again; its keys work again, its old sessions do not."""
 
     user: str
+    by: str | None = None
 
 
 class PasswordSet(Event, frozen=True):
@@ -79,6 +86,7 @@ class PasswordSet(Event, frozen=True):
     hash: str
     """Argon2id, in PHC string format."""
     temporary: bool = False
+    by: str | None = None
 
     def __repr__(self) -> str:
         return f"PasswordSet(user={self.user!r})"
@@ -114,12 +122,14 @@ class KeyCreated(Event, frozen=True):
     """ISO 8601; None: never."""
     own: bool = False
     """Its user made it, signed in with a session: it ends with their password."""
+    by: str | None = None
 
 
 class KeyRevoked(Event, frozen=True):
     """The key works no longer."""
 
     key: str
+    by: str | None = None
 
 
 class SubjectLinked(Event, frozen=True):

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from core.config.settings import Secret
 from core.errors import Invalid
 from core.events import Event
@@ -106,6 +108,7 @@ class Directory:
         temporary: bool = False,
         user: str | None = None,
         actor: str = "http",
+        by: str | None = None,
     ) -> Account:
         """Creates an account. Raises `EmailTaken`, `Refused`, `Invalid`."""
         address, identity = accounts.email(email), safe_id(user or uuid7(), "id")
@@ -115,6 +118,7 @@ class Directory:
                 now, identity, address, role, verified=verified, digest=digest, temporary=temporary
             ),
             actor,
+            by,
         )
         return state.by_id[identity]
 
@@ -158,28 +162,38 @@ class Directory:
             raise Unauthenticated("user_not_found", "The account is disabled")
         return account
 
-    async def set_password(self, name: str, password: str, *, temporary: bool, actor: str) -> Account:
+    async def set_password(
+        self, name: str, password: str, *, temporary: bool, actor: str, by: str | None = None
+    ) -> Account:
         """Sets a password for the operator, without the old one. All sessions end."""
         digest = await self._passwords.hash(password, name)
         return await self._decide_account(
             name,
             lambda now: [accounts.PasswordSet(user=now.find(name).id, hash=digest, temporary=temporary)],
             actor,
+            by,
         )
 
-    async def appoint(self, name: str, role: AccountRole, *, actor: str) -> Account:
-        return await self._decide_account(name, lambda now: accounts.appoint(now, name, role), actor)
+    async def appoint(self, name: str, role: AccountRole, *, actor: str, by: str | None = None) -> Account:
+        return await self._decide_account(name, lambda now: accounts.appoint(now, name, role), actor, by)
 
-    async def disable(self, name: str, *, actor: str) -> Account:
-        return await self._decide_account(name, lambda now: accounts.disable(now, name), actor)
+    async def disable(self, name: str, *, actor: str, by: str | None = None) -> Account:
+        return await self._decide_account(name, lambda now: accounts.disable(now, name), actor, by)
 
-    async def enable(self, name: str, *, actor: str) -> Account:
-        return await self._decide_account(name, lambda now: accounts.enable(now, name), actor)
+    async def enable(self, name: str, *, actor: str, by: str | None = None) -> Account:
+        return await self._decide_account(name, lambda now: accounts.enable(now, name), actor, by)
 
     # ── keys ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_key(
-        self, name: str, scopes: Sequence[str] | None, expires: datetime | None, *, actor: str, own: bool = False
+        self,
+        name: str,
+        scopes: Sequence[str] | None,
+        expires: datetime | None,
+        *,
+        actor: str,
+        own: bool = False,
+        by: str | None = None,
     ) -> tuple[Key, Secret]:
         """Creates a key. Returns it with its text, which is not stored. `own`: its user makes it."""
         if expires is not None and expires <= datetime.now(UTC):
@@ -195,12 +209,12 @@ class Directory:
             )
             return accounts.make_own_key(now, key) if own else [key]
 
-        state = await self._decide(decide, actor)
+        state = await self._decide(decide, actor, by)
         return state.keys[identity], text
 
-    async def revoke_key(self, key: str, *, actor: str, owner: str | None = None) -> None:
+    async def revoke_key(self, key: str, *, actor: str, owner: str | None = None, by: str | None = None) -> None:
         """Ends a key. Raises `NotFound` if there is no such key (of the owner)."""
-        await self._decide(lambda now: accounts.revoke(now, key, owner), actor)
+        await self._decide(lambda now: accounts.revoke(now, key, owner), actor, by)
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,12 +232,19 @@ class Directory:
         """Invalidates all sessions of an account. Raises `NotFound` if there is no such account."""
         await self._decide(lambda now: [accounts.AccountSignedOut(user=now.find(user).id)], actor)
 
-    async def _decide_account(self, name: str, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Account:
-        return (await self._decide(decision, actor)).find(name)
+    async def _decide_account(
+        self, name: str, decision: Callable[[Accounts], Sequence[Event]], actor: str, by: str | None
+    ) -> Account:
+        return (await self._decide(decision, actor, by)).find(name)
 
-    async def _decide(self, decision: Callable[[Accounts], Sequence[Event]], actor: str) -> Accounts:
+    async def _decide(
+        self, decision: Callable[[Accounts], Sequence[Event]], actor: str, by: str | None = None
+    ) -> Accounts:
+        def signed(now: Accounts) -> Sequence[Event]:
+            return [event if by is None else msgspec.structs.replace(event, by=by) for event in decision(now)]
+
         began = self._clock()
-        state, _ = await self._repository.decide(ACCOUNTS.id, decision, actor=actor)
+        state, _ = await self._repository.decide(ACCOUNTS.id, signed, actor=actor)
         async with self._reading:
             if began >= self._read_at:
                 self._state, self._read_at = state, began

@@ -116,7 +116,7 @@ def test_rooms_share_the_modules_of_the_page() -> None:
 
 def test_a_room_may_have_a_file_of_its_own_that_uses_the_other_two() -> None:
     files = {
-        "main.js": 'import { k } from "./kit.js";\nconst a = () => import("./a/view.js");\nconst b = import("./b/room.js");\n',
+        "main.js": 'import { k } from "./kit.js";\nconst a = () => import("./a/view.js");\nimport("./b/room.js");\n',
         "kit.js": "export const k = 1;\n",
         "a/view.js": 'import { p } from "./part.js";\nexport const v = p;\n',
         "a/part.js": "export const p = 2;\n",
@@ -152,7 +152,9 @@ def test_a_room_may_have_a_file_of_its_own_that_uses_the_other_two() -> None:
 )
 def test_what_cannot_be_joined_is_named(text: str, problem: str) -> None:
     with pytest.raises(Invalid, match=re.escape(problem)):
-        join.joined(join.ordered(["main.js"], reading({"main.js": text, "b.js": ""})), lambda path: path, lambda path: path)
+        join.joined(
+            join.ordered(["main.js"], reading({"main.js": text, "b.js": ""})), lambda path: path, lambda path: path
+        )
 
 
 def test_everything_is_served_under_the_names_that_it_is_called_by() -> None:
@@ -165,7 +167,8 @@ def test_everything_is_served_under_the_names_that_it_is_called_by() -> None:
                 texts.append(assets.asset(name).body.decode())
     kinds = {re.sub(r"-[0-9a-f]{12}", "", name) for name in seen}
     vendor = {file.name for file in (PAGE / "vendor").glob("*.js")}
-    assert kinds == vendor | {"main.js", "rooms.js", "style.css", "frame.html", "frame.js", "highlight-worker.js"}
+    own = {"main.js", "rooms.js", "style.css", "frame.html", "frame.js", "highlight-worker.js"}
+    assert kinds == vendor | own | {"settings.js", "settings.css"}
     with pytest.raises(NotFound):
         assets.asset("main.js")
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from channels.http.server import guard
 from channels.http.server.reading import Reading
 from core.chat.account import Accounts
-from core.config.load import Config
+from core.config.load import Config, Written
 from core.errors import SikaError, Unavailable
 from core.events import Aggregate, Json
 from core.files import workspace
@@ -110,6 +110,8 @@ class Services:
     """Returns what keeps the process from taking work (`core.runtime.readiness`)."""
     tools: Callable[[], Sequence[ToolListing]] = tuple
     """Returns the tools that the configuration declares."""
+    written: Callable[[], Mapping[str, Written]] = dict
+    """Returns where the configuration file in force has which key."""
     problem: Callable[[], str | None] = _no_problem
     """Says why the configuration as it is now is not in force, for people and without secrets; None if it is."""
     report: Callable[[], ProcessReport] | None = None

@@ -266,6 +266,7 @@ export const en = {
   "search.found": "Found",
   "search.none": "Nothing has these words.",
   "send": "Send",
+  "settings": "Settings",
   "share": "Share",
   "share.address": "Address to share",
   "share.arguments": "Also show what tools were called with",

@@ -266,6 +266,7 @@ export const zh = {
   "search.found": "搜索结果",
   "search.none": "没有找到。",
   "send": "发送",
+  "settings": "设置",
   "share": "分享",
   "share.address": "分享地址",
   "share.arguments": "同时显示工具的调用参数",

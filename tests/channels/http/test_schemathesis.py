@@ -144,6 +144,13 @@ ONLY_REFUSING = {
     "POST /api/v1/auth/keys",
     "DELETE /api/v1/auth/keys/{key_id}",
     "POST /api/v1/auth/register",
+    "GET /api/keys",
+    "POST /api/keys",
+    "DELETE /api/keys/{key_id}",
+    "GET /api/users",
+    "POST /api/users",
+    "PATCH /api/users/{user_id}",
+    "POST /api/users/{user_id}/reset-password",
     # The assistant that comes along stays, and others are for the other operations.
     "DELETE /api/assistants/{assistant_id}",
     # No thread works on a folder of the person's, and no run has changed files.
@@ -348,6 +355,9 @@ async def test_every_answer_is_documented(
     assert sorted(silent - _named(document, good=False) - ONLY_REFUSING) == []
 
 
+TAGS = ("--include-tag", "auth", "--include-tag", "users")
+
+
 @pytest.mark.long
 async def test_every_answer_is_documented_where_there_are_accounts(system: System, tmp_path: Path) -> None:
     async with people.place(system, people.WithAccounts(), tmp_path) as place:
@@ -356,7 +366,7 @@ async def test_every_answer_is_documented_where_there_are_accounts(system: Syste
         token = f"Authorization: Bearer {admin.cookies['access_token']}"
         folder = tmp_path / "schemathesis"
         folder.mkdir()
-        found = await schemathesis(place.url, document, folder, "--include-tag", "auth", "-H", token, known={})
+        found = await schemathesis(place.url, document, folder, *TAGS, "-H", token, known={})
     assert found.clean, found.report
 
 

@@ -1,0 +1,140 @@
+// What sections are made of: things that are loaded, forms whose errors stand at their fields, secrets that are shown once,
+// and the lines of the configuration file.
+
+import { html, useEffect, useId, useState } from "../vendor/preact.js";
+import { Failure, call } from "../api/client.js";
+import { Button } from "../kit/button.js";
+import { copyText } from "../kit/copy.js";
+import { t, wordsOf } from "../words/words.js";
+
+/**
+ * What a route answers. `reload` asks again, `problem` is why it did not answer.
+ * @param {string} path @returns {{value: any, problem: string, reload: () => Promise<void>}}
+ */
+export function useAnswer(path) {
+  const [value, setValue] = useState(/** @type {any} */ (null));
+  const [problem, setProblem] = useState("");
+  const reload = async () => {
+    try {
+      setValue(await call("GET", path));
+      setProblem("");
+    } catch (error) {
+      setProblem(sentenceOf(error));
+    }
+  };
+  useEffect(() => void reload(), [path]);
+  return { value, problem, reload };
+}
+
+/** What the server says of a failure. @param {unknown} error */
+export function sentenceOf(error) {
+  if (!(error instanceof Failure)) throw error;
+  return error.status > 0 && error.status < 500 && error.detail ? error.detail : wordsOf(error);
+}
+
+/** Something that is shown once it has come. @param {{of: {value: any, problem: string}, children: any}} props */
+export function Loaded({ of, children }) {
+  if (of.problem) return html`<p class="error" role="alert">${of.problem}</p>`;
+  return of.value ? children : html`<p class="quiet">${t("loading")}</p>`;
+}
+
+/**
+ * @typedef {{name: string, label: string, kind?: "text"|"email"|"password"|"number"|"select"|"check"|"text area", value?: any, hint?: string,
+ *   options?: [string, string][], optional?: boolean, rows?: number, fixed?: boolean}} FieldOf
+ */
+
+/**
+ * A form. An error of the server that begins with the name of a field stands below it.
+ * @param {{fields: FieldOf[], action: string, onSend: (values: Record<string, any>) => Promise<unknown>, also?: any, clears?: boolean}} props
+ *   `also`: further buttons; `clears`: the fields are as at the beginning once it was sent
+ */
+export function Form({ fields, action, onSend, also, clears = false }) {
+  const first = () => Object.fromEntries(fields.map(({ name, kind, value }) => [name, value ?? (kind === "check" ? false : "")]));
+  const [values, setValues] = useState(first);
+  const [problem, setProblem] = useState({ at: "", text: "" });
+  const [busy, setBusy] = useState(false);
+  const send = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setBusy(true);
+    setProblem({ at: "", text: "" });
+    try {
+      await onSend(values);
+      if (clears) setValues(first());
+    } catch (error) {
+      const text = sentenceOf(error);
+      setProblem({ at: fieldOf(text, fields), text });
+    }
+    setBusy(false);
+  };
+  return html`<form class="fields settings-form" onSubmit=${send}>
+    ${fields.map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} problem=${problem.at === field.name ? problem.text : ""}
+      onInput=${(/** @type {any} */ value) => setValues((all) => ({ ...all, [field.name]: value }))} />`)}
+    ${problem.text && !problem.at && html`<p class="error" role="alert">${problem.text}</p>`}
+    <div class="card-actions"><${Button} kind="first" type="submit" disabled=${busy} onClick=${() => {}}>${action}<//>${also}</div>
+  </form>`;
+}
+
+/** The field that a sentence is about: it begins with its name, perhaps with a place before it. @param {string} text @param {FieldOf[]} fields */
+function fieldOf(text, fields) {
+  const place = text.split(/:\s/, 1)[0];
+  const names = new Set(place.split(/[.[\]]/));
+  return fields.find(({ name }) => names.has(name) && text !== place)?.name ?? "";
+}
+
+/** @param {{field: FieldOf, value: any, problem: string, onInput: (value: any) => void}} props */
+function Field({ field, value, problem, onInput }) {
+  const id = useId();
+  const about = [field.hint && `${id}-hint`, problem && `${id}-problem`].filter(Boolean).join(" ") || undefined;
+  const common = { id, name: field.name, disabled: field.fixed, "aria-describedby": about, "aria-invalid": problem ? "true" : undefined };
+  const below = html`${field.hint && html`<small id="${id}-hint">${field.hint}</small>`}${problem && html`<span class="error" role="alert" id="${id}-problem">${problem}</span>`}`;
+  const typed = (/** @type {any} */ event) => onInput(event.target.value);
+  if (field.kind === "check")
+    return html`<div class="labelled"><label class="check"><input type="checkbox" ...${common} checked=${value} onChange=${(/** @type {any} */ e) => onInput(e.target.checked)} /> ${field.label}</label>${below}</div>`;
+  return html`<div class="labelled"><label for=${id}>${field.label}${field.optional && html` <span class="quiet">${t("field.optional")}</span>`}</label>
+    ${field.kind === "select"
+      ? html`<select class="field" ...${common} value=${value} onChange=${typed}>${(field.options ?? []).map(([key, label]) => html`<option key=${key} value=${key}>${label}</option>`)}</select>`
+      : field.kind === "text area"
+        ? html`<textarea class="field" dir="auto" ...${common} rows=${field.rows ?? 4} required=${!field.optional} value=${value} onInput=${typed}></textarea>`
+        : html`<input class="field" dir="auto" ...${common} type=${field.kind ?? "text"} autocomplete=${field.kind === "password" ? "new-password" : "off"} required=${!field.optional} value=${value} onInput=${typed} />`}
+    ${below}</div>`;
+}
+
+/** A button whose failure stands beside it. @param {{onAct: () => Promise<unknown>, children: any, kind?: "first"|"danger"|"quiet", ask?: string, disabled?: boolean}} props
+ *   `ask`: what a second press confirms */
+export function Act({ onAct, children, kind, ask, disabled = false }) {
+  const [problem, setProblem] = useState("");
+  const [state, setState] = useState(/** @type {"" | "asking" | "busy"} */ (""));
+  const act = async () => {
+    if (ask && state === "") return setState("asking");
+    setState("busy");
+    setProblem("");
+    try {
+      await onAct();
+    } catch (error) {
+      setProblem(sentenceOf(error));
+    }
+    return setState("");
+  };
+  return html`<span class="act">
+    <${Button} kind=${state === "asking" ? "danger" : kind} disabled=${disabled || state === "busy"} onClick=${act}>${state === "asking" ? ask : children}<//>
+    ${state === "asking" && html`<${Button} kind="quiet" onClick=${() => setState("")}>${t("cancel")}<//>`}
+    ${problem && html`<span class="error" role="alert">${problem}</span>`}
+  </span>`;
+}
+
+/** A secret that is shown this once. @param {{name: string, text: string}} props */
+export function Once({ name, text }) {
+  return html`<div class="made" role="status"><input class="field" readonly dir="ltr" aria-label=${name} value=${text} onFocus=${(/** @type {any} */ e) => e.target.select()} />
+    <${Button} kind="first" onClick=${() => copyText(text)}>${t("copy")}<//><small>${t("share.once")}</small></div>`;
+}
+
+/** What only the configuration file decides, and the lines to write. @param {{lines: string}} props */
+export function FileOnly({ lines }) {
+  return html`<div class="file-only"><p>${t("settings.fileOnly")}</p><pre dir="ltr" tabindex="0">${lines}</pre><${Button} onClick=${() => copyText(lines)}>${t("copy")}<//></div>`;
+}
+
+/** The lines of a key in the file. @param {string} path as `limits.requests_per_minute` @param {string} value as YAML */
+export function linesOf(path, value) {
+  const parts = path.split(".");
+  return parts.map((part, depth) => `${"  ".repeat(depth)}${part}:${depth === parts.length - 1 ? ` ${value}` : ""}`).join("\n");
+}

@@ -1,0 +1,212 @@
+"""Settings in the browser, section by section: from opening to the effect that is seen elsewhere, and in the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from playwright.async_api import Browser, Locator, expect
+
+from tests.e2e.servers import serving
+from tests.page.site import SCRIPTS, Site, Tab, tab, violations
+from tests.support.model_server import ModelServer
+from tests.support.workers import configure
+
+pytestmark = pytest.mark.anyio
+
+PASSWORD = "correct horse battery"
+ROOT, ADA = "root@example.org", "ada@example.org"
+SECRET = "sk-the-key-of-the-file-4711"
+HOSTILE = "<img src=x onerror=window.hacked=1>"
+
+
+@pytest.fixture(scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
+    """A server with accounts."""
+    path: Path = tmp_path_factory.mktemp("settings")
+    async with ModelServer(SCRIPTS) as models:
+        settings: dict[str, Any] = {
+            "auth": {"enabled": True, "registration": True},
+            "http": {"heartbeat_seconds": 1},
+            "agents_api": {"enabled": True},
+            "sandbox": {"environment": {"TOKEN_OF_OTHERS": SECRET}},
+        }
+        config = configure(path / "config.yaml", models, **settings)
+        async with serving(path / "home", config) as server:
+            yield Site(server, models)
+
+
+@pytest.fixture(scope="module")
+async def people(chromium: Browser, site: Site) -> dict[str, Any]:
+    """What the browsers keep of an administrator and of a member who are signed in."""
+    kept = {}
+    for how, email in (("initialize", ROOT), ("register", ADA)):
+        async with tab(chromium, site) as page:
+            url = f"{site.server.url}/api/v1/auth/{how}"
+            assert (await page.page.context.request.post(url, data={"email": email, "password": PASSWORD})).ok
+            kept[email] = await page.page.context.storage_state()
+    return kept
+
+
+class Settings:
+    """A tab that shows a section."""
+
+    def __init__(self, page: Tab) -> None:
+        self.tab, self.page = page, page.page
+        self.section = page.page.locator(".settings-section")
+
+    async def go(self, section: str) -> None:
+        await self.page.goto(f"{self.tab.site.server.url}/#/settings/{section}")
+        await expect(self.page.locator(".settings nav [aria-current]")).to_have_attribute(
+            "href", f"#/settings/{section}"
+        )
+
+    def row(self, text: str) -> Locator:
+        return self.section.locator(".rows li", has_text=text)
+
+    async def press(self, name: str, where: Locator | None = None, *, sure: bool = False) -> None:
+        place = where or self.section
+        await place.get_by_role("button", name=name, exact=True).click()
+        if sure:
+            await place.get_by_role("button", name="Really?", exact=True).click()
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer of a route to the person who is signed in."""
+        script = """async ([method, path, body]) => {
+          const token = decodeURIComponent(document.cookie.match(/csrf_token=([^;]*)/)?.[1] ?? '');
+          const headers = { 'content-type': 'application/json', 'X-CSRF-Token': token };
+          const init = { method, headers, ...(body === null ? {} : { body: JSON.stringify(body) }) };
+          const response = await fetch('/api/' + path, init);
+          const text = await response.text();
+          return { status: response.status, body: text ? JSON.parse(text) : null };
+        }"""
+        return await self.page.evaluate(script, [method, path, body])
+
+
+@asynccontextmanager
+async def signed_in(
+    chromium: Browser, site: Site, state: Any, section: str, language: str = "en", **more: Any
+) -> AsyncIterator[Settings]:
+    async with tab(chromium, site, storage_state=state, **more) as page:
+        await page.open(language=language)
+        opened = Settings(page)
+        await opened.go(section)
+        yield opened
+        assert not await page.page.evaluate("'hacked' in window")
+
+
+@pytest.fixture
+async def root(chromium: Browser, site: Site, people: dict[str, Any]) -> AsyncIterator[Settings]:
+    async with signed_in(chromium, site, people[ROOT], "users") as settings:
+        yield settings
+
+
+async def test_a_member_sees_only_what_is_about_their_own_things(
+    chromium: Browser, site: Site, people: dict[str, Any]
+) -> None:
+    async with signed_in(chromium, site, people[ADA], "looks") as ada:
+        names = await ada.page.locator(".settings nav li").all_inner_texts()
+        assert not {"Users and roles", "API keys", "Configuration in force"} & set(names)
+        await ada.page.goto(f"{site.server.url}/#/settings/users")
+        await expect(ada.page.locator(".settings nav [aria-current]")).not_to_have_text("Users and roles")
+        await expect(ada.page.get_by_text(ROOT)).to_have_count(0)
+        for path in ("users", "keys", "configuration"):
+            assert (await ada.ask("GET", path))["status"] == 403
+
+
+async def test_an_account_is_made_used_disabled_and_given_another_password(root: Settings, site: Site) -> None:
+    await root.section.get_by_label("Address").fill("no address")
+    await root.section.locator("form").evaluate("form => { form.noValidate = true }")
+    await root.press("Make the account")
+    alert = root.section.locator(".labelled", has_text="Address").get_by_role("alert")
+    await expect(alert).to_have_text("email: expected an address like name@example.org")
+    await expect(root.section.get_by_label("Address")).to_have_attribute("aria-invalid", "true")
+    await root.section.get_by_label("Address").fill("eve@example.org")
+    await root.press("Make the account")
+    shown = root.section.get_by_role("textbox", name="Password")
+    password = await shown.input_value()
+    url = f"{site.server.url}/api/v1/auth"
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as eve:
+
+        async def enter(word: str) -> int:
+            form = {"username": "eve@example.org", "password": word}
+            async with eve.post(f"{url}/login/local", data=form) as answer:
+                return answer.status
+
+        assert await enter(password) == 200
+        row = root.row("eve@example.org")
+        await expect(row).to_contain_text("has to choose a password")
+        await root.press("Make an administrator", row, sure=True)
+        await expect(row).to_contain_text("Administrator")
+        await root.press("Disable", row, sure=True)
+        await expect(row).to_contain_text("disabled")
+        async with eve.get(f"{url}/me") as answer:
+            assert answer.status == 401
+        assert await enter(password) == 401
+        await root.press("Enable", row)
+        await root.press("New password", row, sure=True)
+        await expect(shown).not_to_have_value(password)
+        assert await enter(password) == 401
+        assert await enter(await shown.input_value()) == 200
+    await expect(root.row(ROOT).get_by_role("button", name="Disable")).to_have_count(0)
+    await root.press("Make a member", root.row("eve@example.org"), sure=True)
+    await root.press("Make a member", root.row(ROOT), sure=True)
+    await expect(root.row(ROOT).get_by_role("alert")).to_contain_text("last administrator")
+    assert await violations(root.tab) == []
+
+
+async def test_a_key_is_made_for_somebody_works_and_is_revoked(root: Settings, site: Site) -> None:
+    await root.go("keys")
+    await root.section.get_by_label("For (address or id)").fill(ADA)
+    await root.section.get_by_label("What it may do").fill("everything")
+    await root.press("Make a key")
+    await expect(root.section.get_by_role("alert")).to_contain_text("scopes: 'everything' is none")
+    await root.section.get_by_label("What it may do").fill("threads:read, runs")
+    await root.press("Make a key")
+    key = await root.section.get_by_label("API key", exact=True).input_value()
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as program:
+
+        async def status() -> int:
+            async with program.post(f"{site.server.url}/api/threads/search", json={}) as answer:
+                return answer.status
+
+        assert await status() == 200
+        assert await violations(root.tab) == []
+        await root.press("Revoke", root.row(ADA), sure=True)
+        await expect(root.row(ADA)).to_have_count(0)
+        assert await status() == 401
+
+
+async def test_the_configuration_says_where_each_value_comes_from_and_no_secret(root: Settings) -> None:
+    await root.go("configuration")
+    search = root.section.get_by_label("Search in names and texts")
+    await search.fill("auth registration")
+    entry = root.section.locator(".config li", has_text="auth.registration")
+    await expect(entry.locator(".source")).to_contain_text("file, line ")
+    await entry.locator("summary").click()
+    await expect(entry.locator("pre")).to_have_text("auth:\n  registration: true")
+    await expect(entry).to_contain_text("default: false")
+    await search.fill("sandbox.environment")
+    await expect(root.section.locator(".config li", has_text="TOKEN_OF_OTHERS")).to_contain_text("***")
+    await search.fill("")
+    await root.section.get_by_role("button", name="Show more").click()
+    assert await violations(root.tab) == []
+    everything = json.dumps([await root.page.content(), await root.ask("GET", "configuration")])
+    assert SECRET not in everything
+
+
+async def test_theme_and_language_are_chosen(root: Settings) -> None:
+    await root.go("looks")
+    await root.section.get_by_label("Dark").check()
+    assert await root.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    await root.section.get_by_label("中文").check()
+    await expect(root.page.locator(".settings h2")).to_have_text("外观和语言")
+    await expect(root.page.locator(".settings nav")).to_contain_text("用户和角色")
+    await root.page.reload()
+    await expect(root.page.locator(".settings h2")).to_have_text("外观和语言")
+    assert await violations(root.tab) == []
