@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +39,8 @@ from core.identity.seal import Seal
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import Runs, SandboxProvider
 from core.runtime import system
-from core.runtime.readiness import Readiness
+from core.runtime.applied import keep_record
+from core.runtime.readiness import Finding, Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
 from core.views.projections import own_file
@@ -72,6 +73,8 @@ class Options:
     """Tune the garbage collector: the process runs nothing but this server."""
     drains: bool = False
     """At its end the server serves on for a while (`http.drain_seconds`)."""
+    examine: Callable[[], Awaitable[Sequence[Finding]]] | None = None
+    """Returns what `sika doctor` says, for administrators who ask the server."""
     writes: bool = False
     """The command appends to the log, so it makes streams that are missing."""
 
@@ -130,10 +133,11 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         )
         services = replace(services, written=source.written)
         services = replace(services, tools=partial(tool_listings, Toolset(source.current()), source))
-        services = replace(services, **_debugging(running, options))
+        services = replace(services, **_debugging(running, options), examine=options.examine)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
+            tasks.start_soon(keep_record, running.log, source, running.name)
             tasks.start_soon(egress.outside.keep_looking, lambda: source.current().http.public_url)
             if config.tracing.otlp.endpoint:
                 from adapters.tracing.otlp import Exporter

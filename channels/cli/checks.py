@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -29,6 +29,7 @@ from core.config.load import find, load
 from core.config.redaction import redactor
 from core.config.settings import Model, Secret
 from core.errors import Invalid, SikaError
+from core.runtime.readiness import Finding
 from core.views.model_failures import model_failures_in
 
 CHECK_SECONDS = 30.0
@@ -43,21 +44,6 @@ class Answering(Protocol):
     async def ainvoke(self, input: str) -> object: ...
 
 
-class Finding(NamedTuple):
-    """The result of a check. `advice` is the remedy, if there is any."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    text: str
-    advice: str = ""
-
-    def lines(self, style: Style) -> list[str]:
-        paint = {"ok": style.green, "warn": style.yellow, "fail": style.red}[self.status]
-        text, advice = clean(redactor.text(self.text)), clean(redactor.text(self.advice))
-        head = f"{paint(f'{self.status:<4}')}  {self.name:<14} {text}"
-        return [head, f"      {'':<14} → {advice}"] if advice else [head]
-
-
 Check = Callable[[], Awaitable[Sequence[Finding]]]
 
 
@@ -65,14 +51,21 @@ async def examine(checks: Iterable[tuple[str, Check]], write: Callable[[str], No
     """Runs the checks one after the other and reports as they end; returns 1 if any failed."""
     failed = False
     for name, check in checks:
-        for finding in await _run(name, check):
+        for finding in await findings_of(name, check):
             failed = failed or finding.status == "fail"
-            for line in finding.lines(style):
+            for line in _lines(finding, style):
                 write(line)
     return int(failed)
 
 
-async def _run(name: str, check: Check) -> Sequence[Finding]:
+def _lines(finding: Finding, style: Style) -> list[str]:
+    paint = {"ok": style.green, "warn": style.yellow, "fail": style.red}[finding.status]
+    text, advice = clean(redactor.text(finding.text)), clean(redactor.text(finding.advice))
+    head = f"{paint(f'{finding.status:<4}')}  {finding.name:<14} {text}"
+    return [head, f"      {'':<14} → {advice}"] if advice else [head]
+
+
+async def findings_of(name: str, check: Check) -> Sequence[Finding]:
     """Runs a check. One that raises or does not end has failed; the others go on."""
     try:
         with anyio.fail_after(CHECK_SECONDS):

@@ -53,9 +53,9 @@ async def find(bus: Bus, plane: str, request: Mapping[str, Any]) -> Stored | Non
     return msgspec.convert(reply["message"], Stored, strict=False)
 
 
-async def messages(bus: Bus, plane: str, subject: str) -> AsyncIterator[Stored]:
-    """Yields the messages of a plane's stream whose subject matches, oldest first."""
-    seq = 0
+async def messages(bus: Bus, plane: str, subject: str, *, after: int = 0) -> AsyncIterator[Stored]:
+    """Yields the messages of a plane's stream whose subject matches, after a sequence, oldest first."""
+    seq = after
     while message := await find(bus, plane, {"seq": seq + 1, "next_by_subj": subject}):
         yield message
         seq = message.seq

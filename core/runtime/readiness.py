@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import anyio
 import msgspec
@@ -32,6 +33,15 @@ class Missing(msgspec.Struct, frozen=True):
 
     part: str
     reason: str
+
+
+class Finding(NamedTuple):
+    """The result of a check by `sika doctor`. `advice` is the remedy, if there is any."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    text: str
+    advice: str = ""
 
 
 def _summary(notices: Sequence[str]) -> str | None:

@@ -7,11 +7,14 @@ Nothing is stored: a report costs what runs now, however long the history. A pro
 from __future__ import annotations
 
 import os
+import resource
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -35,6 +38,8 @@ WINDOW_SECONDS = 1.0
 MEASURED = 512
 """Newest durations of an actor, of which the percentiles are taken."""
 ERROR_CHARACTERS = 500
+LOAD_SECONDS = 0.5
+"""Least time over which the use of the processor is measured."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -77,6 +82,10 @@ class ProcessReport(msgspec.Struct, frozen=True):
     pid: int
     started_at: str
     actors: Sequence[ActorReport]
+    memory_bytes: int | None = None
+    """Memory that it has in RAM; null from versions that do not tell."""
+    cpu_percent: float | None = None
+    """Its share of one processor since its last report."""
 
 
 class Backlog(msgspec.Struct, frozen=True):
@@ -145,6 +154,30 @@ class Work:
         )
 
 
+class Load:
+    """The share of one processor that this process uses."""
+
+    def __init__(self) -> None:
+        self._at, self._used, self._percent = time.monotonic(), time.process_time(), 0.0
+
+    def percent(self) -> float:
+        """Returns the share since the last look, which is at least `LOAD_SECONDS` ago."""
+        at, used = time.monotonic(), time.process_time()
+        if at - self._at >= LOAD_SECONDS:
+            self._percent = round(100 * (used - self._used) / (at - self._at), 1)
+            self._at, self._used = at, used
+        return self._percent
+
+
+def memory_bytes() -> int:
+    """Returns the memory that this process has in RAM; where there is no /proc, the most that it had."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except (OSError, ValueError, IndexError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+
+
 class Vitals:
     """The work of all actors of this process."""
 
@@ -152,6 +185,7 @@ class Vitals:
         self._process = process
         self._started_at = now()
         self._work: dict[str, Work] = {}
+        self._load = Load()
 
     def watch(self, actor: Actor[Any], limit: int, position: Callable[[], int] | None) -> Work:
         work = self._work[actor.name] = Work(actor, limit, position)
@@ -165,7 +199,15 @@ class Vitals:
 
     def report(self) -> ProcessReport:
         actors = [work.report() for work in self._work.values()]
-        return ProcessReport(self._process, socket.gethostname(), os.getpid(), self._started_at, actors)
+        return ProcessReport(
+            process=self._process,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_at=self._started_at,
+            actors=actors,
+            memory_bytes=memory_bytes(),
+            cpu_percent=self._load.percent(),
+        )
 
     async def serve(self, bus: Bus) -> None:
         """Reports to whoever asks, until cancelled."""

@@ -15,7 +15,7 @@ Prices = Mapping[str, Pricing]
 """By the configured name of a model."""
 
 _SHOWN = "status != 'rolled_back'"
-_SUMS = "sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(calls)"
+SUMS = "sum(input_tokens), sum(output_tokens), sum(cache_read_tokens), sum(calls)"
 
 
 class Totals(NamedTuple):
@@ -77,7 +77,7 @@ async def totals(views: Views, user: str | None, prices: Prices) -> Totals:
     runs = await views.query(
         f"SELECT status, sum(runs) FROM run_counts WHERE user = ? AND {_SHOWN} GROUP BY 1 ORDER BY 1", whose
     )
-    used = await views.query(f"SELECT model, {_SUMS} FROM usage_sums WHERE user = ? GROUP BY 1", whose)
+    used = await views.query(f"SELECT model, {SUMS} FROM usage_sums WHERE user = ? GROUP BY 1", whose)
     by_model = {model: Tokens(*sums) for model, *sums in used}
     return Totals(int(threads), {status: int(count) for status, count in runs}, _sum(by_model), price(by_model, prices))
 
@@ -108,8 +108,7 @@ async def span(views: Views, user: str | None, prices: Prices, *, until: date, d
         await views.query(f"SELECT day, sum(runs) FROM run_counts WHERE {within} AND {_SHOWN} GROUP BY 1", values)
     )
     rows = await views.query(
-        "SELECT day, model, runs, input_tokens, output_tokens, cache_read_tokens, calls"
-        f" FROM usage_sums WHERE {within} ORDER BY 1, 2",
+        f"SELECT day, model, sum(runs), {SUMS} FROM usage_sums WHERE {within} GROUP BY 1, 2 ORDER BY 1, 2",
         values,
     )
     by_day: dict[str, dict[str, Tokens]] = {}
@@ -122,9 +121,9 @@ async def span(views: Views, user: str | None, prices: Prices, *, until: date, d
         of_model[model] = of_model.get(model, 0) + count
     named = [(until - timedelta(days=back)).isoformat() for back in reversed(range(days))]
     return Span(
-        [_line(day, counts.get(day, 0), by_day.get(day, {}), prices) for day in named],
-        [_line(model, of_model[model], {model: tokens}, prices) for model, tokens in sorted(by_model.items())],
-        _line("", sum(counts.values()), by_model, prices),
+        [used_of(day, counts.get(day, 0), by_day.get(day, {}), prices) for day in named],
+        [used_of(model, of_model[model], {model: tokens}, prices) for model, tokens in sorted(by_model.items())],
+        used_of("", sum(counts.values()), by_model, prices),
     )
 
 
@@ -132,7 +131,7 @@ async def _used(views: Views, run_ids: Sequence[str]) -> dict[str, dict[str, Tok
     """Returns the usage of each run by model."""
     used: dict[str, dict[str, Tokens]] = {}
     places = ", ".join("?" * len(run_ids))
-    sql = f"SELECT run_id, model, {_SUMS} FROM usage WHERE run_id IN ({places}) GROUP BY 1, 2"
+    sql = f"SELECT run_id, model, {SUMS} FROM usage WHERE run_id IN ({places}) GROUP BY 1, 2"
     for run, model, *sums in await views.query(sql, run_ids):
         used.setdefault(run, {})[model] = Tokens(*sums)
     return used
@@ -142,7 +141,8 @@ def _whose(user: str | None) -> str:
     return EVERYBODY if user is None else user
 
 
-def _line(name: str, runs: int, used: Mapping[str, Tokens], prices: Prices) -> Used:
+def used_of(name: str, runs: int, used: Mapping[str, Tokens], prices: Prices) -> Used:
+    """Returns the sum of what was used by model."""
     return Used(name, runs, _sum(used), price(used, prices))
 
 

@@ -43,11 +43,11 @@ from core.thread.runs import known_by
 from core.thread.usage import ANSWERED_BY, Tokens, tokens_of
 from core.thread.values import CLARIFICATION, REMOVE_ALL
 from core.user.assistants import DEFAULT
-from core.views import fulltext
+from core.views import configured, fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 11
+VERSION = 12
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -98,6 +98,13 @@ ON CONFLICT DO UPDATE SET input_tokens = input_tokens + excluded.input_tokens,
     output_tokens = output_tokens + excluded.output_tokens,
     cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens, calls = calls + excluded.calls
 """
+CALLED = """
+INSERT OR IGNORE INTO calls
+SELECT ?2, id, (SELECT seq FROM all_runs WHERE run_id = ?3), ?4, ?5,
+    coalesce(?6, (SELECT model FROM all_runs WHERE run_id = ?3), 'unknown'), ?7, ?8
+FROM threads WHERE thread_id = ?1
+"""
+CHANGED = "INSERT OR IGNORE INTO changes VALUES (?, ?, ?, ?, ?)"
 FAILED = """
 INSERT INTO model_failures
 SELECT coalesce(?1, r.model), ?2, ?3, ?4, ?5, ?6 FROM all_runs r WHERE run_id = ?7 AND coalesce(?1, r.model) NOT NULL
@@ -129,6 +136,7 @@ RESET = (
     f"{FORGOTTEN} thread = {THREAD}",
     f"DELETE FROM messages WHERE thread = {THREAD}",
     f"DELETE FROM written WHERE thread = {THREAD}",
+    f"DELETE FROM calls WHERE thread = {THREAD}",
     f"DELETE FROM used WHERE run IN (SELECT seq FROM all_runs WHERE thread = {THREAD})",
     f"DELETE FROM all_runs WHERE thread = {THREAD}",
     f"DELETE FROM metadata WHERE thread = {THREAD}",
@@ -137,7 +145,7 @@ RESET = (
 ORDER = (
     *RESET,
     *(CREATED, UNANNOTATED, ANNOTATED, IMPLIED, TITLED, WRITTEN),
-    *(REQUESTED, KNOWN, USED, STARTED, STOPPED, FAILED, ANSWERED, ENDED, REMOVED),
+    *(REQUESTED, KNOWN, USED, STARTED, CALLED, STOPPED, FAILED, ANSWERED, ENDED, REMOVED),
     *(SAID, INDEXED, UNINDEXED, UNSAID),
     *(BEGAN, TOUCH),
 )
@@ -151,6 +159,8 @@ PINNED = "pinned"
 """The key of a thread's metadata that lists can be sorted by."""
 NOT_OF_THE_MODEL = frozenset({"context", "circuit_open", "time"})
 """Reasons of failed calls that say nothing about the model: of a conversation, of the failures before, of a run."""
+MOST_NAME = 100
+"""Characters of the name of a tool: models invent names."""
 MOST_VALUE = 200
 """Characters of a value that are compared before the state itself is."""
 
@@ -249,6 +259,21 @@ class _Thread:
         _, _, _, *sums = self.rows.get(USED, {}).get(key, (*key, *Tokens()))
         self.put(USED, key, *key, *Tokens(*sums).plus(tokens_of(message)))
 
+    def call_tool(self, record: Record, event: ToolCompleted) -> None:
+        """Keeps how long a tool took, unless a crash hid it."""
+        if not event.unknown:
+            name, failed = str(event.message.get("name") or "unknown"), event.message.get("status") == "error"
+            self._called(record, "tool", name[:MOST_NAME], event.duration_ms, failed)
+
+    def call_model(self, record: Record, event: ModelCompleted) -> None:
+        """Keeps how long a model took."""
+        if event.duration_ms > 0:
+            model = _answered_by(event.message) or self.models.get(record.run or "")
+            self._called(record, "model", model, event.duration_ms, False)
+
+    def _called(self, record: Record, kind: str, name: str | None, ms: float, failed: bool) -> None:
+        self.put(CALLED, record.seq, self.name, record.seq, record.run, record.at, kind, name, round(ms), failed)
+
     def fail(self, record: Record, event: ModelFailed) -> None:
         """Keeps a failed call of a model after which it was not asked again at once."""
         run, model = record.run or "", event.model or self.models.get(record.run or "")
@@ -257,9 +282,8 @@ class _Thread:
 
     def answer(self, record: Record, message: Json) -> None:
         """Forgets the failures of a model that answered."""
-        metadata, run = message.get("response_metadata"), record.run or ""
-        spare = metadata.get(ANSWERED_BY) if isinstance(metadata, dict) else None
-        model = spare if isinstance(spare, str) else self.models.get(run)
+        run = record.run or ""
+        model = _answered_by(message) or self.models.get(run)
         self.put(ANSWERED, (model, run), model, run, record.seq)
 
     def write(self, record: Record, *patches: Mapping[str, Any], later: bool = False) -> None:
@@ -291,12 +315,15 @@ class Batch:
 
     def __init__(self, failing: bool = False) -> None:
         self._threads: dict[str, _Thread] = {}
+        self._changes: list[tuple[int, str, str, str, str]] = []
         self.failing = failing
         """Tells whether there may be rows of models that failed: else answers have none to remove."""
         self.forgets = False
         """Tells whether a thread was deleted or pruned."""
 
     def add(self, record: Record) -> None:
+        if record.type in configured.TYPES:
+            self._changes.append((record.seq, record.at, record.type, *configured.words_of(record)))
         if record.head.kind != "thread":
             return
         try:
@@ -333,11 +360,13 @@ class Batch:
                 thread.write(record, {"messages": event.messages})
             case ToolCompleted():
                 thread.write(record, event.update)
+                thread.call_tool(record, event)
                 if str(event.message.get("id")).startswith(CLARIFICATION):
                     thread.asks = True
             case ModelCompleted():
                 thread.write(record, {"messages": [event.message]})
                 thread.use(run, thread.models.get(run), record.head.actor, event.message)
+                thread.call_model(record, event)
                 if stop_of(event):
                     thread.put(STOPPED, run, run)
                 if self.failing:
@@ -365,8 +394,16 @@ class Batch:
         """The batch is complete: its statements, in `ORDER`, each with the values of all its rows."""
         for thread in self._threads.values():
             thread.close()
+        yield CHANGED, self._changes
         for sql in ORDER:
             yield sql, [row for thread in self._threads.values() for row in thread.rows.get(sql, {}).values()]
+
+
+def _answered_by(message: Json) -> str | None:
+    """Returns the model that answered in place of the run's."""
+    metadata = message.get("response_metadata")
+    spare = metadata.get(ANSWERED_BY) if isinstance(metadata, dict) else None
+    return spare if isinstance(spare, str) else None
 
 
 def _texts(metadata: Json) -> dict[str, str]:

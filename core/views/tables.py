@@ -68,14 +68,31 @@ CREATE VIEW usage AS
     SELECT run_id, u.model, caller, input_tokens, output_tokens, cache_read_tokens, calls
     FROM used u JOIN all_runs r ON r.seq = u.run;
 CREATE TABLE usage_sums (
-    user TEXT NOT NULL, day TEXT NOT NULL, model TEXT NOT NULL, runs INTEGER NOT NULL, input_tokens INTEGER NOT NULL,
-    output_tokens INTEGER NOT NULL, cache_read_tokens INTEGER NOT NULL, calls INTEGER NOT NULL,
-    PRIMARY KEY (user, day, model)
+    user TEXT NOT NULL, day TEXT NOT NULL, model TEXT NOT NULL, assistant TEXT NOT NULL, runs INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cache_read_tokens INTEGER NOT NULL,
+    calls INTEGER NOT NULL, PRIMARY KEY (user, day, model, assistant)
 ) WITHOUT ROWID;
+CREATE INDEX usage_by_day ON usage_sums (day);
 """
 """Runs are named by the sequence of the event that asked for them. `run_counts`, `usage_sums`: of runs that were not
 removed, by the day (UTC) they were asked for.
 """
+
+_CALLS = """
+CREATE TABLE calls (
+    seq INTEGER PRIMARY KEY, thread INTEGER NOT NULL, run INTEGER, at TEXT NOT NULL, kind TEXT NOT NULL,
+    name TEXT NOT NULL, ms INTEGER NOT NULL, failed INTEGER NOT NULL
+);
+CREATE INDEX calls_by_thread ON calls (thread);
+"""
+"""How long each call of a tool or a model took (`kind`), by the event of its end."""
+
+_CHANGES = """
+CREATE TABLE changes (
+    seq INTEGER PRIMARY KEY, at TEXT NOT NULL, type TEXT NOT NULL, actor TEXT NOT NULL, text TEXT NOT NULL
+);
+"""
+"""What was configured: facts of the installation, in words and without secrets."""
 
 _FAILURES = """
 CREATE TABLE model_failures (
@@ -180,7 +197,7 @@ def _summed(row: str, runs: str, sign: str = "", less: str = "") -> str:
     sums = ", ".join(f"{sign}{row}.{column}{less and f' - {less}.{column}'}" for column in columns)
     return f"""
     INSERT INTO usage_sums
-        SELECT iif(everybody, '', r.user), substr(r.created_at, 1, 10), {row}.model, {runs}, {sums}
+        SELECT iif(everybody, '', r.user), substr(r.created_at, 1, 10), {row}.model, r.assistant, {runs}, {sums}
         FROM all_runs r, {_EACH} WHERE r.seq = {row}.run AND NOT r.removed {_ADDED};
     """
 
@@ -191,8 +208,8 @@ CREATE TRIGGER run_changed AFTER UPDATE OF status, removed ON all_runs
 WHEN new.status != old.status OR new.removed != old.removed BEGIN {_of_runs("old", -1)} {_of_runs("new", 1)} END;
 CREATE TRIGGER run_hidden BEFORE UPDATE OF removed ON all_runs WHEN new.removed AND NOT old.removed BEGIN
     INSERT INTO usage_sums
-        SELECT iif(everybody, '', old.user), substr(old.created_at, 1, 10), model, -1, -sum(input_tokens),
-            -sum(output_tokens), -sum(cache_read_tokens), -sum(calls)
+        SELECT iif(everybody, '', old.user), substr(old.created_at, 1, 10), model, old.assistant, -1,
+            -sum(input_tokens), -sum(output_tokens), -sum(cache_read_tokens), -sum(calls)
         FROM used, {_EACH} WHERE run = old.seq GROUP BY 1, 2, 3 {_ADDED};
 END;
 CREATE TRIGGER run_deleted AFTER DELETE ON all_runs BEGIN {_of_runs("old", -1)} END;
@@ -207,8 +224,9 @@ CREATE TRIGGER usage_removed AFTER DELETE ON used BEGIN
     {_summed("old", "-(SELECT count(*) = 0 FROM used WHERE run = old.run AND model = old.model)", sign="-")}
 END;
 CREATE TRIGGER usage_sum_zero AFTER UPDATE OF runs ON usage_sums WHEN new.runs = 0 BEGIN
-    DELETE FROM usage_sums WHERE user = new.user AND day = new.day AND model = new.model;
+    DELETE FROM usage_sums
+        WHERE user = new.user AND day = new.day AND model = new.model AND assistant = new.assistant;
 END;
 """
 
-SCHEMA = _THREADS + _RUNS + _FAILURES + _TEXTS + _THREAD_SUMS + _RUN_SUMS
+SCHEMA = _THREADS + _RUNS + _CALLS + _CHANGES + _FAILURES + _TEXTS + _THREAD_SUMS + _RUN_SUMS

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from channels.cli.admin import dlq
 from core.bus.queue import Hint
 from core.bus.streams import counts
 from core.events import RunRequested, ThreadAnnotated, ThreadCreated, thread
+from core.runtime import letters as dlq
 from core.runtime import system
 from core.runtime.attempts import DEADLY
 from core.runtime.system import System

@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from channels.cli.admin import dlq
 from core.actor import Actor, Context
 from core.bus.connection import Bus
 from core.bus.errors import PERMANENT, ApiRefused, ApiUnavailable, api_error, is_permanent
@@ -25,6 +24,7 @@ from core.errors import Invalid, Unavailable
 from core.events import UNREADABLE, Aggregate, Event, ThreadAnnotated, ThreadCreated, catalogue
 from core.ids import now, uuid7
 from core.runtime import dispatch, readiness
+from core.runtime import letters as dlq
 from core.runtime.readiness import Readiness
 from core.testing import Stage, acting
 from tests.support.nats import append, eventually, fresh, read
@@ -132,7 +132,7 @@ async def test_what_is_no_event_is_set_aside_and_named(stage: Stage) -> None:
     letters = {letter.aggregate.id: letter async for letter in dlq.letters(bus)}
     assert letters.keys() == set(map(str, names))
     assert all(letter.actor == "log" and letter.body.reason for letter in letters.values())
-    assert await dlq.redrive(bus, stage.system.queue) == []
+    assert await dlq.redrive(stage.system.log, stage.system.queue, by="ada", actor="cli") == []
     records = await read(stage.system.log, Aggregate("thread", "t1"))
     assert [record.seq for record in records] == list(names)
     for record in records:

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from channels.cli.admin import dlq
 from core.actor import Actor, Context, Retries
 from core.bus.queue import Hint
 from core.errors import Invalid
 from core.events import Aggregate, Event, ThreadAnnotated, ThreadCreated, ThreadErased, thread
+from core.runtime import letters as dlq
 from core.runtime.ordering import QUEUES, Cursor, queue_of
 from core.runtime.own_state import own_state
 from core.runtime.vitals import Backlog, overview
@@ -215,7 +215,7 @@ async def test_what_was_handled_is_not_handled_again_after_later_events(tmp_path
         assert await Cursor(stage.system.bus, queue).read() == third.seq
         letter = {"actor": queue, "reason": "?", "at": "", "hint": {"seq": second.seq, "id": second.id}}
         await stage.system.bus.store(stage.system.bus.names.dlq(queue, stage.thread), msgspec.json.encode(letter))
-        assert len(await dlq.redrive(stage.system.bus, stage.system.queue)) == 1
+        assert len(await dlq.redrive(stage.system.log, stage.system.queue, by="ada", actor="cli")) == 1
 
         async def again() -> bool:
             return [number for _, number in actor.seen] == [1, 2, 3, 2]

@@ -104,7 +104,7 @@ async def made(log: EventLog, metadata: Json | None = None, user: str = "ada") -
     return name
 
 
-TABLES = ("position", "threads", "metadata", "all_runs", "used", "written", "messages", "texts")
+TABLES = ("position", "threads", "metadata", "all_runs", "used", "written", "messages", "texts", "calls", "changes")
 SUMS = {
     "thread_counts": """
         SELECT user, '', '', status, count(*) FROM threads GROUP BY 1, 4
@@ -117,11 +117,13 @@ SUMS = {
         UNION ALL SELECT '', substr(created_at, 1, 10), status, count(*) FROM runs GROUP BY 2, 3
     """,
     "usage_sums": """
-        WITH u AS (SELECT user, substr(created_at, 1, 10) AS day, u.* FROM runs r JOIN usage u USING (run_id))
-        SELECT user, day, model, count(DISTINCT run_id), sum(input_tokens), sum(output_tokens),
-            sum(cache_read_tokens), sum(calls) FROM u GROUP BY 1, 2, 3
-        UNION ALL SELECT '', day, model, count(DISTINCT run_id), sum(input_tokens), sum(output_tokens),
-            sum(cache_read_tokens), sum(calls) FROM u GROUP BY 2, 3
+        WITH u AS (
+            SELECT user, assistant, substr(created_at, 1, 10) AS day, u.* FROM runs r JOIN usage u USING (run_id)
+        )
+        SELECT user, day, model, assistant, count(DISTINCT run_id), sum(input_tokens), sum(output_tokens),
+            sum(cache_read_tokens), sum(calls) FROM u GROUP BY 1, 2, 3, 4
+        UNION ALL SELECT '', day, model, assistant, count(DISTINCT run_id), sum(input_tokens), sum(output_tokens),
+            sum(cache_read_tokens), sum(calls) FROM u GROUP BY 2, 3, 4
     """,
 }
 

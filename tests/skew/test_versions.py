@@ -20,7 +20,6 @@ import anyio
 import msgspec
 import pytest
 
-from channels.cli.admin import dlq
 from core.actor import Actor, Context
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
@@ -28,6 +27,7 @@ from core.bus.queue import Hint, Wakeup
 from core.events import RunStarted, ThreadCreated, thread
 from core.ids import now, uuid7
 from core.runs import run as run_module
+from core.runtime import letters as dlq
 from core.runtime import system
 from core.runtime.system import System
 from core.runtime.vitals import overview

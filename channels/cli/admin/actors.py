@@ -10,7 +10,7 @@ import msgspec
 from channels.cli.common import OK, options_of
 from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
-from core.runtime.vitals import ActorReport, Overview, overview
+from core.runtime.vitals import ActorReport, Overview, ProcessReport, overview
 
 
 def arguments(parser: Parser) -> None:
@@ -34,7 +34,7 @@ ROW = "  {:<14}{:>10}{:>8}{:>8}{:>10}{:>10}{:>7}{:>9}{:>9}  {}"
 def lines(overview: Overview) -> Iterator[str]:
     """Yields a table for each process, and the wake-ups that wait."""
     for process in overview.processes:
-        yield f"{process.process}  pid {process.pid} on {process.host}, since {process.started_at[:19]}"
+        yield f"{process.process}  pid {process.pid} on {process.host}, since {process.started_at[:19]}{_load(process)}"
         yield ROW.format(*COLUMNS)
         for actor in process.actors:
             yield from _row(actor, overview.position)
@@ -45,6 +45,12 @@ def lines(overview: Overview) -> Iterator[str]:
         if backlog.waiting or backlog.delivered:
             nowhere = "" if backlog.actor.partition("~")[0] in running else "; it runs nowhere"
             yield f"{backlog.actor}: {backlog.waiting} wake-ups wait, {backlog.delivered} are delivered{nowhere}"
+
+
+def _load(process: ProcessReport) -> str:
+    if process.memory_bytes is None or process.cpu_percent is None:
+        return ""
+    return f", {process.memory_bytes >> 20} MiB, {process.cpu_percent:g} % of a processor"
 
 
 def _row(actor: ActorReport, last: int) -> Iterator[str]:

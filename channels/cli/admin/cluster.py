@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from channels.cli.checks import Finding
 from channels.cli.common import OK
 from channels.cli.verbs import Parser
 from core.bus import streams, upkeep
@@ -13,6 +12,7 @@ from core.bus.connection import Bus
 from core.bus.endpoint import Endpoint, configured
 from core.config.load import load
 from core.errors import Invalid, Unavailable
+from core.runtime.readiness import Finding
 
 
 def arguments(parser: Parser) -> None:

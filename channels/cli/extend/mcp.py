@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from anyio import move_on_after, sleep
 
-from channels.cli.checks import Finding
 from channels.cli.common import FAILED, OK, client_of, options_of
 from channels.cli.verbs import Parser
 from channels.client.servers import announced
@@ -33,6 +32,7 @@ from core.mcp.names import names_of
 from core.mcp.servers import SCOPE, Directory, Installed, Known, config_of, failure_of, parsed, state_of
 from core.mcp.servers import Directory as Servers
 from core.ports.mcp_frames import Listing, Problem
+from core.runtime.readiness import Finding
 from core.runtime.system import System
 
 

@@ -12,12 +12,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from channels.cli.checks import Finding
 from channels.cli.common import FAILED, OK
 from channels.cli.verbs import Parser
 from channels.terminal.text import clean, one_line
 from core.config.load import load
 from core.plugins import POLICIES, Listed
+from core.runtime.readiness import Finding
 
 
 def arguments(parser: Parser) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 
 from channels.cli.admin import cluster
-from channels.cli.checks import Check, Finding
+from channels.cli.checks import Check
 from channels.cli.common import options_of, port_number
 from channels.cli.verbs import Parser
 from channels.client.servers import announced, healthy
@@ -25,6 +25,7 @@ from core.config.settings import Config
 from core.errors import Invalid, Unavailable
 from core.mcp.servers import aggregates, in_force
 from core.ports.sandbox import Explains
+from core.runtime.readiness import Finding
 
 if TYPE_CHECKING:
     from actors.wiring.compose import Options
@@ -39,10 +40,25 @@ def arguments(parser: Parser) -> None:
 
 
 async def _doctor(arguments: argparse.Namespace) -> int:
+    from channels.cli import checks as doctor
+
+    checks = await checks_of(options_of(arguments), arguments.port, call=arguments.call)
+    return await doctor.examine(checks, print, style_of(sys.stdout))
+
+
+async def findings(options: Options, port: int | None) -> list[Finding]:
+    """Returns what all checks find; of a server that listens on a port. No model is asked."""
+    from channels.cli import checks as doctor
+
+    checks = await checks_of(options, port, call=False)
+    return [finding for name, check in checks for finding in await doctor.findings_of(name, check)]
+
+
+async def checks_of(options: Options, port: int | None, *, call: bool) -> list[tuple[str, Check]]:
+    """Returns the checks of an installation by name. `call`: each model is asked a question."""
     from actors.wiring import compose
     from channels.cli import checks as doctor
 
-    options = options_of(arguments)
     checks: list[tuple[str, Check]] = [
         ("Python", doctor.python),
         ("configuration", partial(doctor.configuration, options.config, options.home)),
@@ -55,7 +71,7 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     try:
         config = load(options.config)
     except Invalid:  # reported by the check; checks that need the configuration are impossible
-        return await doctor.examine(checks, print, style_of(sys.stdout))
+        return checks
     if not running:
         checks.append(("MCP", partial(_unreached, config)))
     loading = partial(doctor.loading, partial(compose.problems, config), partial(_remarks, options))
@@ -68,7 +84,6 @@ async def _doctor(arguments: argparse.Namespace) -> int:
     checks.append(("NATS", partial(_cluster, options, config)) if external else ("nats-server", doctor.nats_server))
     if not running:
         checks.append(("log", partial(_log, options, config, external)))
-    port = arguments.port
     if port is None:
         port = urlsplit(running).port if running else config.http.port
     checks += [
@@ -76,9 +91,9 @@ async def _doctor(arguments: argparse.Namespace) -> int:
         ("sandbox", partial(_sandbox, options, config)),
         ("sandbox", partial(strength, options, config)),
         ("plug-ins", partial(_plugged, config)),
-        *_models(options, config, arguments.call),
+        *_models(options, config, call),
     ]
-    return await doctor.examine(checks, print, style_of(sys.stdout))
+    return checks
 
 
 def _remarks(options: Options) -> list[str]:

@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import structlog
@@ -18,6 +20,12 @@ import structlog
 from channels.cli.common import FAILED, OK, log_to_stderr, name_list, options_of, port_number
 from channels.cli.verbs import Parser
 from core.config.load import find, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actors.wiring.compose import Options
+    from core.runtime.readiness import Finding
 
 GRACE_SECONDS = 25.0
 """Limit of a server's drain after SIGTERM: orchestrators kill after 30 seconds."""
@@ -41,12 +49,21 @@ async def _serve(arguments: argparse.Namespace) -> int:
     log_to_stderr(load(arguments.config).log_level)
     with anyio.CancelScope() as starting:
         stop = on_signals(starting)
-        async with compose.serve(replace(options_of(arguments), drains=True)) as url:
+        options = options_of(arguments)
+        examine = partial(_examined, options, arguments.port or None)
+        async with compose.serve(replace(options, drains=True, examine=examine)) as url:
             starting.shield = True  # from here on nothing is cancelled: leaving the block drains
             print(f"Sika is ready on {url} (Ctrl-C stops it)", flush=True)
             await stop.wait()
     end_within(LEAVE_SECONDS, OK, "threads do not end")
     return OK
+
+
+async def _examined(options: Options, port: int | None) -> Sequence[Finding]:
+    """Returns what `sika doctor` says; its modules are loaded when it is asked."""
+    from channels.cli.run import doctor
+
+    return await doctor.findings(options, port)
 
 
 async def _reload(arguments: argparse.Namespace) -> int:

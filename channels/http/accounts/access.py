@@ -9,7 +9,7 @@ being sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -235,6 +235,14 @@ async def request_run(
         return await intake.request_run(thread_id, run_id, traced_request, user=call.user)
     async with call.request.app[GATE].limits.admitted(call.principal, thread_id, run_id, replaces=replaces):
         return await intake.request_run(thread_id, run_id, traced_request, user=call.user)
+
+
+async def names_of(call: Call) -> Mapping[str, str]:
+    """Returns the addresses of accounts by user; none without accounts. For answers to administrators."""
+    gate = call.request.app[GATE]
+    if not gate.accounts:
+        return {}
+    return {user: account.email for user, account in (await gate.directory.accounts()).by_id.items()}
 
 
 def demand(principal: Principal, scope: str) -> None:

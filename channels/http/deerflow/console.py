@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from channels.http.accounts.access import names_of
 from channels.http.endpoints.call import Call
 from channels.http.endpoints.endpoint import Offset, Routes
 from channels.http.endpoints.shapes import RunStatus
 from channels.http.server.errors import Forbidden
 from channels.http.server.routes import API
-from core.views import console
+from core.views import console, operations
 from core.views.console import Prices, RunLine, Used
 from core.views.projections import Views
 
@@ -68,10 +69,29 @@ class OfModel(Amount):
     runs: int
 
 
+class OfUser(Amount):
+    """`user_name`: the address of the account; null without accounts."""
+
+    user_id: str
+    user_name: str | None
+    runs: int
+
+
+class OfAgent(Amount):
+    """`assistant_id`: as runs name it."""
+
+    assistant_id: str
+    runs: int
+
+
 class Usage(Amount):
+    """`by_user`, `by_agent`: at most 100, those who used most first."""
+
     runs: int
     days: list[Day]
     by_model: list[OfModel]
+    by_user: list[OfUser]
+    by_agent: list[OfAgent]
 
 
 ROUTES = Routes(mounts=API)
@@ -114,13 +134,23 @@ async def usage(
     all_users: AllUsers = False,
     days: Annotated[int, msgspec.Meta(ge=1, le=366), "How many"] = 30,
 ) -> Usage:
-    """Tokens and cost by day (UTC) and by model, over the last days. A run counts for the day it was asked for."""
-    span = await console.span(*await _views_for(call, all_users), until=_today(), days=days)
+    """Tokens and cost by day (UTC), model, user and agent, over the last days. A run counts for the day it was asked
+    for.
+    """
+    views, user, prices = await _views_for(call, all_users)
+    span = await console.span(views, user, prices, until=_today(), days=days)
+    within, names = (span.days[0].name, span.days[-1].name), await names_of(call)
+    users = await operations.usage_by(views, "user", user, prices, *within)
+    agents = await operations.usage_by(views, "assistant", user, prices, *within)
     return Usage(
         **_amount(span.total),
         runs=span.total.runs,
         days=[Day(**_amount(day), date=day.name, runs=day.runs) for day in span.days],
         by_model=[OfModel(**_amount(model), model=model.name, runs=model.runs) for model in span.models],
+        by_user=[
+            OfUser(**_amount(one), user_id=one.name, user_name=names.get(one.name), runs=one.runs) for one in users
+        ],
+        by_agent=[OfAgent(**_amount(one), assistant_id=one.name, runs=one.runs) for one in agents],
     )
 
 

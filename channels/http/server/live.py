@@ -14,6 +14,7 @@ from aiohttp import web
 
 from channels.http.server import guard
 from channels.http.server.reading import Reading
+from core.bus.queue import WorkQueue
 from core.chat.account import Accounts
 from core.config.load import Config, Written
 from core.errors import SikaError, Unavailable
@@ -30,7 +31,7 @@ from core.replay.whatif import Changes, Experiment
 from core.runs.commands import Commands
 from core.runs.follow import Follower, Followers
 from core.runs.intake import Intake
-from core.runtime.readiness import Missing
+from core.runtime.readiness import Finding, Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
 from core.skills.library import Library
@@ -85,6 +86,8 @@ class Services:
     log: EventLog
     threads: Threads
     intake: Intake
+    queue: WorkQueue
+    """The wake-ups of actors, and their dead letters."""
     subagents: Intake
     """The runs of subagents, on logs of their own."""
     commands: Commands
@@ -116,6 +119,8 @@ class Services:
     """Says why the configuration as it is now is not in force, for people and without secrets; None if it is."""
     report: Callable[[], ProcessReport] | None = None
     """Reports the work of this process's actors."""
+    examine: Callable[[], Awaitable[Sequence[Finding]]] | None = None
+    """Returns what `sika doctor` says of this installation; None in a process without its parts."""
     fork: Callable[[Aggregate, int, str], Coroutine[Any, Any, Forked]] | None = None
     """Makes a thread of another one up to an event, under an id; None in a process without the actors' parts."""
     what_if: Callable[[Changes, bool], Awaitable[Experiment]] | None = None
@@ -131,6 +136,7 @@ class Services:
             log=system.log,
             threads=system.threads,
             intake=system.intake,
+            queue=system.queue,
             subagents=system.subagents,
             commands=Commands(system.threads, system.intake, actor=ACTOR),
             views=system.views,

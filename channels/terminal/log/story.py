@@ -87,6 +87,7 @@ from core.replay.evaluation import facts as evaluations
 from core.replay.undecoded import fields_of, problem_of
 from core.runs.ledger import TokensSpent
 from core.runs.windows import WindowLearned
+from core.runtime import applied, letters
 from core.sandbox import facts as sandboxes
 from core.skills import facts as skills
 from core.user.agents import AgentDefined, AgentRemoved, ProfileWritten
@@ -279,6 +280,9 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     skills.SkillWritten: lambda e: f"{e.name}: {e.action} {e.path}",
     skills.SkillRemoved: lambda e: e.name,
     skills.SkillRefused: lambda e: f"{e.name}: {e.action}: {e.reason}",
+    applied.ConfigurationApplied: lambda e: f"{e.file}: {', '.join(e.changed)}, by {e.by}",
+    letters.LetterRedriven: lambda e: f"{e.letter} of {e.wakes} on {e.about}, by {e.by}",
+    letters.LetterDiscarded: lambda e: f"{e.letter} of {e.wakes} on {e.about}, by {e.by}",
     people.AccountCreated: lambda e: f"{e.user}: {e.email}, {e.role}",
     people.AccountRenamed: lambda e: f"{e.user}: {e.email}",
     people.AccountAppointed: lambda e: f"{e.user}: {e.role}",

@@ -22,7 +22,6 @@ from adapters.sandboxes.process import cgroups
 from channels import cli
 from channels.cli import checks as doctor
 from channels.cli.admin import cluster
-from channels.cli.checks import Finding
 from channels.cli.extend import mcp
 from channels.cli.run.doctor import _log as logged
 from channels.cli.run.doctor import strength
@@ -35,6 +34,7 @@ from core.events import ThreadCreated, thread
 from core.log.store import EventLog
 from core.mcp.servers import Known, config_of
 from core.ports.mcp_frames import Listing, Problem
+from core.runtime.readiness import Finding
 from tests.support.nats import Nats
 from tests.support.ports import free_port
 

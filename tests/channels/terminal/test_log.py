@@ -8,7 +8,7 @@ import anyio
 import msgspec
 import pytest
 
-from channels.cli.admin import dlq
+from channels.cli.admin.dlq import line_of
 from channels.terminal.log import views as logs
 from channels.terminal.log.story import Story
 from channels.terminal.text import Style
@@ -38,6 +38,7 @@ from core.ids import now, uuid7
 from core.log.store import EventLog
 from core.replay.soundness import verify, verify_all
 from core.replay.source import LogSource
+from core.runtime import letters as dlq
 from core.thread.prune import prune
 from core.thread.threads import Threads
 
@@ -383,10 +384,10 @@ async def test_dead_letters_are_listed_and_sent_again(log: EventLog) -> None:
         (2, "lead", "thread/b"),
         (3, "lead", "thread/c"),
     ]
-    assert found[0].line().endswith("lead on thread/a (run.requested): broken")
-    assert [letter.seq for letter in await dlq.redrive(bus, queue, [2, 9])] == [2]
+    assert line_of(found[0]).endswith("lead on thread/a (run.requested): broken")
+    assert [letter.seq for letter in await dlq.redrive(log, queue, [2, 9], by="ada", actor="cli")] == [2]
     assert [letter.seq async for letter in dlq.letters(bus)] == [1, 3]
-    assert len(await dlq.redrive(bus, queue)) == 2
+    assert len(await dlq.redrive(log, queue, by="ada", actor="cli")) == 2
     assert [letter async for letter in dlq.letters(bus)] == []
 
     await queue.ensure("lead")

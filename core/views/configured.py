@@ -1,0 +1,64 @@
+"""What was configured, in words: facts of the installation whose text is their own fields, without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from core.config.redaction import ENVELOPE, is_secret, redactor
+from core.events import Record
+
+TYPES = frozenset(
+    {
+        "account.appointed",
+        "account.configured",
+        "account.created",
+        "account.disabled",
+        "account.enabled",
+        "account.renamed",
+        "account.reset",
+        "configuration.applied",
+        "key.created",
+        "key.revoked",
+        "letter.discarded",
+        "letter.redriven",
+        "mcp.accepted",
+        "mcp.configured",
+        "mcp.forgotten",
+        "password.set",
+        "subject.linked",
+    }
+)
+"""Types of the events that change how the installation works, or who may do what in it."""
+TEXT_CHARACTERS = 1000
+_LEFT_OUT = ENVELOPE | {"by", "digest", "hash", "subject"}
+
+
+def words_of(record: Record) -> tuple[str, str]:
+    """Returns who did it (a user if the event says so, or else the part of Sika that recorded it), and what, without
+    secrets: of what has a secret name only that it was set.
+    """
+    fields = msgspec.json.decode(record.raw)
+    by = fields.get("by")
+    values = fields.get("changed") if record.type == "configuration.applied" else None
+    shown = values if isinstance(values, dict) else {n: value for n, value in fields.items() if n not in _LEFT_OUT}
+    text = ", ".join(_values(shown) if shown is values else _pairs(shown))
+    return str(by if isinstance(by, str) else record.head.actor), redactor.text(text)[:TEXT_CHARACTERS]
+
+
+def _values(changed: dict[str, Any]) -> Iterator[str]:
+    """Yields what a configuration says now; of its secrets the event has none."""
+    for key, value in changed.items():
+        yield f"{key}: –" if value is None else f"{key}: {value}"
+
+
+def _pairs(fields: dict[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        if isinstance(value, dict | list):
+            yield f"{name}: {' '.join(map(str, value))}"
+        elif is_secret(name) and name != "key":
+            yield f"{name}: ***"
+        else:
+            yield f"{name}: {value}"

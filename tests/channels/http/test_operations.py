@@ -1,0 +1,266 @@
+"""What operators see and decide: what runs, why runs failed, how long calls took, what was configured, dead letters."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from channels.http.app import Services
+from core.bus.queue import Hint
+from core.config.redaction import redactor
+from core.events import (
+    Aggregate,
+    ModelCompleted,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    ToolCompleted,
+    catalogue,
+    thread,
+)
+from core.ids import now
+from core.mcp.servers import McpConfigured
+from core.runtime.applied import ConfigurationApplied
+from core.runtime.letters import DECISIONS, LetterDiscarded, LetterRedriven
+from core.runtime.readiness import Finding
+from core.runtime.system import System
+from core.views.configured import TYPES
+from core.views.operations import kind_of
+from tests.channels.http import people
+from tests.channels.http.conftest import Api, Worker
+from tests.channels.http.people import ADA, ADMIN
+from tests.channels.http.story import ai, answer
+from tests.support.nats import append, read
+
+pytestmark = pytest.mark.anyio
+
+
+def on(model: str) -> RunStarted:
+    return RunStarted(attempt=1, worker="w", lease=1, model=model)
+
+
+async def failed(api: Api, worker: Worker, text: str, model: str = "m") -> str:
+    thread_id = await api.thread()
+    await worker.write(thread_id, await api.run(thread_id), on(model), RunFailed(error="E", text=text))
+    return thread_id
+
+
+# ── what runs, failed and took long ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_runs_now_by_state_and_user(api: Api, worker: Worker) -> None:
+    waits, works = await api.thread(), await api.thread()
+    pending, running = await api.run(waits), await api.run(works)
+    await worker.write(works, running, on("m"))
+    found = await api.ask("GET", "/operations/now")
+    assert (found["pending"], found["running"], found["waiting"]) == (1, 1, 0)
+    assert [(run["run_id"], run["status"], run["model_name"], run["own"]) for run in found["runs"]] == [
+        (pending, "pending", None, True),
+        (running, "running", "m", True),
+    ]
+    assert {(one["user_id"], one["status"], one["runs"]) for one in found["by_user"]} == {
+        ("default", "pending", 1),
+        ("default", "running", 1),
+    }
+    await worker.write(works, running, RunCompleted())
+    assert (await api.ask("GET", "/operations/now"))["running"] == 0
+
+
+REASONS = {
+    "The provider refused the key (status 401, request 8f14e45f-ceea-467f-a9c4-1f6f0c3d5a11)": 3,
+    "No answer within 30.5 s": 2,
+    "The model does not exist": 1,
+}
+
+
+async def test_runs_that_failed_for_the_same_reason_are_one_line(api: Api, worker: Worker) -> None:
+    for number, (reason, runs) in enumerate(REASONS.items()):
+        for run in range(runs):
+            text = reason.replace("401", f"40{run}").replace("30.5", f"{run + 1}").replace("8f14e45f", f"8f14e45{run}")
+            last = await failed(api, worker, text, f"m{number}")
+    found = await api.ask("GET", "/operations/failures")
+    assert [(group["reason"], group["runs"], group["models"]) for group in found["groups"]] == [
+        (kind_of(reason), runs, [f"m{number}"]) for number, (reason, runs) in enumerate(REASONS.items())
+    ]
+    assert found["runs"] == sum(REASONS.values())
+    assert found["groups"][-1]["examples"][0]["thread_id"] == last
+    newest = [run["created_at"] for run in found["groups"][0]["examples"]]
+    assert newest == sorted(newest, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("no answer within 30 s", "no answer within … s"),
+        ("at 12:31:07, 3 of 5", "at …, … of …"),
+        ("run 01a202b1-1c46-73b8-9ed1-7719f096e6e0  ended", "run … ended"),
+        ("the feedbead is no id, deadbeef01 is", "the feedbead is no id, … is"),
+        ("x" * 400, "x" * 300),
+    ],
+)
+def test_what_differs_from_run_to_run_is_no_part_of_a_reason(text: str, kind: str) -> None:
+    assert kind_of(text) == kind
+
+
+async def test_how_long_calls_took(api: Api, worker: Worker) -> None:
+    thread_id = await api.thread()
+    run = await api.run(thread_id)
+    tools = [
+        ToolCompleted(call_id=f"c{n}", message=answer(f"c{n}", "bash", "x", status=status), duration_ms=ms)
+        for n, (ms, status) in enumerate([*[(10, "success")] * 18, (700, "success"), (9000, "error")])
+    ]
+    lost = ToolCompleted(call_id="lost", message=answer("lost", "glob", "?"), unknown=True)
+    said = [ModelCompleted(message=ai(f"m{ms}", "x"), duration_ms=ms) for ms in (100, 300, 200)]
+    spare = ai("spare", "x", response_metadata={"answered_by": "spare"})
+    await worker.write(thread_id, run, on("m"), *tools, lost, *said, ModelCompleted(message=spare, duration_ms=50))
+    found = await api.ask("GET", "/operations/calls")
+    names = ("kind", "name", "calls", "failed", "p50_ms", "p95_ms", "longest_ms")
+    assert [tuple(one[name] for name in names) for one in found["calls"]] == [
+        ("tool", "bash", 20, 1, 10, 9000, 9000),
+        ("model", "m", 3, 0, 200, 300, 300),
+        ("model", "spare", 1, 0, 50, 50, 50),
+    ]
+    await worker.write(thread_id, run, RunCompleted())
+    await api.ask("DELETE", f"/threads/{thread_id}", status=204)
+    assert await api.ask("GET", "/operations/calls") == {"calls": []}, "calls go with their thread"
+
+
+async def test_usage_by_user_and_agent(api: Api, worker: Worker) -> None:
+    for tokens in (10, 500, 7):
+        thread_id = await api.thread()
+        run = await api.run(thread_id)
+        used = {"input_tokens": tokens, "output_tokens": 0, "total_tokens": tokens}
+        await worker.write(thread_id, run, on("m"), ModelCompleted(message=ai(f"m-{run}", "x", usage_metadata=used)))
+    found = await api.ask("GET", "/console/usage?all_users=true")
+    assert [(one["user_id"], one["user_name"], one["runs"], one["total_tokens"]) for one in found["by_user"]] == [
+        ("default", None, 3, 517)
+    ]
+    assert [(one["assistant_id"], one["runs"], one["total_tokens"]) for one in found["by_agent"]] == [
+        ("lead_agent", 3, 517)
+    ]
+
+
+# ── what was configured ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_was_configured_is_listed_without_secrets(system: System, api: Api) -> None:
+    secret = "sk-" + "Ab1" * 12
+    servers = {"files": {"command": "run", "env": {"TOKEN": secret}}}
+    await append(system.log, Aggregate("mcp", "servers"), McpConfigured(servers=servers))
+    await bury(system)
+    await api.ask("POST", "/dlq/discard", {"letters": [1]})
+    found = await api.ask("GET", "/operations/changes?limit=1")
+    [change] = found["changes"]
+    assert (change["type"], change["by"]) == ("letter.discarded", "default")
+    rest = await api.ask("GET", f"/operations/changes?before={found['next_before']}")
+    assert [(one["type"], one["text"]) for one in rest["changes"]] == [("mcp.configured", "servers: files")]
+    assert rest["next_before"] is None
+    assert secret not in str([found, rest])
+
+
+def test_every_change_is_an_event_that_there_is() -> None:
+    assert str(ConfigurationApplied.__struct_config__.tag) in TYPES
+    assert catalogue().keys() >= TYPES
+
+
+# ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def bury(system: System, actor: str = "lead", about: Aggregate | None = None, **more: Any) -> Aggregate:
+    about = about or thread("poisoned")
+    letter = {"reason": "broken\u202e", "at": now(), "hint": Hint(seq=1, type="run.requested", id="e"), **more}
+    await system.bus.store(system.bus.names.dlq(actor, about), msgspec.json.encode(letter))
+    return about
+
+
+async def test_dead_letters_are_listed_in_pages_with_what_they_hold(system: System, api: Api) -> None:
+    await bury(system)
+    secret = "correct-horse-battery-staple-17"
+    redactor.add(secret)
+    body = base64.b64encode(f"\xff{{ {secret}".encode()).decode()
+    await bury(system, "timers", Aggregate("unreadable", "9"), body=body, hint=Hint())
+    await bury(system, "log", Aggregate("unreadable", "10"), body="abcde", hint=Hint())
+    first = await api.ask("GET", "/dlq?limit=2")
+    assert (first["total"], first["next_after"], [one["letter"] for one in first["letters"]]) == (3, 2, [1, 2])
+    poisoned, unreadable = first["letters"]
+    assert (poisoned["actor"], poisoned["aggregate"], poisoned["thread_id"]) == ("lead", "thread/poisoned", "poisoned")
+    assert (poisoned["event_seq"], poisoned["event_type"], poisoned["redrivable"]) == (1, "run.requested", True)
+    assert (unreadable["content"], unreadable["redrivable"], unreadable["thread_id"]) == ("ÿ{ ***", False, None)
+    last = await api.ask("GET", "/dlq?after=2")
+    assert (last["next_after"], [(one["letter"], one["content"]) for one in last["letters"]]) == (None, [(3, "")])
+
+
+async def test_letters_are_sent_again_or_discarded_and_it_is_recorded_by_whom(system: System, api: Api) -> None:
+    for name in ("a", "b", "c"):
+        await bury(system, about=thread(name))
+    await bury(system, "log", Aggregate("unreadable", "10"))
+    assert await api.ask("POST", "/dlq/redrive", {"letters": []}) == {"letters": []}
+    assert await api.ask("POST", "/dlq/redrive", {"letters": [2, 4, 99]}) == {"letters": [2]}
+    assert await api.ask("POST", "/dlq/discard", {"letters": [1, 4, 4]}) == {"letters": [1, 4]}
+    assert [one["letter"] for one in (await api.ask("GET", "/dlq"))["letters"]] == [3]
+    assert await system.queue.at_work(thread("b")) == ["lead"]
+    events = [record.event for record in await read(system.log, DECISIONS)]
+    decided = [(type(e), e.letter, e.by) for e in events if isinstance(e, LetterRedriven | LetterDiscarded)]
+    assert decided == [
+        (LetterRedriven, 2, "default"),
+        (LetterDiscarded, 1, "default"),
+        (LetterDiscarded, 4, "default"),
+    ]
+
+
+# ── the doctor, and who may see all this ─────────────────────────────────────────────────────────────────────────────
+
+
+class TestDoctor:
+    @pytest.fixture
+    def services(self, services: Services) -> Services:
+        async def examine() -> list[Finding]:
+            return [
+                Finding("disk", "ok", "9 GiB free"),
+                Finding("model", "warn", "m: down", "wait; token=sk-abcdef123"),
+            ]
+
+        return replace(services, examine=examine)
+
+    async def test_findings_come_with_their_remedy_and_without_secrets(self, api: Api) -> None:
+        found = await api.ask("GET", "/doctor")
+        assert (found["status"], [one["status"] for one in found["checks"]]) == ("warn", ["ok", "warn"])
+        assert found["checks"][1]["advice"] == "wait; token=***"
+
+
+async def test_a_process_without_its_parts_has_no_doctor(api: Api) -> None:
+    assert (await api.ask("GET", "/doctor", status=404))["code"] == "not_found"
+
+
+ROUTES = [
+    ("GET", "/operations/now"),
+    ("GET", "/operations/failures"),
+    ("GET", "/operations/calls"),
+    ("GET", "/operations/changes"),
+    ("GET", "/doctor"),
+    ("GET", "/dlq"),
+    ("POST", "/dlq/redrive"),
+    ("POST", "/dlq/discard"),
+    ("GET", "/actors"),
+    ("GET", "/console/usage?all_users=true"),
+]
+
+
+async def test_members_see_nothing_of_it(system: System, tmp_path: Path) -> None:
+    async with people.place(system, people.WithAccounts(), tmp_path) as place:
+        admin, ada = await place.admin(), await place.person(ADA)
+        for method, path in ROUTES:
+            body: Any = {"letters": []} if method == "POST" else None
+            refused = await ada.ask(method, f"/api{path}", body)
+            assert refused.status == 403, path
+            if path != "/doctor":
+                assert (await admin.ask(method, f"/api{path}", body)).status == 200, path
+        found = await admin.ask("GET", "/api/operations/changes")
+        assert [(one["type"], one["by"]) for one in found.body["changes"] if "@" in one["text"]] != []
+        assert ADMIN in str(found.body)
+        assert "argon2" not in str(found.body)
