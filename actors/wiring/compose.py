@@ -30,12 +30,13 @@ from core.bus.endpoint import Endpoint, configured
 from core.bus.upkeep import Upkeep
 from core.chat import platforms
 from core.chat.account import Accounts
-from core.config.load import ConfigSource
-from core.config.settings import Config
+from core.config.load import Additions, ConfigSource, parse
+from core.config.settings import Config, Model
 from core.errors import Invalid, ungrouped
 from core.events import Aggregate, RunRequested
 from core.files.paths import THREADS
 from core.identity.seal import Seal
+from core.models.added import AddedModels
 from core.ports.mcp import McpSessions
 from core.ports.sandbox import Runs, SandboxProvider
 from core.runtime import system
@@ -47,7 +48,7 @@ from core.views.projections import own_file
 
 if TYPE_CHECKING:
     from actors.agent.setup.plan import RunSetup
-    from channels.http.server.live import ToolListing
+    from channels.http.server.live import ToolListing, Trial
     from core.replay.fork import Forked
     from core.replay.whatif import Changes, Experiment
     from core.runs.replay import Report
@@ -118,6 +119,8 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         AsyncExitStack() as opened,
     ):
         await _refuse_stranger(running, options.home, place)
+        models = AddedModels(running.log, Seal(options.home), source)
+        await models.apply()
         provider = await sandboxes.provider_for(options.home, config, source.project)
         machines = machines_of(running, provider, lambda: source.current().sandbox)
         sessions = await opened.enter_async_context(mcp_sessions(running, options.home, source, provider))
@@ -131,13 +134,14 @@ async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
         services = replace(
             services, missing=ready.missing, plugins=listed, skills=skills, problem=lambda: source.problem
         )
-        services = replace(services, written=source.written)
+        services = replace(services, written=source.written, models=models, try_model=_try_model)
         services = replace(services, tools=partial(tool_listings, Toolset(source.current()), source))
         services = replace(services, **_debugging(running, options), examine=options.examine)
         host = options.host or config.http.host
         port = config.http.port if options.port is None else options.port
         async with app.serve(services, host, port) as bound, anyio.create_task_group() as tasks:
             tasks.start_soon(keep_record, running.log, source, running.name)
+            tasks.start_soon(models.follow)
             tasks.start_soon(egress.outside.keep_looking, lambda: source.current().http.public_url)
             if config.tracing.otlp.endpoint:
                 from adapters.tracing.otlp import Exporter
@@ -195,6 +199,21 @@ async def _drained(config: Config, ready: Readiness, *, alone: bool) -> None:
         ready.drain()
         log.info("serving on before the end", seconds=seconds)
         await anyio.sleep(seconds)
+
+
+async def _try_model(entry: Additions | Model) -> Trial:
+    """Calls a model of the configuration, or as it would be there."""
+    from adapters.models.configured import build
+    from adapters.models.trial import tried
+    from channels.http.server.live import Trial
+
+    model = entry if isinstance(entry, Model) else parse("", added=entry._replace(version="trial")).models[0]
+    started = anyio.current_time()
+    try:
+        problem = await tried(model, await anyio.to_thread.run_sync(build, model))
+    except Invalid as error:
+        problem = str(error)
+    return Trial(problem is None, problem or "", anyio.current_time() - started)
 
 
 def _debugging(running: System, options: Options) -> dict[str, Any]:

@@ -13,12 +13,12 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 
+from adapters.models.trial import Answering, tried
 from channels.client.aio import AsyncSikaClient
 from channels.client.errors import ClientError
 from channels.client.servers import announced, healthy
@@ -27,21 +27,14 @@ from core import reasons
 from core.bus import embedded
 from core.config.load import find, load
 from core.config.redaction import redactor
-from core.config.settings import Model, Secret
+from core.config.settings import Model
 from core.errors import Invalid, SikaError
 from core.runtime.readiness import Finding
 from core.views.model_failures import model_failures_in
 
 CHECK_SECONDS = 30.0
-CALL_SECONDS = 20.0
 CONNECT_SECONDS = 5.0
 LOW_DISK = 1 << 30
-
-
-class Answering(Protocol):
-    """The part of a model that the doctor uses."""
-
-    async def ainvoke(self, input: str) -> object: ...
 
 
 Check = Callable[[], Awaitable[Sequence[Finding]]]
@@ -268,17 +261,9 @@ async def failures(home: Path, names: Sequence[str]) -> list[Finding]:
 
 async def _try_call(name: str, model: Model, instance: Answering) -> Finding:
     started = anyio.current_time()
-    try:
-        with anyio.fail_after(CALL_SECONDS):
-            await instance.ainvoke("Answer with the one word: yes")
-    except TimeoutError:
-        return Finding("model", "fail", f"{name}: no answer within {CALL_SECONDS:g} s")
-    except Exception as error:  # of the provider's library, whichever that is
-        text = f"{type(error).__name__}: {error}"
-        for secret in (value.reveal() for value in model.extra.values() if isinstance(value, Secret)):
-            text = text.replace(secret, "…") if secret else text
-        advice = "check model, base_url and api_key of this entry"
-        return Finding("model", "fail", f"{name}: {one_line(text, 300)}", advice)
+    if problem := await tried(model, instance):
+        advice = "" if problem.startswith("no answer") else "check model, base_url and api_key of this entry"
+        return Finding("model", "fail", f"{name}: {problem}", advice)
     return Finding("model", "ok", f"{name}: answered in {anyio.current_time() - started:.1f} s")
 
 

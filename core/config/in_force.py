@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -26,12 +26,13 @@ FOR_OTHERS = re.compile(r"(^|\.)(env|environment|headers)\.[^.]+$")
 """Keys whose values are for other programs: people put secrets there under any name."""
 _IN_PLACE = {(Channels, "platforms"), (ChannelConnections, "providers")}
 
-Source = Literal["file", "env", "default"]
+Source = Literal["file", "env", "default", "event"]
 
 
 class KeyInForce(msgspec.Struct, frozen=True):
     """A key of the configuration. `path`: as in the file, `models[0].name`. `value` and `default`: as JSON, a secret is
-    `***`. `source`: `file` (with its `line`), `env` (with the `variable`, if the file names it), or `default`.
+    `***`. `source`: `file` (with its `line`), `env` (with the `variable`, if the file names it), `default`, or
+    `event`: people added it beside the file.
     `type`, `text`: of the configuration reference; empty for keys that belong to other programs. `restart`: a change
     takes effect at the next start.
     """
@@ -47,15 +48,20 @@ class KeyInForce(msgspec.Struct, frozen=True):
     variable: str = ""
 
 
-def keys_in_force(config: Config, written: Mapping[str, Written]) -> list[KeyInForce]:
-    """Returns all keys of the sections, and those of their entries that are set. `written`: the keys of the file."""
-    return [_entry(path, value, default, written) for path, value, default in _leaves(config, Config(), "")]
+def keys_in_force(config: Config, written: Mapping[str, Written], added: Collection[str] = ()) -> list[KeyInForce]:
+    """Returns all keys of the sections, and those of their entries that are set. `written`: the keys of the file;
+    `added`: the names of models beside it.
+    """
+    beside = tuple(f"models[{index}]." for index, model in enumerate(config.models) if model.name in added)
+    return [_entry(path, value, default, written, beside) for path, value, default in _leaves(config, Config(), "")]
 
 
-def _entry(path: str, value: Any, default: Any, written: Mapping[str, Written]) -> KeyInForce:
+def _entry(path: str, value: Any, default: Any, written: Mapping[str, Written], beside: tuple[str, ...]) -> KeyInForce:
     key, place = _reference().get(_general(path)), written.get(path)
     source: Source = "default" if value == default and place is None else "file"
-    if place.variable if place else source == "file" and not path.startswith(("mcp.", "middlewares")):
+    if place is None and (path.startswith(beside) or (source == "file" and path == "model_roles")):
+        source = "event"
+    elif place.variable if place else source == "file" and not path.startswith(("mcp.", "middlewares")):
         source = "env"  # of DeerFlow, if the file does not name it
     shown = _masked(path, value)
     about = (key.default, key.type, key.text, key.restart) if key else ("", "", "", False)

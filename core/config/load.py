@@ -13,6 +13,7 @@ import json
 import operator
 import os
 import re
+import threading
 import typing
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -84,10 +85,40 @@ def load(argument: str | Path | None = None) -> Config:
     return ConfigSource(argument).current()
 
 
-def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | None = None, extended: str = "") -> Config:
+class Additions(typing.NamedTuple):
+    """What people add beside the file: entries of `models`, and lists of models by role. What the file has wins.
+    `version` names the content.
+    """
+
+    models: Sequence[Mapping[str, Any]] = ()
+    roles: Mapping[str, Sequence[str]] = {}
+    version: str = ""
+
+    def to(self, raw: dict[str, Any]) -> None:
+        """Brings the additions into a raw configuration."""
+        if not isinstance(own := raw.get("models") or [], list) or not isinstance(raw.get("model_roles") or {}, dict):
+            return
+        names = [entry.get("name") for entry in own if isinstance(entry, dict)]
+        raw["models"] = [*own, *(dict(entry) for entry in self.models if entry["name"] not in names)]
+        known = {*names, *(entry["name"] for entry in self.models)}
+        roles = {role: [name for name in models if name in known] for role, models in self.roles.items()}
+        chosen = {role: models for role, models in roles.items() if models}
+        raw["model_roles"] = {**chosen, **(raw.get("model_roles") or {})}
+
+
+NOTHING = Additions()
+
+
+def parse(
+    text: str,
+    name: str = "config.yaml",
+    environ: Mapping[str, str] | None = None,
+    extended: str = "",
+    added: Additions = NOTHING,
+) -> Config:
     """Make a `Config` of YAML text. Raises `Invalid` with `name` and the place of the first mistake.
 
-    `extended` is the text of DeerFlow's second file (`core.config.extensions`).
+    `extended` is the text of DeerFlow's second file (`core.config.extensions`), `added` what people add beside both.
     """
     lines, renamed = _Lines(text), dict[str, str]()
     environ = os.environ if environ is None else environ
@@ -99,12 +130,15 @@ def parse(text: str, name: str = "config.yaml", environ: Mapping[str, str] | Non
         renamed = deerflow.modernise(resolved)
         outdated = resolved != written
         renamed |= deerflow.complete(resolved, environ)
+        if added.version:
+            added.to(resolved)
         notes = [f"{path}: {remark}" for path, remark in deerflow.without_effect(resolved)]
         notes = [*deerflow.remark_on_version(resolved, outdated or bool(notes)), *notes, *extensions.unknown(more)]
         unknown: list[str] = []
         shaped = _shape(Config, resolved, "", unknown)
         notes += [lines.placed(_as_written(note, renamed)) for note in unknown] + list(map(lines.placed, repeated))
-        shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str) + extended), "warnings": notes}
+        shaped |= {"hash": _digest(json.dumps(raw, sort_keys=True, default=str) + extended + added.version)}
+        shaped |= {"warnings": notes}
         config = msgspec.convert(shaped, Config, strict=False, dec_hook=_to_secret)
         return msgspec.structs.replace(config, warnings=(*config.warnings, *_disabled(config), *weak_secrets(config)))
     except msgspec.ValidationError as error:
@@ -222,6 +256,8 @@ class ConfigSource:
         self._problem: str | None = None
         self._text = ""
         """Of the file in force."""
+        self._added = NOTHING
+        self._looking = threading.Lock()
         self._check: Callable[[Config], object] = lambda _: None
         self._config = parse("")
         self._watched = False
@@ -256,6 +292,18 @@ class ConfigSource:
         """Returns the keys that the file in force has, by what they are called today."""
         return _written(self._text, os.environ)
 
+    def extend(self, added: Additions) -> None:
+        """Brings what people added into the configuration; if it does not fit the files any more, it is left out."""
+        self._added, self._texts, self._stamps = added, None, None
+        self._look()
+
+    def tried(self, added: Additions) -> Config:
+        """Returns the configuration as it would be with other additions. Raises `Invalid`."""
+        _, _, extended = self._texts or ("", {}, "")
+        config = parse(self._text, "config.yaml", extended=extended, added=added)
+        self._check(config)
+        return config
+
     def require(self, check: Callable[[Config], object]) -> None:
         """From now on, a changed configuration counts only if `check` does not raise `Invalid`."""
         self._check = check
@@ -286,6 +334,10 @@ class ConfigSource:
             await anyio.to_thread.run_sync(self._look, abandon_on_cancel=True)
 
     def _look(self) -> None:
+        with self._looking:
+            self._look_once()
+
+    def _look_once(self) -> None:
         before, problem = self._config, self._problem
         try:
             self._refresh()
@@ -313,10 +365,23 @@ class ConfigSource:
         if (text, variables, extended) != self._texts or self._problem:
             self._texts = text, variables, extended
             redactor.learn_environment()
-            changed = parse(text, path.name if path else "config.yaml", extended=extended)
-            redactor.learn(changed, owner=f"{path}{id(self) if path is None else ''}")
-            self._check(changed)
+            changed = self._checked(text, path, extended)
             self._config, self._problem, self._text = changed, None, text
+
+    def _checked(self, text: str, path: Path | None, extended: str) -> Config:
+        """Returns the configuration of the files, with what people added if it fits. Raises `Invalid`."""
+        for added in (self._added, NOTHING):
+            try:
+                changed = parse(text, path.name if path else "config.yaml", extended=extended, added=added)
+                redactor.learn(changed, owner=f"{path}{id(self) if path is None else ''}")
+                self._check(changed)
+            except Invalid as error:
+                if not added.version:
+                    raise
+                log.warning("what was added beside the file is left out", problem=str(error))
+            else:
+                return changed
+        raise AssertionError("unreachable")
 
 
 def _stamp(path: Path | None) -> _Stamp:

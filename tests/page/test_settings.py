@@ -22,6 +22,8 @@ pytestmark = pytest.mark.anyio
 PASSWORD = "correct horse battery"
 ROOT, ADA = "root@example.org", "ada@example.org"
 SECRET = "sk-the-key-of-the-file-4711"
+ADDED_KEY = "sk-the-key-of-an-added-model-4712"
+SHOWING = ("model-settings", "models", "configuration")
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 
 
@@ -111,12 +113,57 @@ async def test_a_member_sees_only_what_is_about_their_own_things(
 ) -> None:
     async with signed_in(chromium, site, people[ADA], "looks") as ada:
         names = await ada.page.locator(".settings nav li").all_inner_texts()
-        assert not {"Users and roles", "API keys", "Configuration in force"} & set(names)
+        assert not {"Users and roles", "API keys", "Configuration in force", "Models"} & set(names)
         await ada.page.goto(f"{site.server.url}/#/settings/users")
         await expect(ada.page.locator(".settings nav [aria-current]")).not_to_have_text("Users and roles")
         await expect(ada.page.get_by_text(ROOT)).to_have_count(0)
-        for path in ("users", "keys", "configuration"):
+        for path in ("users", "keys", "configuration", "model-settings"):
             assert (await ada.ask("GET", path))["status"] == 403
+
+
+async def test_a_model_is_added_tried_made_the_default_and_answers(root: Settings, site: Site) -> None:
+    await root.go("models")
+    form = root.section.locator("form", has=root.page.get_by_label("Provider"))
+    await form.get_by_label("Name", exact=True).fill("added")
+    await form.get_by_label("Provider").select_option("custom")
+    await form.get_by_label("Model", exact=True).fill("missing")
+    await root.press("Save", form)
+    address = form.locator(".labelled", has_text="Base address")
+    await expect(address.get_by_role("alert")).to_contain_text("base_url: the address is needed")
+    await form.get_by_label("Base address").fill(site.models.url)
+    await form.get_by_label("API key").fill(ADDED_KEY)
+    await root.press("Try it", form)
+    await expect(root.section.get_by_role("status").first).to_contain_text("It did not answer: ")
+    await form.get_by_label("Model", exact=True).fill("plain")
+    await root.press("Try it", form)
+    await expect(root.section.get_by_role("status").first).to_contain_text("It answered after ")
+    assert (await root.ask("GET", "models/added"))["status"] == 404, "it was tried only"
+    await form.get_by_label("Name on pages").fill(HOSTILE)
+    await root.press("Save", form)
+    row = root.row(HOSTILE)
+    await root.press("Try it", row)
+    await expect(row.get_by_role("status")).to_contain_text("It answered after ")
+    await root.press("Make the default", row)
+    await expect(row.locator(".tag")).to_have_text("default")
+    assert await violations(root.tab) == []
+    before = len(site.models.requests)
+    thread = (await root.ask("POST", "threads", {}))["body"]["thread_id"]
+    said = {"input": {"messages": [{"role": "user", "content": "Who answers?"}]}, "assistant_id": "lead_agent"}
+    assert (await root.ask("POST", f"threads/{thread}/runs/wait", said))["status"] == 200
+    asked = site.models.requests[before:]
+    assert {each.model for each in asked} == {"plain"}
+    model = (await root.ask("GET", f"threads/{thread}/log"))["body"]
+    assert [each["model"] for each in model if each["type"] == "run.started"] == ["added"]
+    await root.go("configuration")
+    await root.section.get_by_label("Search in names and texts").fill("].api_key")
+    await expect(root.section.locator(".source", has_text="added here")).to_have_count(1)
+    await root.go("models")
+    everything = json.dumps([await root.page.content(), *[await root.ask("GET", path) for path in SHOWING]])
+    assert ADDED_KEY not in everything
+    await root.press("Delete", row, sure=True)
+    await expect(row).to_have_count(0)
+    assert (await root.ask("GET", "models/added"))["status"] == 404
+    assert ADDED_KEY not in site.server.said()
 
 
 async def test_an_account_is_made_used_disabled_and_given_another_password(root: Settings, site: Site) -> None:

@@ -26,5 +26,6 @@ ROUTES = Routes(mounts=API, tag="configuration")
 async def get(call: Call) -> InForce:
     """Every key of the configuration: its value, where that comes from, and its text. Secrets are masked."""
     config, services = call.config, call.services
-    keys = await to_thread.run_sync(lambda: keys_in_force(config, services.written()))
+    added = (await services.models.state()).models
+    keys = await to_thread.run_sync(lambda: keys_in_force(config, services.written(), added))
     return InForce(services.problem(), list(config.warnings), keys)

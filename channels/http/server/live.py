@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import structlog
 from aiohttp import web
 
@@ -16,7 +17,8 @@ from channels.http.server import guard
 from channels.http.server.reading import Reading
 from core.bus.queue import WorkQueue
 from core.chat.account import Accounts
-from core.config.load import Config, Written
+from core.config.load import Additions, Config, Written
+from core.config.settings import Model
 from core.errors import SikaError, Unavailable
 from core.events import Aggregate, Json
 from core.files import workspace
@@ -25,6 +27,7 @@ from core.identity.seal import Seal
 from core.log.store import EventLog
 from core.mcp.servers import Directory
 from core.memory.facts import Memories
+from core.models.added import AddedModels
 from core.plugins import Listed
 from core.replay.fork import Forked
 from core.replay.whatif import Changes, Experiment
@@ -79,6 +82,14 @@ class ToolListing(NamedTuple):
     effect: Effect
 
 
+class Trial(msgspec.Struct):
+    """`ok`: the model answered, after so many `seconds`. `problem`: why it did not."""
+
+    ok: bool
+    problem: str
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The parts of the process that HTTP needs."""
@@ -103,6 +114,8 @@ class Services:
     """The MCP servers."""
     accounts: Accounts
     """The accounts of chat platforms."""
+    models: AddedModels
+    """The models beside the configuration file."""
     config: Callable[[], Config]
     call: Ask
     """Asks an actor, wherever it runs."""
@@ -125,6 +138,8 @@ class Services:
     """Makes a thread of another one up to an event, under an id; None in a process without the actors' parts."""
     what_if: Callable[[Changes, bool], Awaitable[Experiment]] | None = None
     """Returns a what-if under changed conditions, and whether effects are allowed; None as above."""
+    try_model: Callable[[Additions | Model], Awaitable[Trial]] | None = None
+    """Calls a model, also one that is not configured yet; None in a process without the providers' libraries."""
     plugins: Sequence[Listed] = ()
     """The plug-ins of installed packages, those that are left out among them."""
 
@@ -147,6 +162,7 @@ class Services:
             memories=Memories(system.log, actor=ACTOR),
             mcp=Directory(system.log, config, Seal(home)),
             accounts=Accounts(system.log, config, Seal(home)),
+            models=AddedModels(system.log, Seal(home)),
             config=config,
             call=system.call,
             home=home,

@@ -83,6 +83,7 @@ from core.identity.lockout import SigninFailed, SigninLocked, SigninSucceeded
 from core.mcp import grants
 from core.mcp import servers as mcp
 from core.memory import facts as memories
+from core.models import added as models
 from core.replay.evaluation import facts as evaluations
 from core.replay.undecoded import fields_of, problem_of
 from core.runs.ledger import TokensSpent
@@ -163,6 +164,10 @@ def text_of_event(event: Event, calls: Mapping[str, str] | None = None) -> str:
 def described_types() -> frozenset[type[Event]]:
     """Returns the event types that have a line of their own."""
     return frozenset(_LINES)
+
+
+def _by(user: str | None) -> str:
+    return f", by {user}" if user else ""
 
 
 _LINES: Mapping[type[Event], Callable[[Any], str]] = {
@@ -273,7 +278,10 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
         + (f", {len(e.problems)} problems" if e.problems else "")
     ),
     mcp.McpFailed: lambda e: f"{e.server}: {e.reason}" + (f"; again at {e.again_at}" if e.again_at else ""),
-    mcp.McpAccepted: lambda e: f"{e.server}: {len(e.versions)} tools" + (f", by {e.by}" if e.by else ""),
+    mcp.McpAccepted: lambda e: f"{e.server}: {len(e.versions)} tools" + _by(e.by),
+    models.ModelsConfigured: lambda e: (
+        (", ".join(model.name for model in e.models) or "none beside the file") + _by(e.by)
+    ),
     mcp.McpForgotten: lambda e: e.server or "all servers",
     skills.SkillEnabled: lambda e: e.name,
     skills.SkillDisabled: lambda e: e.name,
@@ -283,14 +291,14 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     applied.ConfigurationApplied: lambda e: f"{e.file}: {', '.join(e.changed)}, by {e.by}",
     letters.LetterRedriven: lambda e: f"{e.letter} of {e.wakes} on {e.about}, by {e.by}",
     letters.LetterDiscarded: lambda e: f"{e.letter} of {e.wakes} on {e.about}, by {e.by}",
-    people.AccountCreated: lambda e: f"{e.user}: {e.email}, {e.role}",
+    people.AccountCreated: lambda e: f"{e.user}: {e.email}, {e.role}" + _by(e.by),
     people.AccountRenamed: lambda e: f"{e.user}: {e.email}",
-    people.AccountAppointed: lambda e: f"{e.user}: {e.role}",
-    people.AccountDisabled: lambda e: e.user,
-    people.AccountEnabled: lambda e: e.user,
-    people.PasswordSet: lambda e: e.user + (", to be changed" if e.temporary else ""),
-    people.KeyCreated: lambda e: f"{e.key} of {e.user}: {', '.join(e.scopes) if e.scopes else 'all'}",
-    people.KeyRevoked: lambda e: e.key,
+    people.AccountAppointed: lambda e: f"{e.user}: {e.role}" + _by(e.by),
+    people.AccountDisabled: lambda e: e.user + _by(e.by),
+    people.AccountEnabled: lambda e: e.user + _by(e.by),
+    people.PasswordSet: lambda e: e.user + (", to be changed" if e.temporary else "") + _by(e.by),
+    people.KeyCreated: lambda e: f"{e.key} of {e.user}: {', '.join(e.scopes) if e.scopes else 'all'}" + _by(e.by),
+    people.KeyRevoked: lambda e: e.key + _by(e.by),
     people.SubjectLinked: lambda e: f"{e.user}: {e.subject} at {e.issuer}",
     people.SessionEnded: lambda e: f"{e.user} signed out",
     people.AccountSignedOut: lambda e: f"{e.user} signed out everywhere",

@@ -45,21 +45,22 @@ export function Loaded({ of, children }) {
 
 /**
  * A form. An error of the server that begins with the name of a field stands below it.
- * @param {{fields: FieldOf[], action: string, onSend: (values: Record<string, any>) => Promise<unknown>, also?: any, clears?: boolean}} props
- *   `also`: further buttons; `clears`: the fields are as at the beginning once it was sent
+ * @param {{fields: FieldOf[], action: string, onSend: (values: Record<string, any>) => Promise<unknown>, second?: string, clears?: boolean}} props
+ *   `second`: another button, which sends the values with `attempt`; `clears`: the fields are as at the beginning once it was sent
  */
-export function Form({ fields, action, onSend, also, clears = false }) {
+export function Form({ fields, action, onSend, second, clears = false }) {
   const first = () => Object.fromEntries(fields.map(({ name, kind, value }) => [name, value ?? (kind === "check" ? false : "")]));
   const [values, setValues] = useState(first);
   const [problem, setProblem] = useState({ at: "", text: "" });
   const [busy, setBusy] = useState(false);
-  const send = async (/** @type {Event} */ event) => {
+  const send = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
+    const attempt = event.submitter?.hasAttribute("data-attempt") ?? false;
     setBusy(true);
     setProblem({ at: "", text: "" });
     try {
-      await onSend(values);
-      if (clears) setValues(first());
+      await onSend(attempt ? { ...values, attempt } : values);
+      if (clears && !attempt) setValues(first());
     } catch (error) {
       const text = sentenceOf(error);
       setProblem({ at: fieldOf(text, fields), text });
@@ -70,7 +71,7 @@ export function Form({ fields, action, onSend, also, clears = false }) {
     ${fields.map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} problem=${problem.at === field.name ? problem.text : ""}
       onInput=${(/** @type {any} */ value) => setValues((all) => ({ ...all, [field.name]: value }))} />`)}
     ${problem.text && !problem.at && html`<p class="error" role="alert">${problem.text}</p>`}
-    <div class="card-actions"><${Button} kind="first" type="submit" disabled=${busy} onClick=${() => {}}>${action}<//>${also}</div>
+    <div class="card-actions"><${Button} kind="first" type="submit" disabled=${busy} onClick=${() => {}}>${action}<//>${second && html`<button type="submit" class="button" data-attempt disabled=${busy}>${second}</button>`}</div>
   </form>`;
 }
 

@@ -6,7 +6,9 @@ import { addSheet } from "../kit/sheet.js";
 import { learn, t, wordsOf } from "../words/words.js";
 import { Configuration } from "./configuration.js";
 import { Keys } from "./keys.js";
+import { Limits, Webhooks } from "./limits.js";
 import { Looks } from "./looks.js";
+import { Models } from "./models.js";
 import { Users } from "./users.js";
 import { en } from "./words/en.js";
 import { zh } from "./words/zh.js";
@@ -16,8 +18,11 @@ const styled = addSheet(new URL("./settings.css", import.meta.url));
 
 /** The sections, in their order. `admin`: for administrators only. @type {Record<string, {draw: any, admin?: boolean}>} */
 const SECTIONS = {
+  models: { draw: Models, admin: true },
   users: { draw: Users, admin: true },
   keys: { draw: Keys, admin: true },
+  limits: { draw: Limits, admin: true },
+  webhooks: { draw: Webhooks, admin: true },
   configuration: { draw: Configuration, admin: true },
   looks: { draw: Looks },
 };

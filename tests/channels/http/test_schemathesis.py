@@ -127,6 +127,8 @@ BODIES = {
     "post_threads_thread_id_runs_edit_regenerate_prepare": {"human_message_id": HUMAN, "replacement_text": "Hello"},
     "put_threads_thread_id_artifacts_path": {"content": "New.", "expected_sha256": hashlib.sha256(ANSWER).hexdigest()},
     "put_threads_thread_id_variables_name": {"value": "north"},
+    "put_model_settings_models_name": {"model": "small", "provider": "openai"},
+    "put_model_settings_roles_role": {"models": []},
     "put_store_items": {"namespace": ["notes"], "key": "a", "value": {"b": 1}},
     "post_agents_import": {"agent": {"name": "imported", "description": "From elsewhere."}, "replace": True},
 }
@@ -152,6 +154,10 @@ ONLY_REFUSING = {
     "POST /api/users",
     "PATCH /api/users/{user_id}",
     "POST /api/users/{user_id}/reset-password",
+    # Nothing was added, and no model can be called here.
+    "DELETE /api/model-settings/models/{name}",
+    "POST /api/model-settings/models/{name}/try",
+    "POST /api/model-settings/try",
     # The assistant that comes along stays, and others are for the other operations.
     "DELETE /api/assistants/{assistant_id}",
     # No thread works on a folder of the person's, and no run has changed files.
@@ -334,6 +340,8 @@ async def test_every_answer_is_documented(
         "delete_threads_thread_id_uploads_filename": {"thread_id": ["thread-0"], "filename": ["rest.md"]},
         "get_threads_thread_id_files_zip": {"thread_id": ["thread-0"], "under": ["/mnt/user-data/uploads"]},
         "get_models_name": {"name": ["scripted"]},
+        "put_model_settings_models_name": {"name": ["added", "other"]},
+        "put_model_settings_roles_role": {"role": ["goal"]},
         "get_page_name": {"name": [assets.name_of(assets.ENTRY)]},
         "get_store_items": {"namespace": ["kept"], "key": ["b"]},
         "get_skills_name": {"name": ["documents"]},

@@ -17,6 +17,7 @@ import pytest
 from aiohttp import web
 
 from actors.wiring.compose import Options
+from adapters.models import trial
 from adapters.sandboxes.confine import seccomp
 from adapters.sandboxes.process import cgroups
 from channels import cli
@@ -230,7 +231,7 @@ async def test_a_model_is_called_when_that_is_wanted(listener: int, monkeypatch:
     assert "answered in" in (await examined(there, answers, call=True)).text
     finding = await examined(there, Answers(RuntimeError("no model m for sk-secret")), call=True)
     assert (finding.status, finding.text) == ("fail", "a (m): RuntimeError: no model m for …")
-    monkeypatch.setattr(doctor, "CALL_SECONDS", 0.01)
+    monkeypatch.setattr(trial, "CALL_SECONDS", 0.01)
 
     class Silent(Answers):
         async def ainvoke(self, input: str) -> object:

@@ -10,8 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from channels.cli.run.init import CUSTOM, PROVIDERS, Choice, Wishes, choose, write, written
+from channels.cli.run.init import Choice, Wishes, choose, write, written
 from core.config.load import parse
+from core.config.model_providers import CUSTOM, PROVIDERS
 from core.errors import Invalid, Refused
 from tests.channels.terminal.terminals import Terminal, on_terminal
 from tests.channels.terminal.test_cli import sika

@@ -34,6 +34,8 @@ from core.events import (
     encode,
     written,
 )
+from core.identity.accounts import AccountAppointed, KeyRevoked
+from core.models.added import AddedModel, ModelsConfigured
 
 
 def test_every_event_of_the_core_has_a_line_of_its_own() -> None:
@@ -59,6 +61,13 @@ USED = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
         (ThreadAnnotated(metadata={"a": 1}), '{"a":1}'),
         (ThreadForked(source="t", source_seq=4, patches=[{}, {}]), "from thread t at 4, 2 steps"),
         (ThreadErased(by="me"), "by me"),
+        (AccountAppointed(user="u", role="admin", by="root"), "u: admin, by root"),
+        (KeyRevoked(key="k"), "k"),
+        (
+            ModelsConfigured(models=[AddedModel(name="m", model="n", provider="custom")], roles={}, by="root"),
+            "m, by root",
+        ),
+        (ModelsConfigured(models=[], roles={}), "none beside the file"),
         (ArtifactReplaced(path="/a/b", size=3, sha256="1", before="0"), "/a/b, 3 bytes"),
         (
             SubagentStarted(call_id="c", subagent="s", name="bash", description="look", prompt="Look!"),

@@ -1,0 +1,1 @@
+"""The models that administrators add beside the configuration file."""
