@@ -75,6 +75,16 @@ class Unavailable(SikaError):
     code = "unavailable"
 
 
+class Overloaded(Unavailable):
+    """So much waits already that one more would be no use. `seconds`: when there will be room for it, as things go."""
+
+    code = "overloaded"
+
+    def __init__(self, text: str, seconds: int) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
 class Exited(SikaError):
     """Code of others called `sys.exit`, or panicked: that is its failure, and must not end the process."""
 

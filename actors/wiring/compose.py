@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("sika.compose")
 
+OPEN_FILES = 65_536
 CLOSE_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 """Default of `http.drain_seconds` where other servers may take over."""
@@ -111,6 +113,7 @@ def _check(config: Config, options: Options, project: Path) -> None:
 async def _server(options: Options, source: ConfigSource) -> AsyncIterator[str]:
     from channels.http import app
 
+    _open_many()
     config = source.current()
     async with (
         _outside_closed(),
@@ -311,6 +314,14 @@ def running_server(home: Path) -> Address | None:
     return next(iter(announced(home)), None)
 
 
+def _open_many() -> None:
+    """Lets this process open as many files and connections as the system lets it have: a run at work has two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 # ── parts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -342,7 +353,11 @@ async def _system(options: Options, config: Config, endpoint: Endpoint) -> Async
     endpoint = replace(endpoint, patience=config.nats.start_seconds)
     with own_file(options.home) as (views, number):
         async with system.start(
-            endpoint, views, lease_seconds=config.runs.lease_seconds, slots=config.runs.max_concurrent
+            endpoint,
+            views,
+            lease_seconds=config.runs.lease_seconds,
+            slots=config.runs.max_concurrent,
+            most_waiting=config.runs.max_waiting,
         ) as running:
             yield running, number
 

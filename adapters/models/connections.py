@@ -100,7 +100,7 @@ def _session(transport: Any) -> aiohttp.ClientSession:
     limits: httpx2.Limits = transport.limits
     connector = aiohttp.TCPConnector(
         ssl=transport.ssl_context,
-        limit=limits.max_connections or 0,
+        limit=0,  # runs at work are bounded, and requests to a provider if it is configured (`slots`)
         keepalive_timeout=limits.keepalive_expiry,
         socket_factory=_keepalive_socket,
     )

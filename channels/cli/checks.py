@@ -11,8 +11,9 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
@@ -202,14 +203,22 @@ async def server(url: str) -> list[Finding]:
     """Reports the problems of the running server of the data directory."""
     async with AsyncSikaClient(url=url) as client:
         try:
-            missing = (await client.readiness()).get("missing") or ()
+            state = await client.readiness()
         except ClientError:  # it answers, though not to this
-            missing = ()
+            state = {}
+    missing, work = state.get("missing") or (), state.get("load") or {}
     problems = [f"{part.get('part')}: {part.get('reason')}" for part in missing]
     advice = "the server's log says more; it goes on with what it had"
-    return [Finding("server", "fail", problem, advice) for problem in problems] or [
-        Finding("server", "ok", f"{url} answers")
-    ]
+    findings = [Finding("server", "fail", problem, advice) for problem in problems]
+    return [*(findings or [Finding("server", "ok", f"{url} answers")]), *_capacity(work)]
+
+
+def _capacity(work: Mapping[str, Any]) -> list[Finding]:
+    """Reports what keeps runs waiting."""
+    if not work.get("bound"):
+        return []
+    text = f"{work['waiting']} runs wait for a place, {work['at_work']} are at work; the bound is {work['bound']}"
+    return [Finding("capacity", "warn", text, work.get("change") or "it passes by itself")]
 
 
 async def demo() -> list[Finding]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import msgspec
@@ -56,13 +56,23 @@ REASON_CHARACTERS = 10_000
 
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of a wake-up: the event that led to it. `seq` is 0 if there is none. `again`: it became a dead letter,
-    and somebody wants it handled all the same.
+    and somebody wants it handled all the same. `share`: whose share of the places a run takes (`core.runs.share`); if
+    it is empty, the aggregate's.
     """
 
     seq: int = 0
     type: str = ""
     id: str = ""
     again: bool = False
+    share: str = ""
+
+
+class Slot(Protocol):
+    """A slot that work holds, and gives to others while it waits for them."""
+
+    def free(self) -> None: ...
+
+    def take(self) -> None: ...
 
 
 class Wakeup:
@@ -87,7 +97,9 @@ class Wakeup:
         self.order = generation * 1000 + self.delivery
         """Orders the deliveries of a wake-up, also over consumers: a consumer that is created anew counts from 1."""
         self.acked = False
-        self._room, self._waits = room, 0
+        self.rooms: list[Slot] = [room] if room is not None else []
+        """What the work on it holds a slot of."""
+        self._waits = 0
 
     @contextmanager
     def idle(self) -> Iterator[None]:
@@ -95,14 +107,16 @@ class Wakeup:
         would wait for ever. Afterwards there may be one more at work than there are slots.
         """
         self._waits += 1
-        if self._waits == 1 and self._room is not None:
-            self._room.free()
+        if self._waits == 1:
+            for room in self.rooms:
+                room.free()
         try:
             yield
         finally:
             self._waits -= 1
-            if self._waits == 0 and self._room is not None:
-                self._room.take()
+            if self._waits == 0:
+                for room in self.rooms:
+                    room.take()
 
     async def keep(self) -> None:
         """Extends the lease."""
@@ -205,12 +219,11 @@ class WorkQueue:
                 except Unavailable as error:
                     log.warning("lease not extended", aggregate=str(wakeup.aggregate), error=str(error))
 
-    async def serve(self, actor: str, work: Callable[[Wakeup], Awaitable[None]], slots: int) -> None:
-        """Hands out the actor's wake-ups, at most `slots` at a time, until cancelled. `work` owns each wake-up it
-        gets. Its errors are logged, and the wake-up is delivered again after its lease. A consumer that was deleted is
-        created anew.
+    async def serve(self, actor: str, work: Callable[[Wakeup], Awaitable[None]], room: Room) -> None:
+        """Hands out the actor's wake-ups, as many at a time as there is room for, until cancelled. `work` owns each
+        wake-up it gets. Its errors are logged, and the wake-up is delivered again after its lease. A consumer that was
+        deleted is created anew.
         """
-        room = Room(slots)
 
         async def guarded(msg: Msg, generation: int) -> None:
             try:

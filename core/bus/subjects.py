@@ -81,6 +81,16 @@ class Subjects:
         """The subject on which every process reports what it does."""
         return f"{self.prefix}.processes"
 
+    @property
+    def waiting(self) -> str:
+        """The subject on which processes tell of the runs that wait in them for a place."""
+        return f"{self.prefix}.waiting"
+
+    @property
+    def room(self) -> str:
+        """The subject on which a process in which runs wait asks the others for room."""
+        return f"{self.prefix}.room"
+
     def call(self, actor: str) -> str:
         return f"{self.prefix}.call.{actor}"
 

@@ -158,8 +158,12 @@ class Runs(Section, frozen=True, kw_only=True):
     lease_seconds: Annotated[int, msgspec.Meta(ge=2, le=60)] = 10
     """Time after which the runs of a dead server process continue in another one. In a cluster the longest of all
     processes counts; `sika cluster lease` lowers it."""
-    max_concurrent: Positive = 128
-    """Runs that one server process works on at the same time."""
+    max_concurrent: Positive | None = None
+    """Runs that one server process works on at the same time; those of subagents are counted by themselves. Without a
+    number as many as the machine bears: a process takes on no more while its event loop is late or its memory is
+    nearly used up. Runs over the bound wait in a queue that is fair to users; `/ready` says what the bound is."""
+    max_waiting: Positive = 5_000
+    """Runs that wait for a place, from which on a new one is refused (503, with the time after which to come again)."""
     recursion_limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 3000
     """Model calls of one run, if the client does not set a number; then the agent answers once more, without tools. The
     default is eight hours of work with a call every ten seconds. LangGraph and DeerFlow mean steps by this name, of

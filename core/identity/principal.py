@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from core.runs.share import NOBODY
+
 Role = Literal["admin", "user", "internal"]
 
 
@@ -32,5 +34,5 @@ class Principal(msgspec.Struct, frozen=True):
         return not scope or self.scopes is None or bool(granting & self.scopes)
 
 
-LOCAL = Principal("default", "admin")
+LOCAL = Principal(NOBODY, "admin")
 """The principal of all requests to a server without accounts, which listens on loopback only."""

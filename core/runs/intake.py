@@ -27,6 +27,7 @@ from core.events import (
 from core.ids import safe_id
 from core.log.kinds import KIND, SUBAGENT
 from core.runs.reuse import Dispatched, Reuse
+from core.runs.share import share_of
 from core.thread import turns
 from core.thread.ownership import owned
 from core.thread.state import Run, ThreadState
@@ -61,11 +62,14 @@ class Intake:
         queue: WorkQueue,
         permitted: Permission = anybody,
         dispatched: Dispatched | None = None,
+        admit: Callable[[], None] = lambda: None,
     ) -> None:
         self.threads = threads
         self.queue = queue
         self._permitted = permitted
         self._dispatched = dispatched
+        self._admit = admit
+        """Raises `Overloaded` if too many runs wait already."""
 
     async def create_thread(
         self, thread_id: str, *, user: str, metadata: Json | None = None, actor: str = "http", again: bool = False
@@ -138,9 +142,11 @@ class Intake:
         A repeated request (`fingerprint`) returns the state of now, and the record of the first one.
 
         Raises `NotFound` (no such thread), `Refused` (`reject` and another run is open, or no work may be done for the
-        user), `Invalid` (unknown checkpoint, or another request with the same idempotency key).
+        user), `Invalid` (unknown checkpoint, or another request with the same idempotency key), `Overloaded`.
         """
         safe_id(run_id, "run_id")
+        if request.resume is None:  # what was begun goes on
+            self._admit()
         await self._permitted(user or (await self.threads.load(thread_id)).user)
 
         def decide(state: ThreadState) -> Sequence[Event]:
@@ -159,7 +165,7 @@ class Intake:
 
         state, records = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         record = records[0] if records else await self._requested(thread_id, state.runs[run_id])
-        await self._wake(thread_id, record)
+        await self._wake(thread_id, record, state.user)
         return state, record
 
     async def _requested(self, thread_id: str, run: Run) -> Record:
@@ -227,10 +233,10 @@ class Intake:
         state, _ = await self.threads.decide(thread_id, decide, actor=actor, run=run_id)
         return state
 
-    async def _wake(self, thread_id: str, record: Record) -> None:
+    async def _wake(self, thread_id: str, record: Record, user: str) -> None:
         """Wakes a worker at once. If that fails, the dispatcher does it: the decision is in the log."""
         try:
-            hint = Hint(seq=record.seq, type=record.type, id=record.id)
+            hint = Hint(seq=record.seq, type=record.type, id=record.id, share=share_of(user))
             aggregate = self.threads.aggregate(thread_id)
             await self.queue.nudge(WORKERS[aggregate.kind], aggregate, hint, key=record.id)
         except Unavailable as error:

@@ -23,6 +23,7 @@ from core.actor import Actor, Progress, Retries
 from core.bus import rpc as calls
 from core.bus.connection import Bus, connect
 from core.bus.endpoint import Endpoint
+from core.bus.pull import Room
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.bus.upkeep import Upkeep
 from core.channel import Channel, Desk
@@ -39,11 +40,14 @@ from core.runs.intake import Intake
 from core.runs.owned import Suspended, Unread, Worker
 from core.runs.previews import Pump
 from core.runs.run import RunActor, not_yet
+from core.runs.share import CLIENT
 from core.runtime import clock, own_state
+from core.runtime.admission import HELD, MOST_WAITING, Admission, GivenBack, share_of
 from core.runtime.answers import Answers, Later
 from core.runtime.attempts import DEADLY, Attempts
 from core.runtime.context import HandlerContext
 from core.runtime.dispatch import Dispatcher, forward_timers
+from core.runtime.governor import Governor
 from core.runtime.ordering import Cursor, queues
 from core.runtime.stalls import Stalls
 from core.runtime.vitals import Vitals, Work
@@ -57,6 +61,8 @@ PATIENCE_SECONDS = 60.0
 """Time after its answerer's last sign of life for which a question is asked again: longer than a process is frozen
 while its machine is moved, or swaps.
 """
+HANDLERS = 128
+"""Events that an actor handles at once in a process, if neither it nor the configuration says how many."""
 UNKNOWN_LIMIT = timedelta(hours=24)
 """Age at which a wake-up for an event of a newer version, which no process has handled, becomes a dead letter."""
 MAX_FAILURES = 10_000
@@ -78,7 +84,7 @@ def worker_name() -> str:
 class System:
     """The parts of a process: made by `start`, used by channels, workers and tools."""
 
-    def __init__(self, bus: Bus, views: Path, lease_seconds: float, slots: int) -> None:
+    def __init__(self, bus: Bus, views: Path, lease_seconds: float, slots: int | None, most_waiting: int) -> None:
         self.bus = bus
         self.name = worker_name()
         self.log = EventLog(bus)
@@ -90,7 +96,9 @@ class System:
         self.answers = Answers(self.log)
         self.queue = WorkQueue(bus, lease_seconds)
         self.standing = Standing(self.log)
-        self.intake = Intake(self.threads, self.queue, self.standing.may_ask, self._dispatched)
+        self.admission = Admission(bus, self.name, slots, Governor(), most_waiting)
+        """The places of runs in this process, and those that wait for one."""
+        self.intake = Intake(self.threads, self.queue, self.standing.may_ask, self._dispatched, self.admission.admit)
         self.followers = Followers(self.log)
         """The channels that follow runs in this process."""
         self.views = Views(views, self.log)
@@ -102,7 +110,6 @@ class System:
             SUBAGENT: Worker(self.subagents.threads, self.queue, self.pump, self.name),
         }
         """Workers by the kind of the aggregates whose runs they work on."""
-        self.slots = slots
         self.left = Notices()
         """Work that was left to processes of a newer version."""
         self.vitals = Vitals(self.name)
@@ -170,7 +177,7 @@ class System:
             tasks.start_soon(self._supervise, "vitals", self.vitals.serve, self.bus)
             for actor in actors:
                 position = partial(dispatcher.place_of, actor.name) if actor.subscription else None
-                work = self.vitals.watch(actor, actor.concurrency or self.slots, position)
+                work = self.vitals.watch(actor, self._limit(actor), position)
                 if actor.initial is not None:
                     self.states[actor.name] = own_state.repository(self.log, actor)
                 if type(actor).answer is not Actor.answer:
@@ -185,33 +192,48 @@ class System:
                     tasks.start_soon(self._supervise, f"{actor.name} (channel)", listening, actor, desk)
                 if isinstance(actor, RunActor) and actor.kind == KIND:
                     tasks.start_soon(self._supervise, f"{actor.name} (open runs)", self._reconcile, actor)
+            if any(isinstance(actor, RunActor) for actor in readers):
+                tasks.start_soon(self._supervise, "places", self.admission.run)
             if readers:
                 tasks.start_soon(self._supervise, "dispatch", dispatcher.run)
                 tasks.start_soon(self._supervise, "timers", forward_timers, self.bus, self.queue)
                 tasks.start_soon(self._supervise, "clock", clock.watch, self.log, self.queue)
             task_status.started()
 
+    def _limit(self, actor: Actor[Any]) -> int:
+        """Returns the most wake-ups that an actor works on at once in this process."""
+        most = HELD if isinstance(actor, RunActor) else HANDLERS
+        return actor.concurrency or self.admission.slots or most
+
     async def _serve_one(self, actor: Actor[Any], work: Work) -> None:
-        # The queue of any other actor has that many slots itself, and a run that waits for others lends its own.
+        if isinstance(actor, RunActor):
+            await self._serve_runs(actor, work)
+            return
+        # The queue of any other actor has that many slots itself.
         slots = anyio.CapacityLimiter(work.limit) if actor.ordered else nullcontext()
 
         async def one(wakeup: Wakeup) -> None:
-            bind_contextvars(actor=actor.name, **_about(wakeup))  # each wake-up has a task of its own
-            try:
-                async with slots:
-                    with work.measured():
-                        if isinstance(actor, RunActor):
-                            await self._work_on_run(actor, wakeup, work)
-                        else:
-                            await self._work_on_event(actor, wakeup, work)
-            except anyio.get_cancelled_exc_class():
-                with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-                    await wakeup.again()  # draining: somebody else, or the next start, goes on at once
-                raise
+            async with _draining(actor, wakeup), slots:
+                with work.measured():
+                    await self._work_on_event(actor, wakeup, work)
 
         async with anyio.create_task_group() as tasks:
             for queue in queues(actor):
-                tasks.start_soon(self.queue.serve, queue, one, 1 if actor.ordered else work.limit)
+                tasks.start_soon(self.queue.serve, queue, one, Room(1 if actor.ordered else work.limit))
+
+    async def _serve_runs(self, actor: RunActor, work: Work) -> None:
+        line = self.admission.line(actor.name, actor.concurrency)
+
+        async def one(wakeup: Wakeup) -> None:
+            CLIENT.set(share_of(wakeup))  # what the run asks for counts in the same share
+            try:
+                async with _draining(actor, wakeup), self.admission.place(line, wakeup):
+                    with work.measured():
+                        await self._work_on_run(actor, wakeup, work)
+            except GivenBack:
+                await self._again(wakeup, 0)
+
+        await self.queue.serve(actor.name, one, line.room)
 
     async def _work_on_run(self, actor: RunActor, wakeup: Wakeup, work: Work) -> None:
         try:
@@ -451,6 +473,18 @@ async def listening(channel: Channel, desk: Desk) -> None:
         await anyio.sleep(PAUSES[0])
 
 
+@asynccontextmanager
+async def _draining(actor: Actor[Any], wakeup: Wakeup) -> AsyncIterator[None]:
+    """Gives a wake-up back if the work on it is cancelled: somebody else, or the next start, goes on at once."""
+    bind_contextvars(actor=actor.name, **_about(wakeup))  # each wake-up has a task of its own
+    try:
+        yield
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+            await wakeup.again()
+        raise
+
+
 def _about(wakeup: Wakeup) -> dict[str, str]:
     """Returns what the process's log says about a wake-up."""
     kind, identity = wakeup.aggregate
@@ -464,20 +498,23 @@ async def start(
     views: Path,
     *,
     lease_seconds: float,
-    slots: int,
+    slots: int | None,
+    most_waiting: int = MOST_WAITING,
     loops: bool = True,
     name: str = "sika",
     keep_views: bool = True,
     upkeep: Upkeep | None = None,
 ) -> AsyncIterator[System]:
     """Connect and run the loops of a process (without `loops`: only read; without `keep_views`: see `System.loops`).
-    Leaving the block ends them. `upkeep`: by default, all with loops and none without.
+    Leaving the block ends them. `slots`: runs of an actor at work, None for as many as the machine bears;
+    `most_waiting`: runs that wait for a place from which on others are refused. `upkeep`: by default, all with loops
+    and none without.
     """
     if lease_seconds < 2:
         raise Refused(f"runs.lease_seconds: at least 2, got {lease_seconds}")
     upkeep = upkeep or (Upkeep.ALL if loops else Upkeep.NONE)
     async with connect(endpoint, name, upkeep=upkeep) as bus:
-        system = System(bus, views, lease_seconds, slots)
+        system = System(bus, views, lease_seconds, slots, most_waiting)
         await system.log.start()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(system.loops, views=keep_views) if loops else system.log.watch)

@@ -19,6 +19,7 @@ from core.bus import rpc as calls
 from core.bus.connection import Bus
 from core.bus.endpoint import Endpoint
 from core.bus.errors import BusUnavailable
+from core.bus.pull import Room
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.errors import Invalid, OwnershipLost, SikaError, Unavailable
 from core.events import (
@@ -924,7 +925,7 @@ async def test_a_delivery_that_was_superseded_takes_no_run_over(endpoint: Endpoi
         async def take(wakeup: Wakeup) -> None:
             deliveries.put_nowait(wakeup)
 
-        async with running_tasks(lambda: running.queue.serve("lead", take, 4)):
+        async with running_tasks(lambda: running.queue.serve("lead", take, Room(4))):
             first, second = await deliveries.get(), await deliveries.get()
         begun = RunStarted(attempt=1, worker="other", lease=second.seq, delivery=second.order)
         await running.log.append(thread(name), [begun], expected=state.seq, actor="lead", run="r")

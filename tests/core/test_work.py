@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from core.bus.connection import Bus
+from core.bus.pull import Room
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.errors import Invalid, Unavailable
 from core.events import Aggregate
@@ -53,7 +54,7 @@ Work = Callable[[Wakeup], Awaitable[None]]
 @asynccontextmanager
 async def serving(queue: WorkQueue, work: Work | None = None, slots: int = 10) -> AsyncIterator[Deliveries]:
     deliveries = Deliveries(queue)
-    async with running_tasks(lambda: queue.serve(ACTOR, work or deliveries, slots), queue.hold):
+    async with running_tasks(lambda: queue.serve(ACTOR, work or deliveries, Room(slots)), queue.hold):
         yield deliveries
 
 

@@ -10,6 +10,7 @@ import msgspec
 from channels.http.endpoints.call import Call
 from channels.http.endpoints.endpoint import Reply, Routes
 from channels.http.server.routes import MOUNTS, ROOT
+from core.runtime.admission import Load
 from core.runtime.readiness import DEGRADING, Missing
 
 
@@ -20,6 +21,8 @@ class Ready(msgspec.Struct):
 
     status: Literal["ready", "degraded", "unavailable"]
     missing: Sequence[Missing]
+    load: Load | None = None
+    """What this process has to do, and what bounds it."""
 
 
 ROUTES = Routes(public=True, tag="server")
@@ -34,12 +37,14 @@ async def health(call: Call) -> dict[str, str]:
 @ROUTES("GET", "/ready", mounts=ROOT, answers={503: Ready})
 async def ready(call: Call) -> Reply[Ready]:
     """Tell whether the server can take work, and what is missing: the log stores, the workers are loaded, the views are
-    current, the configuration can be read.
+    current, the configuration can be read. Runs that wait for a place make no server unready: `load` says how many do,
+    and what keeps them waiting.
     """
     missing = await call.services.missing()
+    load = call.services.load() if call.services.load else None
     if any(part.part not in DEGRADING for part in missing):
-        return Reply(Ready("unavailable", missing), 503)
-    return Reply(Ready("degraded" if missing else "ready", missing))
+        return Reply(Ready("unavailable", missing, load), 503)
+    return Reply(Ready("degraded" if missing else "ready", missing, load))
 
 
 @ROUTES("GET", "/ok", mounts=("", *MOUNTS))

@@ -41,6 +41,8 @@ LAG = _gauge("sika_event_loop_lag_seconds", "The longest delay of the event loop
 POSITION = _gauge("sika_log_position", "Sequence of the newest event that this process has heard of.")
 BEHIND = _gauge("sika_views_behind_events", "Events that the read models of this process do not have yet.")
 OPEN = _gauge("sika_runs_open", "Runs that have not ended.", "status")
+AT_WORK = _gauge("sika_runs_at_work", "Runs that this process works on, without those that wait for others.")
+WAITING = _gauge("sika_runs_waiting", "Runs that wait in this process for a place: it is at its bound.")
 BURIED = _gauge("sika_dead_letters", "Wake-ups that were given up and put aside.")
 IN_FLIGHT = _gauge("sika_actor_in_flight", "Wake-ups and requests that this process works on.", "actor")
 HANDLED = _gauge("sika_actor_handled", "Wake-ups and requests that this process worked on since its start.", "actor")
@@ -120,6 +122,7 @@ class Meter:
             LAG: _one(max(self._lags, default=0.0)),
             POSITION: _one(log.position),
             BEHIND: _one(max(0, log.position - views.seq)),
+            **self._places(),
             **self._actors(),
         }
         with suppress(Unavailable, TimeoutError):
@@ -132,6 +135,10 @@ class Meter:
             async with asyncio.timeout(2 * ASK_SECONDS):  # a frozen process is waited for, too
                 values.update(await self._chats())
         return exposition.text(values, numbers.histograms)
+
+    def _places(self) -> dict[Family, Values]:
+        load = self._services.load
+        return {AT_WORK: _one(load().at_work), WAITING: _one(load().waiting)} if load else {}
 
     def _actors(self) -> dict[Family, Values]:
         """Returns the work of this process's actors."""

@@ -110,6 +110,12 @@ class Updated(State):
     configurable: Checkpoint | None
 
 
+class Place(msgspec.Struct):
+    ahead: int
+    """Runs that start before it. Of runs of others no more is said."""
+    since: str
+
+
 class Run(msgspec.Struct):
     run_id: str
     thread_id: str
@@ -122,6 +128,8 @@ class Run(msgspec.Struct):
     kwargs: Json
     error: Json | msgspec.UnsetType = msgspec.UNSET
     """The error of a failed run: `error` (a class name) and `message`."""
+    queue: Place | msgspec.UnsetType = msgspec.UNSET
+    """Its place in the queue, while it waits there because the server is at its bound."""
 
 
 class AssistantVersion(msgspec.Struct):

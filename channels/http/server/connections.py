@@ -30,6 +30,8 @@ log = structlog.get_logger("sika.http")
 IDLE_SECONDS = 75.0
 """Longer than proxies keep connections: they, and not we, close one that is about to be used again."""
 BODY_RATE = 500
+BACKLOG = 4096
+"""Connections that the system keeps until they are taken. Its own limit is `net.core.somaxconn`."""
 TICKS = 8
 """Checks of an arriving body within its first deadline."""
 QUIET_SECONDS = 60.0
@@ -138,7 +140,7 @@ class Site(web.BaseSite):
     """As `web.TCPSite`, with connections of ours."""
 
     def __init__(self, runner: web.BaseRunner, host: str, port: int, places: ConnectionLimit) -> None:
-        super().__init__(runner)
+        super().__init__(runner, backlog=BACKLOG)
         self._host, self._port, self._places = host, port, places
 
     @property

@@ -12,7 +12,7 @@ from channels.http.server import guard, traces
 from channels.http.server.parsing import plain
 from channels.http.server.routes import Handler
 from core.config.redaction import redactor
-from core.errors import Conflict, Invalid, NotFound, Refused, SikaError, Unavailable
+from core.errors import Conflict, Invalid, NotFound, Overloaded, Refused, SikaError, Unavailable
 
 log = structlog.get_logger("sika.http")
 
@@ -125,7 +125,8 @@ def _known(error: SikaError) -> web.Response:
     if status == 500:
         log.error("request failed", error=str(error), kind=type(error).__name__)
         return answer(500, "Internal server error", "internal")
-    return answer(status, str(error), error.code, {"Retry-After": str(RETRY_SECONDS)} if status == 503 else None)
+    seconds = error.seconds if isinstance(error, Overloaded) else RETRY_SECONDS
+    return answer(status, str(error), error.code, {"Retry-After": str(seconds)} if status == 503 else None)
 
 
 def _unrouted(request: web.Request, error: web.HTTPException) -> web.Response:

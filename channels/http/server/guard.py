@@ -27,6 +27,8 @@ from aiohttp import web
 
 from channels.http.server.routes import changes
 from core.config.settings import Http
+from core.identity.lockout import network
+from core.runs.share import CLIENT
 
 ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
 """Set on requests of configured foreign origins: streamed responses need it before they are returned."""
@@ -102,6 +104,7 @@ class Rules:
         """The request's origin, if it is a foreign one that is configured. Raises `Rejected`."""
         http = self._http()
         seen = request[SEEN] = observe(request, http.trusted_proxies)
+        CLIENT.set(f"client {network(seen.ip)}")  # each request has a task, or its connection
         if not self._host_allowed(seen.host, http):
             raise Rejected(
                 "host_not_allowed",

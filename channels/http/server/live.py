@@ -34,6 +34,7 @@ from core.replay.whatif import Changes, Experiment
 from core.runs.commands import Commands
 from core.runs.follow import Follower, Followers
 from core.runs.intake import Intake
+from core.runtime.admission import Load
 from core.runtime.readiness import Finding, Missing
 from core.runtime.system import System
 from core.runtime.vitals import ProcessReport
@@ -130,6 +131,10 @@ class Services:
     """Returns where the configuration file in force has which key."""
     problem: Callable[[], str | None] = _no_problem
     """Says why the configuration as it is now is not in force, for people and without secrets; None if it is."""
+    load: Callable[[], Load] | None = None
+    """Returns how much this process has to do; None in a process that executes nothing."""
+    ahead: Callable[[Aggregate], int | None] = lambda _: None
+    """Returns the number of runs that start before an aggregate's; None if it does not wait for a place."""
     report: Callable[[], ProcessReport] | None = None
     """Reports the work of this process's actors."""
     examine: Callable[[], Awaitable[Sequence[Finding]]] | None = None
@@ -168,6 +173,8 @@ class Services:
             home=home,
             skills=Library(system.log, home),
             report=system.vitals.report,
+            load=system.admission.load,
+            ahead=system.admission.ahead,
         )
 
 

@@ -133,7 +133,10 @@ async def test_ready(services: Services, parts: tuple[str, ...], status: int, wo
         async with session.get(f"http://127.0.0.1:{port}/ready") as response:
             assert response.status == status
             broken = [{"part": part, "reason": "broken"} for part in parts]
-            assert await response.json() == {"status": word, "missing": broken}
+            body = await response.json()
+            load = body.pop("load")
+            assert body == {"status": word, "missing": broken}
+            assert (load["waiting"], load["bound"], load["change"]) == (0, None, None)
         async with session.get(f"http://127.0.0.1:{port}/health") as response:
             assert response.status == 200
 

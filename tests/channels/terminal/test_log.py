@@ -14,6 +14,7 @@ from channels.terminal.log.story import Story
 from channels.terminal.text import Style
 from core.bus import streams
 from core.bus.connection import Bus
+from core.bus.pull import Room
 from core.bus.queue import Hint, WorkQueue
 from core.errors import Invalid, NotFound
 from core.events import (
@@ -400,5 +401,5 @@ async def test_dead_letters_are_listed_and_sent_again(log: EventLog) -> None:
                 if len(woken) == 3:
                     tasks.cancel_scope.cancel()
 
-            await queue.serve("lead", work, 8)
+            await queue.serve("lead", work, Room(8))
     assert sorted(woken) == ["a", "b", "c"]

@@ -29,7 +29,8 @@ from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
 from core.events import Json, Record
 from core.ids import safe_id
-from core.thread.state import ThreadState
+from core.runs.run import not_yet
+from core.thread.state import Run, ThreadState
 
 Batch = Annotated[list[RunBody], msgspec.Meta(min_length=1, max_length=100)]
 
@@ -86,6 +87,7 @@ async def create_wait(call: Call, body: RunBody) -> Values:
 
 @ROUTES("GET", f"{_T}/runs", _READ)
 async def get_list(
+    call: Call,
     thread: ListedThread,
     *,
     limit: Limit = 10,
@@ -96,13 +98,22 @@ async def get_list(
     """The runs of a thread, newest first."""
     runs = [run for run in reversed(thread.state.runs.values()) if run.shown and status in (None, run.status)]
     shown = runs[offset : offset + limit]
-    return [selected(run_object(thread.id, run, thread.state), select) for run in shown]
+    return [selected(_placed(call, thread.id, run, thread.state), select) for run in shown]
 
 
 @ROUTES("GET", _ONE, _READ)
-async def get(of: OwnedRun) -> Shown:
-    """A run."""
-    return run_object(of.thread_id, of.run, of.state)
+async def get(call: Call, of: OwnedRun) -> Shown:
+    """A run. While it waits for a place, `queue` says how many start `ahead` of it, and `since` when it waits."""
+    return _placed(call, of.thread_id, of.run, of.state)
+
+
+def _placed(call: Call, thread_id: str, run: Run, state: ThreadState) -> Json:
+    """Returns the run object, with the run's place in the queue if it waits there."""
+    shown = run_object(thread_id, run, state)
+    following = next((one for one in state.queued if not_yet(one) is None), None) if state.active is None else None
+    if following is run and (ahead := call.services.ahead(call.services.threads.aggregate(thread_id))) is not None:
+        shown["queue"] = {"ahead": ahead, "since": run.created_at}
+    return shown
 
 
 @ROUTES("GET", f"{_ONE}/join", _READ, headers=LOCATIONS, answers={204: None})
