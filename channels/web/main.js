@@ -19,7 +19,7 @@ import { Dialogs } from "./chat/dialogs.js";
 import { open } from "./chat/open.js";
 import { keepWaiting } from "./approvals/badge.js";
 import { Account, AccountDialogs } from "./account/menu.js";
-import { meet } from "./account/session.js";
+import { administers, meet } from "./account/session.js";
 import { showing } from "./chat/showing.js";
 import { Sidebar } from "./chat/sidebar.js";
 import { Chat } from "./chat/view.js";
@@ -31,6 +31,7 @@ const VIEWS = {
   approvals: () => import("./approvals/view.js").then((room) => room.View),
   files: () => import("./files/view.js").then((room) => room.View),
   settings: () => import("./settings/room.js").then((room) => room.View),
+  operate: () => import("./operate/room.js").then((room) => room.View),
 };
 
 const wide = matchMedia("(min-width: 56rem)");
@@ -88,7 +89,7 @@ function Foot() {
   const themes = ["system", "light", "dark"].map((one) => ({ label: t(`theme.${one}`), checked: one === now, run: () => paint(one) }));
   const languages = Object.entries(LANGUAGES).map(([key, label]) => ({ label, checked: key === language.value, run: () => void speak(/** @type {any} */ (key)) }));
   const dialogs = /** @type {const} */ (["skills", "keys"]).map((one) => ({ label: t(one), run: () => void (showing.value = one) }));
-  const further = [...dialogs, { label: t("settings"), run: () => go("settings") }];
+  const further = [...dialogs, { label: t("settings"), run: () => go("settings") }, ...(administers.value ? [{ label: t("operate"), run: () => go("operate") }] : [])];
   return html`<div class="sidebar-foot">
     <a class="bar-link" href="#/approvals">${t("approvals")}${waiting.value > 0 && html`<span class="badge">${waiting.value}</span>`}</a>
     <${Menu} name=${t("theme")} icon="sun" entries=${themes} up=${true} />

@@ -11,6 +11,8 @@ import { forget, recall, remember } from "../state/stored.js";
 
 /** Who is signed in. Null: nobody yet, or there are no accounts. @type {import("../vendor/preact.js").Signal<Person|null>} */
 export const person = signal(null);
+/** Whether an administrator sits here: everybody is one where there are no accounts. */
+export const administers = signal(false);
 /** True while the page asks for somebody. */
 export const asking = signal(false);
 
@@ -58,6 +60,7 @@ export function enter(now) {
   if (before !== null && before !== id) return leave(id);
   remember("person", id);
   person.value = id ? now : null;
+  administers.value = now.system_role === "admin";
   asking.value = false;
   warnOf(id ? now.expires_at : null);
   release();

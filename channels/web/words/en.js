@@ -238,6 +238,7 @@ export const en = {
   "notify.question": "Sika has a question",
   "notify.text": "Open the page to see it.",
   "older": "Older",
+  "operate": "Operations",
   "output.all": "Show all {n} characters",
   "picture": "Picture",
   "pin": "Pin",

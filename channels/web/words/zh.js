@@ -238,6 +238,7 @@ export const zh = {
   "notify.question": "Sika 有一个问题",
   "notify.text": "打开页面查看。",
   "older": "更早",
+  "operate": "运维",
   "output.all": "显示全部 {n} 个字符",
   "picture": "图片",
   "pin": "置顶",
