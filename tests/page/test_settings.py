@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Locator, expect
 
 from tests.e2e.servers import serving
 from tests.page.site import SCRIPTS, Site, Tab, tab, violations
-from tests.support.model_server import ModelServer
+from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import configure
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +23,8 @@ PASSWORD = "correct horse battery"
 ROOT, ADA = "root@example.org", "ada@example.org"
 SECRET = "sk-the-key-of-the-file-4711"
 ADDED_KEY = "sk-the-key-of-an-added-model-4712"
+MAKES = ToolCall("setup_agent", {"description": "Answers in rhymes", "soul": "You rhyme.", "skills": []})
+OWN_SCRIPTS = {"makes": [Turn(text="Then I make it.", tool_calls=(MAKES,)), Turn(text="It is made.")]}
 SHOWING = ("model-settings", "models", "configuration")
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 
@@ -31,11 +33,12 @@ HOSTILE = "<img src=x onerror=window.hacked=1>"
 async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
     """A server with accounts."""
     path: Path = tmp_path_factory.mktemp("settings")
-    async with ModelServer(SCRIPTS) as models:
+    async with ModelServer({**SCRIPTS, **OWN_SCRIPTS}) as models:
         settings: dict[str, Any] = {
             "auth": {"enabled": True, "registration": True},
             "http": {"heartbeat_seconds": 1},
             "agents_api": {"enabled": True},
+            "memory": {"enabled": True, "debounce_seconds": 300},
             "sandbox": {"environment": {"TOKEN_OF_OTHERS": SECRET}},
         }
         config = configure(path / "config.yaml", models, **settings)
@@ -77,6 +80,22 @@ class Settings:
         if sure:
             await place.get_by_role("button", name="Really?", exact=True).click()
 
+    async def run(self, text: str, model: str = "plain", **context: Any) -> str:
+        """Runs the agent to its end, and returns the thread."""
+        thread = str((await self.ask("POST", "threads", {}))["body"]["thread_id"])
+        body = {
+            "input": {"messages": [{"role": "user", "content": text}]},
+            "assistant_id": "lead_agent",
+            "context": {"model_name": model, **context},
+        }
+        assert (await self.ask("POST", f"threads/{thread}/runs/wait", body))["status"] == 200
+        return thread
+
+    def prompt(self) -> str:
+        """What the agent's model got last."""
+        bodies = [request.body for request in self.tab.site.models.requests if request.body.get("stream")]
+        return json.dumps(bodies[-1], ensure_ascii=False)
+
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The answer of a route to the person who is signed in."""
         script = """async ([method, path, body]) => {
@@ -100,6 +119,13 @@ async def signed_in(
         await opened.go(section)
         yield opened
         assert not await page.page.evaluate("'hacked' in window")
+
+
+@pytest.fixture
+async def ada(chromium: Browser, site: Site, people: dict[str, Any]) -> AsyncIterator[Settings]:
+    """A member's."""
+    async with signed_in(chromium, site, people[ADA], "memory") as settings:
+        yield settings
 
 
 @pytest.fixture
@@ -257,3 +283,118 @@ async def test_theme_and_language_are_chosen(root: Settings) -> None:
     await root.page.reload()
     await expect(root.page.locator(".settings h2")).to_have_text("外观和语言")
     assert await violations(root.tab) == []
+
+
+async def test_a_fact_is_remembered_told_corrected_forgotten_and_exported(ada: Settings) -> None:
+    form = ada.section.locator("form").last
+    await form.get_by_label("Fact").fill(f"Ada likes purple boats {HOSTILE}")
+    await ada.press("Remember it", form)
+    row = ada.row("purple boats")
+    await expect(row).to_contain_text(HOSTILE)
+    thread = await ada.run("What do I like, boats?")
+    assert "purple boats" in ada.prompt()
+    await ada.press("Correct", row)
+    edited = ada.section.locator(".rows li")
+    await edited.get_by_label("Fact").fill("Ada likes green boats")
+    await ada.press("Save", edited)
+    await expect(ada.row("green boats")).to_be_visible()
+    await ada.run("What do I like, boats?")
+    assert "green boats" in ada.prompt()
+    assert "purple" not in ada.prompt()
+    await expect(ada.page.locator("#told-thread option")).to_have_count(3)
+    await ada.page.locator("#told-thread").select_option(thread)
+    await expect(ada.section.locator(".told")).to_contain_text("purple boats")
+    assert await violations(ada.tab) == []
+    async with ada.page.expect_download() as saved:
+        await ada.press("Export")
+    assert "green boats" in Path(await (await saved.value).path()).read_text()
+    await ada.press("Forget", ada.row("green boats"), sure=True)
+    await expect(ada.section.get_by_text("Nothing is remembered.")).to_be_visible()
+    await ada.run("What do I like, boats?")
+    assert "boats" not in ada.prompt().replace("What do I like, boats?", "")
+    told = (await ada.ask("GET", f"threads/{thread}/memory"))["body"]["runs"]
+    assert [fact["text"] for run in told for fact in run["facts"]] == [None]
+
+
+async def test_an_agent_is_made_answers_is_changed_and_becomes_what_it_was(ada: Settings) -> None:
+    await ada.go("agents")
+    form = ada.section.locator("form").last
+    await form.get_by_label("Name").fill("bad name")
+    await form.get_by_label("Character").fill("You are Captain Blue.")
+    await ada.press("Make the agent", form)
+    await expect(form.locator(".labelled", has_text="Name").get_by_role("alert")).to_be_visible()
+    await form.get_by_label("Name").fill("captain")
+    await form.get_by_label("Description").fill(HOSTILE)
+    await form.get_by_label("Model").select_option("plain")
+    await ada.press("Make the agent", form)
+    row = ada.row("captain")
+    await expect(row).to_contain_text(HOSTILE)
+    await ada.run("Who are you?", agent_name="captain")
+    assert "Captain Blue" in ada.prompt()
+    await ada.press("Edit", row)
+    await row.get_by_label("Character").fill("You are Captain Red.")
+    await ada.press("Save", row)
+    await ada.run("Who are you?", agent_name="captain")
+    assert "Captain Red" in ada.prompt()
+    await ada.press("History", row)
+    await expect(row.locator(".history li")).to_have_count(2)
+    assert await violations(ada.tab) == []
+    await ada.press("Back to this", row, sure=True)
+    await expect(row.locator(".history li")).to_have_count(3)
+    await ada.run("Who are you?", agent_name="captain")
+    assert "Captain Blue" in ada.prompt()
+    await ada.press("Talk to it", row)
+    await ada.tab.say("Aye?")
+    await ada.tab.ended()
+    assert "Captain Blue" in ada.prompt()
+    await ada.go("agents")
+    await ada.press("Delete", row, sure=True)
+    await expect(row).to_have_count(0)
+
+
+async def test_an_agent_is_made_in_a_conversation(ada: Settings) -> None:
+    await ada.page.evaluate(
+        "localStorage.setItem('sika.choices', JSON.stringify({model: 'makes', mode: 'pro', agent: ''}))"
+    )
+    await ada.page.reload()
+    await ada.go("agents")
+    form = ada.section.locator("form", has_text="What it should be like")
+    await form.get_by_label("Name").fill("rhymer")
+    await form.get_by_label("What it should be like").fill("One that rhymes")
+    await ada.press("Begin the conversation", form)
+    await ada.tab.ended()
+    await ada.tab.say("Once more")
+    await ada.tab.ended(2)
+    runs = (await ada.ask("GET", f"threads/{ada.tab.thread}/runs"))["body"]
+    assert [run["kwargs"]["context"].get("agent_name") for run in runs] == ["rhymer", "rhymer"]
+    await ada.go("agents")
+    await expect(ada.row("rhymer")).to_contain_text("Answers in rhymes")
+
+
+async def test_a_schedule_is_made_runs_now_pauses_and_goes(ada: Settings) -> None:
+    await ada.go("schedules")
+    form = ada.section.locator("form")
+    await form.get_by_label("Title").fill(HOSTILE)
+    await form.get_by_label("What the agent is asked").fill("Say it now")
+    await form.get_by_label("When").fill("whenever")
+    await ada.press("Schedule it")
+    await expect(form.get_by_role("alert")).to_contain_text("cron")
+    await form.get_by_label("When").fill("30 7 * * *")
+    await ada.press("Schedule it")
+    row = ada.row(HOSTILE)
+    await expect(row).to_contain_text("next: ")
+    zone = await ada.page.evaluate("Intl.DateTimeFormat().resolvedOptions().timeZone")
+    await expect(row).to_contain_text(zone)
+    await ada.press("Run now", row)
+    await ada.press("History", row)
+    await expect(row.locator(".history li")).to_have_count(1)
+    assert await violations(ada.tab) == []
+    await ada.press("Pause", row)
+    await expect(row).to_contain_text("paused")
+    await ada.press("Go on", row)
+    await expect(row).to_contain_text("next: ")
+    await row.locator(".history a").click()
+    await expect(ada.page.locator(".person").first).to_contain_text("Say it now")
+    await ada.go("schedules")
+    await ada.press("Delete", row, sure=True)
+    await expect(row).to_have_count(0)

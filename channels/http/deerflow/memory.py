@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from channels.http.endpoints.call import Call
+from channels.http.endpoints.call import Call, OwnedThread
 from channels.http.endpoints.endpoint import Routes
 from channels.http.server.errors import BadRequest
 from channels.http.server.routes import API
 from core.errors import Invalid, NotFound
-from core.events import Event, Json
+from core.events import Event, Json, Message
 from core.ids import now
 from core.log.repository import Decision
 from core.memory import facts
 from core.memory.conversation import plain
 from core.memory.document import document, parsed
 from core.memory.facts import MANUAL, Fact, FactRemembered, FactRevised, Memory
-from core.thread.turns import conversation, index_of
+from core.memory.inject import agent_of, refs_of
+from core.thread.state import ThreadState
+from core.thread.turns import conversation, index_of, run_of
 from core.user import agents
 
 AgentName = Annotated[
@@ -121,6 +125,26 @@ class MemoryStatus(msgspec.Struct):
     failed: dict[str, str]
 
 
+class ToldFact(msgspec.Struct):
+    """`ref`: names a version of a fact or summary. `text`: null if it was forgotten."""
+
+    ref: str
+    text: str | None
+
+
+class ToldRun(msgspec.Struct):
+    """What an agent was told of your memory with a message. `agent`: whose memory; null for the default agent's."""
+
+    run_id: str | None
+    message_id: str
+    agent: str | None
+    facts: list[ToldFact]
+
+
+class ToldRuns(msgspec.Struct):
+    runs: list[ToldRun]
+
+
 ROUTES = Routes(mounts=API)
 _READ, _WRITE = "memory:read", "memory:write"
 
@@ -208,6 +232,16 @@ async def source(call: Call, fact_id: str, *, agent: AgentName = None) -> Memory
     return MemorySource(fact.id, fact.source, fact.run, fact.event, link, text)
 
 
+@ROUTES("GET", "/threads/{thread_id}/memory", "memory:read threads:read")
+async def told(call: Call, thread: OwnedThread) -> ToldRuns:
+    """What the agents of a conversation were told of your memory, by run."""
+    messages = [message for message in thread.state.messages if refs_of(message.get("additional_kwargs"))]
+    memories = {
+        agent: await _memory(call, agent) for agent in {agent_of(each.get("additional_kwargs")) for each in messages}
+    }
+    return ToldRuns([_told(thread.state, message, memories) for message in messages])
+
+
 @ROUTES("GET", "/memory/config", _READ)
 async def get_config(call: Call) -> MemoryConfig:
     """The settings of memories."""
@@ -220,6 +254,14 @@ async def status(call: Call, *, agent: AgentName = None) -> MemoryStatus:
     memory = await _memory(call, agent)
     failed = {event.thread: event.reason for event in memory.failed.values()}
     return MemoryStatus(_config(call), _document(memory), dict(memory.former), failed)
+
+
+def _told(state: ThreadState, message: Message, memories: Mapping[str | None, Memory]) -> ToldRun:
+    identity, extra, run = str(message.get("id")), message.get("additional_kwargs"), None
+    with suppress(NotFound):  # it is from before what is known of the thread's past
+        run = run_of(state, identity)
+    agent = agent_of(extra)
+    return ToldRun(run, identity, agent, [ToldFact(ref, memories[agent].text(ref)) for ref in refs_of(extra)])
 
 
 def _config(call: Call) -> MemoryConfig:

@@ -3,7 +3,7 @@
 import { Failure, call } from "../api/client.js";
 import { later, notify } from "../kit/toast.js";
 import { go } from "../state/route.js";
-import { begun } from "../state/stored.js";
+import { begun, recall } from "../state/stored.js";
 import { drop, leaving, touch } from "../state/threads.js";
 import { t, wordsOf } from "../words/words.js";
 import { contextOf, model } from "./choices.js";
@@ -36,7 +36,7 @@ export async function send(thread, text, { files = [], how = "queue", id = crypt
   keepSent(thread.id, { id, text, files });
   try {
     if (how === "steer" && run) await call("POST", `threads/${thread.id}/runs/${run}/steer`, { body: { message } });
-    else thread.begun.value = await begin(thread, { ...runBody(), input: { messages: [message] }, multitask_strategy: "enqueue", if_not_exists: "create", ...(thread.tip ? { checkpoint_id: thread.tip } : {}) }, id);
+    else thread.begun.value = await begin(thread, { ...runBody(thread), input: { messages: [message] }, multitask_strategy: "enqueue", if_not_exists: "create", ...(thread.tip ? { checkpoint_id: thread.tip } : {}) }, id);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     notify(wordsOf(error), { kind: "error" });
@@ -54,7 +54,8 @@ const begin = async (thread, body, key) => (await call("POST", `threads/${thread
 /** @param {Attachment} file */
 const claimOf = ({ name, size, path }) => ({ filename: name, size, path, status: "uploaded" });
 
-const runBody = () => ({ assistant_id: "lead_agent", context: contextOf(), on_disconnect: "continue", stream_mode: ["messages-tuple", "updates", "custom"] });
+/** The body of a run. A conversation in which an agent is made says so in each of its runs. @param {Thread} thread */
+const runBody = (thread) => ({ assistant_id: "lead_agent", context: { ...contextOf(), ...recall(`making.${thread.id}`) }, on_disconnect: "continue", stream_mode: ["messages-tuple", "updates", "custom"] });
 
 /** Has an answer made again; the old one stays as another branch. @param {Thread} thread @param {string} message */
 export const regenerate = (thread, message) => rerun(thread, { regenerate: { message_id: message } });
@@ -65,7 +66,7 @@ export const edit = (thread, message, text) => rerun(thread, { edit: { message_i
 /** @param {Thread} thread @param {Record<string, unknown>} change */
 async function rerun(thread, change) {
   try {
-    thread.begun.value = (await call("POST", `threads/${thread.id}/runs`, { body: { ...runBody(), ...change, multitask_strategy: "enqueue" } })).run_id;
+    thread.begun.value = (await call("POST", `threads/${thread.id}/runs`, { body: { ...runBody(thread), ...change, multitask_strategy: "enqueue" } })).run_id;
   } catch (error) {
     complain(error);
   }

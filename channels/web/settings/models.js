@@ -59,7 +59,7 @@ const wordsOfTrial = ({ ok, problem, seconds }) => (ok ? t("settings.models.answ
 /** @param {{model: Model | null, providers: Provider[], onDone: () => Promise<void>}} props `model`: one that is changed; else one is added */
 function Editor({ model, providers, onDone }) {
   const [said, setSaid] = useState("");
-  const bodyOf = (/** @type {Record<string, any>} */ values) => ({ ...values, base_url: values.base_url.trim() || null, api_key: values.api_key || null, display_name: values.display_name.trim() || null });
+  const bodyOf = (/** @type {Record<string, any>} */ values) => /** @type {Record<string, any>} */ ({ ...values, base_url: values.base_url.trim() || null, api_key: values.api_key || null, display_name: values.display_name.trim() || null });
   const save = async (/** @type {Record<string, any>} */ values) => {
     const { name, attempt, ...body } = bodyOf(values);
     setSaid("");

@@ -139,3 +139,13 @@ export function linesOf(path, value) {
   const parts = path.split(".");
   return parts.map((part, depth) => `${"  ".repeat(depth)}${part}:${depth === parts.length - 1 ? ` ${value}` : ""}`).join("\n");
 }
+
+/** Saves a text as a file. @param {string} name @param {string} text */
+export function save(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

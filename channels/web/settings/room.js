@@ -4,11 +4,14 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { addSheet } from "../kit/sheet.js";
 import { learn, t, wordsOf } from "../words/words.js";
+import { Agents } from "./agents.js";
 import { Configuration } from "./configuration.js";
 import { Keys } from "./keys.js";
 import { Limits, Webhooks } from "./limits.js";
 import { Looks } from "./looks.js";
+import { Memory } from "./memory.js";
 import { Models } from "./models.js";
+import { Schedules } from "./schedules.js";
 import { Users } from "./users.js";
 import { en } from "./words/en.js";
 import { zh } from "./words/zh.js";
@@ -18,6 +21,9 @@ const styled = addSheet(new URL("./settings.css", import.meta.url));
 
 /** The sections, in their order. `admin`: for administrators only. @type {Record<string, {draw: any, admin?: boolean}>} */
 const SECTIONS = {
+  memory: { draw: Memory },
+  agents: { draw: Agents },
+  schedules: { draw: Schedules },
   models: { draw: Models, admin: true },
   users: { draw: Users, admin: true },
   keys: { draw: Keys, admin: true },
