@@ -3,8 +3,13 @@
 Theory of operation
 -------------------
 A run that waits for a model costs memory and nothing else, so no number says how many a machine bears. Two things do.
+
 *Lag*: how late the event loop is for an appointment, ten times a second; the median of the last second counts, so that
-one slow step changes nothing. *Memory*: the nearest of the limits that could end the process (`core.runtime.memory`).
+one slow step changes nothing. It counts only while the loop's thread had something to do nearly all the time, on a
+processor or waiting for one: else others on the machine make it late, and fewer runs would change nothing.
+
+*Memory*: the nearest of the limits that could end the process (`core.runtime.memory`).
+
 Each has a level to which it rises at one value and from which it falls at a lower one, so that it does not swing:
 
 | level | lag rises at, falls at | memory | starts |
@@ -21,18 +26,23 @@ work: a run that waits for runs of subagents must not hold them up, and a machin
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
+from pathlib import Path
 from statistics import median
 
-from core.runtime.memory import Memory, tightest
+from core.runtime.memory import PROC, Memory, tightest
 
 BEAT_SECONDS = 0.1
 LAGS = 10
 """Lags of which the median counts: a second of them."""
 MEMORY_BEATS = 5
 """Beats between two looks at the memory."""
+BUSY = 0.8
+"""The part of a beat in which the thread had something to do, from which on its lag counts."""
 FLOOR = 16
 """Runs that may be at work however late the loop is, and however little memory there is."""
 RUN_BYTES = 1 << 20
@@ -93,9 +103,9 @@ class Governor:
         """A run was started: it will need memory."""
         self._left -= 1
 
-    def note(self, lag: float) -> None:
-        """Takes in how late the loop was, in seconds."""
-        self._lags.append(lag)
+    def note(self, lag: float, busy: float = 1.0) -> None:
+        """Takes in how late the loop was, in seconds, and the part of the time in which its thread had to do."""
+        self._lags.append(lag if busy >= BUSY else 0.0)
         self.lag_seconds = median(self._lags)
         level = Level.FREE
         for step, (rises, falls) in LAG_STEPS.items():
@@ -115,10 +125,28 @@ class Governor:
     async def run(self, changed: Callable[[], None]) -> None:
         """Measures for as long as the process runs. Calls `changed` after each beat."""
         loop, beat = asyncio.get_running_loop(), 0
+        occupied = Occupied(PROC / "self" / "task" / str(threading.get_native_id()) / "schedstat")
         while True:
             if beat % MEMORY_BEATS == 0:
                 self.look()
-            begin, beat = loop.time(), beat + 1
+            began, before, beat = loop.time(), occupied.seconds(), beat + 1
             await asyncio.sleep(BEAT_SECONDS)
-            self.note(max(0.0, loop.time() - begin - BEAT_SECONDS))
+            took, spent = loop.time() - began, occupied.seconds() - before
+            self.note(max(0.0, took - BEAT_SECONDS), spent / took)
             changed()
+
+
+class Occupied:
+    """The time in which a thread had something to do: it was on a processor, or waited for one. A system that does not
+    say so (`schedstat` of Linux) is taken to be occupied always.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def seconds(self) -> float:
+        try:
+            on, waited = self._path.read_text().split()[:2]
+        except (OSError, ValueError):
+            return time.monotonic()
+        return (int(on) + int(waited)) / 1e9

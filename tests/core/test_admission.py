@@ -20,7 +20,7 @@ from core.runs.owned import OwnedRun
 from core.runs.run import Prepared, RunActor
 from core.runs.share import CLIENT, share_of
 from core.runtime import system
-from core.runtime.governor import LAGS, Governor, Level
+from core.runtime.governor import LAGS, Governor, Level, Occupied
 from core.runtime.memory import Memory, tightest
 from core.runtime.system import System
 from tests.support.nats import Nats, eventually
@@ -241,6 +241,17 @@ def test_lag_bounds_with_hysteresis() -> None:
     for _ in range(LAGS // 2 - 1):
         governor.note(5.0)
     assert governor.level == free, "a single slow step changes nothing"
+    for _ in range(LAGS):
+        governor.note(5.0, busy=0.3)
+    assert governor.level == free, "others on the machine make it late"
+
+
+def test_time_on_a_processor_and_waiting_for_one(tmp_path: Path) -> None:
+    path = tmp_path / "schedstat"
+    path.write_text("1500000000 500000000 7\n")
+    assert Occupied(path).seconds() == 2.0
+    absent = Occupied(tmp_path / "absent")
+    assert absent.seconds() <= absent.seconds()
 
 
 def test_memory_bounds_with_hysteresis() -> None:
