@@ -207,6 +207,11 @@ class Actor(Generic[E]):
     wait (`sika actors` lists them).
     """
 
+    prompt: ClassVar[bool] = False
+    """Wake-ups are sent as soon as the event is heard, where others wait a quarter of a second for the event to be
+    answered: for actors on which a person waits.
+    """
+
     initial: ClassVar[Any] = None
     """The actor's own state before its first event, if it has one: kept for each aggregate that it handles events of,
     and folded by `apply` from the events that `Context.update` appends. It is erased when its thread is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from actors.chat.commands import parsed
 from core.chat import platforms
 from core.chat.account import platform_of
 from core.chat.connections import Connection, Connections
@@ -59,6 +60,14 @@ class Gate:
         if connected and connection is not None and not await self._standing.active(connection.user):
             return False
         return not judged(event, state, config, self._account, connection).outcome
+
+    async def awaits(self, event: ChatReceived, state: Conversation) -> bool:
+        """Tells whether a message is words or files for the agent, from somebody who may talk to it. Raises
+        `Unavailable`.
+        """
+        if event.choice is not None or event.edited or parsed(event.text, platform_of(self._account)) is not None:
+            return False
+        return await self.admits(event, state)
 
 
 def addressed(event: ChatReceived, state: Conversation, settings: AccountSettings) -> Verdict:

@@ -8,7 +8,7 @@ Reading order: `turns.py` (messages that are answered together) → `call.py`, `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,23 @@ import msgspec
 import structlog
 
 from actors.chat import answers, questions
+from actors.chat.answers import plan_id
 from actors.chat.buttons import planned, replacing
 from actors.chat.commands import CONTROL, code_of, parsed
 from actors.chat.files import Files
 from actors.chat.pushes import refusal
 from actors.chat.router import Router
-from actors.chat.runs import ACTOR
+from actors.chat.runs import ACTOR, BEGUN, waiting_id
 from actors.chat.turns import Message, Turn, turns_of
 from core.actor import Actor, Context, Progress
+from core.chat import platforms
 from core.chat.account import Accounts, platform_of
 from core.chat.connections import Connections
-from core.chat.facts import ChatFetched, ChatReceived, DeliveryPlanned, account_of
+from core.chat.facts import ASKED, ChatFetched, ChatReceived, DeliveryPlanned, account_of
 from core.chat.objects import Objects
 from core.chat.push import push_of
 from core.chat.state import Chats, Conversation
+from core.config.channels import AccountSettings
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.events import Aggregate, ApprovalResolved, Event
@@ -57,13 +60,15 @@ class Send(msgspec.Struct, frozen=True, tag_field="op", tag="send"):
 class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     """Decides on the messages of a conversation in their order, and plans what is said.
 
-    Guarantees: each message becomes one thing, whoever dies; a run is answered once. A message whose files are still
-    being fetched holds up those after it, but for commands about the present and answers by buttons.
+    Guarantees: each message becomes one thing, whoever dies; a run is answered once. A turn to which more may come, or
+    whose files are still being fetched, holds up the later ones of the same person, but for commands about the present
+    and answers by buttons.
     """
 
     name = ACTOR
     only = (CHANNEL, ChatReceived, ChatFetched, ApprovalResolved)
     ordered = True
+    prompt = True
 
     def __init__(
         self,
@@ -101,31 +106,46 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
 
     async def _work(self, aggregate: Aggregate, ctx: Context) -> None:
         """Routes the messages of a conversation, up to the first turn that must wait."""
-        account, held = account_of(aggregate.id), False
-        for turn in turns_of(await self._unrouted(aggregate), partial(_is_chat, account)):
-            if held and not _at_once(turn, account):
+        account = account_of(aggregate.id)
+        gather = self._gather(account)
+        unrouted, asked = await self._unrouted(aggregate)
+        held: set[str] = set()
+        """People whose turns wait."""
+        for turn in turns_of(unrouted, partial(_is_chat, account), gather, asked):
+            sender = turn.first.event.sender
+            if _at_once(turn, account):
+                pass
+            elif sender in held:
                 continue
-            ready = turn.ready_at()
-            if ready is not None and ready > datetime.fromisoformat(ctx.now()):
+            elif (ready := turn.ready_at(gather)) > datetime.fromisoformat(ctx.now()):
                 await ctx.wake_at(ready, turn.first.id, aggregate)
-                held = True
+                held.add(sender)
                 continue
             await self._router.route(aggregate.id, account, turn, await self._chats.load(aggregate.id))
 
-    async def _unrouted(self, aggregate: Aggregate) -> list[Message]:
-        """Returns the messages of a conversation that were not routed, oldest first."""
+    def _gather(self, account: str) -> timedelta:
+        settings = self._config.current().channels.account(account) or AccountSettings()
+        return timedelta(seconds=settings.gather_seconds)
+
+    async def _unrouted(self, aggregate: Aggregate) -> tuple[list[Message], list[Message]]:
+        """Returns the messages of a conversation that were not routed, oldest first, and those with files about which
+        their persons were asked.
+        """
         state = await self._chats.load(aggregate.id)
-        waiting = {heard.event: (key, heard) for key, heard in state.heard.items() if not heard.outcome}
-        if not waiting:
-            return []
-        messages = []
-        first = min(heard.seq for _, heard in waiting.values())
-        async for record in self._log.read(aggregate, after=first - 1):
-            if record.id in waiting and isinstance(record.event, ChatReceived):
-                key, heard = waiting[record.id]
-                at = datetime.fromisoformat(record.at)
-                messages.append(Message(key, record.id, record.seq, at, record.event, heard.files))
-        return messages
+        waiting = {heard.event: (key, heard) for key, heard in state.heard.items() if heard.outcome in ("", ASKED)}
+        new = [heard.seq for _, heard in waiting.values() if not heard.outcome]
+        if not new:
+            return [], []
+        parts = [(heard.seq - 1, heard.seq) for _, heard in waiting.values() if heard.outcome and heard.seq < min(new)]
+        messages: list[Message] = []
+        for after, upto in (*parts, (min(new) - 1, None)):
+            async for record in self._log.read(aggregate, after=after, upto=upto):
+                if record.id in waiting and isinstance(record.event, ChatReceived):
+                    key, heard = waiting[record.id]
+                    at = datetime.fromisoformat(record.at)
+                    messages.append(Message(key, record.id, record.seq, at, record.event, heard.files))
+        asked = [message for message in messages if state.heard[message.key].outcome]
+        return [message for message in messages if not state.heard[message.key].outcome], asked
 
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,6 +161,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
             return
         conversation = run.request.origin.conversation
         plans = answers.plans(ctx.record, run, state, target)
+        plans += await self._begun(conversation, run, account_of(conversation))
         closed = {plan.question for plan in plans} - {""}
         again = await self._replacements(conversation, closed, questions.AGAIN)
 
@@ -150,6 +171,16 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
             return [*(plan for plan in again if plan.plan not in known.plans), *plans]
 
         await self._chats.decide(conversation, decide, actor=self.name, cause=ctx.record.id)
+
+    async def _begun(self, conversation: str, run: Run, account: str) -> list[DeliveryPlanned]:
+        """Returns what changes the notice of messages that waited for this run: they are answered now."""
+        known = await self._chats.load(conversation)
+        notice = known.plans.get(waiting_id(conversation, run.id))
+        shown = await planned(self._log, conversation, notice) if notice and notice.messages else None
+        if shown is None or not platforms.traits(platform_of(account), self._config.current()).edits_are_free:
+            return []
+        plan = plan_id(shown.plan, "begun")
+        return [msgspec.structs.replace(shown, plan=plan, text=BEGUN, replaces=shown.plan, unless_answered="")]
 
     async def _push(self, run: Run, state: ThreadState, ctx: Context) -> None:
         """Plans what is said in the chat that a run's metadata name."""

@@ -54,7 +54,7 @@ def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[Del
         plan=run.id,
         purpose="question" if question else "answer",
         target=target,
-        text=first or NO_RESPONSE,
+        text=first or ("" if _never_begun(run) else NO_RESPONSE),
         buttons=tuple(question.buttons) if question else (),
         artifacts=artifacts,
         thread=end.aggregate.id,
@@ -99,11 +99,17 @@ def _text(status: str, text: str, run: Run) -> str:
         case "error":
             message = run.error.message if run.error else None
             return (text_of(message.get("content", "")) if message else "") or FAILED
+        case "interrupted" | "rolled_back" if _never_begun(run):
+            return ""  # who stopped it was told
         case "interrupted":
             return _joined(text, STOPPED)
         case "rolled_back":
             return STOPPED
     return text
+
+
+def _never_begun(run: Run) -> bool:
+    return run.status in ("interrupted", "rolled_back") and run.started_seq is None
 
 
 def _artifacts(paths: Sequence[str]) -> tuple[Artifact, ...]:

@@ -11,8 +11,8 @@ from core.forms import YES
 HELP: Mapping[str, str] = {
     "new": "begin a new conversation",
     "status": "show what the agent is doing",
-    "stop": "stop the answer that is being made",
-    "queue": "show the messages that wait",
+    "stop": "stop the answer that is being made; /stop all: and what waits after it",
+    "queue": "show the messages that wait; /queue clear: drop them",
     "retry": "answer the last message again",
     "undo": "forget the last message and its answer",
     "goal": "set a goal and work on it: /goal text; give it up: /goal clear",

@@ -45,14 +45,14 @@ class Files:
 
         Raises `Unavailable`. Whatever else is wrong with a file is told.
         """
-        if not any(message.has_files for message in turn.messages):
+        if not turn.has_files:
             return FetchedFiles()
         folder = Folder(self._home, user, thread)
         await to_thread.run_sync(folder.make)
         files: list[Json] = []
         problems: list[str] = []
         facts: dict[FileUploaded, Version | None] = {}
-        for message in turn.messages:
+        for message in turn.all:
             if message.files is None:
                 problems += [f"{attachment.name}: {LATE}" for attachment in message.event.attachments]
             for fetched in message.files or ():
@@ -77,7 +77,7 @@ class Files:
 
     async def forget(self, turn: Turn) -> None:
         """Removes the objects of a turn, which the thread has now."""
-        for message in turn.messages:
+        for message in turn.all:
             for fetched in message.files or ():
                 if fetched.object:
                     with suppress(Invalid):

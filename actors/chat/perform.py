@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from actors.chat import commands
+from actors.chat.answers import STOPPED
 from actors.chat.call import Call
 from actors.chat.commands import Command
-from actors.chat.place import Place, at_work, forgotten, last_question, queue, status
+from actors.chat.place import NOTHING_WAITS, Place, at_work, forgotten, last_question, queue, status, waiting_runs
 from actors.chat.runs import ACTOR, BUSY, Runs
-from core.chat.facts import ChatBegun, ChatRouted
+from core.chat.facts import ChatBegun, ChatRouted, DeliveryPlanned
 from core.errors import Refused
 from core.events import GoalSet, thread
 from core.log.store import EventLog
 from core.memory.facts import Memories
 from core.runs.commands import Commands
 from core.runs.intake import Intake
+from core.thread.state import Run
 from core.thread.threads import Threads
 
 BOOTSTRAP = "Help me to set up an agent of my own."
@@ -23,10 +27,12 @@ BOOTSTRAP = "Help me to set up an agent of my own."
 MOST_GOAL = 4000
 """Characters of a goal (contract http §8.5)."""
 
+ALL, CLEAR = "all", "clear"
+"""Words after `/stop` and `/queue`."""
+
 # Texts.
 BEGUN = "New conversation. What was said before is not known in it."
 NOTHING_AT_WORK = "Nothing is at work."
-STOPPING = "Stopping."
 DONE_ALREADY = "That was done already."
 NOTHING_TO_RETRY = "There is no message to answer again."
 NOTHING_TO_UNDO = "There is no message to forget."
@@ -52,7 +58,9 @@ class Performer:
                 begun = ChatBegun(thread=call.id("thread", call.user), user=call.user)
                 return await self._runs.end(call, "command", begun, call.says(BEGUN))
             case "stop":
-                return await self._stop(call)
+                return await (self._stop_all(call) if command.text.casefold() == ALL else self._stop(call))
+            case "queue" if command.text.casefold() == CLEAR:
+                return await self._clear(call)
             case "retry":
                 return await self._retry(call)
             case "undo":
@@ -87,15 +95,40 @@ class Performer:
         place, seq = await self._runs.current(call), call.first.seq
         run = at_work(place.state, call.state, seq) if place else None
         if place is None or run is None:
-            waits = [key for key, heard in call.state.heard.items() if not heard.outcome and heard.seq < seq]
-            dropped = [ChatRouted(message=key, outcome="ignored", reason="stopped") for key in waits]
-            text = STOPPING if dropped else NOTHING_AT_WORK
+            dropped = _unrouted(call)
+            text = STOPPED if dropped else NOTHING_AT_WORK
             return await self._runs.end(call, "command", *dropped, call.says(text))
         try:
             await self._intake.cancel(place.id, run.id, user=call.user, actor=ACTOR)
         except Refused:
             return await self._runs.end(call, "command", call.says(DONE_ALREADY))
-        await self._runs.end(call, "command", call.says(STOPPING))
+        await self._runs.end(call, "command", *_stopped(call, [run]))
+
+    async def _stop_all(self, call: Call) -> None:
+        """Cancels the runs of the person's thread that had not ended when the command was written."""
+        place = await self._runs.current(call)
+        runs = [run for run in place.state.runs.open() if run.requested_seq < call.first.seq] if place else []
+        dropped = _unrouted(call)
+        stopped = [run for run in runs if place and await self._cancelled(call, place, run.id)]
+        said = _stopped(call, stopped) if stopped or dropped else [call.says(NOTHING_AT_WORK)]
+        await self._runs.end(call, "command", *dropped, *said)
+
+    async def _clear(self, call: Call) -> None:
+        """Cancels the runs of the person's thread that have not begun."""
+        place = await self._runs.current(call)
+        waiting = waiting_runs(place) if place else []
+        cleared = [run for run in waiting if place and await self._cancelled(call, place, run.id)]
+        dropped = _unrouted(call)
+        count = len(cleared) + len(dropped)
+        text = f"Dropped {count} {'message' if count == 1 else 'messages'}." if count else NOTHING_WAITS
+        await self._runs.end(call, "command", *dropped, call.says(text))
+
+    async def _cancelled(self, call: Call, place: Place, run: str) -> bool:
+        try:
+            await self._intake.cancel(place.id, run, user=call.user, actor=ACTOR)
+        except Refused:
+            return False
+        return True
 
     async def _retry(self, call: Call) -> None:
         """Asks the last question again, from the checkpoint before it."""
@@ -158,3 +191,14 @@ class Performer:
             except Refused:
                 return await self._runs.end(call, "refused", call.says(BUSY, "busy"), reason="busy")
         await self._runs.run(call, text, outcome="command")
+
+
+def _stopped(call: Call, runs: Sequence[Run]) -> list[DeliveryPlanned]:
+    """Returns what is said of stopped runs. What one that had begun has answered so far ends with the same word."""
+    return [] if any(run.started_seq is not None for run in runs) else [call.says(STOPPED)]
+
+
+def _unrouted(call: Call) -> list[ChatRouted]:
+    """Returns what drops the messages that were written before and are no runs yet."""
+    waits = [key for key, heard in call.state.heard.items() if not heard.outcome and heard.seq < call.first.seq]
+    return [ChatRouted(message=key, outcome="ignored", reason="stopped") for key in waits]

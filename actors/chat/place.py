@@ -69,16 +69,22 @@ def status(place: Place | None) -> str:
     return "\n".join(lines)
 
 
+NOTHING_WAITS = "No message is waiting."
+
+
+def waiting_runs(place: Place) -> list[Run]:
+    """Returns the runs that wait for another one, oldest first."""
+    return place.state.queued if place.state.active else place.state.queued[1:]  # the first is about to begin
+
+
 def queue(place: Place | None) -> str:
-    queued = place.state.queued if place else []
-    if place and place.state.active is None:
-        queued = queued[1:]  # the first is about to begin
+    queued = waiting_runs(place) if place else []
     if not queued:
-        return "No message is waiting."
+        return NOTHING_WAITS
     return "\n".join(["Waiting:", *(f"{number}. {_beginning(run)}" for number, run in enumerate(queued, 1))])
 
 
 def _beginning(run: Run) -> str:
-    messages = (run.request.input or {}).get("messages") or [{}]
-    text = " ".join(str(messages[-1].get("content", "")).split())
+    messages = [*((run.request.input or {}).get("messages") or [{}]), *run.steers]
+    text = " ".join(word for message in messages for word in str(message.get("content", "")).split())
     return text if len(text) <= 80 else f"{text[:80]}…"

@@ -90,6 +90,7 @@ class Router:
 
     async def _route(self, call: Call) -> None:
         event, platform = call.first.event, platform_of(call.account)
+        event = msgspec.structs.replace(event, mentioned=call.turn.mentioned)
         command = commands.parsed(event.text, platform) if event.choice is None else None
         if (code := commands.code_of(command)) is not None:
             return await self._connect(call, *code)
@@ -161,7 +162,7 @@ class Router:
 
     async def _blank(self, call: Call) -> None:
         """A mention alone, which asks for nothing: the bot greets, and answers no question with it."""
-        if call.target.kind == "group" and not call.first.event.mentioned:
+        if call.target.kind == "group" and not call.turn.mentioned:
             return await self._runs.end(call, "ignored", reason="nothing is written in it")
         await self._performer.perform(call, Command(START))
 
@@ -180,6 +181,9 @@ class Router:
                 return await self._decide(call, place, question, option, shown, "answer")
             if (question.form or not question.approval) and place.state.paused is not None:
                 return await self._runs.resume(call, place, question, call.turn.text, [], "answer")
+        wordless = call.turn.has_files and not call.turn.text and call.settings.gather_seconds
+        if question is None and wordless:
+            return await self._runs.ask(call)
         closed = await self._runs.close(call, place) if place else []
         await self._runs.run(call, call.turn.content, also=closed)
 

@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 
 from actors.chat import questions
+from actors.chat.answers import plan_id
 from actors.chat.buttons import planned, replacing
 from actors.chat.call import Call
-from actors.chat.files import FetchedFiles, Files
+from actors.chat.files import LATE, FetchedFiles, Files
 from actors.chat.place import Place
 from actors.chat.questions import Question
 from actors.chat.session import Setup, setup_of
-from core.chat.facts import KIND, TARGET, ChatBegun, ChatRouted, DeliveryPlanned
+from core.chat.facts import ASKED, KIND, TARGET, ChatBegun, ChatRouted, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.errors import Refused
 from core.events import Event, Json, Origin, RunOrigin, RunRequested
@@ -26,14 +27,16 @@ from core.ids import now
 from core.log.store import EventLog
 from core.runs.intake import Intake
 from core.thread import approvals
-from core.thread.state import ThreadState
+from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
 
 ACTOR = "chat"
 MOST_REASON = 500
 
 # Texts.
-QUEUED = "_I am still at work. Your message is queued: I answer it next._"
+QUEUED = "_I am still at work. I answer what you write now together, as soon as I am done._"
+BEGUN = "_I was at work when you wrote; I answer now._"
+WHAT_FOR = "What shall I do with {names}?"
 BUSY = "I am still at work. Write again when I have answered, or send `/stop`."
 DECIDED = "That was decided already."
 
@@ -72,11 +75,15 @@ class Runs:
             mode, busy = call.settings.on_busy, any(state.runs.open())
             if busy and mode == "reject":
                 return await self.end(call, "refused", call.says(BUSY, "busy"), reason="busy")
-            if mode == "steer" and await self._steered(call, thread_id, state, message):
+            plain = outcome == "run" and not context and not kwargs
+            joined = state.active if mode == "steer" else None
+            if plain and call.settings.gather_seconds:
+                joined = _waiting(state, call) or joined
+            if mode != "interrupt" and await self._steered(call, thread_id, state, message, joined):
                 await self._files.forget(call.turn)
                 return await self.end(call, "steered", *says, thread=thread_id)
             if busy and mode != "interrupt":
-                says.append(call.says(QUEUED, "queued"))
+                says += _notice(call, state)
             request = msgspec.structs.replace(
                 request,
                 input={"messages": [message]},
@@ -85,6 +92,16 @@ class Runs:
             await self._intake.request_run(thread_id, run, request, user=call.user, actor=ACTOR)
         await self._files.forget(call.turn)
         await self.end(call, outcome, *says, thread=thread_id, run=run)
+
+    async def ask(self, call: Call) -> None:
+        """Asks what to do with files that came without words. They go with the next words of the person."""
+        fetched = [file for message in call.turn.all for file in message.files or ()]
+        problems = [f"- {file.name}: {file.error}" for file in fetched if file.error]
+        problems += [f"- {a.name}: {LATE}" for m in call.turn.all if m.files is None for a in m.event.attachments]
+        names = [f"`{file.name.replace('`', '')}`" for file in fetched if not file.error]
+        lines = ["I could not take every file:", *problems] if problems else []
+        lines += ["", WHAT_FOR.format(names=_listed(names))] if names else []
+        await self.end(call, ASKED if names else "refused", call.says("\n".join(lines).strip()))
 
     def setup(self, call: Call) -> Setup:
         """Returns what the configuration says of runs for this person. Raises `NoAgent`."""
@@ -102,16 +119,15 @@ class Runs:
             wanted=RunOrigin(KIND, call.conversation, call.first.key),
         )
 
-    async def _steered(self, call: Call, thread_id: str, state: ThreadState, message: Json) -> bool:
-        """Tells whether a message went to the run at work."""
+    async def _steered(self, call: Call, thread_id: str, state: ThreadState, message: Json, run: Run | None) -> bool:
+        """Adds a message to a run that has not ended. Tells whether it went there, or to another one before."""
         identity = message["id"]
         if identity in state.places or any(s.get("id") == identity for r in state.runs.open() for s in r.steers):
             return True
-        active = state.active
-        if active is None:
+        if run is None:
             return False
         try:
-            await self._intake.steer(thread_id, active.id, message, user=call.user, actor=ACTOR)
+            await self._intake.steer(thread_id, run.id, message, user=call.user, actor=ACTOR)
         except Refused:
             return False
         return True
@@ -195,6 +211,7 @@ class Runs:
     ) -> None:
         """Writes what became of a turn, and what is said about it, once."""
         first, *others = call.turn.messages
+        others += call.turn.brought
         together = "merged" if run or outcome == "steered" else outcome
         routed = ChatRouted(
             message=first.key,
@@ -215,6 +232,33 @@ class Runs:
             return [routed, *rest, *new]
 
         await self._chats.decide(call.conversation, decide, actor=ACTOR, cause=first.id)
+
+
+def waiting_id(conversation: str, run: str) -> str:
+    """Returns the id of the plan that tells people that what they write waits for a run: one for each."""
+    return plan_id(conversation, "queued", run)
+
+
+def _notice(call: Call, state: ThreadState) -> list[DeliveryPlanned]:
+    run = state.active or next(state.runs.open())
+    notice = call.says(QUEUED)
+    unless = run.id if run.id in call.state.runs else ""
+    plan = waiting_id(call.conversation, run.id)
+    return [msgspec.structs.replace(notice, plan=plan, unless_answered=unless)]
+
+
+def _waiting(state: ThreadState, call: Call) -> Run | None:
+    """Returns the run that the same person asked for here, and that has not begun; None if there is none."""
+    origin, sender = Origin(call.account, call.conversation), call.first.event.sender
+    runs = (run for run in reversed(state.queued) if run.request.input and run.cancel is None)
+    own = (run for run in runs if run.request.origin == origin)
+    return next((run for run in own if run.request.context.get("channel_user_id") == sender), None)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Returns names in a sentence."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _message(run: str, text: str, taken: FetchedFiles, kwargs: Json) -> Json:

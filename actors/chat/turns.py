@@ -9,9 +9,17 @@ from typing import NamedTuple
 from core.chat.facts import ChatReceived, Fetched
 from core.control import neutralised
 
-TOGETHER = timedelta(seconds=1)
-"""Files of a person that arrive within this time are one turn (contract channels §7.5 has 0.75 s), and so is what they
-write after them."""
+FILES = timedelta(seconds=1)
+"""Least time in which files of a person are one turn, and what they write after them (contract channels §7.5 has
+0.75 s)."""
+UNFINISHED = timedelta(seconds=3)
+"""Time for the rest of a text that a platform's client has cut, and for the words about a file."""
+CUT_CHARACTERS = 3800
+"""Length from which on a message may be a part of a longer text: Telegram's clients cut at 4096, others later."""
+LONGEST = timedelta(seconds=10)
+"""Time from its first message on after which a turn begins though more is coming."""
+MOST_MESSAGES = 50
+"""Limit of the messages of a turn."""
 MOST_QUOTED, MOST_AUTHOR = 4000, 80
 """Limits of characters of a quoted message and of its author's name."""
 FETCHING = timedelta(seconds=60)
@@ -38,6 +46,12 @@ class Turn(NamedTuple):
     """Messages that are answered together; the first one stands for them."""
 
     messages: Sequence[Message]
+    brought: Sequence[Message] = ()
+    """Earlier messages of the person, with the files about which they were asked."""
+
+    @property
+    def all(self) -> Sequence[Message]:
+        return [*self.brought, *self.messages]
 
     @property
     def first(self) -> Message:
@@ -45,7 +59,12 @@ class Turn(NamedTuple):
 
     @property
     def has_files(self) -> bool:
-        return any(message.has_files for message in self.messages)
+        return any(message.has_files for message in self.all)
+
+    @property
+    def mentioned(self) -> bool:
+        """True if any of it is addressed to the bot: a file is by the words after it."""
+        return any(message.event.mentioned for message in self.messages)
 
     @property
     def is_blank(self) -> bool:
@@ -64,36 +83,61 @@ class Turn(NamedTuple):
         parts = [text for message in self.messages for text in (_quote(message.event), *_texts(message.event))]
         return "\n\n".join(part for part in parts if part)
 
-    def ready_at(self) -> datetime | None:
-        """Returns the earliest time at which the turn may begin; None if at once."""
-        if not self.has_files:
-            return None
-        together = self.messages[-1].at + TOGETHER
+    def ready_at(self, gather: timedelta) -> datetime:
+        """Returns the earliest time at which the turn may begin."""
+        complete = self.messages[-1].at + self.window(gather)
+        complete = complete if len(self.messages) < MOST_MESSAGES else self.messages[-1].at
+        complete = min(complete, self.first.at + LONGEST) if gather else complete
         if all(message.files is not None or not message.has_files for message in self.messages):
-            return together
-        return max(together, self.first.at + FETCHING)
+            return complete
+        return max(complete, self.first.at + FETCHING)
+
+    def window(self, gather: timedelta) -> timedelta:
+        """Returns the time after the last message within which another one belongs to the turn."""
+        last = self.messages[-1]
+        wordless = self.has_files and not self.text
+        if gather and (wordless or len(last.event.text) >= CUT_CHARACTERS):
+            return max(gather, UNFINISHED)
+        return max(gather, FILES) if last.has_files else gather
 
 
-def turns_of(messages: Iterable[Message], is_chat: Callable[[ChatReceived], bool]) -> list[Turn]:
-    """Returns the messages as turns: those of an album, and those with files that one person sent within `TOGETHER`,
-    with the words that follow. `is_chat`: tells words for the agent from commands."""
-    turns: list[list[Message]] = []
+def turns_of(
+    messages: Iterable[Message],
+    is_chat: Callable[[ChatReceived], bool],
+    gather: timedelta,
+    asked: Sequence[Message] = (),
+) -> list[Turn]:
+    """Returns the messages as turns: those of an album, and what one person writes and sends within a while, also
+    between the messages of others. `is_chat`: tells words for the agent from commands. `asked`: messages with files
+    about which their persons were asked; they go with the next words.
+    """
+    turns: list[Turn] = []
+    newest: dict[str, int] = {}
     for message in messages:
-        if turns and _belongs(turns[-1][-1], message, is_chat):
-            turns[-1].append(message)
-        else:
-            turns.append([message])
-    return [Turn(turn) for turn in turns]
+        place = newest.get(message.event.sender)
+        if place is not None and _belongs(turns[place], message, is_chat, gather):
+            turns[place] = turns[place]._replace(messages=[*turns[place].messages, message])
+            continue
+        newest[message.event.sender] = len(turns)
+        turns.append(Turn([message]))
+    return [turn._replace(brought=_brought(turn, asked)) if is_chat(turn.first.event) else turn for turn in turns]
 
 
-def _belongs(last: Message, message: Message, is_chat: Callable[[ChatReceived], bool]) -> bool:
-    if last.event.sender != message.event.sender or not last.has_files:
-        return False
-    if not message.has_files and not is_chat(message.event):
+def _belongs(turn: Turn, message: Message, is_chat: Callable[[ChatReceived], bool], gather: timedelta) -> bool:
+    last, first = turn.messages[-1], turn.first
+    if not is_chat(message.event) or not is_chat(first.event) or len(turn.messages) >= MOST_MESSAGES:
         return False
     if message.event.album and message.event.album == last.event.album:
         return True
-    return message.at - last.at <= TOGETHER
+    if message.event.mentioned and not turn.mentioned and not last.has_files:  # what came before was for others
+        return False
+    if not gather and not last.has_files:
+        return False
+    return message.at - last.at <= turn.window(gather) and (not gather or message.at - first.at <= LONGEST)
+
+
+def _brought(turn: Turn, asked: Sequence[Message]) -> Sequence[Message]:
+    return [message for message in asked if turn.text and message.event.sender == turn.first.event.sender]
 
 
 def _quote(event: ChatReceived) -> str:

@@ -20,6 +20,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -77,7 +78,7 @@ Link = Callable[[DeliveryPlanned, Artifact], str | None]
 
 
 class Delivery(Actor[DeliveryPlanned]):
-    """Executes the plans of an account's conversations, in order.
+    """Executes the plans of an account's conversations, in order; replies of the system itself overtake answers.
 
     Guarantees: each part is sent once, or its plan ends as of unknown fate. The texts come before the files, and if a
     text fails, no file is sent. A file that cannot be sent is named instead. The person is told of an answer that
@@ -87,6 +88,7 @@ class Delivery(Actor[DeliveryPlanned]):
 
     kind = KIND
     concurrency = 256
+    prompt = True
     deadline_seconds = 3600.0
 
     def __init__(self, outlet: Outlet, lives: Lives, home: Path, passing: Path, link: Link) -> None:
@@ -130,11 +132,16 @@ class Delivery(Actor[DeliveryPlanned]):
 
     async def _execute_all(self, conversation: str, until: float) -> float | None:
         """Executes the open plans. Returns the seconds after which to go on; None if all is done."""
-        state = await self._outlet.chats.load(conversation)
-        for plan_id, plan in state.plans.items():
-            if plan.open and (pause := await self._execute(conversation, plan_id, until)) is not None:
+        while True:
+            state = await self._outlet.chats.load(conversation)
+            open_ = {plan_id: plan for plan_id, plan in state.plans.items() if plan.open}
+            if not open_:
+                return None
+            begun = (plan_id for plan_id, plan in open_.items() if plan.messages or plan.attempted >= 0)
+            overtaking = (plan_id for plan_id, plan in open_.items() if plan.overtakes)
+            plan_id = next(chain(begun, overtaking, open_))
+            if (pause := await self._execute(conversation, plan_id, until)) is not None:
                 return pause
-        return None
 
     async def _execute(self, conversation: str, plan_id: str, until: float) -> float | None:
         """Executes a plan. Returns as `_execute_all` does."""
@@ -148,6 +155,8 @@ class Delivery(Actor[DeliveryPlanned]):
         while True:
             state = await self._outlet.chats.load(conversation)
             plan = state.plans.get(plan_id)
+            if plan is None or not plan.open or plan.messages:
+                self._lives.said(plan_id)
             if plan is None or not plan.open:
                 del self._own[conversation, plan_id]
                 return None
@@ -165,6 +174,8 @@ class Delivery(Actor[DeliveryPlanned]):
         part = len(plan.messages)
         try:
             job = await self._job(conversation, plan_id, plan, own)
+            if not part and job.event.unless_answered and job.event.unless_answered not in state.runs:
+                raise Ended("refused", "it is not true any more", silent=True)
             if part not in own.sent:
                 own.sent[part] = await self._say(job, state)
             await self._outlet.note_topic(job.event.target, own.sent[part])

@@ -14,6 +14,7 @@ import structlog
 
 from actors.delivery.outlet import ERRORS, Outlet
 from actors.delivery.progress import Progress
+from actors.delivery.signs import TIMEOUT, sign
 from core.actor import Actor, Context
 from core.chat.facts import KIND, ChatRouted, Target
 from core.chat.port import Draft, FateUnknown, RateLimited
@@ -30,7 +31,6 @@ LONGEST_TURN_SECONDS = 120.0
 """Time after which a draft no longer waits for them: they may be held up for long."""
 WORKING_SECONDS = 4.0
 """Interval of the sign that somebody is at work: Telegram's lasts 5 s (research im-platforms)."""
-WORKING_TIMEOUT = 10.0
 LONGEST_SECONDS = 12 * 3600.0
 """Time for which a run is followed."""
 GRACE_SECONDS = 10.0
@@ -64,6 +64,8 @@ class Live:
         self.closing = anyio.Event()
         self.released = anyio.Event()
         """Nothing is being shown, and nothing will be."""
+        self.said = anyio.Event()
+        """The answer stands there."""
         self._waiting = anyio.CancelScope()
 
     @property
@@ -96,6 +98,8 @@ class Lives:
 
     def __init__(self) -> None:
         self._lives: dict[str, Live] = {}
+        self._taken: dict[str, Live] = {}
+        """Those whose answers are being said."""
         self._ours: Recent[str, None] = Recent(REMEMBERED)
         """Runs whose drafts no other process can have begun, the newest last."""
 
@@ -118,11 +122,17 @@ class Lives:
         if live is None:
             return None
         live.taken = True
+        self._taken[run] = live
         live.close()
         with anyio.move_on_after(HANDOVER_SECONDS):
             await live.released.wait()
         self.remove(live)
         return live.draft if live.shown is not None else None
+
+    def said(self, run: str) -> None:
+        """Notes that the answer of a run stands there, or will not."""
+        if live := self._taken.pop(run, None):
+            live.said.set()
 
 
 class Drafts(Actor[ChatRouted]):
@@ -130,6 +140,7 @@ class Drafts(Actor[ChatRouted]):
 
     kind = KIND
     concurrency = 1000
+    prompt = True
     deadline_seconds = LONGEST_SECONDS + 3600
 
     def __init__(self, outlet: Outlet, lives: Lives, system: System) -> None:
@@ -155,6 +166,8 @@ class Drafts(Actor[ChatRouted]):
                 await self._adopt(live, state, since, doubtful=doubtful)
                 with ungrouped(), anyio.move_on_after(LONGEST_SECONDS):
                     await self._accompany(live, event.thread)
+            else:
+                await sign(self._outlet, live.target, False)
         finally:
             live.released.set()
             self._lives.remove(live)
@@ -183,8 +196,13 @@ class Drafts(Actor[ChatRouted]):
     async def _accompany(self, live: Live, thread: str) -> None:
         """Shows the run until its answer takes over, or until it has ended and no answer came."""
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._work, live)
             tasks.start_soon(self._follow, live, thread)
             await self._show(live)
+            if live.taken:
+                live.released.set()
+                with anyio.move_on_after(HANDOVER_SECONDS):
+                    await live.said.wait()
             tasks.cancel_scope.cancel()
         if not live.taken and live.shown is not None:
             await self._settle(live)
@@ -207,41 +225,31 @@ class Drafts(Actor[ChatRouted]):
         live.close()
 
     async def _listen(self, live: Live, thread: str) -> None:
-        async with self._system.followers.follow(thread) as follower, anyio.create_task_group() as tasks:
+        async with self._system.followers.follow(thread) as follower:
             await follower.hear(live.run)
             state = await self._system.threads.load(thread)
             seq = state.seq
             if live.run not in state.runs:
                 return  # it is requested before it is routed, so it was removed, or its thread was erased
             progress = Progress(live.run, state)
-            working = False
+            begun = False
             async with aclosing(follower.since(seq, lambda: [progress.run])) as batches:
                 while not progress.is_over():
-                    if not working and progress.run.status == "running":
-                        working = True
-                        tasks.start_soon(self._work, live)
+                    if not begun and progress.run.status == "running":
+                        begun = True
                         follower.recall(live.run)  # what was said before it was heard
                     live.say(progress.text, progress.status)
                     progress.take(await anext(batches))
-            tasks.cancel_scope.cancel()
 
     async def _work(self, live: Live) -> None:
-        """Shows that somebody is at work, until it is cancelled."""
-        platform = self._outlet.platform
-
-        async def sign(on: bool) -> None:
-            with suppress(Exception), anyio.move_on_after(WORKING_TIMEOUT):  # it is only decoration
-                await platform.working(live.target, on)
-
+        """Shows that somebody is at work, until it is cancelled: when the answer stands there."""
         try:
             while True:
-                if not self._outlet.turns.pause(live.target.chat) and self._outlet.turns.spare():
-                    await sign(True)
+                await sign(self._outlet, live.target, True)
                 await anyio.sleep(WORKING_SECONDS)
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(WORKING_TIMEOUT):
-                await self._outlet.turns.call()
-                await sign(False)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(TIMEOUT):
+                await sign(self._outlet, live.target, False)
 
     # ── showing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -224,7 +224,7 @@ class Process:
             Links(self._home, self._source.current),
             Gate(self._name, self._source, self._system.log, self._system.standing),
         )
-        hosted = delivery.actors(self._name, platform, self._system, self._home, gate.admits, links.link)
+        hosted = delivery.actors(self._name, platform, self._system, self._home, gate.admits, links.link, gate.awaits)
         async with anyio.create_task_group() as tasks:
             await tasks.start(partial(self._system.serve, hosted, alone=False))
             failures = 0

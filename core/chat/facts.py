@@ -94,6 +94,10 @@ class Artifact(msgspec.Struct, frozen=True):
     name: str
 
 
+ASKED = "asked"
+"""The outcome of a message with files about which the person was asked."""
+
+
 class ChatReceived(Event, frozen=True):
     """A person's message, or a pressed button. It is in the log before the platform is told that it has arrived."""
 
@@ -144,7 +148,8 @@ class ChatFetched(Event, frozen=True):
 
 class ChatRouted(Event, frozen=True):
     """The message became a run, or had another outcome (`command`, `choice`, `answer`, `steered`, `ignored`, `refused`,
-    `merged`: it is part of another message's turn)."""
+    `merged`: it is part of another message's turn; `asked`: it has files without words, and goes with the next ones).
+    """
 
     message: str
     """The message's key (`key_of`)."""
@@ -180,6 +185,8 @@ class DeliveryPlanned(Event, frozen=True):
     """The plan whose message is changed: a question that was decided."""
     question: str = ""
     """The question that the buttons answer: the id of an approval, or of a message of `ask_clarification`."""
+    unless_answered: str = ""
+    """It is not said any more once the answer of this run is planned."""
 
 
 class DeliveryDrafted(Event, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from core.chat import facts
 from core.chat.facts import (
+    ASKED,
     ChatBegun,
     ChatErased,
     ChatFetched,
@@ -42,7 +43,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True):
     outcome: str = ""
     run: str = ""
     files: tuple[Fetched, ...] | None = None
-    """Its attachments, until it is routed."""
+    """Its attachments, until it has become a run."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -57,6 +58,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The platform's ids of the parts that were sent."""
     parts: int = -1
     failed: str = ""
+    overtakes: bool = False
+    """It is a reply of the system itself, which does not wait for answers before it."""
     question: str = ""
     """The question whose buttons it shows, until a plan has replaced it."""
 
@@ -100,7 +103,8 @@ def _after(state: Conversation, record: Record) -> Conversation:
         case ChatRouted(message=message, outcome=outcome, run_id=run):
             erased = message not in state.heard  # what was received; that it was remains known
             before = _with(state.heard, message, ReceivedMessage(record.seq, "")) if erased else state.heard
-            heard = _with_change(before, message, outcome=outcome, run=run, files=before[message].files and ())
+            kept = before[message].files if outcome == ASKED else before[message].files and ()
+            heard = _with_change(before, message, outcome=outcome, run=run, files=kept)
             waits = run and run not in state.plans  # it may have ended before this was written
             return change(state, heard=heard, runs=_with(state.runs, run, record.id) if waits else state.runs)
         case ChatBegun(thread=thread, user=user):
@@ -108,10 +112,11 @@ def _after(state: Conversation, record: Record) -> Conversation:
         case ChatErased(threads=gone):
             left = {user: thread for user, thread in state.threads.items() if thread not in gone}
             return change(state, threads=left)
-        case DeliveryPlanned(plan=id_, replaces=replaced, question=question):
+        case DeliveryPlanned(plan=id_, replaces=replaced, question=question, purpose=purpose):
             if id_ in state.plans:
                 return state
-            plan = Plan(record.seq, record.id, draft=state.drafts.get(id_, ""), question=question)
+            overtakes = purpose == "notice" and not replaced
+            plan = Plan(record.seq, record.id, draft=state.drafts.get(id_, ""), overtakes=overtakes, question=question)
             return change(
                 state,
                 plans=_with(_changed(state.plans, replaced, question=""), id_, plan),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from core.config.sections import Off, Section
 from core.errors import Invalid
@@ -50,6 +52,9 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     """True: in groups, only messages count that mention the bot or answer it."""
     on_busy: Literal["queue", "steer", "interrupt", "reject"] = "queue"
     """The fate of a message while a run works: it waits, goes to that run, ends it, or is refused."""
+    gather_seconds: Annotated[float, msgspec.Meta(ge=0, le=10)] = 1.2
+    """Messages that a person sends within this time after the last are answered together. Longer waits what may be a
+    part of a longer text, and a file without words. 0: each message is answered by itself, also a file."""
     session: Session = Session()
 
     @property

@@ -287,9 +287,13 @@ class Listener:
         self._lost = True
         self._ready.set()
 
+    async def ready(self) -> None:
+        """Waits for records."""
+        await self._ready.wait()
+
     async def take(self) -> tuple[list[Record], bool]:
         """Waits for records and returns those since the last call, and whether some were dropped: then read the log."""
-        await self._ready.wait()
+        await self.ready()
         return await self.drain()
 
     async def drain(self) -> tuple[list[Record], bool]:

@@ -26,6 +26,7 @@ from core.bus.subjects import SECOND
 from core.errors import Invalid, SikaError, Unavailable
 from core.events import UNREADABLE, Aggregate, Event, Opaque, Record, ThreadErased
 from core.lifecycle import IMPORTED
+from core.log.feed import Listener
 from core.log.kinds import SUBAGENT
 from core.log.store import EventLog
 from core.runtime.ordering import queue_of
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger("sika.dispatch")
 
 GATHER_SECONDS = 0.25
-"""Time for which events are gathered: by then most wake-ups have been answered and need not be sent."""
+"""Time for which events are gathered: by then most wake-ups have been answered and need not be sent. Those of prompt
+actors are sent at once (`Actor.prompt`).
+"""
 BATCH = 500
 KEEP_SECONDS = 5.0
 """Interval at which the position is stored."""
@@ -89,12 +92,32 @@ class Dispatcher:
             while True:
                 if behind:
                     await self._catch_up()
-                records, behind = await listener.take()
-                await asyncio.sleep(GATHER_SECONDS)
-                more, lost = await listener.drain()
-                behind = behind or lost
+                records, behind = await self._gather(listener)
                 if not behind:
-                    await self._dispatch([*records, *more])
+                    await self._dispatch(records)
+
+    async def _gather(self, listener: Listener) -> tuple[list[Record], bool]:
+        """Waits for events, and for those that follow within a while; wakes the prompt actors meanwhile. Returns as
+        `Listener.take` does.
+        """
+        records, lost = await listener.take()
+        until = asyncio.get_running_loop().time() + GATHER_SECONDS
+        new = records
+        while not lost:
+            await self._wake_prompt(new)
+            try:
+                async with asyncio.timeout_at(until):
+                    await listener.ready()
+            except TimeoutError:
+                break
+            new, lost = await listener.drain()
+            records += new
+        return records, lost
+
+    async def _wake_prompt(self, batch: Sequence[Record]) -> None:
+        for subscriber in self._subscribers if batch else ():
+            if subscriber.actor.prompt:
+                await self._wake_for(subscriber, batch)
 
     async def _catch_up(self) -> None:
         batch: list[Record] = []
@@ -113,14 +136,17 @@ class Dispatcher:
             if record.type == UNREADABLE and isinstance(record.event, Opaque):  # nothing is decoded here
                 await self._repeated(f"log/{record.seq}", partial(self._bury, record))
         for subscriber in self._subscribers:
-            for record in subscriber.select(batch):
-                await self._wake(queue_of(subscriber.actor, record.aggregate), record)
-            subscriber.place = max(subscriber.place, batch[-1].seq)
+            await self._wake_for(subscriber, batch)
         now = asyncio.get_running_loop().time()
         if now > self._kept + KEEP_SECONDS:
             self._kept = now
             for subscriber in self._subscribers:
                 await self._keep(subscriber)
+
+    async def _wake_for(self, subscriber: _Subscriber, batch: Sequence[Record]) -> None:
+        for record in subscriber.select(batch):
+            await self._wake(queue_of(subscriber.actor, record.aggregate), record)
+        subscriber.place = max(subscriber.place, batch[-1].seq)
 
     async def _wake(self, queue: str, record: Record) -> None:
         hint = Hint(seq=record.seq, type=record.type, id=record.id)

@@ -108,7 +108,7 @@ async def place(
             "runs": {"lease_seconds": LEASE_SECONDS},
             "nats": {"url": nats.url, "token": nats.token},
             "approvals": [{"tool": APPROVED}],
-            "channels": {town.name: {"enabled": True, **town.settings()}},
+            "channels": {town.name: {"enabled": True, "gather_seconds": 0, **town.settings()}},
         }
         config = configure(path / "config.yaml", models, **sections)
         async with (

@@ -1256,3 +1256,31 @@ async def test_a_timer_that_fired_waits_for_as_long_as_it_takes(bus: Bus) -> Non
     await eventually(fired)
     message = await js.get_last_msg(stream, bus.names.wake("lead", aggregate))
     assert "Nats-TTL" not in (message.headers or {})
+
+
+class Doorman(Actor[PebbleThrown]):
+    """An actor on which a person waits."""
+
+    name = "doorman"
+    prompt = True
+
+    def __init__(self) -> None:
+        self.seen = anyio.Event()
+
+    async def handle(self, event: PebbleThrown, ctx: Context) -> None:
+        self.seen.set()
+
+
+async def test_a_prompt_actor_does_not_wait_for_events_to_be_gathered(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pond, doorman = Pond(), Doorman()
+    async with process(endpoint, tmp_path, pond, doorman) as running:
+        await append(running.log, thread("before"), PebbleThrown())
+        await answers(running, thread("before"), 1)
+        monkeypatch.setattr(dispatch, "GATHER_SECONDS", 3600.0)
+        doorman.seen = anyio.Event()
+        await append(running.log, thread("t"), PebbleThrown(n=1))
+        with anyio.fail_after(20):
+            await doorman.seen.wait()
+        assert pond.handled == [PebbleThrown()], "others wait: most of their events are answered meanwhile"

@@ -19,6 +19,7 @@ import anyio
 
 from actors import delivery
 from actors.chat.access import Gate
+from actors.delivery.fetcher import Admits
 from core.bus.endpoint import Endpoint
 from core.chat.facts import Attachment, Button, ChatReceived, Target
 from core.chat.port import (
@@ -328,9 +329,10 @@ async def serving(
     *,
     wire: Callable[[System], None] | None = None,
     source: ConfigSource | None = None,
+    awaits: Admits | None = None,
 ) -> AsyncIterator[System]:
     """Runs the process of the account for as long as the block lasts. `wire`: changes its parts before it begins.
-    `source`: says who may talk; without it, everybody."""
+    `source`: says who may talk; without it, everybody. `awaits`: which messages are acknowledged."""
     views = home / f"views-{time.monotonic_ns()}.db"
     with ungrouped(Exception):
         async with (
@@ -340,7 +342,7 @@ async def serving(
             if wire is not None:
                 wire(running)
             admits = Gate(ACCOUNT, source, running.log, running.standing).admits if source else anybody
-            built = delivery.actors(ACCOUNT, ScriptedPlatform(platform_store), running, home, admits)
+            built = delivery.actors(ACCOUNT, ScriptedPlatform(platform_store), running, home, admits, awaits=awaits)
             await tasks.start(partial(running.serve, built, alone=True))
             yield running
             tasks.cancel_scope.cancel()

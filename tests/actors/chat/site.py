@@ -113,9 +113,12 @@ class Account:
 
 @asynccontextmanager
 async def account(home: Path, name: str = "office", settings: Any = None, **sections: Any) -> AsyncIterator[Account]:
-    """An account on a bus of its own. `settings` are those of its platform."""
+    """An account on a bus of its own. `settings` are those of its platform; without them, each message is answered by
+    itself.
+    """
     platform = name.partition("-")[0]
-    channels = {platform: {"enabled": True, "use": f"{PACKAGE}.{platform}", **(settings or {})}}
+    about = {"enabled": True, "use": f"{PACKAGE}.{platform}", "gather_seconds": 0}
+    channels = {platform: {**about, **(settings or {})}}
     (home / "config.yaml").write_text(json.dumps({"channels": channels, **sections}))
     source = ConfigSource(home / "config.yaml")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.chat import perform, place, runs
+from actors.chat import answers, perform, place, runs
 from actors.chat.commands import HELP, Command, parsed
 from core.chat.facts import Attachment, DeliveryPlanned
 from core.events import GoalSet, RunCancelled, RunCancelRequested, RunStarted, thread
@@ -87,9 +87,10 @@ async def test_stop_stops_what_is_at_work_and_not_the_next_message(tmp_path: Pat
     async with account(tmp_path) as office:
         first = await office.starts(await office.hears("long"))
         second = await office.outcome(await office.hears("next"))
-        assert await told(office, "stop") == perform.STOPPING
-        runs = (await office.state(first)).runs
-        assert (runs[first.run_id].cancel, runs[second.run_id].cancel) == ("interrupt", None)
+        stop = await office.hears("stop")
+        assert ((await office.outcome(stop)).outcome, await office.said()) == ("command", [runs.QUEUED])
+        known_runs = (await office.state(first)).runs
+        assert (known_runs[first.run_id].cancel, known_runs[second.run_id].cancel) == ("interrupt", None)
         # Whoever handles the command again, now that the next run is at work, stops that one no more than before.
         await office.does(first, RunCancelled())
         await office.does(second, RunStarted(attempt=1, worker="w", lease=1))
@@ -112,7 +113,7 @@ async def test_stop_without_a_run_says_so(tmp_path: Path) -> None:
 async def test_stop_takes_back_a_message_whose_files_are_on_their_way(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
         event = await office.hears("look", attachments=(Attachment("f", "a.txt"),))
-        assert await told(office, "/stop") == perform.STOPPING
+        assert await told(office, "/stop") == answers.STOPPED
         assert (await office.outcome(event)).reason == "stopped"
 
 

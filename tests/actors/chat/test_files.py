@@ -10,7 +10,7 @@ import pytest
 
 from actors.chat import files, turns
 from actors.chat.person import person_user
-from actors.chat.turns import FETCHING, TOGETHER, Message, turns_of
+from actors.chat.turns import FETCHING, FILES, Message, turns_of
 from core.chat.facts import Attachment, ChatFetched, ChatReceived, Fetched, Target, key_of
 from core.chat.objects import Objects
 from core.errors import NotFound
@@ -21,6 +21,7 @@ from tests.support.nats import eventually
 
 pytestmark = pytest.mark.anyio
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = timedelta(0)
 
 
 async def fetched(office: Account, event: ChatReceived, *files: tuple[str, bytes | str]) -> list[str]:
@@ -113,8 +114,13 @@ async def test_a_file_that_failed_is_told(tmp_path: Path) -> None:
 
 async def test_files_within_a_second_are_one_turn(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
-        events = [await office.hears("", attachments=attached(f"{n}.txt"), settle=False, album="a") for n in range(3)]
+        words = ("see", "", "")
+        events = [
+            await office.hears(text, attachments=attached(f"{n}.txt"), settle=False, album="a")
+            for n, text in enumerate(words)
+        ]
         after = await office.hears("and these?", sender="U2", settle=False)
+        await routed(office, after)
         for n, event in enumerate(events):
             await fetched(office, event, (f"{n}.txt", b"x"))
         outcomes = [await routed(office, event) for event in (*events, after)]
@@ -126,12 +132,12 @@ async def test_files_within_a_second_are_one_turn(tmp_path: Path) -> None:
 
 
 async def test_a_mention_alone_is_about_the_file_before_it(tmp_path: Path) -> None:
-    async with account(tmp_path, settings={"require_mention": False}) as office:
+    async with account(tmp_path, settings={"require_mention": False, "gather_seconds": 1}) as office:
         file = await office.hears("", attachments=attached("a.txt"), kind="group", settle=False)
         mention = await office.hears("", mentioned=True, kind="group", settle=False)
         await fetched(office, file, ("a.txt", b"one"))
-        assert [(await routed(office, event)).outcome for event in (file, mention)] == ["run", "merged"]
-        assert await office.said() == []
+        assert [(await routed(office, event)).outcome for event in (file, mention)] == ["asked", "asked"]
+        assert await office.said() == ["What shall I do with `a.txt`?"]
 
 
 async def test_a_turn_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,10 +191,10 @@ def is_chat(event: ChatReceived) -> bool:
     ],
 )
 def test_which_messages_are_a_turn(messages: list[Message], sizes: list[int]) -> None:
-    assert [len(turn.messages) for turn in turns_of(messages, is_chat)] == sizes
+    assert [len(turn.messages) for turn in turns_of(messages, is_chat, NOW)] == sizes
 
 
 def test_when_a_turn_may_begin() -> None:
-    assert turns_of([message(0, files=False)], is_chat)[0].ready_at() is None
-    assert turns_of([message(0), message(0.5)], is_chat)[0].ready_at() == AT + timedelta(seconds=0.5) + TOGETHER
-    assert turns_of([message(0), message(0.5, there=False)], is_chat)[0].ready_at() == AT + FETCHING
+    assert turns_of([message(0, files=False)], is_chat, NOW)[0].ready_at(NOW) == AT
+    assert turns_of([message(0), message(0.5)], is_chat, NOW)[0].ready_at(NOW) == AT + timedelta(seconds=0.5) + FILES
+    assert turns_of([message(0), message(0.5, there=False)], is_chat, NOW)[0].ready_at(NOW) == AT + FETCHING

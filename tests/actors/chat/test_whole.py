@@ -98,7 +98,7 @@ async def talking(home: Path, turns: Sequence[Turn], **sections: Any) -> AsyncIt
     def make(running: System, source: ConfigSource) -> Chat:
         return Chat(source, running.log, running.threads, running.chats, running.intake, home, running.standing)
 
-    channels = {"office": {"enabled": True, "use": "tests.actors.chat.office"}}
+    channels = {"office": {"enabled": True, "use": "tests.actors.chat.office", "gather_seconds": 0}}
     scripts = {"one": Script(tuple(turns), count="total")}
     async with site(home, scripts, tools=[mail], others=[make], channels=channels, **sections) as (client, models):
         yield Person(client, models, home)
@@ -190,7 +190,7 @@ async def test_files_of_a_later_message_are_not_shown_to_a_queued_one(tmp_path: 
 
         await eventually(probe)
         ada.models.release("first")
-        await ada.hears(5)
+        await ada.hears(4)
         state = await ada.state()
         assert state is not None
         asked = [str(message["content"]) for message in state.messages if message["type"] == "human"]

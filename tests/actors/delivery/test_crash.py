@@ -42,7 +42,7 @@ async def say(side: Side) -> None:
     await side.plan(
         "r1", "one\n\ntwo\n\nthree", purpose="answer", target=GROUP, artifacts=artifacts, thread="t1", user="ada"
     )
-    await side.plan("q", "next", target=GROUP)
+    await side.plan("q", "next", target=GROUP, purpose="push")
 
 
 async def until(platform: Store, holds: Callable[[], bool]) -> None:
@@ -82,7 +82,7 @@ async def test_a_power_cut(side: Side, findable: bool, last: int, mode: Mode) ->
 
     async with serving(side.endpoint, side.home, platform):
         await say(side)
-        await side.plan("after", "after", target=GROUP)
+        await side.plan("after", "after", target=GROUP, purpose="push")
         state = await side.done(GROUP)
     check(state.plans["r1"].failed, state.plans["q"].failed, platform, findable, drafts=1 if last else 2)
 
@@ -101,7 +101,7 @@ async def test_a_process_that_dies_in_a_call(side: Side, findable: bool, method:
         tasks.cancel_scope.cancel()
     async with serving(side.endpoint, side.home, platform):
         await say(side)
-        await side.plan("after", "after", target=GROUP)
+        await side.plan("after", "after", target=GROUP, purpose="push")
         state = await side.done(GROUP)
     failed = state.plans["r1"].failed
     assert failed == ("" if findable or method == "finish" else "unknown")

@@ -267,7 +267,7 @@ async def test_an_answer_that_was_planned_before_needs_no_draft(side: Side) -> N
     await say(previewer, "One")
     await side.plan("r1", "One and all.", purpose="answer")
     async with serving(side.endpoint, side.home, platform):
-        await side.plan("q", "next")
+        await side.plan("q", "next", purpose="push")
         await side.done()
     assert platform.texts() == ["One and all.", "next"]
     assert platform.made("show") == []

@@ -1,0 +1,203 @@
+"""When a turn is over: pieces, pastes and files of a person are answered together, once, also while the agent works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.chat import runs as chat_runs
+from actors.chat.turns import CUT_CHARACTERS, LONGEST, MOST_MESSAGES, Message, turns_of
+from core.chat.facts import Attachment, ChatReceived, DeliveryPlanned, DeliverySent, Target
+from core.events import ModelCompleted, RunCompleted
+from tests.actors.chat.site import Account, account
+from tests.actors.chat.test_files import attached, fetched, routed
+from tests.support.nats import eventually
+from tests.support.records import ai
+
+pytestmark = pytest.mark.anyio
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+GATHER = timedelta(seconds=1.2)
+FAST = {"gather_seconds": 0.3}
+
+
+def written(
+    at: float, text: str = "words", sender: str = "U1", *, file: bool = False, mentioned: bool = False
+) -> Message:
+    attachments = (Attachment("f", "a.txt"),) if file else ()
+    event = ChatReceived(
+        message=f"{at}", target=Target("C"), sender=sender, text=text, attachments=attachments, mentioned=mentioned
+    )
+    return Message(f"{at}", f"id-{at}", 1, AT + timedelta(seconds=at), event, () if file else None)
+
+
+def sizes(messages: Sequence[Message]) -> list[int]:
+    turns = turns_of(messages, lambda event: not event.text.startswith("/"), GATHER)
+    return [len(turn.messages) for turn in turns]
+
+
+LONG = "x" * CUT_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([written(0), written(0.2), written(1.3)], [3]),
+        ([written(0), written(1.3)], [1, 1]),
+        ([written(0, LONG), written(2.9, LONG), written(5.8, "end")], [3]),
+        ([written(0, ""), written(2.9)], [1, 1]),
+        ([written(0, "", file=True), written(2.9, "what is it?")], [2]),
+        ([written(0, "look", file=True), written(2.9, "what is it?")], [1, 1]),
+        ([written(0), written(0.1, "/status"), written(0.2)], [1, 1, 1]),
+        ([written(0), written(0.1, sender="U2"), written(0.2), written(0.3, sender="U2")], [2, 2]),
+        ([written(0, "you all"), written(0.5, "do it", mentioned=True), written(0.6)], [1, 2]),
+        ([written(0, "", file=True), written(0.5, "this", mentioned=True)], [2]),
+    ],
+)
+def test_what_is_one_turn(messages: Sequence[Message], expected: Sequence[int]) -> None:
+    assert sizes(messages) == expected
+
+
+PAUSES = st.lists(st.tuples(st.floats(0, 4), st.sampled_from(("U1", "U2")), st.sampled_from(("a", LONG))), max_size=80)
+
+
+@given(PAUSES)
+def test_turns_hold_each_message_once_in_order_and_have_bounds(pauses: list[tuple[float, str, str]]) -> None:
+    messages: list[Message] = []
+    at = 0.0
+    for pause, sender, text in pauses:
+        at += pause
+        messages.append(written(at, text, sender))
+    turns = turns_of(messages, lambda event: True, GATHER)
+    for sender in ("U1", "U2"):
+        own = [message for turn in turns for message in turn.messages if message.event.sender == sender]
+        assert own == [message for message in messages if message.event.sender == sender]
+    for turn in turns:
+        assert len({message.event.sender for message in turn.messages}) == 1
+        assert len(turn.messages) <= MOST_MESSAGES
+        assert turn.ready_at(GATHER) <= turn.first.at + LONGEST
+        assert turn.messages[-1].at - turn.first.at <= LONGEST
+
+
+async def contents(office: Account, *events: ChatReceived) -> list[str]:
+    """The messages of the runs that messages became."""
+    outcomes = [await routed(office, event) for event in events]
+    made = [outcome for outcome in outcomes if outcome.outcome == "run"]
+    requests = [(await office.state(outcome)).runs[outcome.run_id].request for outcome in made]
+    return [str(message["content"]) for request in requests for message in (request.input or {})["messages"]]
+
+
+async def test_pieces_are_answered_once(tmp_path: Path) -> None:
+    async with account(tmp_path, settings=FAST) as office:
+        pieces = ("I have a question", "about Python", "how do I sort a list?")
+        events = [await office.hears(text, settle=False) for text in pieces]
+        assert await contents(office, *events) == ["\n\n".join(pieces)]
+        assert [(await routed(office, event)).outcome for event in events] == ["run", "merged", "merged"]
+        assert await office.said() == []
+
+
+async def test_a_command_does_not_wait_for_the_rest_of_a_turn(tmp_path: Path) -> None:
+    async with account(tmp_path, settings={"gather_seconds": 10}) as office:
+        piece = await office.hears("I have a question", settle=False)
+        help_ = await office.hears("/help", settle=False)
+        assert (await routed(office, help_)).outcome == "command"
+        assert (await office.chats.load(office.place().id)).heard[piece.message].outcome == ""
+
+
+async def test_people_do_not_wait_for_the_turns_of_others(tmp_path: Path) -> None:
+    settings = {"gather_seconds": 10, "require_mention": False}
+    async with account(tmp_path, settings=settings) as office:
+        mine = await office.hears("one moment", kind="group", settle=False)
+        await office.hears("/new", sender="U2", kind="group", settle=False)
+        assert (await office.chats.load(office.place().id)).heard[mine.message].outcome == ""
+
+
+async def test_what_comes_before_the_first_call_of_a_model_joins_the_run(tmp_path: Path) -> None:
+    """Also while it waits for another one: a person who writes on and on is answered twice, not once a message."""
+    async with account(tmp_path, settings={"gather_seconds": 0.01}) as office:
+        first = await office.hears("one", settle=False)
+        await routed(office, first)
+        working = await office.starts(first)
+        later = []
+        for text in ("two", "three", "four"):
+            later.append(await office.hears(text, settle=False))
+            await routed(office, later[-1])
+        outcomes = [await office.outcome(event) for event in later]
+        assert [outcome.outcome for outcome in outcomes] == ["run", "steered", "steered"]
+        state = await office.state(working)
+        assert [message["content"] for message in state.runs[outcomes[0].run_id].steers] == ["three", "four"]
+        assert await office.said() == [chat_runs.QUEUED], "one sign for each time that the agent is busy"
+        other = await office.hears("five", sender="U2", settle=False)
+        assert (await routed(office, other)).outcome == "run", "nobody's message goes into the turn of somebody else"
+
+
+async def test_the_notice_is_changed_when_the_answer_of_what_waited_begins(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        first = await office.starts(await office.hears("one"))
+        await office.hears("two")
+        notice = await office.plan()
+        assert (notice.text, notice.unless_answered) == (chat_runs.QUEUED, first.run_id)
+        sent = DeliverySent(plan=notice.plan, part=0, parts=1, message="m")
+        await office.chats.decide(office.place().id, lambda _: [sent], actor=office.name)
+        await office.does(first, ModelCompleted(message=ai("a", "Hi.")), RunCompleted())
+        [changed] = [plan for plan in await office.events(DeliveryPlanned) if plan.replaces]
+        assert (changed.replaces, changed.text) == (notice.plan, chat_runs.BEGUN)
+
+
+async def test_a_file_alone_is_asked_about_and_goes_with_the_next_words(tmp_path: Path) -> None:
+    async with account(tmp_path, settings=FAST) as office:
+        file = await office.hears("", attachments=attached("report.pdf"), settle=False)
+        await fetched(office, file, ("report.pdf", b"x"))
+        assert (await routed(office, file)).outcome == "asked"
+        assert await office.said() == ["What shall I do with `report.pdf`?"]
+        other = await office.hears("hello", sender="U2", settle=False)
+        assert (await message_of(office, other))["content"] == "hello", "files go with words of the same person"
+        words = await office.hears("summarise it", settle=False)
+        message = await message_of(office, words)
+        assert message["content"] == "summarise it"
+        assert [each["filename"] for each in message["additional_kwargs"]["files"]] == ["report.pdf"]
+
+        async def merged() -> bool:
+            return (await office.chats.load(office.place().id)).heard[file.message].outcome == "merged"
+
+        await eventually(merged)
+        await office.answers(words)
+        again = await message_of(office, await office.hears("and then?", settle=False))
+        assert "additional_kwargs" not in again, "once"
+
+
+async def message_of(office: Account, event: ChatReceived) -> Any:
+    outcome = await routed(office, event)
+    [message] = ((await office.state(outcome)).runs[outcome.run_id].request.input or {})["messages"]
+    return message
+
+
+async def test_what_could_not_be_taken_of_a_file_alone_is_said(tmp_path: Path) -> None:
+    async with account(tmp_path, settings=FAST) as office:
+        file = await office.hears("", attachments=attached("a.txt"), settle=False)
+        await fetched(office, file, ("a.txt", "too large"))
+        assert (await routed(office, file)).outcome == "refused"
+        assert await office.said() == ["I could not take every file:\n- a.txt: too large"]
+
+
+async def test_stop_all_and_queue_clear(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        first = await office.starts(await office.hears("one"))
+        for text in ("two", "three"):
+            await office.hears(text)
+        await office.hears("/queue clear")
+        assert await office.said() == [chat_runs.QUEUED, "Dropped 2 messages.", "", ""]
+        state = await office.state(first)
+        assert [run.open for run in state.runs.values()] == [True, False, False]
+        await office.hears("/queue")
+        assert (await office.plan()).text == "No message is waiting."
+        await office.hears("four")
+        await office.hears("/stop all")
+        state = await office.state(first)
+        assert [bool(run.cancel) or not run.open for run in state.runs.values()] == [True] * 4

@@ -1,0 +1,58 @@
+"""Signs of life: shown as soon as a message is in the log, and until its answer stands there."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from core.chat.facts import ChatReceived, ChatRouted
+from core.chat.state import Conversation
+from core.events import ModelCompleted, RunCompleted
+from tests.actors.delivery.conftest import HERE, Side
+from tests.actors.delivery.test_drafts import say, typing, until
+from tests.support.chat_platform import serving, store
+from tests.support.records import ai
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_message_is_acknowledged_before_anything_is_decided(side: Side) -> None:
+    platform = store()
+    async with serving(side.endpoint, side.home, platform):
+        await side.append(ChatReceived(message="m", target=HERE, sender="U1", text="hello"))
+        await until(lambda: platform.working[HERE.chat] == [True])
+        await side.append(ChatRouted(message="m", outcome="refused"))
+        await until(lambda: platform.working[HERE.chat] == [True, False])
+
+
+async def test_nobody_is_acknowledged_who_is_not_let_in(side: Side) -> None:
+    platform = store()
+    seen = anyio.Event()
+
+    async def awaits(event: ChatReceived, state: Conversation) -> bool:
+        seen.set()
+        return False
+
+    async with serving(side.endpoint, side.home, platform, awaits=awaits):
+        await side.append(ChatReceived(message="m", target=HERE, sender="U1", text="hello"))
+        with anyio.fail_after(10):
+            await seen.wait()
+        await side.append(ChatRouted(message="m", outcome="ignored"))
+        await side.plan("p", "after", purpose="push")
+        await side.done()
+    assert not platform.working[HERE.chat]
+
+
+async def test_the_sign_leaves_when_the_answer_stands_there(side: Side) -> None:
+    """For half a second a sentence that is cut off would look finished."""
+    platform = store()
+    async with serving(side.endpoint, side.home, platform):
+        previewer = await typing(side, "r1", await side.begin("r1"))
+        await say(previewer, "One")
+        await until(lambda: platform.working[HERE.chat][:1] == [True])
+        await side.run("r1", ModelCompleted(message=ai("ai-1", "One and all.")), RunCompleted())
+        await side.plan("r1", "One and all.", purpose="answer")
+        await side.done()
+        await until(lambda: platform.working[HERE.chat][-1] is False)
+    assert platform.working[HERE.chat].count(False) == 1
+    assert [call.method for call in platform.calls if call.method != "show"][-2:] == ["finish", "working"]
