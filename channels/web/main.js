@@ -32,6 +32,7 @@ const VIEWS = {
   files: () => import("./files/view.js").then((room) => room.View),
   settings: () => import("./settings/room.js").then((room) => room.View),
   operate: () => import("./operate/room.js").then((room) => room.View),
+  timeline: () => import("./timeline/room.js").then((room) => room.View),
 };
 
 const wide = matchMedia("(min-width: 56rem)");

@@ -168,7 +168,8 @@ def test_everything_is_served_under_the_names_that_it_is_called_by() -> None:
     kinds = {re.sub(r"-[0-9a-f]{12}", "", name) for name in seen}
     vendor = {file.name for file in (PAGE / "vendor").glob("*.js")}
     own = {"main.js", "rooms.js", "style.css", "frame.html", "frame.js", "highlight-worker.js"}
-    assert kinds == vendor | own | {"settings.js", "settings.css", "operate.js", "operate.css"}
+    rooms = {f"{room}.{kind}" for room in ("settings", "operate", "timeline") for kind in ("js", "css")}
+    assert kinds == vendor | own | rooms
     with pytest.raises(NotFound):
         assets.asset("main.js")
 

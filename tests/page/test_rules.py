@@ -80,6 +80,7 @@ DIALOGS = {
 """Dialogs of each module: all of them are opened below."""
 VIEWS = {"": ".try", "t": ".answer", "approvals": ".waiting-list article", "files": ".file-tree li"}
 VIEWS |= {"settings": ".settings-section .rows", "operate": ".operate-section .tiles"}
+VIEWS |= {"timeline": ".tl-row"}
 """By the beginning of its address, what a view shows: all of them are opened by `test_views`."""
 ROOMS = {"account/view.js": "SignIn", "approvals/view.js": "View", "chat/view.js": "Chat", "files/view.js": "View"}
 ROOMS |= {"share/view.js": "View"}
@@ -231,7 +232,7 @@ async def test_views(chromium: Browser, site: Site, person: Any, scheme: Scheme,
         await walk.look("card", ".card.waiting")
         await walk.run("writes")
         for view, selector in VIEWS.items():
-            await walk.go(f"{view}/{walk.thread}" if view in ("t", "files") else view)
+            await walk.go(f"{view}/{walk.thread}" if view in ("t", "files", "timeline") else view)
             await walk.look(view, selector)
         await walk.go(f"t/{walk.thread}")
         address = await walk.share()

@@ -12,6 +12,7 @@ import { t } from "../words/words.js";
 import { Card, needsCard } from "./cards.js";
 import { rate } from "./actions.js";
 import { Branches } from "./branches.js";
+import { ToTimeline } from "./moment.js";
 import { StepLine } from "./step.js";
 import { Subagent } from "./subagent.js";
 
@@ -28,7 +29,7 @@ export const Answer = still(function Answer({ item, thread }) {
   if (!item.message) return html`<${Growing} item=${item} thread=${thread} />`;
   const { text, reasoning, error } = item.message;
   if (error) return null; // the end of the run says it
-  return html`<article class="answer" aria-label=${t("answer")}>
+  return html`<article class="answer" data-at=${item.message.seq} aria-label=${t("answer")}>
     ${reasoning && html`<${Reasoning} text=${reasoning} thread=${thread.id} />`}
     ${text && html`<${Markdown} text=${text} thread=${thread.id} />`}
     ${item.steps.map((/** @type {any} */ step) => html`<${StepOf} key=${step.call.id} step=${step} thread=${thread} />`)}
@@ -104,6 +105,7 @@ function Actions({ item: { message, run, feedback }, thread }) {
   return html`<div class="actions">
     <${Branches} message=${message} thread=${thread} />
     <${IconButton} icon="copy" size=${16} name=${t("copy.answer")} onClick=${() => copyText(message.text)} />
+    <${ToTimeline} thread=${thread.id} at=${message.seq} />
     <${IconButton} icon="up" size=${16} name=${t("rate.good")} pressed=${feedback?.rating === 1} onClick=${() => opinion(1)} />
     <${IconButton} icon="thumbDown" size=${16} name=${t("rate.bad")} pressed=${feedback?.rating === -1} onClick=${() => opinion(-1)} />
   </div>`;

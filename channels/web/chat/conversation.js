@@ -3,6 +3,8 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { Button, IconButton } from "../kit/button.js";
 import { activeRun, isBusy } from "../state/conversation.js";
+import { PLACES } from "../state/message.js";
+import { go, route } from "../state/route.js";
 import { short, t } from "../words/words.js";
 import { reader } from "../markdown/text.js";
 import { Answer } from "./answer.js";
@@ -24,6 +26,7 @@ export function Conversation({ thread }) {
   const { first, loaded } = thread.state.value;
   const older = first != null && drawn.length > 0 && drawn.length === items.length;
   useStanding(box, `${older} ${drawn[0]?.key}`);
+  useJump(box, thread, loaded && drawn.length === items.length);
   return html`<div class="conversation" ref=${box} tabindex="0" role="log" aria-label=${t("conversation")} aria-live="off">
     <div class="column">
       ${older && html`<${Older} thread=${thread} box=${box} />`}
@@ -90,6 +93,21 @@ function useSlices(items) {
     return () => cancelAnimationFrame(frame);
   });
   return start ? items.slice(start) : items;
+}
+
+/** Goes to the message that the address names, as the timeline does. @param {{current: HTMLElement | null}} box
+ * @param {import("../state/thread.js").Thread} thread @param {boolean} ready */
+function useJump(box, thread, ready) {
+  const at = Number(route.value.query.get("at"));
+  const first = thread.state.value.first;
+  useEffect(() => {
+    if (!at || !ready || !box.current) return;
+    const all = [...box.current.querySelectorAll("[data-at]")];
+    const before = all.filter((one) => Number(one.getAttribute("data-at")) < (at + 1) * PLACES);
+    if (!before.length && first != null) return void thread.older();
+    go(`t/${thread.id}`, { replace: true });
+    requestAnimationFrame(() => (before.at(-1) ?? all[0])?.scrollIntoView({ block: "center" }));
+  }, [at, ready, first]);
 }
 
 /** Keeps what is in view where it is when something comes above it. @param {{current: HTMLElement | null}} box @param {string} top what stands first */

@@ -5,6 +5,7 @@ import { Button, IconButton } from "../kit/button.js";
 import { copyText } from "../kit/copy.js";
 import { still } from "../kit/view.js";
 import { duration, money, short, t } from "../words/words.js";
+import { timelineOf } from "../timeline/place.js";
 import { regenerate } from "./actions.js";
 
 /** @param {{item: import("../state/items.js").EndItem, thread: import("../state/thread.js").Thread}} props */
@@ -42,6 +43,7 @@ function Failed({ text, kind, run, answer, thread }) {
     <div class="card-actions">
       ${answer && html`<${Button} kind="first" onClick=${() => regenerate(thread, answer)}>${t("retry")}<//>`}
       <${Button} onClick=${() => copyText(details)}>${t("copy.details")}<//>
+      <a class="button" href=${timelineOf(thread.id)}>${t("timeline")}</a>
     </div>
   </section>`;
 }

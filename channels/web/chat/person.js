@@ -9,18 +9,20 @@ import { still } from "../kit/view.js";
 import { size, t } from "../words/words.js";
 import { edit } from "./actions.js";
 import { Branches } from "./branches.js";
+import { ToTimeline } from "./moment.js";
 
 /** @param {{item: import("../state/items.js").PersonItem, thread: import("../state/thread.js").Thread}} props */
 export const Person = still(function Person({ item: { message }, thread }) {
   const [editing, setEditing] = useState(false);
   if (editing) return html`<${Editor} message=${message} thread=${thread} onClose=${() => setEditing(false)} />`;
-  return html`<article class="person" aria-label=${t("you")}>
+  return html`<article class="person" data-at=${message.seq} aria-label=${t("you")}>
     ${message.files.length > 0 && html`<div class="files">${message.files.map((/** @type {any} */ file) => html`<a class="file" key=${file.path} href=${placeOf(thread.id, file.path)}><${Icon} name="file" size=${16} /><bdi>${file.name}</bdi>${file.size > 0 && html`<small>${size(file.size)}</small>`}</a>`)}</div>`}
     ${message.images.map((/** @type {string} */ url) => url.startsWith("data:image/") && html`<img class="picture" src=${url} alt=${t("picture")} />`)}
     ${message.text && html`<div class="bubble" dir="auto">${message.text}</div>`}
     <div class="actions">
       <${Branches} message=${message} thread=${thread} />
       <${IconButton} icon="copy" size=${16} name=${t("copy.message")} onClick=${() => copyText(message.text)} />
+      <${ToTimeline} thread=${thread.id} at=${message.seq} />
       <${IconButton} icon="pencil" kind="edit" size=${16} name=${t("edit")} onClick=${() => setEditing(true)} />
     </div>
   </article>`;

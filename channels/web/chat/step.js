@@ -5,6 +5,7 @@ import { Icon } from "../kit/icon.js";
 import { classes, still } from "../kit/view.js";
 import { duration, t } from "../words/words.js";
 import { Diff } from "./diff.js";
+import { ToTimeline } from "./moment.js";
 import { editsOf, iconOf, lastLine, linesOf, wordsOfStep } from "./tools.js";
 
 /** Characters of an output that are shown before it is opened further. */
@@ -62,6 +63,7 @@ function Details({ step, thread }) {
     ${edits.map((edit, index) => html`<${Diff} key=${index} ...${edit} thread=${thread} />`)}
     ${!command && !edits.length && Object.keys(step.args).length > 0 && html`<${Output} name=${t("tool.arguments")} text=${argumentsOf(step.args)} />`}
     ${output && html`<${Output} name=${step.result ? t("tool.output") : t("tool.outputSoFar")} text=${output} tail=${!step.result} />`}
+    ${step.result && html`<${ToTimeline} thread=${thread} at=${step.result.seq} />`}
   </div>`;
 }
 

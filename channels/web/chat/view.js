@@ -75,6 +75,7 @@ function Header({ thread, fresh }) {
     { label: t("rename"), icon: "pencil", run: () => (showing.value = "rename") },
     { label: entry?.pinned ? t("unpin") : t("pin"), icon: "pin", run: () => pin(thread.id, !entry?.pinned) },
     { label: t("share"), icon: "share", run: () => (showing.value = "share") },
+    { label: t("timeline"), icon: "clock", run: () => go(`timeline/${thread.id}`) },
     { label: t("export"), icon: "file", run: () => (showing.value = "export") },
     { label: t("delete"), icon: "trash", danger: true, run: () => remove(thread.id, true) },
   ];

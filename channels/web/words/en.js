@@ -331,6 +331,8 @@ export const en = {
   "time.min": "{min} min {s} s",
   "time.ms": "{ms} ms",
   "time.s": "{s} s",
+  "timeline": "Timeline",
+  "timeline.show": "Show in the timeline",
   "toEnd": "To the end",
   "todo.completed": "Done",
   "todo.in_progress": "At work",

@@ -331,6 +331,8 @@ export const zh = {
   "time.min": "{min} 分 {s} 秒",
   "time.ms": "{ms} 毫秒",
   "time.s": "{s} 秒",
+  "timeline": "时间线",
+  "timeline.show": "在时间线中显示",
   "toEnd": "回到底部",
   "todo.completed": "已完成",
   "todo.in_progress": "进行中",

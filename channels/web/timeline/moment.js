@@ -1,0 +1,130 @@
+// A moment: what happened, why, how everything stood then, and what can be done from there.
+
+import { html, useMemo, useState } from "../vendor/preact.js";
+import { Failure, address, call } from "../api/client.js";
+import { Button } from "../kit/button.js";
+import { copyText } from "../kit/copy.js";
+import { classes } from "../kit/view.js";
+import { go } from "../state/route.js";
+import { duration, t, wordsOf } from "../words/words.js";
+import { Compared } from "./compare.js";
+import { textOf } from "./items.js";
+import { clock } from "./list.js";
+import { Text, Wait, useLoaded } from "./loaded.js";
+import { phraseOf } from "./phrases.js";
+import { messageOf, timelineOf } from "./place.js";
+
+/** Messages of a state that are shown at once. */
+const LAST = 12;
+
+/** @typedef {import("./log.js").Log | import("./log.js").FileLog} AnyLog */
+
+/** @param {{log: AnyLog, seq: number, marked: number, onMark: (seq: number) => void, onChoose: (seq: number) => void}} props */
+export function Moment({ log, seq, marked, onMark, onChoose }) {
+  const { items } = log;
+  const item = items.items[items.indexOf(seq)];
+  const [tab, setTab] = useState("what");
+  const server = "after" in log;
+  if (!item) return html`<p class="quiet center">${t("timeline.choose")}</p>`;
+  const tabs = ["what", "why", ...(server ? ["then"] : []), ...(server && item.subagent ? ["subagent"] : []), ...(server ? ["do"] : [])];
+  const shown = tabs.includes(tab) ? tab : "what";
+  const Part = { what: What, why: Why, then: Then, subagent: Subagent, do: Do }[shown] ?? What;
+  return html`<article class="tl-moment" aria-label=${t("timeline.moment")}>
+    <header><h2 class=${classes(item.fault && `tl-fault-${item.fault}`)}>${item.fault && html`<b>${t(`timeline.fault.${item.fault}`)} </b>`}${phraseOf(item.type)}</h2>
+      <p class="quiet"><time>${clock(item.at)}</time> · ${t("timeline.since", { time: duration(item.at - (items.items[0]?.at ?? item.at)) })} · ${t("tokens", { tokens: items.tokensAt(items.indexOf(seq)) })}</p></header>
+    ${server && html`<p><a href=${messageOf(log.thread, saidAt(items.items, item))}>${t("timeline.inChat")}</a></p>`}
+    <div class="tl-tabs" role="group" aria-label=${t("timeline.moment")}>${tabs.map((one) => html`<button type="button" key=${one} class="button quiet" aria-pressed=${String(one === shown)} onClick=${() => setTab(one)}>${t(`timeline.tab.${one}`)}</button>`)}</div>
+    <div class="tl-part"><${Part} key=${shown} log=${log} item=${item} marked=${marked} onMark=${onMark} onChoose=${onChoose} /></div>
+  </article>`;
+}
+
+/** Where a message stands: that of a request is in the conversation when its run begins. @param {import("./items.js").Item[]} items @param {import("./items.js").Item} item */
+const saidAt = (items, item) => (item.type === "run.requested" && items.find((one) => one.type === "run.started" && one.run === item.run)?.seq) || item.seq;
+
+/** @param {{log: AnyLog, item: import("./items.js").Item}} props */
+function What({ log, item }) {
+  const stored = useLoaded(() => log.event(item.seq), [item.seq]);
+  return html`<${Wait} of=${stored}>${stored.value && html`<${Told} event=${stored.value} />`}<//>`;
+}
+
+/** What an event says: its texts first, all of it as stored below. @param {{event: any}} props */
+function Told({ event }) {
+  const text = textOf(event.message?.content) || event.text || event.result || event.error || "";
+  const calls = event.message?.tool_calls ?? [];
+  const args = event.args ?? null;
+  return html`${text && html`<${Text} text=${String(text)} />`}
+    ${calls.map((/** @type {any} */ one) => html`<figure class="output" key=${one.id}><figcaption>→ ${one.name}</figcaption><${Text} text=${JSON.stringify(one.args, null, 2)} /></figure>`)}
+    ${args && html`<${Text} text=${JSON.stringify(args, null, 2)} />`}
+    <details><summary>${t("timeline.stored")}</summary><${Text} text=${JSON.stringify(event, null, 2)} /></details>`;
+}
+
+/** @param {{log: AnyLog, item: import("./items.js").Item, onChoose: (seq: number) => void}} props */
+function Why({ log, item, onChoose }) {
+  const chain = useLoaded(() => log.why(item.seq), [item.seq]);
+  return html`<p class="quiet">${t("timeline.why.text")}</p><${Wait} of=${chain}><ol class="tl-why">${chain.value?.map(({ kind, aggregate, seq, event }) => html`<${Cause} key=${`${kind}${aggregate}${seq}`} here=${kind === "thread" && aggregate === log.thread} log=${log} kind=${kind} seq=${seq} event=${event} onChoose=${onChoose} />`)}</ol><//>`;
+}
+
+/** @param {{here: boolean, log: AnyLog, kind: string, seq: number, event: any, onChoose: (seq: number) => void}} props */
+function Cause({ here, log, kind, seq, event, onChoose }) {
+  const own = here ? log.items.items[log.items.indexOf(seq)] : undefined;
+  const about = own?.about || textOf(event.message?.content) || event.text || event.reason || "";
+  return html`<li><button type="button" disabled=${!here} onClick=${() => onChoose(seq)}><b>${phraseOf(event.type)}</b>${!here && html` <small>${kind}</small>`} <span dir="auto">${String(about).slice(0, 300)}</span></button></li>`;
+}
+
+/** @param {{log: AnyLog, item: import("./items.js").Item, marked: number, onMark: (seq: number) => void}} props */
+function Then({ log, item, marked, onMark }) {
+  const state = useLoaded(() => log.state(item.seq), [item.seq]);
+  const values = state.value?.values ?? {};
+  const { messages = [], title: _, todos, artifacts, ...others } = values;
+  return html`<div class="tl-compare"><${Button} onClick=${() => onMark(item.seq)}>${t("timeline.mark")}<//></div>
+    ${marked > 0 && marked !== item.seq && html`<${Compared} thread=${log.thread} left=${marked} right=${item.seq} />`}
+    <${Wait} of=${state}>
+      <p>${t("timeline.status", { status: state.value?.status ?? "" })}</p>
+      ${artifacts?.length > 0 && html`<h3>${t("files")}</h3><ul>${artifacts.map((/** @type {any} */ path) => html`<li key=${path}><bdi>${String(path)}</bdi></li>`)}</ul>`}
+      ${todos?.length > 0 && html`<h3>${t("timeline.todos")}</h3><ul>${todos.map((/** @type {any} */ one, /** @type {number} */ index) => html`<li key=${index}>${String(one.content)} <small>${String(one.status)}</small></li>`)}</ul>`}
+      <h3>${t("timeline.messages", { n: messages.length })}</h3>
+      <${Messages} messages=${messages} />
+      <details><summary>${t("timeline.values")}</summary><${Text} text=${JSON.stringify(others, null, 2)} /></details>
+    <//>`;
+}
+
+/** @param {{messages: any[]}} props */
+function Messages({ messages }) {
+  const [all, setAll] = useState(false);
+  const shown = all ? messages : messages.slice(-LAST);
+  return html`${shown.length < messages.length && html`<${Button} kind="quiet" onClick=${() => setAll(true)}>${t("timeline.messages.all")}<//>`}
+    <ol class="tl-messages">${shown.map((one, index) => html`<li key=${one.id ?? index}><small>${one.type}${one.name ? ` ${one.name}` : ""}</small><${Text} text=${[textOf(one.content), ...(one.tool_calls ?? []).map((/** @type {any} */ c) => `→ ${c.name}(${JSON.stringify(c.args)})`)].filter(Boolean).join("\n")} /></li>`)}</ol>`;
+}
+
+/** What a subagent was told, and did. @param {{log: AnyLog, item: import("./items.js").Item}} props */
+function Subagent({ log, item }) {
+  const at = `threads/${log.thread}/subagents/${encodeURIComponent(item.subagent)}`;
+  const about = useLoaded(() => call("GET", at), [at]);
+  const page = useLoaded(() => call("GET", `${at}/messages`, { query: { limit: 200 } }), [at]);
+  const messages = useMemo(() => (page.value?.data ?? []).map((/** @type {any} */ row) => row.content), [page.value]);
+  return html`<${Wait} of=${about}><p><b>${String(about.value?.name ?? "")}</b> ${String(about.value?.status ?? "")}</p><${Text} text=${String(about.value?.prompt ?? "")} /><//>
+    <${Wait} of=${page}><${Messages} messages=${messages} /><//>`;
+}
+
+/** @param {{log: AnyLog, item: import("./items.js").Item}} props */
+function Do({ log, item }) {
+  const [problem, setProblem] = useState("");
+  const fork = async () => {
+    setProblem("");
+    try {
+      const made = await call("POST", `threads/${log.thread}/log/fork`, { body: { at: `seq:${item.seq}` } });
+      go(`t/${made.thread}`);
+    } catch (error) {
+      if (!(error instanceof Failure)) throw error;
+      setProblem(wordsOf(error));
+    }
+  };
+  const link = () => copyText(new URL(timelineOf(log.thread, item.seq), location.href).href);
+  return html`<div class="tl-acts">
+    <div><${Button} kind="first" onClick=${fork}>${t("timeline.fork")}<//><p class="quiet">${t("timeline.fork.text")}</p></div>
+    <div><${Button} onClick=${link}>${t("timeline.link")}<//><p class="quiet">${t("timeline.link.text")}</p></div>
+    <div><a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`)}>${t("timeline.export")}</a>
+      <a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`, { redact: 1 })}>${t("timeline.export.redacted")}</a><p class="quiet">${t("timeline.export.text")}</p></div>
+    ${problem && html`<p class="error" role="alert">${problem}</p>`}
+  </div>`;
+}

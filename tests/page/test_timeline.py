@@ -1,0 +1,305 @@
+"""The timeline of a conversation: from the chat to what went wrong and back, live, and of a file without a server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Locator, Request, expect
+
+import core.events
+from channels import web
+from core.events import Event
+from core.ids import uuid7
+from tests.e2e.servers import serving
+from tests.page.site import SCRIPTS, Site, Tab, bash, gated, tab
+from tests.support.model_server import ModelServer, Turn
+from tests.support.workers import configure
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+
+HOSTILE = "<img src=x onerror=canary()>\u202eevil\u202c"
+OWN = {
+    "lines": gated("lines"),
+    "hostile": [Turn(text=HOSTILE, tool_calls=(bash(f"echo '{HOSTILE}' >&2; exit 1"),)), Turn(text=HOSTILE)],
+}
+
+
+@pytest.fixture(scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
+    path: Path = tmp_path_factory.mktemp("timeline")
+    async with ModelServer({**SCRIPTS, **OWN}) as models:
+        config = configure(path / "config.yaml", models, http={"heartbeat_seconds": 1})
+        async with serving(path / "home", config) as server:
+            yield Site(server, models)
+
+
+class Timeline:
+    """A tab that shows a timeline."""
+
+    def __init__(self, page: Tab) -> None:
+        self.tab, self.page = page, page.page
+        self.rows = page.page.locator(".tl-row")
+        self.moment = page.page.locator(".tl-moment")
+        self.list = page.page.get_by_role("listbox", name="Events")
+
+    async def open(self, thread: str, seq: int | None = None) -> None:
+        await self.page.goto(f"{self.tab.site.server.url}/#/timeline/{thread}{f'/{seq}' if seq else ''}")
+        await expect(self.page.locator(".timeline")).to_be_visible()
+
+    def row(self, text: str) -> Locator:
+        return self.page.locator(".tl-row", has_text=text)
+
+    async def look_at(self, tab_name: str) -> None:
+        await self.moment.get_by_role("button", name=tab_name, exact=True).click()
+
+    @property
+    def seq(self) -> int:
+        match = re.search(r"#/timeline/[\w-]+/(\d+)", self.page.url)
+        assert match, self.page.url
+        return int(match[1])
+
+
+@pytest.fixture(scope="module")
+async def thread(site: Site) -> str:
+    """A conversation in which a command failed."""
+    name = uuid7()
+    await ended(site, name, await site.run(name, "Do it", "tools"))
+    return name
+
+
+async def ended(site: Site, thread: str, run: str) -> None:
+    await site.ask("GET", f"/threads/{thread}/runs/{run}/join")
+
+
+@pytest.fixture
+async def timeline(page: Tab, thread: str) -> Timeline:
+    opened = Timeline(page)
+    await page.open()
+    await opened.open(thread)
+    await expect(page.page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+    return opened
+
+
+# ── ways ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_from_the_chat_to_what_went_wrong_and_why_and_back(page: Tab, thread: str) -> None:
+    loaded: list[str] = []
+    page.page.on("request", lambda request: loaded.append(request.url))
+    await page.open(place=f"t/{thread}")
+    await page.ended()
+    assert not [url for url in loaded if "/page/timeline" in url]
+    await page.page.get_by_role("button", name="This conversation").click()
+    await page.page.get_by_role("menuitem", name="Timeline").click()
+    timeline = Timeline(page)
+    await page.page.locator(".tl-problem").click()
+    await expect(timeline.moment.get_by_role("heading", level=2)).to_have_text("Failed: Tool ended")
+    await expect(timeline.moment).to_contain_text("oops")
+    await timeline.look_at("Why")
+    causes = timeline.moment.locator(".tl-why li")
+    await expect(causes.first).to_have_text("Asked for Do it")
+    await expect(causes.last).to_contain_text("oops")
+    await causes.filter(has_text="Asked for").get_by_role("button").click()
+    await expect(timeline.moment.get_by_role("heading", level=2)).to_have_text("Asked for")
+    await timeline.moment.get_by_role("link", name="Show in the conversation").click()
+    await expect(page.page.locator(".person")).to_be_in_viewport()
+
+
+async def test_from_a_message_to_its_place(page: Tab, thread: str) -> None:
+    await page.open(place=f"t/{thread}")
+    await page.ended()
+    answer = page.page.locator(".answer", has_text="All is done.")
+    await answer.hover()
+    await answer.get_by_role("link", name="Show in the timeline").click()
+    await expect(Timeline(page).moment).to_contain_text("All is done.")
+    await expect(page.page.locator(".tl-row[aria-selected=true]")).to_contain_text("The model answered")
+
+
+async def test_keys_move_through_the_list_and_the_state_follows(timeline: Timeline) -> None:
+    await timeline.list.focus()
+    await timeline.page.keyboard.press("Home")
+    await expect(timeline.moment.get_by_role("heading", level=2)).to_have_text("Conversation begun")
+    await timeline.look_at("How it stood")
+    await expect(timeline.moment).to_contain_text("0 messages")
+    await timeline.page.keyboard.press("Tab")
+    await timeline.list.focus()
+    await timeline.page.keyboard.press("End")
+    await timeline.page.keyboard.press("ArrowUp")
+    await expect(timeline.moment).to_contain_text(re.compile(r"[1-9]\d* messages"))
+    await expect(timeline.list).to_have_attribute("aria-activedescendant", f"tl-row-{timeline.seq}")
+
+
+async def test_lanes_are_zoomed_moved_and_pressed(timeline: Timeline) -> None:
+    canvas = timeline.page.get_by_role("img", name="Events in lanes over time")
+    pixels = "canvas => canvas.toDataURL()"
+    seen = {await canvas.evaluate(pixels)}
+    for key in ("+", "+", "ArrowRight", "-"):
+        await canvas.press(key)
+        await timeline.page.wait_for_timeout(50)
+        seen.add(await canvas.evaluate(pixels))
+    await canvas.hover()
+    await timeline.page.mouse.wheel(0, -300)
+    await timeline.page.wait_for_timeout(50)
+    seen.add(await canvas.evaluate(pixels))
+    assert len(seen) == 6
+    await timeline.page.get_by_role("button", name="Show everything").click()
+    box = await canvas.bounding_box()
+    assert box
+    await timeline.page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + 72)
+    await expect(timeline.moment.get_by_role("heading", level=2)).not_to_be_empty()
+    assert timeline.seq > 0
+
+
+async def test_filters_by_text_kind_and_problem(timeline: Timeline) -> None:
+    everything = await timeline.rows.count()
+    await timeline.page.get_by_role("searchbox", name="Search in events").fill("oops")
+    await expect(timeline.rows).not_to_have_count(everything)
+    await expect(timeline.row("oops").first).to_be_visible()
+    await timeline.page.get_by_role("searchbox", name="Search in events").fill("")
+    await timeline.page.get_by_label("All kinds").select_option("model")
+    await expect(timeline.rows).to_have_count(4)
+    await timeline.page.get_by_label("All kinds").select_option("")
+    await timeline.page.get_by_label("Only problems").check()
+    await expect(timeline.rows).to_have_count(1)
+    await timeline.page.get_by_label("All runs").select_option(index=1)
+    await expect(timeline.rows).to_have_count(1)
+
+
+async def test_two_moments_are_compared(timeline: Timeline) -> None:
+    await timeline.row("Asked for").click()
+    await timeline.look_at("How it stood")
+    await timeline.moment.get_by_role("button", name="Compare this moment").click()
+    await timeline.row("All is done.").first.click()
+    compared = timeline.moment.get_by_role("region", name="What differs")
+    await expect(compared.locator("ins").first).to_be_visible()
+    await expect(compared).to_contain_text("messages")
+
+
+async def test_a_new_conversation_goes_on_from_a_moment(timeline: Timeline, thread: str) -> None:
+    await timeline.row("I look.").first.click()
+    await timeline.look_at("From here")
+    await timeline.moment.get_by_role("button", name="Go on from here").click()
+    await expect(timeline.moment.get_by_role("alert")).to_contain_text("name another event")
+    await timeline.row("All is done.").first.click()
+    await timeline.look_at("From here")
+    await timeline.moment.get_by_role("button", name="Go on from here").click()
+    await timeline.page.wait_for_url(re.compile(rf"#/t/(?!{thread})"))
+    await expect(timeline.page.locator(".answer").last).to_contain_text("All is done.")
+
+
+async def test_a_link_to_a_moment_opens_there(timeline: Timeline, chromium: Browser, site: Site) -> None:
+    await timeline.tab.may_copy()
+    await timeline.row("oops").first.click()
+    await timeline.look_at("From here")
+    await timeline.moment.get_by_role("button", name="Copy a link").click()
+    address = await timeline.tab.copied()
+    async with tab(chromium, site) as other:
+        await other.page.goto(address)
+        await expect(Timeline(other).moment).to_contain_text("oops")
+
+
+async def test_what_happens_now_is_there_at_once(page: Tab, site: Site) -> None:
+    thread = uuid7()
+    run = await site.run(thread, "Go", "lines")
+    await page.open()
+    timeline = Timeline(page)
+    await timeline.open(thread)
+    await expect(timeline.row("A process works on the run")).to_be_visible()
+    await expect(timeline.row("Run done")).to_have_count(0)
+    site.models.release("lines")
+    await ended(site, thread, run)
+    await expect(timeline.row("Run done")).to_be_visible()
+
+
+async def test_texts_of_others_run_nothing_and_hide_nothing(page: Tab, site: Site) -> None:
+    thread = uuid7()
+    await ended(site, thread, await site.run(thread, HOSTILE, "hostile"))
+    await page.page.add_init_script("window.canary = () => { window.ran = true }")
+    await page.open()
+    timeline = Timeline(page)
+    await timeline.open(thread)
+    await page.page.locator(".tl-problem").first.click()
+    for name in ("Why", "How it stood", "What happened"):
+        await timeline.look_at(name)
+        await expect(timeline.moment).to_contain_text("[U+202E]evil")
+    assert "\u202e" not in await page.page.locator(".timeline").inner_text()
+    assert await page.page.locator(".timeline img").count() == 0
+    assert not await page.page.evaluate("'ran' in window")
+
+
+async def test_a_conversation_of_nobody_is_not_there(page: Tab) -> None:
+    await page.open()
+    await page.page.goto(f"{page.site.server.url}/#/timeline/{uuid7()}")
+    await expect(page.page.get_by_role("alert")).to_be_visible()
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_file_is_read_without_a_server(page: Tab, site: Site, thread: str, tmp_path: Path) -> None:
+    exported = await page.page.context.request.get(f"{site.server.url}/api/threads/{thread}/log/export")
+    file = tmp_path / "thread.jsonl"
+    file.write_bytes(await exported.body())
+    await page.open()
+    await page.page.goto(f"{site.server.url}/#/timeline/file")
+    await expect(page.page.get_by_text("Open a file")).to_be_visible()
+    asked: list[Request] = []
+    page.page.on("request", lambda request: asked.append(request) if thread in request.url else None)
+    await page.page.locator("input[type=file]").set_input_files(file)
+    timeline = Timeline(page)
+    await page.page.locator(".tl-problem").click()
+    await expect(timeline.moment).to_contain_text("oops")
+    await timeline.look_at("Why")
+    await expect(timeline.moment.locator(".tl-why li").filter(has_text="Asked for")).to_contain_text("Do it")
+    assert not asked
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[1]", '{"line":"header"}x'])
+async def test_what_is_no_file_of_ours_is_named(page: Tab, site: Site, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "other.jsonl"
+    file.write_text(text)
+    await page.open()
+    await page.page.goto(f"{site.server.url}/#/timeline/file")
+    await page.page.locator("input[type=file]").set_input_files(file)
+    await expect(page.page.get_by_role("alert")).to_have_text("This is not a file of an exported conversation.")
+
+
+def entry(seq: int, thread: str) -> dict[str, Any]:
+    head = {"id": f"e{seq}", "kind": "thread", "aggregate": thread, "actor": "lead", "run": "r"}
+    at = f"2026-11-28T08:{seq // 600 % 60:02}:{seq % 600 / 10:04.1f}Z"
+    return {
+        "line": "event",
+        "seq": seq,
+        "chain": "",
+        "event": {**head, "type": "run.steered", "at": at, "message": {"content": f"no {seq}"}},
+    }
+
+
+async def test_of_a_long_log_only_what_is_in_view_is_drawn(page: Tab, site: Site, tmp_path: Path) -> None:
+    lines = [{"line": "header", "thread": "long"}, *(entry(seq, "long") for seq in range(1, 10_001))]
+    file = tmp_path / "long.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    await page.open()
+    await page.page.goto(f"{site.server.url}/#/timeline/file")
+    await page.page.locator("input[type=file]").set_input_files(file)
+    timeline = Timeline(page)
+    await expect(page.page.get_by_role("status").filter(has_text="10000 events")).to_be_visible()
+    assert await timeline.rows.count() < 60
+    await timeline.list.focus()
+    await page.page.keyboard.press("End")
+    await expect(timeline.row("no 10000")).to_have_attribute("aria-posinset", "10000")
+    assert await timeline.rows.count() < 60
+
+
+# ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_event_of_a_thread_has_words() -> None:
+    types = {one.__struct_config__.tag for one in Event.__subclasses__() if one.__module__ == core.events.__name__}
+    text = (Path(web.__file__).parent / "timeline/words/en.js").read_text()
+    assert types == set(re.findall(r'"timeline\.event\.([\w.]+)"', text))
