@@ -18,12 +18,18 @@ import httpx2
 from aiohttp import AddrInfoType
 from openai import DefaultAioHttpClient, DefaultAsyncHttpxClient
 
+from core.pace import pace
 from core.ports.models import ANSWER_BYTES, BEFORE_REQUEST, AnswerTooLong
 
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 120_000}
 """Socket options that detect a dead peer in some two minutes (`ChatOpenAI.http_socket_options` has the same). Seconds;
 the last is in milliseconds. An option that a system lacks is skipped.
 """
+
+AT_ONCE = 3
+"""Parts of a body that are handed on as they come: the first words of an answer are among them."""
+GATHERED_BYTES = 4096
+"""A part of this size comes of a model that is faster than we read."""
 
 _reused: ContextVar[bool] = ContextVar("reused", default=False)
 """True while the request of this task is sent on a connection that another one was sent on before."""
@@ -63,16 +69,20 @@ class _Pools(httpx2.AsyncBaseTransport):
 
 class _Bounded(httpx2.AsyncByteStream):
     """The body of a response. Raises `AnswerTooLong` when it has more than `ANSWER_BYTES`. In a stream of events, whose
-    sum the run counts, that is the limit of each event: the SDK keeps one until it ends.
+    sum the run counts, that is the limit of each event: the SDK keeps one until it ends. Small parts of a stream of
+    events are gathered while the process is busy (`core.pace`), as each costs the same on its way through the layers.
     """
 
     def __init__(self, response: httpx2.Response) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         self._stream = response.stream
+        answer = getattr(response.stream, "_aiohttp_response", None)
+        self._content: aiohttp.StreamReader | None = answer.content if answer is not None else None
+        self._ended: asyncio.Event | None = None
         self._whole = response.status_code >= 400 or "json" in response.headers.get("content-type", "")
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size, last = 0, b""
+        size, last, parts = 0, b"", 0
         async for data in self._stream:
             size += len(data)
             if not self._whole:
@@ -83,6 +93,19 @@ class _Bounded(httpx2.AsyncByteStream):
             if size > ANSWER_BYTES:
                 raise AnswerTooLong(ANSWER_BYTES)
             yield data
+            if (parts := parts + 1) >= AT_ONCE and pace.seconds and not self._whole and len(data) < GATHERED_BYTES:
+                await self._more(pace.seconds)
+
+    async def _more(self, seconds: float) -> None:
+        """Waits, but not longer than until the end of the body."""
+        if self._content is None or self._content.is_eof():
+            return
+        if self._ended is None:
+            self._ended = asyncio.Event()
+            self._content.on_eof(self._ended.set)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -16,8 +16,8 @@ reader drops previews of answers that were begun before the run's newest start, 
 keeps those that are ahead of the facts it has until these come. The number of the attempt would not do: a model can
 fail several times within one.
 
-Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, by one timer
-for all runs of the process.
+Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, and less often
+in a busy process (`core.pace`), by one timer for all its runs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from core.config import redaction
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
 from core.events import Json, Message
+from core.pace import pace
 from core.thread.messages import text_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ STORED_PAGE = 1000
 
 Part = Literal["reasoning", "text", "call"]
 _ORDER: Mapping[str, int] = {"reasoning": 0, "text": 1, "call": 2}
+
+
+def flush_seconds() -> float:
+    """Returns the time between two pieces. What was gathered when it was read is not gathered again."""
+    return FLUSH_SECONDS + pace.seconds / 2
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -185,7 +191,7 @@ class Previewer:
             self._pending.append(Piece(part, text, index, call_id, name))
         self._size += len(text)
         clock = self._pump.clock()
-        if self._size >= FLUSH_CHARACTERS or clock - self._sent_at >= FLUSH_SECONDS:
+        if self._size >= FLUSH_CHARACTERS or clock - self._sent_at >= flush_seconds():
             await self.flush()
         else:
             self._pump.later(self)
@@ -255,7 +261,7 @@ class Pump:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(FLUSH_SECONDS)
+            await asyncio.sleep(flush_seconds())
             dirty, self._dirty = self._dirty, set()
             for previewer in dirty:
                 await previewer.flush()

@@ -34,6 +34,7 @@ from enum import IntEnum
 from pathlib import Path
 from statistics import median
 
+from core.pace import pace
 from core.runtime.memory import PROC, Memory, tightest
 
 BEAT_SECONDS = 0.1
@@ -133,12 +134,13 @@ class Governor:
             await asyncio.sleep(BEAT_SECONDS)
             took, spent = loop.time() - began, occupied.seconds() - before
             self.note(max(0.0, took - BEAT_SECONDS), spent / took)
+            pace.note(spent / took)
             changed()
 
 
 class Occupied:
-    """The time in which a thread had something to do: it was on a processor, or waited for one. A system that does not
-    say so (`schedstat` of Linux) is taken to be occupied always.
+    """The time in which this thread had something to do: it was on a processor, or waited for one. A system that does
+    not say so (`schedstat` of Linux) says the first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -148,5 +150,5 @@ class Occupied:
         try:
             on, waited = self._path.read_text().split()[:2]
         except (OSError, ValueError):
-            return time.monotonic()
+            return time.thread_time()
         return (int(on) + int(waited)) / 1e9

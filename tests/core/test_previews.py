@@ -16,6 +16,7 @@ from core.bus.connection import Bus
 from core.bus.errors import STREAM_NOT_FOUND, ApiError
 from core.config.redaction import redactor
 from core.events import Json
+from core.pace import LONGEST_SECONDS, Pace
 from core.runs import previews
 from core.runs.previews import Part, Preview, Previewer, Progress, Pump, Reader, decode, line_of, rest_of
 from core.runtime import system
@@ -350,3 +351,19 @@ def texts_by_part(heard: Heard) -> list[str]:
 def test_a_block_without_a_text_is_not_the_word_none() -> None:
     content = ["Hi", {"type": "text", "text": None}, {"type": "image_url"}, {"type": "text", "text": " there"}, None]
     assert text_of(content) == "Hi there"
+
+
+def test_a_busy_process_gathers_text() -> None:
+    """The busier the loop's thread was, the longer; a moment changes little, and with little to do nothing is."""
+    busy = Pace()
+    seen = []
+    for part in (0.05, 0.3, 0.4, 1.0):
+        for _ in range(50):
+            busy.note(part)
+        seen.append(busy.seconds)
+    assert seen[0] == 0
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(LONGEST_SECONDS)
+    before = busy.seconds
+    busy.note(0.0)
+    assert 0 < busy.seconds <= before

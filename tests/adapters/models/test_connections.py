@@ -16,6 +16,7 @@ from langchain_core.messages import HumanMessage
 
 from adapters.models import connections, factory
 from core.events import Json
+from core.pace import pace
 from tests.e2e.servers import until
 from tests.support.model_server import Failure, ModelServer, Turn
 from tests.support.ports import free_port
@@ -225,3 +226,28 @@ async def test_a_kept_connection_that_ends_costs_no_attempt(answers: list[int], 
         await until(lambda: len(ended) == len(answers))
     assert len(sizes) == requests
     assert len(set(sizes)) == 1
+
+
+async def parts(server: ModelServer) -> list[bytes]:
+    """Returns the body of an answer, as it is handed on."""
+    request = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    async with connections.shared().stream("POST", f"{server.url}/chat/completions", json=request) as response:
+        return [part async for part in response.aiter_raw()]
+
+
+async def test_a_busy_process_gathers_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are the same, the first ones come at once, and the end is not waited for."""
+    words = " ".join(f"word-{number}" for number in range(100))
+    async with ModelServer({"m": [Turn(text=words, delay_ms=5)]}) as server:
+        single = await parts(server)
+        monkeypatch.setattr(pace, "seconds", 0.05)
+        gathered = await parts(server)
+        monkeypatch.setattr(pace, "seconds", 3600.0)
+        at_once = await parts(server)
+        await factory.close()
+    assert b"".join(single) == b"".join(gathered) == b"".join(at_once)
+    assert len(gathered) < len(single) / 2
+    assert [len(part) for part in at_once[: connections.AT_ONCE]] == [
+        len(part) for part in single[: connections.AT_ONCE]
+    ]
+    assert len(at_once) <= connections.AT_ONCE + 2, "all that was left, at the end of the body"
