@@ -8,32 +8,36 @@ from typing import Any
 import msgspec
 
 from core.config.redaction import ENVELOPE, is_secret, redactor
-from core.events import Record
+from core.events import Record, catalogue
 
-TYPES = frozenset(
+NAMELESS = frozenset(
     {
-        "account.appointed",
         "account.configured",
-        "account.created",
-        "account.disabled",
-        "account.enabled",
         "account.renamed",
         "account.reset",
-        "configuration.applied",
-        "key.created",
-        "key.revoked",
-        "letter.discarded",
-        "letter.redriven",
-        "mcp.accepted",
         "mcp.configured",
         "mcp.forgotten",
-        "password.set",
         "subject.linked",
     }
 )
-"""Types of the events that change how the installation works, or who may do what in it."""
+"""Types of changes that do not name who made them."""
+OF_THREADS = frozenset({"thread", "workspace"})
+"""Kinds whose facts are about conversations, whoever made them."""
 TEXT_CHARACTERS = 1000
 _LEFT_OUT = ENVELOPE | {"by", "digest", "hash", "subject"}
+
+
+def is_change(record: Record) -> bool:
+    """Tells whether an event changed how the installation works, or who may do what in it: those that name who made
+    them (`by`), and a few others.
+    """
+    kind, of = record.head.kind, record.type
+    return kind not in OF_THREADS and (of in NAMELESS or _is_signed(of))
+
+
+def _is_signed(type_name: str) -> bool:
+    cls = catalogue().get(type_name)
+    return cls is not None and "by" in cls.__struct_fields__
 
 
 def words_of(record: Record) -> tuple[str, str]:
@@ -57,8 +61,13 @@ def _values(changed: dict[str, Any]) -> Iterator[str]:
 def _pairs(fields: dict[str, Any]) -> Iterator[str]:
     for name, value in fields.items():
         if isinstance(value, dict | list):
-            yield f"{name}: {' '.join(map(str, value))}"
+            yield f"{name}: {' '.join(map(_name_of, value))}"
         elif is_secret(name) and name != "key":
             yield f"{name}: ***"
         else:
             yield f"{name}: {value}"
+
+
+def _name_of(item: Any) -> str:
+    """Returns what stands for an item of a list: of one with fields its name, as others may be sealed."""
+    return str(item.get("name", "")) if isinstance(item, dict) else str(item)

@@ -47,7 +47,7 @@ from core.views import configured, fulltext
 
 log = structlog.get_logger("sika.projections")
 
-VERSION = 12
+VERSION = 13
 
 THREAD = "(SELECT id FROM threads WHERE thread_id = ?1)"
 TOUCH = """
@@ -322,7 +322,7 @@ class Batch:
         """Tells whether a thread was deleted or pruned."""
 
     def add(self, record: Record) -> None:
-        if record.type in configured.TYPES:
+        if configured.is_change(record):
             self._changes.append((record.seq, record.at, record.type, *configured.words_of(record)))
         if record.head.kind != "thread":
             return

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,14 @@ ASK = """async ([method, path, body]) => {
   const text = await response.text();
   return { status: response.status, body: text ? JSON.parse(text) : null };
 }"""
+
+
+SETTLED = """() => new Promise((resolve) => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = resolve;
+  port2.postMessage(0);
+})"""
+"""Waits for what the browser has to do, without a timer."""
 
 
 class Place(NamedTuple):
@@ -326,6 +335,31 @@ async def test_what_is_shown_stays_while_the_server_is_out_of_reach(root: Operat
     await expect(root.section.get_by_role("alert").first).to_contain_text("What is shown is of")
     await expect(root.tile("running")).to_have_text("0")
     await root.page.context.set_offline(False)
+    await expect(root.section.get_by_role("alert")).to_have_count(0)
+
+
+async def test_it_asks_less_and_less_often_while_nothing_answers(root: Operator) -> None:
+    """By the page's clock, which the test sets."""
+    page = root.page
+    await page.add_init_script(
+        "window.asked = []; const sent = window.fetch; window.fetch = (...request) => {"
+        " if (String(request[0]).includes('operations/now')) window.asked.push(Date.now());"
+        " return sent(...request); };"
+    )
+    await page.clock.install()
+    await page.reload()
+    await root.go("now")
+    await page.context.route("**/operations/now", lambda route: route.abort())
+    for _ in range(60):
+        await page.clock.fast_forward(2000)
+        await page.evaluate(SETTLED)
+    asked = await page.evaluate("window.asked")
+    pauses = [(later - earlier) / 1000 for earlier, later in pairwise(asked)][1:]
+    assert pauses[:3] == sorted(set(pauses[:3])), pauses
+    assert min(pauses) >= 5
+    assert len(asked) < 12
+    await page.context.unroute("**/operations/now")
+    await page.clock.fast_forward(60_000)
     await expect(root.section.get_by_role("alert")).to_have_count(0)
 
 

@@ -16,6 +16,7 @@ from core.config.redaction import redactor
 from core.events import (
     Aggregate,
     ModelCompleted,
+    Record,
     RunCompleted,
     RunFailed,
     RunStarted,
@@ -25,11 +26,11 @@ from core.events import (
 )
 from core.ids import now
 from core.mcp.servers import McpConfigured
-from core.runtime.applied import ConfigurationApplied
+from core.models.added import MODELS, AddedModel, ModelsConfigured
 from core.runtime.letters import DECISIONS, LetterDiscarded, LetterRedriven
 from core.runtime.readiness import Finding
 from core.runtime.system import System
-from core.views.configured import TYPES
+from core.views.configured import NAMELESS, is_change
 from core.views.operations import kind_of
 from tests.channels.http import people
 from tests.channels.http.conftest import Api, Worker
@@ -163,9 +164,26 @@ async def test_what_was_configured_is_listed_without_secrets(system: System, api
     assert secret not in str([found, rest])
 
 
-def test_every_change_is_an_event_that_there_is() -> None:
-    assert str(ConfigurationApplied.__struct_config__.tag) in TYPES
-    assert catalogue().keys() >= TYPES
+def envelope(of: str, kind: str) -> Record:
+    fields = {"id": "e", "type": of, "kind": kind, "aggregate": "a", "actor": "http", "at": now()}
+    return Record(1, msgspec.json.encode(fields))
+
+
+def test_whatever_names_its_author_is_a_change_but_what_is_about_conversations() -> None:
+    signed = {name: cls.__module__ for name, cls in catalogue().items() if "by" in cls.__struct_fields__}
+    about_threads = {name for name, module in signed.items() if module in ("core.events", "core.files.workspace")}
+    for name in catalogue():
+        kind = "thread" if name in about_threads else "installation"
+        assert is_change(envelope(name, kind)) == (name in NAMELESS or name in signed.keys() - about_threads), name
+    assert catalogue().keys() >= NAMELESS
+
+
+async def test_what_is_sealed_is_named_only(system: System, api: Api) -> None:
+    model = AddedModel(name="big", provider="openai", model="gpt-5", api_key="sealed-0123456789")
+    await append(system.log, MODELS, ModelsConfigured(models=[model], roles={"title": ["big"]}, by="ada"))
+    [change] = (await api.ask("GET", "/operations/changes"))["changes"]
+    named = ("models.configured", "ada", "models: big, roles: title")
+    assert (change["type"], change["by"], change["text"]) == named
 
 
 # ── dead letters ─────────────────────────────────────────────────────────────────────────────────────────────────────
