@@ -181,7 +181,7 @@ def check(answer: str, notice: str, platform: Store, findable: bool, drafts: int
     and cannot be looked for.
     """
     texts = [text for text in platform.texts() if text != delivering.UNKNOWN]
-    assert (delivering.UNKNOWN in platform.texts()) == bool(answer)
+    assert (delivering.UNKNOWN in platform.texts()) == bool(answer or notice)
     assert texts[-1] == "after"
     assert platform.violations == []
     if findable:
