@@ -34,16 +34,18 @@ MOST_CHARACTERS = 4096
 
 
 class AccountConfigured(Event, frozen=True):
-    """An administrator entered credentials of an account. Values are sealed."""
+    """An administrator (`by`) entered credentials of an account. Values are sealed."""
 
     account: str
     values: Mapping[str, str]
+    by: str | None = None
 
 
 class AccountReset(Event, frozen=True):
-    """The entered credentials of an account are void: those of the configuration count again."""
+    """The entered credentials of an account are void: those of the configuration count again. `by`: who did it."""
 
     account: str
+    by: str | None = None
 
 
 class Entered(msgspec.Struct, frozen=True):
@@ -107,7 +109,7 @@ class Accounts:
         """Returns an account. Raises `Unavailable`."""
         return (await self.all()).get(name)
 
-    async def configure(self, name: str, values: Mapping[str, str], *, actor: str) -> None:
+    async def configure(self, name: str, values: Mapping[str, str], *, actor: str, by: str | None = None) -> None:
         """Enters credentials, which replace those that were entered before. Raises `Invalid`, `Unavailable`."""
         if not ACCOUNT.fullmatch(name):
             raise Invalid(f"{name[:64]!r} cannot be the name of an account")
@@ -116,14 +118,14 @@ class Accounts:
         for value in values.values():
             redactor.add(value)
         sealed = {key: self._seal.seal(value, PURPOSE) for key, value in values.items()}
-        event = AccountConfigured(account=name, values=sealed)
+        event = AccountConfigured(account=name, values=sealed, by=by)
         await self._states.decide(SCOPE, lambda _: [event], actor=actor)
 
-    async def reset(self, name: str, *, actor: str) -> bool:
+    async def reset(self, name: str, *, actor: str, by: str | None = None) -> bool:
         """Makes entered credentials void. Returns whether there were any. Raises `Unavailable`."""
 
         def decide(state: Entered) -> Sequence[Event]:
-            return [AccountReset(account=name)] if name in state.values else []
+            return [AccountReset(account=name, by=by)] if name in state.values else []
 
         _, records = await self._states.decide(SCOPE, decide, actor=actor)
         return bool(records)

@@ -42,6 +42,8 @@ class McpConfigured(Event, frozen=True):
     """
 
     servers: Mapping[str, Json | None]
+    by: str | None = None
+    """The administrator who changed it."""
 
 
 class McpListed(Event, frozen=True):
@@ -73,6 +75,7 @@ class McpForgotten(Event, frozen=True):
     """The lists were dropped, and are asked for again when they are needed: of one server, or of all."""
 
     server: str | None = None
+    by: str | None = None
 
 
 class McpAccepted(Event, frozen=True):
@@ -269,21 +272,26 @@ class Directory:
         return in_force(self._config(), state, lambda text: self._seal.open(text, PURPOSE))
 
     async def change(
-        self, decide: Callable[[Mapping[str, McpServer], Config, Callable[[str], str]], McpConfigured], *, actor: str
+        self,
+        decide: Callable[[Mapping[str, McpServer], Config, Callable[[str], str]], McpConfigured],
+        *,
+        actor: str,
+        by: str | None = None,
     ) -> Mapping[str, McpServer]:
         """Appends what `decide` makes of the present servers, the files and the seal. Returns the servers after it."""
         config = self._config()
 
         def decision(state: Installed) -> Sequence[Event]:
             present = in_force(config, state, lambda text: self._seal.open(text, PURPOSE))
-            return [decide(present, config, lambda text: self._seal.seal(text, PURPOSE))]
+            event = decide(present, config, lambda text: self._seal.seal(text, PURPOSE))
+            return [msgspec.structs.replace(event, by=by)]
 
         await self.states.decide(SCOPE, decision, actor=actor)
         return await self.all()
 
-    async def forget(self, *, actor: str) -> None:
+    async def forget(self, *, actor: str, by: str | None = None) -> None:
         """Drops what is known of all servers; each process ends its sessions with them before it uses one again."""
-        await self.states.decide(SCOPE, lambda _: [McpForgotten()], actor=actor)
+        await self.states.decide(SCOPE, lambda _: [McpForgotten(by=by)], actor=actor)
 
     async def accept(self, name: str, *, by: str | None, actor: str) -> Sequence[str]:
         """Accepts what a server says of its tools now. Returns those that were changed. Raises `NotFound`."""

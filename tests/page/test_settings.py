@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,19 +14,29 @@ import aiohttp
 import pytest
 from playwright.async_api import Browser, Locator, expect
 
+from channels.web import assets
 from tests.e2e.servers import serving
 from tests.page.site import SCRIPTS, Site, Tab, tab, violations
+from tests.page.test_skills import archive
+from tests.support.mcp import server as server_of
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import configure
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 PASSWORD = "correct horse battery"
 ROOT, ADA = "root@example.org", "ada@example.org"
 SECRET = "sk-the-key-of-the-file-4711"
 ADDED_KEY = "sk-the-key-of-an-added-model-4712"
 MAKES = ToolCall("setup_agent", {"description": "Answers in rhymes", "soul": "You rhyme.", "skills": []})
-OWN_SCRIPTS = {"makes": [Turn(text="Then I make it.", tool_calls=(MAKES,)), Turn(text="It is made.")]}
+OWN_SCRIPTS = {
+    "judge": [Turn(text='{"decision": "allow", "reason": "harmless words"}')],
+    "makes": [Turn(text="Then I make it.", tool_calls=(MAKES,)), Turn(text="It is made.")],
+}
+NOBODY = {"bot_token": "123456:not-a-token-of-anybody", "base_url": "http://127.0.0.1:9"}
+HEADER = "the-header-that-is-secret-4714"
+SKILL = "---\nname: haiku\ndescription: Writes a haiku about what it is given.\n---\n\nThree lines.\n"
+
 SHOWING = ("model-settings", "models", "configuration")
 HOSTILE = "<img src=x onerror=window.hacked=1>"
 
@@ -38,6 +50,9 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
             "auth": {"enabled": True, "registration": True},
             "http": {"heartbeat_seconds": 1},
             "agents_api": {"enabled": True},
+            "skill_evolution": {"moderation_model_name": "judge"},
+            "mcp": {"servers": {"here": server_of("changing")}},
+            "channels": {"telegram": {"enabled": True, **NOBODY}},
             "memory": {"enabled": True, "debounce_seconds": 300},
             "sandbox": {"environment": {"TOKEN_OF_OTHERS": SECRET}},
         }
@@ -145,6 +160,52 @@ async def test_a_member_sees_only_what_is_about_their_own_things(
         await expect(ada.page.get_by_text(ROOT)).to_have_count(0)
         for path in ("users", "keys", "configuration", "model-settings"):
             assert (await ada.ask("GET", path))["status"] == 403
+
+
+PICTURE = Path(assets.__file__).parent / "pictures/settings.png"
+LARGEST = 150_000
+SIDEWAYS = "document.scrollingElement.scrollWidth > document.scrollingElement.clientWidth"
+
+
+@pytest.mark.parametrize(
+    ("language", "look"),
+    [
+        ("en", {"viewport": {"width": 1120, "height": 700}}),
+        ("zh", {"viewport": {"width": 1120, "height": 700}, "color_scheme": "dark"}),
+        ("zh", {"viewport": {"width": 360, "height": 740}}),
+        ("en", {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}),
+    ],
+)
+async def test_every_section_is_seen_whole_and_keeps_every_rule(
+    chromium: Browser, site: Site, people: dict[str, Any], tmp_path: Path, language: str, look: dict[str, Any]
+) -> None:
+    async with signed_in(chromium, site, people[ROOT], "users", language, **look) as root:
+        links = root.page.locator(".settings nav li a")
+        names = [str(await link.get_attribute("href")).rpartition("/")[2] for link in await links.all()]
+        assert len(names) == 13
+        broken = {}
+        for name in names:
+            await root.go(name)
+            await expect(root.section.locator(".quiet", has_text=re.compile("^(Loading|加载中)"))).to_have_count(0)
+            if name == "models":
+                renewed = os.environ.get("SIKA_PICTURES") and language == "en" and "color_scheme" not in look
+                picture = await root.page.screenshot(path=PICTURE if renewed else tmp_path / f"{name}.png")
+                assert len(picture) < LARGEST
+            if problems := [*await violations(root.tab), *(["sideways"] if await root.page.evaluate(SIDEWAYS) else [])]:
+                broken[name] = problems
+        assert broken == {}
+
+
+async def test_sections_are_reached_by_keys(root: Settings) -> None:
+    await root.page.locator(".settings nav a").first.focus()
+    await root.page.keyboard.press("Tab")
+    await root.page.keyboard.press("Enter")
+    await expect(root.page.locator(".settings nav li a").nth(1)).to_have_attribute("aria-current", "page")
+    await root.go("users")
+    await root.section.get_by_label("Address").focus()
+    await root.page.keyboard.type("keys@example.org")
+    await root.page.keyboard.press("Enter")
+    await expect(root.row("keys@example.org")).to_be_visible()
 
 
 async def test_a_model_is_added_tried_made_the_default_and_answers(root: Settings, site: Site) -> None:
@@ -398,3 +459,101 @@ async def test_a_schedule_is_made_runs_now_pauses_and_goes(ada: Settings) -> Non
     await ada.go("schedules")
     await ada.press("Delete", row, sure=True)
     await expect(row).to_have_count(0)
+
+
+async def test_a_skill_is_checked_installed_edited_switched_and_rolled_back(ada: Settings) -> None:
+    await ada.go("skills")
+    archives = {name: archive(text) for name, text in (("broken", "no front matter"), ("haiku", SKILL))}
+    choose = ada.section.locator("input[type=file]")
+    await choose.set_input_files({"name": "broken.skill", "mimeType": "application/zip", "buffer": archives["broken"]})
+    await ada.press("Upload a skill")
+    await expect(ada.section.get_by_role("alert")).to_contain_text("SKILL.md")
+    await choose.set_input_files({"name": "haiku.skill", "mimeType": "application/zip", "buffer": archives["haiku"]})
+    await ada.press("Upload a skill")
+    await expect(ada.section.get_by_role("status").first).to_have_text(
+        "The skill haiku is installed. The check says: allow: harmless words"
+    )
+    row = ada.row("/haiku")
+    await ada.press("Edit", row)
+    await expect(row.get_by_label("SKILL.md")).to_have_value(SKILL)
+    await row.get_by_label("SKILL.md").fill("nothing")
+    await ada.press("Save", row)
+    await expect(row.get_by_role("alert")).to_contain_text("SKILL.md")
+    await row.get_by_label("SKILL.md").fill(SKILL.replace("Three lines", f"Seventeen syllables {HOSTILE}"))
+    await ada.press("Save", row)
+    await ada.run("/haiku of rain")
+    assert "Seventeen syllables" in ada.prompt()
+    await ada.press("History", row)
+    await row.locator(".history summary").last.click()
+    await expect(row.locator(".history pre").last).to_contain_text("Three lines.")
+    assert await violations(ada.tab) == []
+    await ada.press("Back to this", row.locator(".history li").last, sure=True)
+    await ada.run("/haiku of rain")
+    assert "Three lines." in ada.prompt()
+    await ada.press("Turn off", row)
+    await expect(row).to_have_class("off")
+    await ada.run("/haiku of rain")
+    assert "Three lines." not in ada.prompt()
+    await ada.press("Delete", row, sure=True)
+    await expect(row).to_have_count(0)
+
+
+async def test_a_server_of_tools_is_tried_added_and_says_why_it_fails(root: Settings) -> None:
+    await root.go("mcp")
+    here = root.row("here")
+    await root.press("Try it", here)
+    await expect(here.locator(".tag")).to_have_text("works")
+    await here.locator("summary").click()
+    await expect(here.locator("code").first).to_contain_text("here_")
+    form = root.section.locator("form")
+    await form.get_by_label("Name").fill("away")
+    await form.get_by_label("Settings").fill("{no json")
+    await root.press("Add it")
+    await expect(form.locator(".labelled", has_text="Settings").get_by_role("alert")).to_contain_text("mcp_servers: ")
+    await form.get_by_label("Settings").fill('{"command": "sh", "args": ["-c", "id"]}')
+    await root.press("Add it")
+    await expect(form.get_by_role("alert")).to_contain_text("mcp_servers.away.command: 'sh' is none of")
+    settings = {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Any": HEADER}, "zebra": 1}
+    await form.get_by_label("Settings").fill(json.dumps(settings))
+    await root.press("Add it")
+    away = root.row("away")
+    await root.press("Try it", away)
+    await expect(away.locator(".tag")).to_have_text("failed")
+    await expect(away.locator(".error")).not_to_be_empty()
+    await expect(root.section.locator(".warning")).to_contain_text("mcp_servers.away.zebra: unknown key")
+    await root.press("Edit", away)
+    shown = await away.get_by_label("Settings").input_value()
+    assert json.loads(shown)["headers"] == {"X-Any": "***"}
+    await away.get_by_label("Settings").fill(shown.replace(":9/", ":11/"))
+    assert await violations(root.tab) == []
+    await root.press("Save", away)
+    everything = json.dumps([await root.page.content(), await root.ask("GET", "mcp/config")])
+    assert HEADER not in everything
+    await root.press("Turn off", away)
+    await expect(away.locator(".tag")).to_have_text("off")
+    await root.press("Delete", away, sure=True)
+    await expect(away).to_have_count(0)
+    await expect(here.first).to_be_visible()
+
+
+async def test_a_bot_says_how_it_is_and_its_credentials_are_entered_and_tested(root: Settings, ada: Settings) -> None:
+    await root.go("channels")
+    row = root.section.locator(".rows > li", has_text="telegram").first
+    await root.press("Test", row)
+    await expect(row.locator(".findings .error").first).to_be_visible()
+    platform = root.section.locator(".rows > li", has_text="Slack").last
+    await root.press("Enter credentials", platform)
+    await root.press("Save", platform)
+    await expect(platform.get_by_role("alert")).to_contain_text("missing: ")
+    for field in await platform.locator("input").all():
+        await field.fill("xoxb-entered-by-root-4715")
+    await root.press("Save", platform)
+    await expect(platform).to_contain_text("has its credentials.")
+    assert await violations(root.tab) == []
+    everything = json.dumps([await root.page.content(), await root.ask("GET", "channels/providers")])
+    assert "xoxb-entered-by-root-4715" not in everything
+    await root.press("Forget what was entered", platform, sure=True)
+    await expect(platform).to_contain_text("has no credentials.")
+    await ada.go("channels")
+    await expect(ada.section.get_by_role("button", name="Test")).to_have_count(0)
+    assert (await ada.ask("POST", "channels/telegram/test"))["status"] == 403

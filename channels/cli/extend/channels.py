@@ -6,7 +6,6 @@ import argparse
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 
-import anyio
 import msgspec
 
 from channels.cli.common import FAILED, OK, options_of
@@ -15,11 +14,11 @@ from channels.terminal.table import table
 from channels.terminal.text import clean, one_line
 from core.chat import platforms
 from core.chat.account import Accounts
+from core.chat.check import checked
 from core.chat.port import Finding, Platform
 from core.chat.status import Status, statuses
 from core.config.load import ConfigSource
 from core.config.settings import Config
-from core.errors import SikaError
 from core.identity.seal import Seal
 from core.runtime.system import System
 
@@ -69,8 +68,6 @@ async def _channels_test(arguments: argparse.Namespace) -> int:
 
 
 COLUMNS = ("ACCOUNT", "STATE", "SINCE", "LAST IN", "LAST OUT", "OPEN", "FAILED", "LIMITED UNTIL")
-CHECK_SECONDS = 60.0
-"""Timeout of all checks of an account."""
 
 
 def lines(statuses: Sequence[Status]) -> Iterator[str]:
@@ -90,15 +87,7 @@ def lines(statuses: Sequence[Status]) -> Iterator[str]:
 
 async def test(account: str, platform: Platform, *, raw: bool) -> tuple[list[str], bool]:
     """Checks an account. Returns the findings as lines, or as JSON, and whether all are well."""
-    try:
-        with anyio.fail_after(CHECK_SECONDS):
-            findings = list(await platform.check())
-    except TimeoutError:
-        findings = [Finding(False, f"no answer within {CHECK_SECONDS:g} s")]
-    except SikaError as error:
-        findings = [Finding(False, str(error))]
-    finally:
-        await platform.close()
+    findings = await checked(platform)
     good = all(finding.ok for finding in findings)
     if raw:
         result = {"account": account, "ok": good, "findings": [finding._asdict() for finding in findings]}

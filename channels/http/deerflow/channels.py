@@ -17,9 +17,12 @@ from channels.http.server.live import ACTOR
 from channels.http.server.routes import API
 from core.chat import platforms
 from core.chat.account import Account, Accounts
+from core.chat.check import checked
 from core.chat.links import GONE, Links
+from core.chat.port import Finding
 from core.chat.status import Status, request, statuses
 from core.config.channels import ALIASES
+from core.config.redaction import redactor
 from core.errors import Invalid, NotFound
 
 
@@ -56,6 +59,21 @@ class Credentials(msgspec.Struct):
     """`values`: the credentials by their keys, such as `{"bot_token": "…"}`. An empty one keeps what is configured."""
 
     values: dict[str, str]
+
+
+class CheckFinding(msgspec.Struct):
+    """The result of one check. `advice`: the remedy."""
+
+    ok: bool
+    what: str
+    advice: str
+
+
+class Checked(msgspec.Struct):
+    """`ok`: all checks are well."""
+
+    ok: bool
+    findings: list[CheckFinding]
 
 
 class Field(msgspec.Struct):
@@ -102,6 +120,20 @@ async def restart(call: Call, name: str) -> Restarted:
     return Restarted(True, f"The connection of {name} is made anew.")
 
 
+@ROUTES("POST", "/channels/{name}/test", "admin", role="admin", errors=(404,))
+async def test(call: Call, name: str) -> Checked:
+    """Ask the platform about an account's credentials and permissions, as `sika channels test` does."""
+    account = await _account(call, _usual(name))
+    if account is None:
+        raise NotFound(f"there is no account {name[:64]!r}")
+    try:
+        findings = await checked(platforms.connect(account, call.config))
+    except Invalid as error:  # credentials are missing
+        findings = [Finding(False, str(error))]
+    shown = [CheckFinding(each.ok, redactor.text(each.what), redactor.text(each.advice)) for each in findings]
+    return Checked(all(each.ok for each in findings), shown)
+
+
 @ROUTES("POST", "/channels/{provider}/runtime-config", "admin", role="admin", errors=(400, 404))
 async def configure(call: Call, provider: str, body: Credentials) -> Entry:
     """Enter the credentials of an account, and enable it. They are sealed, win over the configuration, and are not
@@ -115,7 +147,7 @@ async def configure(call: Call, provider: str, body: Credentials) -> Entry:
     if missing := sorted(key for key in known if not (values.get(key) or account.values.get(key))):
         raise BadRequest(f"missing: {', '.join(missing)}")
     try:
-        await _accounts(call).configure(name, values, actor=ACTOR)
+        await _accounts(call).configure(name, values, actor=ACTOR, by=call.user)
     except Invalid as error:
         raise BadRequest(str(error)) from error
     return await _entry(call, name)
@@ -126,7 +158,7 @@ async def reset(call: Call, provider: str) -> Entry:
     """Forget the credentials that were entered: those of the configuration count again."""
     name = _usual(provider)
     await _described(call, name)
-    await _accounts(call).reset(name, actor=ACTOR)
+    await _accounts(call).reset(name, actor=ACTOR, by=call.user)
     return await _entry(call, name)
 
 

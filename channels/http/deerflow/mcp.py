@@ -128,7 +128,7 @@ async def patch(call: Call, body: Changes) -> Configured:
 @ROUTES("POST", "/mcp/cache/reset", "admin", role="admin")
 async def reset(call: Call) -> Reset:
     """Forget what the MCP servers offer, and end the sessions with them: the next run asks them again."""
-    await call.services.mcp.forget(actor=ACTOR)
+    await call.services.mcp.forget(actor=ACTOR, by=call.user)
     return Reset(True, "The lists of the MCP servers are asked for again.")
 
 
@@ -191,7 +191,9 @@ def status(name: str, server: McpServer, state: Installed) -> Status:
 async def _change(call: Call, sent: Any) -> Configured:
     try:
         after = await call.services.mcp.change(
-            lambda present, config, seal: changed(sent(present), present, config.mcp.servers, seal), actor=ACTOR
+            lambda present, config, seal: changed(sent(present), present, config.mcp.servers, seal),
+            actor=ACTOR,
+            by=call.user,
         )
     except Invalid as error:
         raise BadRequest(str(error)) from error

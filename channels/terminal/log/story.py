@@ -272,7 +272,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     grants.GrantRevoked: lambda e: e.server + (f": {e.reason}" if e.reason else ""),
     grants.ClientRegistered: lambda e: f"{e.client.id} at {e.issuer}",
     grants.ClientForgotten: lambda e: f"{e.client} at {e.issuer}",
-    mcp.McpConfigured: lambda e: phrases.keys(e.servers) or "as in the files",
+    mcp.McpConfigured: lambda e: (phrases.keys(e.servers) or "as in the files") + _by(e.by),
     mcp.McpListed: lambda e: (
         f"{e.server}: {len(e.tools)} tools, {len(e.resources) + len(e.prompts)} others"
         + (f", {len(e.problems)} problems" if e.problems else "")
@@ -282,7 +282,7 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     models.ModelsConfigured: lambda e: (
         (", ".join(model.name for model in e.models) or "none beside the file") + _by(e.by)
     ),
-    mcp.McpForgotten: lambda e: e.server or "all servers",
+    mcp.McpForgotten: lambda e: (e.server or "all servers") + _by(e.by),
     skills.SkillEnabled: lambda e: e.name,
     skills.SkillDisabled: lambda e: e.name,
     skills.SkillWritten: lambda e: f"{e.name}: {e.action} {e.path}",
@@ -326,8 +326,8 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     chats.DeliveryFailed: lambda e: f"part {e.part + 1}, {e.fate}: {e.reason}",
     chats.ChatErased: lambda e: f"words of {', '.join(e.threads)}",
     chats.TopicNoted: lambda e: e.topic,
-    bots.AccountConfigured: lambda e: f"{e.account}: {phrases.keys(e.values)}",
-    bots.AccountReset: lambda e: e.account,
+    bots.AccountConfigured: lambda e: f"{e.account}: {phrases.keys(e.values)}" + _by(e.by),
+    bots.AccountReset: lambda e: e.account + _by(e.by),
     connections.ConnectionOffered: lambda e: f"{e.provider}, to {e.user}, until {e.expires}",
     connections.ConnectionBound: lambda e: f"{e.name or e.external} on {e.account} is {e.user}",
     connections.ConnectionRevoked: lambda e: e.connection,

@@ -6,7 +6,7 @@ import { copyText } from "../kit/copy.js";
 import { Button } from "../kit/button.js";
 import { entryOf, threads } from "../state/threads.js";
 import { moment, t } from "../words/words.js";
-import { Act, Form, Loaded, save, useAnswer } from "./parts.js";
+import { Act, Form, Loaded, parsed, save, useAnswer } from "./parts.js";
 
 /** @typedef {{id: string, content: string, category: string, confidence: number, createdAt?: string, source: string}} Fact */
 
@@ -51,7 +51,7 @@ function Source({ fact }) {
 /** @param {{onDone: () => Promise<void>}} props */
 function Import({ onDone }) {
   const [file, setFile] = useState(/** @type {File | null} */ (null));
-  const send = async () => file && call("POST", "memory/import", { body: JSON.parse(await file.text()) }).then(onDone);
+  const send = async () => file && call("POST", "memory/import", { body: parsed(await file.text(), file.name) }).then(onDone);
   return html`<label class="button">${file?.name ?? t("settings.memory.choose")}<input type="file" class="visually-hidden" accept=".json" onChange=${(/** @type {any} */ e) => setFile(e.target.files[0] ?? null)} /></label>
     ${file && html`<${Act} ask=${t("settings.sure")} onAct=${send}>${t("settings.memory.import")}<//>`}`;
 }

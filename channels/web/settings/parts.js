@@ -140,6 +140,15 @@ export function linesOf(path, value) {
   return parts.map((part, depth) => `${"  ".repeat(depth)}${part}:${depth === parts.length - 1 ? ` ${value}` : ""}`).join("\n");
 }
 
+/** The JSON of a text. Raises `Failure` with the field that it is from. @param {string} text @param {string} field */
+export function parsed(text, field) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Failure(422, "json", `${field}: ${error instanceof Error ? error.message : ""}`);
+  }
+}
+
 /** Saves a text as a file. @param {string} name @param {string} text */
 export function save(name, text) {
   const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));

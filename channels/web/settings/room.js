@@ -5,13 +5,16 @@ import { Failure, call } from "../api/client.js";
 import { addSheet } from "../kit/sheet.js";
 import { learn, t, wordsOf } from "../words/words.js";
 import { Agents } from "./agents.js";
+import { Channels } from "./channels.js";
 import { Configuration } from "./configuration.js";
 import { Keys } from "./keys.js";
 import { Limits, Webhooks } from "./limits.js";
 import { Looks } from "./looks.js";
+import { Mcp } from "./mcp.js";
 import { Memory } from "./memory.js";
 import { Models } from "./models.js";
 import { Schedules } from "./schedules.js";
+import { Skills } from "./skills.js";
 import { Users } from "./users.js";
 import { en } from "./words/en.js";
 import { zh } from "./words/zh.js";
@@ -22,8 +25,11 @@ const styled = addSheet(new URL("./settings.css", import.meta.url));
 /** The sections, in their order. `admin`: for administrators only. @type {Record<string, {draw: any, admin?: boolean}>} */
 const SECTIONS = {
   memory: { draw: Memory },
+  skills: { draw: Skills },
+  mcp: { draw: Mcp },
   agents: { draw: Agents },
   schedules: { draw: Schedules },
+  channels: { draw: Channels },
   models: { draw: Models, admin: true },
   users: { draw: Users, admin: true },
   keys: { draw: Keys, admin: true },

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from actors.wiring import accounts
-from core.chat.account import AGGREGATE
+from core.chat.account import AGGREGATE, AccountConfigured, AccountReset
 from core.chat.facts import Artifact, DeliveryPlanned, Target
 from core.chat.links import GONE, PATH, Links, Shared
 from core.config.load import ConfigSource
@@ -112,6 +112,24 @@ async def test_entered_credentials_are_used_and_not_shown(
 async def test_what_cannot_be_entered(api: Api, name: str, values: Any, status: int, problem: str) -> None:
     answer = await api.ask("POST", f"/channels/{name}/runtime-config", {"values": values}, status=status)
     assert problem in json.dumps(answer)
+
+
+async def test_an_account_is_tested_as_on_the_command_line(api: Api) -> None:
+    assert (await api.ask("POST", "/channels/bell-work/test"))["ok"] is True
+    answer = await api.ask("POST", "/channels/bell/test")
+    assert answer["ok"] is False
+    assert "bot_token" in answer["findings"][0]["what"]
+    await api.ask("POST", "/channels/none/test", status=404)
+
+
+async def test_the_facts_name_who_entered_and_reset_credentials(api: Api, system: System) -> None:
+    await api.ask("POST", "/channels/bell/runtime-config", {"values": {"bot_token": ENTERED}})
+    await api.ask("DELETE", "/channels/bell/runtime-config")
+    facts = [record.event async for record in system.log.read(AGGREGATE)]
+    assert facts[-2:] == [
+        AccountConfigured(account="bell", values=facts[-2].values, by="default"),  # type: ignore[union-attr]
+        AccountReset(account="bell", by="default"),
+    ]
 
 
 async def test_a_link_leads_to_its_file_until_it_expires(

@@ -199,6 +199,7 @@ ONLY_REFUSING = {
     "DELETE /api/channels/{provider}/runtime-config",
     "GET /api/channels/files/{token}",
     "POST /api/channels/{name}/restart",
+    "POST /api/channels/{name}/test",
     "POST /api/channels/{provider}/runtime-config",
     # The parts that fork threads and execute what-ifs come with a whole server (test_debugging).
     "POST /api/threads/{thread_id}/log/fork",

@@ -7,6 +7,7 @@ import pytest
 
 from channels.terminal.log.story import Story, described_types, text_of_event
 from channels.terminal.text import Style
+from core.chat.account import AccountConfigured, AccountReset
 from core.events import (
     ArtifactReplaced,
     Event,
@@ -35,6 +36,7 @@ from core.events import (
     written,
 )
 from core.identity.accounts import AccountAppointed, KeyRevoked
+from core.mcp.servers import McpConfigured, McpForgotten
 from core.models.added import AddedModel, ModelsConfigured
 
 
@@ -61,6 +63,10 @@ USED = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
         (ThreadAnnotated(metadata={"a": 1}), '{"a":1}'),
         (ThreadForked(source="t", source_seq=4, patches=[{}, {}]), "from thread t at 4, 2 steps"),
         (ThreadErased(by="me"), "by me"),
+        (McpConfigured(servers={"s": None}, by="root"), "s, by root"),
+        (McpForgotten(), "all servers"),
+        (AccountConfigured(account="slack", values={"bot_token": "v1"}, by="root"), "slack: bot_token, by root"),
+        (AccountReset(account="slack"), "slack"),
         (AccountAppointed(user="u", role="admin", by="root"), "u: admin, by root"),
         (KeyRevoked(key="k"), "k"),
         (
