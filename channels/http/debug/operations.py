@@ -29,6 +29,10 @@ KEPT_SECONDS = 5.0
 """Time for which the findings of the doctor are shared."""
 MOST_LETTERS = 200
 
+MOST_SEQ = 2**53 - 1
+"""The largest number that every client reads as it is."""
+
+Seq = Annotated[int, msgspec.Meta(ge=1, le=MOST_SEQ)]
 Days = Annotated[int, msgspec.Meta(ge=1, le=366), "Of the last days"]
 Hours = Annotated[int, msgspec.Meta(ge=1, le=24 * 31), "Of the last hours"]
 
@@ -170,7 +174,7 @@ class Letters(msgspec.Struct):
 class Chosen(msgspec.Struct):
     """`letters`: their numbers."""
 
-    letters: Annotated[list[int], msgspec.Meta(max_length=MOST_LETTERS)]
+    letters: Annotated[list[Seq], msgspec.Meta(max_length=MOST_LETTERS)]
 
 
 class Redriven(msgspec.Struct):
@@ -226,7 +230,7 @@ async def get_changes(
     call: Call,
     *,
     limit: Annotated[int, msgspec.Meta(ge=1, le=200), "How many at most"] = 50,
-    before: Annotated[int | None, msgspec.Meta(ge=1), "Those before this sequence"] = None,
+    before: Annotated[Seq | None, "Those before this sequence"] = None,
 ) -> Changes:
     """What was configured when, and by whom, newest first: the configuration, accounts, keys, MCP servers, accounts of
     chat platforms, and decisions about dead letters. Secrets are not shown.
@@ -253,7 +257,7 @@ async def get_letters(
     call: Call,
     *,
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_LETTERS), "How many at most"] = 50,
-    after: Annotated[int, msgspec.Meta(ge=0), "Those after this one"] = 0,
+    after: Annotated[int, msgspec.Meta(ge=0, le=MOST_SEQ), "Those after this one"] = 0,
 ) -> Letters:
     """Dead letters, oldest first: what could not be processed, and why."""
     bus, page = call.services.log.bus, list[Letter]()

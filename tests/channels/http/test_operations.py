@@ -213,6 +213,21 @@ async def test_dead_letters_are_listed_in_pages_with_what_they_hold(system: Syst
     assert (last["next_after"], [(one["letter"], one["content"]) for one in last["letters"]]) == (None, [(3, "")])
 
 
+@pytest.mark.parametrize("number", [0, -1, 2**53, 2**63, 2**64, 10**30])
+async def test_numbers_that_nothing_has_are_refused(api: Api, number: int) -> None:
+    for path in ("/dlq/redrive", "/dlq/discard"):
+        await api.ask("POST", path, {"letters": [number]}, status=422)
+    await api.ask("GET", f"/operations/changes?before={number}", status=422)
+    if number:
+        await api.ask("GET", f"/dlq?after={number}", status=422)
+
+
+async def test_the_largest_number_is_nothing_s(api: Api) -> None:
+    assert await api.ask("POST", "/dlq/redrive", {"letters": [2**53 - 1]}) == {"letters": []}
+    assert (await api.ask("GET", f"/dlq?after={2**53 - 1}"))["letters"] == []
+    assert (await api.ask("GET", f"/operations/changes?before={2**53 - 1}"))["changes"] == []
+
+
 async def test_letters_are_sent_again_or_discarded_and_it_is_recorded_by_whom(system: System, api: Api) -> None:
     for name in ("a", "b", "c"):
         await bury(system, about=thread(name))

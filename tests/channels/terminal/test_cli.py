@@ -105,6 +105,7 @@ def test_every_file_of_a_room_is_a_verb_or_used_by_one() -> None:
         ["log", "show", "t", "--after", "-1"],
         ["log", "replay", "--all", "--since", "x"],
         ["dlq", "redrive", "x"],
+        ["dlq", "discard"],
         ["chat", "one", "two"],
         ["chat", "--thread", "t", "--continue"],
         ["init", "--key-env", "A", "--key-stdin"],

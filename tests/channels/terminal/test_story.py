@@ -38,6 +38,8 @@ from core.events import (
 from core.identity.accounts import AccountAppointed, KeyRevoked
 from core.mcp.servers import McpConfigured, McpForgotten
 from core.models.added import AddedModel, ModelsConfigured
+from core.runtime.applied import ConfigurationApplied
+from core.runtime.letters import LetterDiscarded, LetterRedriven
 
 
 def test_every_event_of_the_core_has_a_line_of_its_own() -> None:
@@ -104,6 +106,9 @@ USED = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
         ),
         (RunPaused(next=["model"], interrupts=[Interrupt("i", {"n": 1})]), 'before model; asks {"n":1}'),
         (RunFailed(error="E", text="bad"), "bad"),
+        (LetterRedriven(letter=3, wakes="lead", about="thread/t", by="ada"), "3 of lead on thread/t, by ada"),
+        (LetterDiscarded(letter=3, wakes="lead", about="thread/t", by="ada"), "3 of lead on thread/t, by ada"),
+        (ConfigurationApplied(file="config.yaml", changed={"a": "1", "b": None}, by="p"), "config.yaml: a, b, by p"),
         (RunRolledBack(), "undone"),
         (ModelCompleted(message=AI, duration_ms=1500), "[1.5 s, 10+2 tokens] “I look” → bash(ls)"),
         (
