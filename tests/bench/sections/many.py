@@ -1,0 +1,213 @@
+"""Many people at once: how long their answers take, what a waiting one costs, and whether one stands in another's way.
+
+All on the defaults. 100 tokens at 10 a second; arrivals are spread evenly, 250 a second. The ideal is the last arrival
+and the answer after it. The model servers are several processes, the clients share this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+from tests.bench import processes
+from tests.bench.laboratory import Laboratory
+from tests.bench.load import Sample, run_once
+from tests.bench.measure import Row, at_most, percentile
+from tests.bench.processes import Broken, Sika
+from tests.support.model_server import run
+
+_TOKENS, _RATE, _ARRIVALS = 100, 10, 250
+_ANSWER = _TOKENS / _RATE
+_MODEL = f"tokens-{_TOKENS}-delay-{1000 // _RATE}"
+_SHORT = "tokens-20-delay-50"
+_SIZES = {300: (1.2, 1.0), 600: (1.2, None), 1_000: (1.3, None), 2_000: (2.0, None)}
+"""Streams: the most that they may take over the ideal, and the 95th percentile of the first token if it has a limit."""
+_QUICK = (30, 60)
+_STREAMS_A_SERVER = 500
+_FOLLOWERS = 5_000
+_OTHERS = 20
+"""Runs of others, one a second, behind the many of one."""
+
+
+def many(lab: Laboratory) -> Iterator[Row]:
+    sizes = dict.fromkeys(_QUICK, (None, None)) if lab.quick else _SIZES
+    with ExitStack() as stack:
+        servers = max(1, -(-max(sizes) // _STREAMS_A_SERVER))
+        urls = [stack.enter_context(processes.models()) for _ in range(servers)]
+        config = lab.folder / "many.yaml"
+        entries = [
+            {"name": f"{model}@{place}", "model": model, "base_url": url, "api_key": "none"}
+            for place, url in enumerate(urls)
+            for model in (_MODEL, _SHORT)
+        ]
+        off = {"title": {"enabled": False}, "memory": {"enabled": False}}
+        config.write_text(json.dumps({"models": entries, "http": {"trusted_proxies": ["127.0.0.1"]}, **off}))
+        for size, (most, first) in sizes.items():
+            lab.say(f"{size} streams")
+            with processes.sika(lab.new_home(), config) as server:
+                yield from _streams(server, size, servers, most, first)
+        with processes.sika(lab.new_home(), config) as server:
+            yield from _followers(lab, server)
+        with processes.sika(lab.new_home(), config) as server:
+            yield from _fairness(lab, server, servers)
+
+
+def _streams(server: Sika, size: int, servers: int, most: float | None, first: float | None) -> Iterator[Row]:
+    run(_arriving(server, 20, servers, _SHORT))
+    before, cpu, peak = server.memory(), server.cpu(), 0
+    start = time.perf_counter()
+
+    async def measured() -> list[Sample]:
+        nonlocal peak
+        samples = asyncio.ensure_future(_arriving(server, size, servers, _MODEL))
+        while not samples.done():
+            peak = max(peak, server.memory())
+            await asyncio.wait([samples], timeout=1)
+        return await samples
+
+    samples = run(measured())
+    wall, spent = time.perf_counter() - start, server.cpu() - cpu
+    failed = [sample.error or f"status {sample.status}" for sample in samples if sample.error or not sample.ended]
+    ideal = _ANSWER + size / _ARRIVALS
+    firsts = [sample.first_token for sample in samples if sample.first_token is not None] or [float("nan")]
+    yield Row(
+        f"{size} streams, time over the ideal",
+        wall / ideal,
+        at_most(most) if most else None,
+        "s",
+        wall,
+        ideal,
+        note=f"{1000 * spent / size:.1f} ms of CPU a run, {spent / wall:.2f} processors",
+    )
+    p95 = percentile(firsts, 95)
+    yield Row(
+        f"{size} streams, first token, p95 in s",
+        p95,
+        at_most(first) if first else None,
+        note=f"median {percentile(firsts, 50):.2f}",
+    )
+    yield Row(f"{size} streams, runs that failed", len(failed), at_most(0), note=failed[0][:80] if failed else "")
+    yield Row(f"{size} streams, kB of memory a run", (peak - before) / size / 1000)
+
+
+async def _arriving(server: Sika, size: int, servers: int, model: str) -> list[Sample]:
+    """Streams that arrive evenly, each on a thread of its own."""
+
+    async def one(number: int) -> Sample:
+        await asyncio.sleep(number / _ARRIVALS)
+        return await _asked(server, f"{model}@{number % servers}")
+
+    return list(await asyncio.gather(*(one(number) for number in range(size))))
+
+
+async def _asked(
+    server: Sika, model: str, headers: Mapping[str, str] | None = None, kind: str = "messages-tuple"
+) -> Sample:
+    body: dict[str, Any] = {
+        "assistant_id": "lead_agent",
+        "input": {"messages": [{"type": "human", "content": "Hello?"}]},
+        "stream_mode": [kind],
+        "if_not_exists": "create",
+        "context": {"model_name": model},
+    }
+    return await run_once(server.host, server.port, f"/api/threads/{uuid4()}/runs/stream", body, headers=headers)
+
+
+def _followers(lab: Laboratory, server: Sika) -> Iterator[Row]:
+    """Idle followers of threads: memory, CPU, and whether somebody else's run is served meanwhile."""
+    count, seconds = (100, 2.0) if lab.quick else (_FOLLOWERS, 10.0)
+    lab.say(f"{count} idle followers")
+
+    async def followed() -> tuple[int, float, Sample, int]:
+        before, open_ones = server.memory(), []
+        failed = 0
+        for _ in range(count):
+            thread = str(uuid4())
+            body = json.dumps({"thread_id": thread}).encode()
+            await _request(server, "POST", "/api/threads", body)
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            writer.write(f"GET /api/threads/{thread}/stream HTTP/1.1\r\nhost: {_host(server)}\r\n\r\n".encode())
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+            failed += b" 200 " not in head.partition(b"\r\n")[0]
+            open_ones.append(writer)
+        cpu = server.cpu()
+        await asyncio.sleep(seconds)
+        spent, used = (server.cpu() - cpu) / seconds, server.memory() - before
+        sample = await _asked(server, f"{_SHORT}@0")
+        for writer in open_ones:
+            writer.close()
+        return used, spent, sample, failed
+
+    used, spent, sample, failed = run(followed())
+    yield Row(f"{count} idle followers, kB each", used / count / 1000)
+    yield Row(f"{count} idle followers, part of a processor", spent)
+    yield Row(f"{count} idle followers, refused", failed + bool(sample.error), at_most(0), note=sample.error[:80])
+
+
+async def _request(server: Sika, method: str, path: str, body: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    head = (
+        f"{method} {path} HTTP/1.1\r\nhost: {_host(server)}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    )
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    answer = await reader.read()
+    writer.close()
+    if not answer.startswith(b"HTTP/1.1 2"):
+        raise Broken(f"{method} {path}: {answer[:200]!r}")
+    return answer
+
+
+def _host(server: Sika) -> str:
+    return f"{server.host}:{server.port}"
+
+
+def _fairness(lab: Laboratory, server: Sika, servers: int) -> Iterator[Row]:
+    """One client has many runs, and others ask once a second: addresses of loopback tell them apart."""
+    one, others = (60, 4) if lab.quick else (300, _OTHERS)
+    lab.say(f"{one} runs of one, {others} of others")
+
+    async def asked_by_others() -> list[Sample]:
+        asked = []
+        for number in range(others):
+            asked.append(asyncio.ensure_future(_asked(server, f"{_SHORT}@{number % servers}", _from(number + 2))))
+            await asyncio.sleep(1)
+        return list(await asyncio.gather(*asked))
+
+    async def behind() -> tuple[list[Sample], list[Sample]]:
+        mine = [asyncio.ensure_future(_asked(server, f"{_MODEL}@{n % servers}", _from(1))) for n in range(one)]
+        await asyncio.sleep(3)
+        theirs = await asked_by_others()
+        return theirs, list(await asyncio.gather(*mine))
+
+    run(_arriving(server, 20, servers, _SHORT))
+    alone = _firsts(run(asked_by_others()))
+    theirs, mine = run(behind())
+    firsts = _firsts(theirs)
+    _firsts(mine)
+    yield Row(
+        f"first token of others behind {one} runs of one, over alone",
+        percentile(firsts, 50) / percentile(alone, 50),
+        at_most(1.2),
+        "ms",
+        1000 * percentile(firsts, 50),
+        1000 * percentile(alone, 50),
+        note=f"p95 {1000 * percentile(firsts, 95):.0f} ms, alone {1000 * percentile(alone, 95):.0f} ms",
+    )
+
+
+def _from(number: int) -> Mapping[str, str]:
+    """The header of a proxy that speaks for a client."""
+    return {"x-forwarded-for": f"192.0.2.{number}"}
+
+
+def _firsts(samples: Sequence[Sample]) -> list[float]:
+    """Times to the first token. All must have succeeded."""
+    for sample in samples:
+        if sample.error or sample.first_token is None:
+            raise Broken(f"a run failed: {sample.error or 'no token'} (status {sample.status})")
+    return [sample.first_token or 0 for sample in samples]
