@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import telegram
 
 from core.events import RunCompleted, RunRequested
 from core.runtime.system import System
 from tests.bench.laboratory import Laboratory
-from tests.bench.measure import Row, family, memory_bytes, percentile
+from tests.bench.measure import Row, at_most, family, memory_bytes, percentile
 from tests.channels.telegram.server import TelegramServer
 from tests.chaos.chats import command_of, place
-from tests.chaos.towns import Telegram
+from tests.chaos.towns import TOWNS, Telegram
 from tests.support.workers import wait_for
 
 IDLE, BUSY, TURNS = 1000, 100, 3
+ROUNDS = 10
+REST_SECONDS = 2.5
+"""Time between messages of one person: no platform's pace holds the next reply up."""
+SIGN, COMMAND, END = "message to the first sign", "command to its reply", "end of the run to the final text"
+LIMITS = {SIGN: 60, COMMAND: 100, END: 150}
+"""What a person who waits alone may have to wait, in milliseconds."""
+LISTENING = re.compile(
+    r"getUpdates|apps.connections|ping|gettoken|accessToken|tenant_access_token|users.info|/im/v1/chats"
+)
+"""Calls that nobody sees."""
 _SECONDS = 600.0
 
 
@@ -52,6 +65,12 @@ def chats(lab: Laboratory) -> Iterator[Row]:
         note=note,
     )
     yield Row("memory of the account's process (MB)", memory / (1 << 20))
+    for name, make in TOWNS.items():
+        lab.say(f"one person on {name}")
+        with TemporaryDirectory() as folder:
+            waits = asyncio.run(_waited(Path(folder), make(), 3 if lab.quick else ROUNDS))
+        for what, limit in LIMITS.items():
+            yield Row(f"{name}: {what} (ms, p50)", percentile(waits[what], 50), at_most(limit))
 
 
 async def _measured(path: Path, idle: int, busy: int) -> tuple[list[float], list[float], int]:
@@ -64,6 +83,49 @@ async def _measured(path: Path, idle: int, busy: int) -> tuple[list[float], list
             said |= await _talk(town, range(busy), turn)
         account = next(pid for pid in family(server.process.pid) if "channel" in command_of(pid))
         return *await _times(running, town.server, first, said), memory_bytes(account)
+
+
+async def _waited(path: Path, town: Any, rounds: int) -> dict[str, list[float]]:
+    """Returns the milliseconds that one person waits on an idle server."""
+    waits: dict[str, list[float]] = {what: [] for what in LIMITS}
+    async with place(path, town) as (_, _, running):
+        await _talk(town, range(1), 0)
+        for turn in range(1, rounds + 1):
+            await asyncio.sleep(REST_SECONDS)
+            before, seen = len(town.server.calls), await running.log.last()
+            began = time.time()
+            await town.say(0, f"question 0-{turn}")
+            waits[SIGN].append(await _until(partial(_visible, town, before), began))
+            shown = began + await _until(partial(_says, town, f"that was 0-{turn}.", 0), began) / 1000
+            async for record in running.log.between(seen, await running.log.last()):
+                if isinstance(record.event, RunCompleted):
+                    waits[END].append(1000 * (shown - datetime.fromisoformat(record.head.at).timestamp()))
+            await asyncio.sleep(REST_SECONDS)
+            said, began = _said(town, "commands, too"), time.time()
+            await town.say(0, "/help")
+            waits[COMMAND].append(await _until(partial(_says, town, "commands, too", said), began))
+    return waits
+
+
+def _visible(town: Any, before: int) -> bool:
+    calls = town.server.calls[before:]
+    return any(not LISTENING.search(f"{getattr(call, 'method', '')} {getattr(call, 'path', '')}") for call in calls)
+
+
+def _said(town: Any, text: str) -> int:
+    return sum(text in answer for answer in town.answers(0))
+
+
+def _says(town: Any, text: str, before: int) -> bool:
+    return _said(town, text) > before
+
+
+async def _until(condition: Callable[[], object], began: float) -> float:
+    """Returns the milliseconds until a condition holds."""
+    async with asyncio.timeout(_SECONDS):
+        while not condition():  # noqa: ASYNC110 - the server of tests has no event for what people see
+            await asyncio.sleep(0.001)
+    return 1000 * (time.time() - began)
 
 
 async def _talk(town: Telegram, people: range, turn: int) -> dict[str, float]:
