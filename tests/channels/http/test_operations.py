@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,10 @@ from core.models.added import MODELS, AddedModel, ModelsConfigured
 from core.runtime.letters import DECISIONS, LetterDiscarded, LetterRedriven
 from core.runtime.readiness import Finding
 from core.runtime.system import System
+from core.views import operations
 from core.views.configured import NAMELESS, is_change
 from core.views.operations import kind_of
+from core.views.projections import Views
 from tests.channels.http import people
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.people import ADA, ADMIN
@@ -129,6 +133,32 @@ async def test_how_long_calls_took(api: Api, worker: Worker) -> None:
     await worker.write(thread_id, run, RunCompleted())
     await api.ask("DELETE", f"/threads/{thread_id}", status=204)
     assert await api.ask("GET", "/operations/calls") == {"calls": []}, "calls go with their thread"
+
+
+class Planned:
+    """Read models that note how SQLite answers each question."""
+
+    def __init__(self, views: Views) -> None:
+        self.views, self.plans = views, list[str]()
+
+    async def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        self.plans += [row[3] for row in await self.views.query(f"EXPLAIN QUERY PLAN {sql}", values)]
+        return await self.views.query(sql, values)
+
+
+async def test_no_figure_scans_what_lies_there(system: System) -> None:
+    """The newest calls are read from the end of theirs, and what waits by the index of those that wait."""
+    planned = Planned(system.views)
+    views: Any = planned
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    await operations.now(views)
+    await operations.failures(views, since)
+    await operations.calls(views, since)
+    await operations.changes(views, 10)
+    for by, user in (("user", None), ("user", "ada"), ("assistant", None)):
+        await operations.usage_by(views, by, user, {}, "2026-01-01", "2026-01-31")
+    scans = {plan for plan in planned.plans if plan.startswith("SCAN")}
+    assert scans == {"SCAN threads USING INDEX threads_waiting", "SCAN calls", "SCAN (subquery-1)"}
 
 
 async def test_usage_by_user_and_agent(api: Api, worker: Worker) -> None:
