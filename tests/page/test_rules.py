@@ -79,7 +79,7 @@ DIALOGS = {
 }
 """Dialogs of each module: all of them are opened below."""
 VIEWS = {"": ".try", "t": ".answer", "approvals": ".waiting-list article", "files": ".file-tree li"}
-VIEWS |= {"settings": ".settings-section .rows", "operate": ".operate-section .tiles"}
+VIEWS |= {"settings": ".settings-section form", "operate": ".operate-section .tiles"}
 VIEWS |= {"timeline": ".tl-row"}
 """By the beginning of its address, what a view shows: all of them are opened by `test_views`."""
 ROOMS = {"account/view.js": "SignIn", "approvals/view.js": "View", "chat/view.js": "Chat", "files/view.js": "View"}
