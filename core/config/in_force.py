@@ -22,7 +22,7 @@ from core.config.sections import Secret, Section
 from core.config.settings import Config
 
 MASK = "***"
-FOR_OTHERS = re.compile(r"(^|\.)(env|environment|headers)\.[^.]+$")
+FOR_OTHERS = re.compile(r"(^|\.)(env|environment|\w*headers)\.[^.]+$")
 """Keys whose values are for other programs: people put secrets there under any name."""
 _IN_PLACE = {(Channels, "platforms"), (ChannelConnections, "providers")}
 

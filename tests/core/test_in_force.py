@@ -21,12 +21,12 @@ models:
     api_key: $MODEL_KEY
     temperature: 0.5
     base_url: https://example.org/v1?api_key={SECRETS[0]}
-    default_headers: {{Authorization: "{SECRETS[1]}"}}
+    default_headers: {{Authorization: "{SECRETS[1]}", X-Tenant: pw1}}
 mcp:
   servers:
     files:
       command: npx
-      args: [serve, --api-key, "{SECRETS[2]}"]
+      args: [serve, --api-key, "{SECRETS[2]}", --password, pw2]
       env: {{PLACE: "{SECRETS[3]}"}}
       headers: {{X-Any: "{SECRETS[4]}"}}
 sandbox: {{environment: {{REGION: "{SECRETS[5]}"}}}}
@@ -63,9 +63,9 @@ def test_each_key_says_where_its_value_comes_from(keys: dict[str, KeyInForce]) -
 
 def test_no_secret_is_shown(keys: dict[str, KeyInForce]) -> None:
     text = json.dumps([repr(key) for key in keys.values()])
-    assert [secret for secret in SECRETS if secret in text] == []
+    assert [secret for secret in (*SECRETS, "pw1", "pw2") if secret in text] == []
     assert keys["models[0].api_key"].value == '"***"'
-    assert json.loads(keys["mcp.servers.files.args"].value) == ["serve", "--api-key", "***"]
+    assert json.loads(keys["mcp.servers.files.args"].value) == ["serve", "--api-key", "***", "--password", "***"]
     assert json.loads(keys["mcp.servers.files.env"].value) == {"PLACE": "***"}
 
 
