@@ -26,15 +26,17 @@ Action = Literal["install", "create", "edit", "patch", "write_file", "remove_fil
 
 
 class SkillEnabled(Event, frozen=True):
-    """Agents may use the skill from here on."""
+    """Agents may use the skill from here on. `by`: who turned it on."""
 
     name: str
+    by: str | None = None
 
 
 class SkillDisabled(Event, frozen=True):
-    """Agents do not use the skill from here on."""
+    """Agents do not use the skill from here on. `by`: who turned it off."""
 
     name: str
+    by: str | None = None
 
 
 class SkillWritten(Event, frozen=True):
@@ -135,11 +137,11 @@ def scopes(log: EventLog) -> Repository[Scope]:
     return Repository(log, KIND, fold, Scope())
 
 
-def switch(scope: Scope, name: str, enabled: bool) -> Sequence[Event]:
+def switch(scope: Scope, name: str, enabled: bool, by: str | None = None) -> Sequence[Event]:
     """Returns the event that turns a skill on or off, if that is not so already."""
     if scope.enabled.get(name) is enabled:
         return []
-    return [SkillEnabled(name=name) if enabled else SkillDisabled(name=name)]
+    return [SkillEnabled(name=name, by=by) if enabled else SkillDisabled(name=name, by=by)]
 
 
 def write(scope: Scope, event: SkillWritten, *, before: str | None) -> Sequence[Event]:

@@ -74,10 +74,10 @@ class Library:
             raise NotFound(f"Skill '{name}' not found")
         return skill
 
-    async def switch(self, user: str, skill: Skill, enabled: bool, *, actor: str) -> Skill:
-        """Turns a skill on or off: a shared one for everybody."""
+    async def switch(self, user: str, skill: Skill, enabled: bool, *, actor: str, by: str | None = None) -> Skill:
+        """Turns a skill on or off: a shared one for everybody. `by`: the user who does it over HTTP."""
         scope = scope_of(user) if skill.own else SHARED
-        await self.scopes.decide(scope, lambda scope: switch(scope, skill.name, enabled), actor=actor)
+        await self.scopes.decide(scope, lambda scope: switch(scope, skill.name, enabled, by), actor=actor)
         return skill._replace(enabled=enabled)
 
     def _unchanged(self, user: str, *parts: object) -> Listing | None:

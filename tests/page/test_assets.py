@@ -174,6 +174,15 @@ def test_everything_is_served_under_the_names_that_it_is_called_by() -> None:
         assets.asset("main.js")
 
 
+def test_settings_load_when_they_are_entered() -> None:
+    """The first visit loads neither their script nor their style."""
+    for name in ("main.js", "rooms.js", "style.css"):
+        text = assets.asset(assets.name_of(name)).body.decode()
+        assert "model-settings" not in text, name
+        assert ".settings-section" not in text, name
+    assert "model-settings" in assets.asset(assets.name_of("settings.js")).body.decode()
+
+
 def test_the_first_files_are_small() -> None:
     """Before lazy parts, compressed."""
     first = [assets.name_of(path) for path in ("main.js", "style.css", *assets.PRELOADED)]

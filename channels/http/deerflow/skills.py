@@ -215,7 +215,7 @@ async def switch(call: Call, name: str, body: SwitchBody) -> Skill:
     skill = await library.get(call.user, name)
     if not skill.own and not call.principal.is_admin:
         raise Forbidden("Only an administrator may turn the skills of everybody on or off")
-    return _skill(await library.switch(call.user, skill, body.enabled, actor=ACTOR))
+    return _skill(await library.switch(call.user, skill, body.enabled, actor=ACTOR, by=call.user))
 
 
 async def _ask(call: Call, request: Mapping[str, Any]) -> Any:

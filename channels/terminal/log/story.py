@@ -283,8 +283,8 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
         (", ".join(model.name for model in e.models) or "none beside the file") + _by(e.by)
     ),
     mcp.McpForgotten: lambda e: (e.server or "all servers") + _by(e.by),
-    skills.SkillEnabled: lambda e: e.name,
-    skills.SkillDisabled: lambda e: e.name,
+    skills.SkillEnabled: lambda e: e.name + _by(e.by),
+    skills.SkillDisabled: lambda e: e.name + _by(e.by),
     skills.SkillWritten: lambda e: f"{e.name}: {e.action} {e.path}",
     skills.SkillRemoved: lambda e: e.name,
     skills.SkillRefused: lambda e: f"{e.name}: {e.action}: {e.reason}",

@@ -21,8 +21,10 @@ from channels.http.app import serve
 from channels.http.server.live import Services
 from core.config.load import ConfigSource
 from core.errors import Invalid
+from core.events import Aggregate
 from core.runtime.system import System
 from core.skills import trees
+from core.skills.facts import KIND, SHARED, SkillDisabled
 from tests.channels.http.people import ADA, ADMIN, BOB, Browser, Place
 from tests.core.skills.test_archive import REFUSED
 from tests.support.model_server import ModelServer, Turn
@@ -194,6 +196,8 @@ async def test_only_an_administrator_switches_for_everybody(here: Place, ada: Br
     await ask(key, "PUT", f"{API}/pdf", {"enabled": False}, 403)
     assert (await ask(admin, "PUT", f"{API}/pdf", {"enabled": False}))["enabled"] is False
     assert (await ask(ada, "GET", f"{API}/pdf"))["enabled"] is False
+    [fact] = [record.event async for record in here.system.log.read(Aggregate(KIND, SHARED))]
+    assert fact == SkillDisabled(name="pdf", by=(await admin.me()).body["id"])
     await ask(admin, "PUT", f"{API}/none", {"enabled": False}, 404)
     await ask(ada, "POST", f"{API}/reload", status=403)
     assert len((await ask(admin, "POST", f"{API}/reload"))["skills"]) == 2
