@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from core.errors import Unavailable
-from core.events import Record, thread
+from core.events import Aggregate, Record, thread
 from core.log.reader import Read
 from core.log.store import EventLog
 from core.runs.previews import RunPreview, decoded, stored
@@ -41,7 +41,10 @@ class Stopping(Unavailable):
 
 
 class Beat:
-    """A sign of life for clients, at a steady rate."""
+    """A sign of life for clients, at a steady rate. `ahead`: runs that start before the thread's, if it waits."""
+
+    def __init__(self, ahead: int | None = None) -> None:
+        self.ahead = ahead
 
 
 BEAT: Final = Beat()
@@ -84,7 +87,7 @@ class Follower:
     def __init__(self, followers: Followers, thread_id: str, inbox: _Inbox) -> None:
         self._followers = followers
         self._log = followers.log
-        self._thread = thread(thread_id)
+        self.thread = thread(thread_id)
         self._inbox = inbox
         self._seq = 0
         self._heard: dict[str, Subscription] = {}
@@ -120,7 +123,7 @@ class Follower:
         """Everything after a fact up to now, as the log has it. Raises `Unavailable`."""
         self._seq = seq
         batch: Batch = []
-        async for record in self._followers.read(self._thread, after=seq):
+        async for record in self._followers.read(self.thread, after=seq):
             self._seq = record.seq
             batch.append(record)
             if len(batch) == READ_BATCH:
@@ -187,10 +190,13 @@ class Follower:
 class Followers:
     """All followers of a process: their heartbeat, and their end."""
 
-    def __init__(self, log: EventLog, read: Read | None = None) -> None:
+    def __init__(
+        self, log: EventLog, read: Read | None = None, ahead: Callable[[Aggregate], int | None] = lambda _: None
+    ) -> None:
         self.log = log
         self.read = read or log.read
         """Reads what followers have missed."""
+        self._ahead = ahead
         self.stopping = False
         self._all: set[Follower] = set()
 
@@ -214,7 +220,8 @@ class Followers:
         while True:
             await asyncio.sleep(seconds())
             for follower in self._all:
-                follower.put(BEAT)
+                ahead = self._ahead(follower.thread)
+                follower.put(BEAT if ahead is None else Beat(ahead))
 
     def stop(self) -> None:
         """End them all with `Stopping`."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -16,43 +14,15 @@ from core.bus.endpoint import Endpoint
 from core.errors import Overloaded
 from core.events import RunRequested, thread
 from core.ids import uuid7
-from core.runs.owned import OwnedRun
-from core.runs.run import Prepared, RunActor
 from core.runs.share import CLIENT, share_of
 from core.runtime import system
 from core.runtime.governor import LAGS, Governor, Level, Occupied
 from core.runtime.memory import Memory, tightest
 from core.runtime.system import System
+from tests.support.held import Held
 from tests.support.nats import Nats, eventually
 
 LEASE = 2
-
-
-class Held(RunActor):
-    """Begins runs, and ends each when it is told to."""
-
-    name = "lead"
-
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        """Threads, in the order in which their runs began."""
-        self._ends: dict[str, asyncio.Event] = {}
-
-    async def perform(self, run: OwnedRun, prepared: Prepared[Any]) -> None:
-        self.begun.append(run.thread_id)
-        await self._ends.setdefault(run.thread_id, asyncio.Event()).wait()
-
-    def end(self, thread_id: str) -> None:
-        self._ends.setdefault(thread_id, asyncio.Event()).set()
-
-    async def until(self, number: int) -> Sequence[str]:
-        """Returns the threads of the runs that have begun, when there are so many."""
-
-        async def there() -> bool:
-            return len(self.begun) >= number
-
-        await eventually(there)
-        return self.begun
 
 
 @asynccontextmanager

@@ -184,7 +184,7 @@ class Live:
     def __init__(self, services: Services) -> None:
         self.services = services
         self.reading = Reading(services.log)
-        self.followers = Followers(services.log, self.reading.read)
+        self.followers = Followers(services.log, self.reading.read, services.ahead)
         self.changes = workspace.changes(services.log)
         """Changes of runs to files, by thread."""
         self.on_stop: list[Callable[[], None]] = [self.followers.stop]

@@ -114,7 +114,7 @@ async def _translated(items: Iterable[Item], translator: Translator, before: Bef
             case RunPreview():
                 yield encoded(translator.run_preview(item))
             case Beat():
-                yield HEARTBEAT
+                yield HEARTBEAT if item.ahead is None else b": waiting, %d before you\n\n" % item.ahead
         if translator.ended:
             return
 

@@ -1,5 +1,6 @@
 // What stands between the conversation and the composer: the state of the connection, the goal, to-dos, and what waits.
 
+import { call } from "../api/client.js";
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { IconButton } from "../kit/button.js";
 import { Icon } from "../kit/icon.js";
@@ -9,10 +10,11 @@ import { send, stop, suggest } from "./actions.js";
 import { isBusy } from "../state/conversation.js";
 
 const BACK_MS = 4000;
+const PLACE_MS = 2000;
 
 /** @param {{thread: import("../state/thread.js").Thread}} props */
 export function Strip({ thread }) {
-  return html`<div class="strip"><${Connection} thread=${thread} /><${Goal} thread=${thread} /><${Todos} thread=${thread} /><${Waiting} thread=${thread} /><${Suggestions} thread=${thread} /></div>`;
+  return html`<div class="strip"><${Connection} thread=${thread} /><${Goal} thread=${thread} /><${Todos} thread=${thread} /><${Place} thread=${thread} /><${Waiting} thread=${thread} /><${Suggestions} thread=${thread} /></div>`;
 }
 
 /** @param {{thread: import("../state/thread.js").Thread}} props */
@@ -51,6 +53,21 @@ function Todos({ thread }) {
     </button>
     ${open && html`<ol>${todos.map((one, index) => html`<li key=${index} class=${one.status} dir="auto"><span class="visually-hidden">${t(`todo.${one.status}`)}: </span>${one.content}</li>`)}</ol>`}
   </div>`;
+}
+
+/** How many runs start before this one, while the server has no place for it. @param {{thread: import("../state/thread.js").Thread}} props */
+function Place({ thread }) {
+  const runs = Object.values(thread.state.value.runs);
+  const run = runs.some((one) => one.status === "running") ? "" : (runs.find((one) => one.status === "pending")?.id ?? "");
+  const [ahead, setAhead] = useState(/** @type {number | null} */ (null));
+  useEffect(() => {
+    setAhead(null);
+    if (!run) return;
+    const look = () => call("GET", `threads/${thread.id}/runs/${run}`).then((one) => setAhead(one.queue?.ahead ?? null), () => {});
+    const timer = setInterval(look, PLACE_MS);
+    return () => clearInterval(timer);
+  }, [thread.id, run]);
+  return html`<div role="status" class=${ahead === null ? "visually-hidden" : "goal"}>${ahead !== null && html`<${Icon} name="clock" size=${16} /><span>${t("queue.place", { ahead })}</span>`}</div>`;
 }
 
 /** @param {{thread: import("../state/thread.js").Thread}} props */

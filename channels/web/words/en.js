@@ -247,6 +247,7 @@ export const en = {
   "question.answered": "Answered",
   "question.other": "Another answer",
   "queue": "Waiting messages",
+  "queue.place": "Waiting, {ahead} before you",
   "queue.remove": "Remove from the queue: {text}",
   "queue.steering": "Steering",
   "queue.waiting": "Next",

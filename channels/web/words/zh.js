@@ -247,6 +247,7 @@ export const zh = {
   "question.answered": "已回答",
   "question.other": "其他回答",
   "queue": "排队的消息",
+  "queue.place": "等待中，前面还有 {ahead} 个",
   "queue.remove": "从队列移除：{text}",
   "queue.steering": "引导",
   "queue.waiting": "稍后",

@@ -1,0 +1,79 @@
+"""Runs that wait for a place: what clients and operators are told of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anyio
+import pytest
+
+from channels.http.app import serve
+from core.runtime import system as core
+from core.runtime.system import System
+from tests.channels.http.conftest import Api, Settings, services_of
+from tests.support.held import Held
+from tests.support.nats import Nats, eventually
+
+
+@pytest.fixture
+async def full(nats: Nats, tmp_path: Path) -> AsyncIterator[tuple[System, Held]]:
+    """A process with one place, which is taken."""
+    actor = Held()
+    endpoint = nats.endpoint(f"t{uuid.uuid4().hex[:10]}")
+    async with (
+        core.start(endpoint, tmp_path / "views.db", lease_seconds=5, slots=1, most_waiting=2) as running,
+        anyio.create_task_group() as tasks,
+    ):
+        await tasks.start(partial(running.serve, [actor], alone=True))
+        yield running, actor
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_run_that_waits_says_its_place(full: tuple[System, Held], tmp_path: Path) -> None:
+    running, actor = full
+    services = services_of(running, Settings(), tmp_path)
+    async with serve(services, "127.0.0.1", 0) as port, aiohttp.ClientSession() as session:
+        api = Api(session, f"http://127.0.0.1:{port}")
+        first, second, third = [await api.thread() for _ in range(3)]
+        at_work = await api.run(first)
+        await actor.until(1)
+        waiting = await api.run(second)
+        last = await api.run(third)
+
+        async def placed() -> bool:
+            return "queue" in await api.ask("GET", f"/threads/{third}/runs/{last}")
+
+        await eventually(placed)
+        shown: dict[str, Any] = await api.ask("GET", f"/threads/{second}/runs/{waiting}")
+        assert shown["queue"] == {"ahead": 0, "since": shown["created_at"]}
+        [listed] = await api.ask("GET", f"/threads/{third}/runs")
+        assert listed["queue"]["ahead"] == 1
+        assert "queue" not in await api.ask("GET", f"/threads/{first}/runs/{at_work}")
+        async with session.get(f"{api.url}/api/threads/{third}/runs/{last}/stream") as stream:
+            await stream.content.readuntil(b": waiting, 1 before you\n\n")
+        async with session.get(f"{api.url}/ready") as response:
+            load = (await response.json())["load"]
+        assert (load["at_work"], load["waiting"]) == (1, 2)
+        assert "1 runs at a time" in load["bound"]
+        assert "runs.max_concurrent" in load["change"]
+        async with session.get(f"{api.url}/metrics") as response:
+            assert "sika_runs_waiting 2" in await response.text()
+        refused = await api.thread()
+        async with session.post(f"{api.url}/api/threads/{refused}/runs", json={"input": {}}) as response:
+            assert response.status == 503
+            assert 5 <= int(response.headers["Retry-After"]) <= 600
+            assert "2 runs wait" in await response.text()
+        await api.ask("POST", f"/threads/{third}/runs/{last}/cancel?wait=true", status=204)
+        actor.end(first)
+        await actor.until(2)
+
+        async def begun() -> bool:
+            return "queue" not in await api.ask("GET", f"/threads/{second}/runs/{waiting}")
+
+        await eventually(begun)
+        actor.end(second)
