@@ -85,7 +85,9 @@ class OfAgent(Amount):
 
 
 class Usage(Amount):
-    """`by_user`, `by_agent`: at most 100, those who used most first."""
+    """`by_user`, `by_agent`: at most 100, those who used most first. Their `runs` and those of models are runs that
+    used tokens; those of days are all.
+    """
 
     runs: int
     days: list[Day]
