@@ -395,6 +395,7 @@ async def test_an_agent_is_made_answers_is_changed_and_becomes_what_it_was(ada: 
     await ada.press("Edit", row)
     await row.get_by_label("Character").fill("You are Captain Red.")
     await ada.press("Save", row)
+    await expect(row.get_by_label("Character")).to_have_count(0)
     await ada.run("Who are you?", agent_name="captain")
     assert "Captain Red" in ada.prompt()
     await ada.press("History", row)
@@ -481,6 +482,7 @@ async def test_a_skill_is_checked_installed_edited_switched_and_rolled_back(ada:
     await expect(row.get_by_role("alert")).to_contain_text("SKILL.md")
     await row.get_by_label("SKILL.md").fill(SKILL.replace("Three lines", f"Seventeen syllables {HOSTILE}"))
     await ada.press("Save", row)
+    await expect(row.get_by_label("SKILL.md")).to_have_count(0)
     await ada.run("/haiku of rain")
     assert "Seventeen syllables" in ada.prompt()
     await ada.press("History", row)
@@ -488,6 +490,7 @@ async def test_a_skill_is_checked_installed_edited_switched_and_rolled_back(ada:
     await expect(row.locator(".history pre").last).to_contain_text("Three lines.")
     assert await violations(ada.tab) == []
     await ada.press("Back to this", row.locator(".history li").last, sure=True)
+    await expect(row.locator(".history li")).to_have_count(3)
     await ada.run("/haiku of rain")
     assert "Three lines." in ada.prompt()
     await ada.press("Turn off", row)

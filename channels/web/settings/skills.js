@@ -31,7 +31,7 @@ export function Skills({ me }) {
         <span class="acts">${(skill.editable || me.system_role === "admin") && html`<${Act} onAct=${() => turn(skill)}>${t(skill.enabled ? "settings.skills.turnOff" : "settings.skills.turnOn")}<//>`}
           ${skill.editable && html`<${Act} onAct=${async () => show(skill.name, "edit")}>${t("edit")}<//><${Act} onAct=${async () => show(skill.name, "history")}>${t("settings.history")}<//>
             <${Act} kind="danger" ask=${t("settings.sure")} onAct=${() => call("DELETE", pathOf(skill.name)).then(changed)}>${t("delete")}<//>`}</span>
-        ${open.name === skill.name && open.what === "edit" && html`<${Editor} name=${skill.name} onDone=${changed} />`}
+        ${open.name === skill.name && open.what === "edit" && html`<${Editor} name=${skill.name} onDone=${async () => (await changed(), setOpen({ name: "", what: "" }))} />`}
         ${open.name === skill.name && open.what === "history" && html`<${History} name=${skill.name} onDone=${changed} />`}
       </li>`)}</ul>
     <//>`;
