@@ -85,13 +85,16 @@ function aboutOf(event) {
 /** @param {string} text */
 const short = (text) => text.slice(0, ABOUT * 2).replace(/\s+/g, " ").trim().slice(0, ABOUT);
 
+/** What policies do with an answer after which the run goes no further. */
+const STOPS = ["stopped", "ended", "refused"];
+
 /** What is wrong, by type. @type {Record<string, (e: any) => Fault>} */
 const FAULT_OF = {
   "run.failed": () => "bad",
   "run.suspended": () => "warn",
   "run.started": (e) => (e.attempt > 1 ? "warn" : ""),
   "model.failed": (e) => (e.wait_ms == null ? "bad" : "warn"),
-  "model.completed": (e) => (e.decisions?.length ? "warn" : ""),
+  "model.completed": (e) => (e.decisions?.some((/** @type {any} */ d) => STOPS.includes(d.action)) ? "bad" : e.decisions?.length ? "warn" : ""),
   "tool.completed": (e) => (e.message?.status === "error" || e.exit_code || e.unknown ? "bad" : e.decisions?.length ? "warn" : ""),
   "subagent.completed": (e) => (e.status !== "completed" ? "bad" : e.stop_reason ? "warn" : ""),
   "approval.requested": () => "",

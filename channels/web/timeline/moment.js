@@ -44,7 +44,16 @@ const saidAt = (items, item) => (item.type === "run.requested" && items.find((on
 /** @param {{log: AnyLog, item: import("./items.js").Item}} props */
 function What({ log, item }) {
   const stored = useLoaded(() => log.event(item.seq), [item.seq]);
-  return html`<${Wait} of=${stored}>${stored.value && html`<${Told} event=${stored.value} />`}<//>`;
+  const again = item.type === "run.started" && item.fault !== "";
+  return html`${again && html`<p>${t("timeline.again", { before: workerBefore(log.items.items, item) })}</p>`}
+    ${item.type === "approval.requested" && log.items.problems().includes(item) && html`<p>${t("timeline.unanswered")}</p>`}
+    <${Wait} of=${stored}>${stored.value && html`<${Told} event=${stored.value} />`}<//>`;
+}
+
+/** The process that worked on a run before. @param {import("./items.js").Item[]} items @param {import("./items.js").Item} item */
+function workerBefore(items, { run, seq }) {
+  const starts = items.filter((one) => one.type === "run.started" && one.run === run && one.seq < seq);
+  return starts.at(-1)?.about ?? "";
 }
 
 /** What an event says: its texts first, all of it as stored below. @param {{event: any}} props */

@@ -20,7 +20,7 @@ import { zh } from "./words/zh.js";
 
 learn({ en, zh });
 const styled = addSheet(new URL("./timeline.css", import.meta.url));
-/** What went wrong last is named above all. */
+/** Problems that are named above all. */
 const NAMED = 4;
 
 /** @typedef {{text: string, lane: string, run: string, faults: boolean}} Filter */
@@ -96,16 +96,22 @@ function matching({ text, lane, run, faults }) {
 function Problems({ problems, chosen, onChoose }) {
   if (!problems.length) return null;
   return html`<section class="tl-problems" aria-label=${t("timeline.problems", { n: problems.length })}><h2>${t("timeline.problems", { n: problems.length })}</h2>
-    <ul>${chief(problems).map((item) => html`<li key=${item.seq}><button type="button" aria-pressed=${String(item.seq === chosen)} class="tl-problem tl-fault-${item.fault || "warn"}" onClick=${() => onChoose(item.seq)}><b>${phraseOf(item.type)}</b> <span dir="auto">${item.about}</span></button></li>`)}</ul>
+    <ul>${chief(problems).map(({ item, count }) => html`<li key=${item.seq}><button type="button" aria-pressed=${String(item.seq === chosen)} class="tl-problem tl-fault-${item.fault || "warn"}" onClick=${() => onChoose(item.seq)}><b>${phraseOf(item.type)}${count > 1 && ` ×${count}`}</b> <span dir="auto">${item.about}</span></button></li>`)}</ul>
   </section>`;
 }
 
-/** The problems that are named: the first ones, and the last one; what is bad before what is odd. @param {import("./items.js").Item[]} problems */
+/** The problems that are named, the same ones as one: what is bad before what is odd, in their order.
+ * @param {import("./items.js").Item[]} problems @returns {{item: import("./items.js").Item, count: number}[]} */
 function chief(problems) {
-  const bad = problems.filter((item) => item.fault !== "warn");
-  const odd = problems.filter((item) => item.fault === "warn");
-  const most = bad.length > NAMED ? [...bad.slice(0, NAMED - 1), ...bad.slice(-1)] : [...bad, ...odd.slice(0, NAMED - bad.length)];
-  return most.sort((one, other) => one.seq - other.seq);
+  /** @type {Map<string, {item: import("./items.js").Item, count: number}>} */
+  const groups = new Map();
+  for (const item of problems) {
+    const key = `${item.type} ${item.about}`;
+    groups.set(key, { item: groups.get(key)?.item ?? item, count: (groups.get(key)?.count ?? 0) + 1 });
+  }
+  const rank = (/** @type {import("./items.js").Item} */ { fault }) => (fault === "warn" ? 1 : 0);
+  const most = [...groups.values()].sort((one, other) => rank(one.item) - rank(other.item)).slice(0, NAMED);
+  return most.sort((one, other) => one.item.seq - other.item.seq);
 }
 
 /** @param {{log: import("./log.js").Log | import("./log.js").FileLog, filter: Filter, onFilter: (filter: Filter) => void, version: number}} props */

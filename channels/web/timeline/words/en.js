@@ -2,6 +2,7 @@
 
 /** @type {Record<string, string>} */
 export const en = {
+  "timeline.again": "Another attempt: the process before ({before}) did not bring the run to its end. What it had done is kept.",
   "timeline.chat": "Back to the conversation",
   "timeline.choose": "Choose an event to see what happened, why, and how everything stood then.",
   "timeline.compared": "What differs between the two moments",
@@ -119,6 +120,7 @@ export const en = {
   "timeline.tab.what": "What happened",
   "timeline.tab.why": "Why",
   "timeline.todos": "To-dos",
+  "timeline.unanswered": "Nobody has answered yet. The run waits for it.",
   "timeline.values": "Everything else",
   "timeline.why.text": "From the first cause to this event.",
   "timeline.zoom.all": "Show everything",

@@ -2,6 +2,7 @@
 
 /** @type {Record<string, string>} */
 export const zh = {
+  "timeline.again": "再次尝试：之前的进程（{before}）没有完成此运行。它已完成的工作被保留。",
   "timeline.chat": "返回对话",
   "timeline.choose": "选择一个事件，查看发生了什么、原因以及当时的状态。",
   "timeline.compared": "两个时刻之间的差异",
@@ -119,6 +120,7 @@ export const zh = {
   "timeline.tab.what": "发生了什么",
   "timeline.tab.why": "原因",
   "timeline.todos": "待办事项",
+  "timeline.unanswered": "尚无人答复，运行正在等待。",
   "timeline.values": "其他所有内容",
   "timeline.why.text": "从最初的原因到此事件。",
   "timeline.zoom.all": "显示全部",
