@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.async_api import Browser, Locator, Request, expect
@@ -16,12 +17,15 @@ from channels import web
 from core.events import Event
 from core.ids import uuid7
 from tests.e2e.servers import serving
-from tests.page.site import SCRIPTS, Site, Tab, bash, gated, tab
+from tests.page.site import SCRIPTS, Site, Tab, bash, gated, tab, violations
 from tests.support.model_server import ModelServer, Turn
 from tests.support.workers import configure
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
+README = Path(__file__).parents[2] / "README.md"
+PICTURE = Path(web.__file__).parent / "pictures/timeline.png"
+LARGEST = 150_000
 HOSTILE = "<img src=x onerror=canary()>\u202eevil\u202c"
 OWN = {
     "lines": gated("lines"),
@@ -236,6 +240,44 @@ async def test_a_conversation_of_nobody_is_not_there(page: Tab) -> None:
     await page.open()
     await page.page.goto(f"{page.site.server.url}/#/timeline/{uuid7()}")
     await expect(page.page.get_by_role("alert")).to_be_visible()
+
+
+# ── looks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("scheme", "language"), [("light", "en"), ("dark", "zh")])
+async def test_every_part_of_a_moment_keeps_the_rules(
+    chromium: Browser, site: Site, thread: str, scheme: Literal["light", "dark"], language: str
+) -> None:
+    broken = {}
+    async with tab(chromium, site, color_scheme=scheme, viewport={"width": 1120, "height": 700}) as opened:
+        await opened.open(language=language)
+        timeline = Timeline(opened)
+        await timeline.open(thread)
+        await opened.page.locator(".tl-problem").click()
+        tabs = opened.page.locator(".tl-tabs button")
+        await expect(tabs).to_have_count(4)
+        for index in range(4):
+            await tabs.nth(index).click()
+            await expect(timeline.moment.get_by_text(re.compile("Loading|正在加载"))).to_have_count(0)
+            if found := await violations(opened):
+                broken[index] = found
+    assert broken == {}
+
+
+async def test_it_is_seen_in_the_readme(chromium: Browser, site: Site, thread: str, tmp_path: Path) -> None:
+    async with tab(chromium, site, viewport={"width": 1120, "height": 700}) as opened:
+        await opened.open()
+        timeline = Timeline(opened)
+        await timeline.open(thread)
+        await opened.page.locator(".tl-problem").click()
+        await timeline.look_at("Why")
+        await expect(timeline.moment.locator(".tl-why li").last).to_contain_text("oops")
+        place = PICTURE if os.environ.get("SIKA_PICTURES") else tmp_path / "timeline.png"
+        picture = await opened.page.screenshot(path=place)
+    assert len(picture) < LARGEST
+    assert f"({PICTURE.relative_to(README.parent)})" in README.read_text()
+    assert PICTURE.read_bytes().startswith(b"\x89PNG")
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
