@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from functools import partial
@@ -13,11 +14,12 @@ import anyio
 import pytest
 
 from channels.http.app import serve
+from core.config.settings import Http
 from core.runtime import system as core
 from core.runtime.system import System
 from tests.channels.http.conftest import Api, Settings, services_of
 from tests.support.held import Held
-from tests.support.nats import Nats, eventually
+from tests.support.nats import DEADLINE, Nats, eventually
 
 
 @pytest.fixture
@@ -55,7 +57,8 @@ async def test_a_run_that_waits_says_its_place(full: tuple[System, Held], tmp_pa
         assert listed["queue"]["ahead"] == 1
         assert "queue" not in await api.ask("GET", f"/threads/{first}/runs/{at_work}")
         async with session.get(f"{api.url}/api/threads/{third}/runs/{last}/stream") as stream:
-            await stream.content.readuntil(b": waiting, 1 before you\n\n")
+            async with asyncio.timeout(DEADLINE):
+                await stream.content.readuntil(b": waiting, 1 before you\n\n")
         async with session.get(f"{api.url}/ready") as response:
             load = (await response.json())["load"]
         assert (load["at_work"], load["waiting"]) == (1, 2)
@@ -76,4 +79,27 @@ async def test_a_run_that_waits_says_its_place(full: tuple[System, Held], tmp_pa
             return "queue" not in await api.ask("GET", f"/threads/{second}/runs/{waiting}")
 
         await eventually(begun)
+        actor.end(second)
+
+
+async def test_addresses_behind_a_proxy_are_people(full: tuple[System, Held], tmp_path: Path) -> None:
+    running, actor = full
+    settings = Settings(http=Http(trusted_proxies=("127.0.0.1",)))
+    async with serve(services_of(running, settings, tmp_path), "127.0.0.1", 0) as port:
+        threads = []
+        for client in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
+            async with aiohttp.ClientSession(headers={"X-Forwarded-For": client}) as session:
+                api = Api(session, f"http://127.0.0.1:{port}")
+                threads.append(await api.thread())
+                await api.run(threads[-1])
+
+                async def heard() -> bool:
+                    return running.admission.working + running.admission.waiting == len(threads)
+
+                await eventually(heard)
+        first, second, other = threads
+        actor.end(first)
+        assert list(await actor.until(2)) == [first, other]
+        actor.end(other)
+        assert list(await actor.until(3)) == [first, other, second]
         actor.end(second)
