@@ -19,7 +19,7 @@ from actors.chat.files import LATE, FetchedFiles, Files
 from actors.chat.place import Place
 from actors.chat.questions import Question
 from actors.chat.session import Setup, setup_of
-from core.chat.facts import ASKED, KIND, TARGET, ChatBegun, ChatRouted, DeliveryPlanned
+from core.chat.facts import ASKED, FAILED_NOTICE, KIND, TARGET, ChatBegun, ChatRouted, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.errors import Refused
 from core.events import Event, Json, Origin, RunOrigin, RunRequested
@@ -36,6 +36,7 @@ MOST_REASON = 500
 # Texts.
 QUEUED = "_I am still at work. I answer what you write now together, as soon as I am done._"
 BEGUN = "_I was at work when you wrote; I answer now._"
+UNSAID = "⚠️ An earlier answer did not reach you as a whole. `/retry` makes the last one anew."
 WHAT_FOR = "What shall I do with {names}?"
 BUSY = "I am still at work. Write again when I have answered, or send `/stop`."
 DECIDED = "That was decided already."
@@ -84,6 +85,7 @@ class Runs:
                 return await self.end(call, "steered", *says, thread=thread_id)
             if busy and mode != "interrupt":
                 says += _notice(call, state)
+            says += _unsaid(call)
             request = msgspec.structs.replace(
                 request,
                 input={"messages": [message]},
@@ -245,6 +247,13 @@ def _notice(call: Call, state: ThreadState) -> list[DeliveryPlanned]:
     unless = run.id if run.id in call.state.runs else ""
     plan = waiting_id(call.conversation, run.id)
     return [msgspec.structs.replace(notice, plan=plan, unless_answered=unless)]
+
+
+def _unsaid(call: Call) -> list[DeliveryPlanned]:
+    """Returns what tells a person that an earlier answer did not arrive, where that could not be said, either."""
+    failed = [plan for plan, about in call.state.plans.items() if plan.endswith(FAILED_NOTICE) and about.failed]
+    notices = {plan_id(call.conversation, plan): call.says(UNSAID) for plan in failed}
+    return [msgspec.structs.replace(notice, plan=plan) for plan, notice in notices.items()]
 
 
 def _waiting(state: ThreadState, call: Call) -> Run | None:

@@ -3,10 +3,12 @@
 Theory of operation
 -------------------
 A plan is executed from the first part on that the log does not know as sent. `delivery.attempted` goes before each
-part, `delivery.sent` comes after it. If the process dies between the two, the next one does not know whether the
+part, `delivery.sent` comes after it. If the process dies between the two, or no answer comes, nobody knows whether the
 platform has the part: its fate is in doubt. Where the platform can be asked (`Traits.answers_can_be_found`), the part
-is looked for by its key, and sent if it is not there; elsewhere the plan ends as of unknown fate. What changes a
-message that is known (an edit, a draft that becomes the answer) may simply be done again.
+is looked for by its key, and sent if it is not there. Elsewhere a text is sent again with a mark, `DOUBLES` times in
+all: a person who reads it twice has lost nothing. A file is not: its plan ends as of unknown fate. What changes a
+message that is known (an edit, a draft that becomes the answer), and replies of the system itself, may simply be done
+again.
 
 In one process, the fate of a call is known unless it says otherwise (`FateUnknown`): that is kept in `Execution`, so a
 part that was sent is recorded later if the log is out of reach, and one that was refused is not looked for.
@@ -20,11 +22,13 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 import anyio
+import msgspec
 import structlog
 
 from actors.delivery import files
@@ -36,6 +40,7 @@ from actors.delivery.pacing import PATIENCE_SECONDS, Later
 from actors.delivery.plain import plain
 from core.actor import Actor, Context
 from core.chat.facts import (
+    FAILED_NOTICE,
     KIND,
     Artifact,
     DeliveryAttempted,
@@ -55,6 +60,9 @@ CREDENTIALS_SECONDS = 60.0
 """Seconds before a plan is tried again whose account has no valid credentials."""
 DOUBTS = 6
 """Calls of unknown fate after which a part is given up, although the platform does not have it when it is asked."""
+DOUBLES = 3
+"""The same where the platform cannot be asked: a text is there so often at most, but for deaths of the process."""
+AGAIN = "_(Perhaps for the second time: the platform did not say whether this message had arrived.)_"
 DEFECTS = 3
 """Failures of our own code at a plan after which it is given up."""
 LONGEST_SECONDS = 24 * 3600.0
@@ -80,10 +88,10 @@ Link = Callable[[DeliveryPlanned, Artifact], str | None]
 class Delivery(Actor[DeliveryPlanned]):
     """Executes the plans of an account's conversations, in order; replies of the system itself overtake answers.
 
-    Guarantees: each part is sent once, or its plan ends as of unknown fate. The texts come before the files, and if a
-    text fails, no file is sent. A file that cannot be sent is named instead. The person is told of an answer that
-    failed. A plan that fails does not hold up the next, but while a platform is out of reach (or credentials are dead)
-    plans wait, up to `LONGEST_SECONDS`.
+    Guarantees: each part is sent once, or again with a mark, or its plan ends as of unknown fate. The texts come
+    before the files, and if a text fails, no file is sent. A file that cannot be sent is named instead. The person
+    is told of an answer that failed. A plan that fails does not hold up the next, but while a platform is out of
+    reach (or credentials are dead) plans wait, up to `LONGEST_SECONDS`.
     """
 
     kind = KIND
@@ -245,7 +253,7 @@ class Delivery(Actor[DeliveryPlanned]):
         text = UNKNOWN if end.fate == "unknown" else REFUSED
         target, thread, user = event.target, event.thread, event.user
         notice = DeliveryPlanned(
-            plan=f"{plan_id}/failed", purpose="notice", target=target, text=text, thread=thread, user=user
+            plan=f"{plan_id}{FAILED_NOTICE}", purpose="notice", target=target, text=text, thread=thread, user=user
         )
         return [notice]
 
@@ -254,8 +262,8 @@ class Delivery(Actor[DeliveryPlanned]):
     async def _say(self, job: Job, state: Conversation) -> str:
         """Says the next part. Returns the id of its message. Raises `Later`, `Ended`, `Unavailable` (of the log)."""
         way = await self._way(job, state)
-        findable = self._platform.traits.answers_can_be_found
-        if self._is_in_doubt(job) and (findable or not way.repeatable):
+        findable = self._is_findable(job)
+        if self._is_in_doubt(job) and (findable or not (way.repeatable or way.marked)):
             message = await self._look(job, job.key)
             if message is not None:
                 return message
@@ -269,7 +277,8 @@ class Delivery(Actor[DeliveryPlanned]):
         try:
             message = await self._outlet.call(job.event.target, way.call, way.seconds)
         except FateUnknown as error:
-            raise self._doubted(job, error, again=way.repeatable or findable) from error
+            again = way.repeatable or findable or (way.marked and job.own.doubts.get(job.part, 0) + 1 < DOUBLES)
+            raise self._doubted(job, error, again=again) from error
         except ERRORS as error:
             job.own.unsent.add(job.part)
             if way.posts:
@@ -279,13 +288,16 @@ class Delivery(Actor[DeliveryPlanned]):
         self._outlet.turns.sent(job.event.target.chat)
         return message
 
+    def _is_findable(self, job: Job) -> bool:
+        return self._platform.traits.answers_can_be_found and not job.own.unfindable
+
     def _is_in_doubt(self, job: Job) -> bool:
         """Tells whether the platform may have the part already."""
         return job.part not in job.own.unsent and job.plan.attempted >= job.part
 
     async def _look(self, job: Job, key: str) -> str | None:
         """Looks for a message by its key. Raises `Ended` where that is impossible."""
-        if not self._platform.traits.answers_can_be_found:
+        if not self._is_findable(job):
             raise Ended("unknown", "the process ended while the part was sent, or no answer came")
         target, since = job.event.target, job.at - timedelta(seconds=FIND_SECONDS)
         if wait := self._outlet.turns.pause(target.chat):
@@ -300,7 +312,8 @@ class Delivery(Actor[DeliveryPlanned]):
         except ChatGone as error:
             raise Ended("gone", str(error)) from error
         except Rejected as error:
-            raise Ended("unknown", f"it cannot be looked for: {error}") from error
+            job.own.unfindable = True
+            raise Later(0.0) from error
 
     def _doubted(self, job: Job, error: FateUnknown, *, again: bool = True) -> Exception:
         """Returns what follows from a call of unknown fate. `again`: the fate can be found out, or does not matter."""
@@ -348,9 +361,23 @@ class Delivery(Actor[DeliveryPlanned]):
         if job.part == 0 and not job.own.anew:
             if message := self._replaced(job, state):
                 return Way(lambda: self._edit(job, message, content), repeatable=True, posts=False)
-            if (draft := await self._draft_of(job)) is not None:
-                return Way(lambda: draft.finish(content, key), repeatable=bool(draft.message))
-        return Way(lambda: self._platform.post(target, content, key))
+            if (draft := await self._draft_of(job)) is not None and (draft.message or not self._is_in_doubt(job)):
+                return Way(lambda: draft.finish(content, key), repeatable=bool(draft.message), marked=True)
+        if job.event.purpose == "notice":
+            return Way(lambda: self._platform.post(target, content, key), repeatable=True)
+        if self._is_in_doubt(job) and not self._is_findable(job):
+            return Way(partial(self._post_again, job, content), marked=True)
+        return Way(lambda: self._platform.post(target, content, key), marked=True)
+
+    async def _post_again(self, job: Job, content: Content) -> str:
+        """Posts a text that may be there already, with the mark in a message of its own where both do not fit."""
+        target, marked = job.event.target, f"{AGAIN}\n\n{content.text}"
+        if len(self._platform.parts(marked)) == 1:
+            return await self._platform.post(target, msgspec.structs.replace(content, text=marked), job.key)
+        await self._platform.post(target, Content(AGAIN), f"{job.key}/again")
+        self._outlet.turns.sent(target.chat)
+        await self._outlet.turns.send(target.chat, job.group)
+        return await self._platform.post(target, content, job.key)
 
     def _content(self, job: Job) -> Content:
         text = job.texts[job.part]

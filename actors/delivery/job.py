@@ -46,6 +46,8 @@ class Execution:
     draft: Draft | None = None
     draft_known: bool = False
     """`draft` is the plan's, or there is none."""
+    unfindable: bool = False
+    """The platform does not permit to look for its messages."""
     anew: bool = False
     """The message that was to be changed is not there any more: the text is posted."""
     texts: Sequence[str] | None = None
@@ -98,9 +100,12 @@ class Job(NamedTuple):
 
 
 class Way(NamedTuple):
-    """The way to say a part. `repeatable`: doing it again changes the same message. `posts`: it may make a new one."""
+    """The way to say a part. `repeatable`: doing it again changes the same message, or does no harm. `posts`: it may
+    make a new one. `marked`: done again, it makes a second message that says so.
+    """
 
     call: Callable[[], Awaitable[str]]
     repeatable: bool = False
+    marked: bool = False
     posts: bool = True
     seconds: float = CALL_SECONDS

@@ -169,6 +169,10 @@ class ChatBegun(Event, frozen=True):
     user: str
 
 
+FAILED_NOTICE = "/failed"
+"""End of the id of the plan that tells a person that another one failed."""
+
+
 class DeliveryPlanned(Event, frozen=True):
     """Something is to be said in the conversation. `plan`: the run whose answer it is, or one of its own."""
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from actors.chat import runs as chat_runs
 from actors.chat.turns import CUT_CHARACTERS, LONGEST, MOST_MESSAGES, Message, turns_of
-from core.chat.facts import Attachment, ChatReceived, DeliveryPlanned, DeliverySent, Target
+from core.chat.facts import (
+    FAILED_NOTICE,
+    Attachment,
+    ChatReceived,
+    DeliveryFailed,
+    DeliveryPlanned,
+    DeliverySent,
+    Target,
+)
 from core.events import ModelCompleted, RunCompleted
 from tests.actors.chat.site import Account, account
 from tests.actors.chat.test_files import attached, fetched, routed
@@ -201,3 +209,17 @@ async def test_stop_all_and_queue_clear(tmp_path: Path) -> None:
         await office.hears("/stop all")
         state = await office.state(first)
         assert [bool(run.cancel) or not run.open for run in state.runs.values()] == [True] * 4
+
+
+async def test_a_failure_that_could_not_be_said_is_said_with_the_next_message(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        first = await office.answers(await office.hears("one"))
+        lost = DeliveryFailed(plan=first.run_id, part=0, fate="unknown", reason="HTTP status 502")
+        notice = DeliveryPlanned(
+            plan=f"{first.run_id}{FAILED_NOTICE}", purpose="notice", target=Target("C1"), text="A part is missing."
+        )
+        unsaid = DeliveryFailed(plan=notice.plan, part=0, fate="unknown", reason="HTTP status 502")
+        await office.chats.decide(office.place().id, lambda _: [lost, notice, unsaid], actor=office.name)
+        for text in ("two", "three"):
+            await office.answers(await office.hears(text))
+        assert (await office.said()).count(chat_runs.UNSAID) == 1

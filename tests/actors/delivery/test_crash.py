@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import pytest
@@ -104,7 +104,7 @@ async def test_a_process_that_dies_in_a_call(side: Side, findable: bool, method:
         await side.plan("after", "after", target=GROUP, purpose="push")
         state = await side.done(GROUP)
     failed = state.plans["r1"].failed
-    assert failed == ("" if findable or method == "finish" else "unknown")
+    assert failed == ("" if findable or method != "upload" else "unknown")
     check(failed, "", platform, findable, drafts=1)
 
 
@@ -174,6 +174,18 @@ async def test_a_log_out_of_reach(side: Side, monkeypatch: pytest.MonkeyPatch) -
     assert await side.ends() == [("p", 0), ("p", 1)]
 
 
+def once(texts: Sequence[str]) -> list[str]:
+    """Returns the texts without those that are marked as perhaps said before."""
+    left: list[str] = []
+    for text in texts:
+        marked = bool(left) and left[-1] == delivering.AGAIN
+        if marked:
+            left.pop()
+        if not (marked and left[-1:] == [text]):
+            left.append(text)
+    return left
+
+
 def check(answer: str, notice: str, platform: Store, findable: bool, drafts: int) -> None:
     """Every part once and in order; or its plan is marked, and what it may have sent is there once at most.
 
@@ -189,7 +201,7 @@ def check(answer: str, notice: str, platform: Store, findable: bool, drafts: int
         assert texts == [*PARTS, "next", "after"]
         return
     orphans = [text for text in texts if text == "o"]
-    said = [text for text in texts if text != "o"]
+    said = once([text for text in texts if text != "o"])
     assert len(orphans) < drafts or answer, texts
     assert {answer, notice} <= {"", "unknown"}
     assert said == [text for text in [*PARTS, "next", "after"] if text in said], "in order, none twice"

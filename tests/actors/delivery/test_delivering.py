@@ -146,19 +146,43 @@ async def test_a_long_pause_is_a_timer(side: Side, findable: bool, monkeypatch: 
 @BOTH
 @pytest.mark.parametrize("kind", ["lost", "missed", "defect"])
 async def test_an_unknown_fate(side: Side, findable: bool, kind: str) -> None:
-    """Is found out, or the plan ends there; the next one is not held up."""
+    """Is found out, or the part is said again with a mark; the next plan is not held up."""
     platform = store(findable=findable)
     platform.fail("post", Fault("slow"), Fault(kind))  # type: ignore[arg-type]
     async with serving(side.endpoint, side.home, platform):
-        await side.plan("p", TEXT)
-        await side.plan("q", "next")
+        await side.plan("p", TEXT, purpose="answer")
+        await side.plan("q", "next", purpose="push")
         await side.done()
-    if findable:
-        assert platform.texts() == [*THREE, "next"]
-        assert await side.ends() == [("p", 0), ("p", 1), ("p", 2), ("q", 0)]
-    else:
-        assert platform.texts() == ["one", *([] if kind == "missed" else ["two"]), "next"]
-        assert await side.ends() == [("p", 0), ("p", 1, "unknown"), ("q", 0)]
+    first, *rest = THREE
+    before = [] if findable or kind == "missed" else [rest[0]]
+    again = [] if findable else [*before, delivering.AGAIN]
+    assert platform.texts() == [first, *again, *rest, "next"]
+    assert await side.ends() == [("p", 0), ("p", 1), ("p", 2), ("q", 0)]
+
+
+async def test_a_text_that_may_not_be_looked_for_is_said_again(side: Side) -> None:
+    """As on Slack without the scope for it."""
+    platform = store(findable=True)
+    platform.fail("post", Fault("missed"))
+    platform.fail("find", Fault("reject"))
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("p", "one", purpose="push")
+        await side.done()
+    assert platform.texts() == [delivering.AGAIN, "one"]
+
+
+@pytest.mark.parametrize("purpose", ["answer", "notice"])
+async def test_a_text_that_never_gets_an_answer(side: Side, purpose: str) -> None:
+    """Replies of the system itself are repeated without a mark; both have a bound."""
+    tries = delivering.DOUBTS if purpose == "notice" else delivering.DOUBLES
+    platform = store(findable=False)
+    platform.fail("post", *[Fault("missed")] * tries)
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("p", "one", purpose=purpose)
+        await side.done()
+    assert (await side.state()).plans["p"].failed == "unknown"
+    posts = [call.key for call in platform.made("post") if call.key.startswith("p/0")]
+    assert len(posts) == tries
 
 
 async def test_an_unknown_fate_that_stays_unknown(side: Side) -> None:
@@ -231,7 +255,8 @@ async def test_an_answer_that_failed_is_told_of(side: Side, fault: str, text: st
         await side.done()
         platform.faults.clear()
         await side.plan("q", "one", purpose="answer")
-        platform.fail("post", *[Fault(fault)] * (2 if fault == "reject" else 1))  # type: ignore[arg-type]
+        times = {"reject": 2, "lost": delivering.DOUBLES}.get(fault, 1)
+        platform.fail("post", *[Fault(fault)] * times)  # type: ignore[arg-type]
         await side.done()
     plans = (await side.state()).plans
     assert list(plans) == ["p", *(["p/failed"] if text else []), "q", *(["q/failed"] if text else [])]

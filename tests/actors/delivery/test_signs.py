@@ -9,7 +9,7 @@ from core.chat.facts import ChatReceived, ChatRouted
 from core.chat.state import Conversation
 from core.events import ModelCompleted, RunCompleted
 from tests.actors.delivery.conftest import HERE, Side
-from tests.actors.delivery.test_drafts import say, typing, until
+from tests.actors.delivery.test_drafts import say, shows, typing, until
 from tests.support.chat_platform import serving, store
 from tests.support.records import ai
 
@@ -49,7 +49,7 @@ async def test_the_sign_leaves_when_the_answer_stands_there(side: Side) -> None:
     async with serving(side.endpoint, side.home, platform):
         previewer = await typing(side, "r1", await side.begin("r1"))
         await say(previewer, "One")
-        await until(lambda: platform.working[HERE.chat][:1] == [True])
+        await until(lambda: shows(platform, "One") and platform.working[HERE.chat][:1] == [True])
         await side.run("r1", ModelCompleted(message=ai("ai-1", "One and all.")), RunCompleted())
         await side.plan("r1", "One and all.", purpose="answer")
         await side.done()
