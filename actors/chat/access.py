@@ -32,11 +32,11 @@ def judged(
 ) -> Verdict:
     """Tells whether a message is meant for the agent, and its sender may talk to it. `connection`: the sender's."""
     settings, connections = config.channels.account(account) or AccountSettings(), config.channel_connections
-    verdict = addressed(event, state, settings)
+    traits = platforms.traits(platform_of(account), config)
+    verdict = addressed(event, state, settings, rooms=traits.topics_are_rooms)
     if verdict.outcome:
         return verdict
     connected = connections.enabled and connection is not None
-    traits = platforms.traits(platform_of(account), config)
     verdict = admitted(event, settings, open_to_the_world=traits.open_to_the_world, connected=connected)
     if not verdict.outcome and connections.enabled and connections.require_bound_identity and not connected:
         return Verdict("unconnected", "not connected")
@@ -70,13 +70,15 @@ class Gate:
         return await self.admits(event, state)
 
 
-def addressed(event: ChatReceived, state: Conversation, settings: AccountSettings) -> Verdict:
+def addressed(event: ChatReceived, state: Conversation, settings: AccountSettings, *, rooms: bool) -> Verdict:
     """Tells whether a message is meant for the agent: in a group it mentions or answers the bot, presses its button, or
-    is in a topic in which the agent has taken part."""
+    is in a topic in which the agent has taken part, unless it begins with the mention of somebody else. `rooms`: see
+    `Traits.topics_are_rooms`.
+    """
     target = event.target
     if target.kind == "private" or event.mentioned or event.choice is not None or not settings.require_mention:
         return ADMITTED
-    if target.topic and state.threads:
+    if target.topic and state.threads and not rooms and not event.text.lstrip().startswith("@"):
         return ADMITTED
     return Verdict("ignored", "the bot was not mentioned")
 

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
+from core.chat.commands import CONNECT, HELP, START
 from core.forms import YES
 
-HELP: Mapping[str, str] = {
-    "new": "begin a new conversation",
-    "status": "show what the agent is doing",
-    "stop": "stop the answer that is being made; /stop all: and what waits after it",
-    "queue": "show the messages that wait; /queue clear: drop them",
-    "retry": "answer the last message again",
-    "undo": "forget the last message and its answer",
-    "goal": "set a goal and work on it: /goal text; give it up: /goal clear",
-    "models": "list the models",
-    "memory": "tell how much the agent remembers of you",
-    "bootstrap": "create an agent of your own, in conversation",
-    "help": "show this list",
-}
 CONTROL = frozenset(("stop", "status", "queue", "help", "models", "memory"))
 """Commands that are answered at once, also while earlier messages wait for their files."""
-CONNECT = "connect"
-START = "start"
-"""Telegram's first message, with a code if the person came by a link."""
 _MENTIONS = re.compile(r"(?:<@[^>\s]+>|@\S+)\s+")
 _COMMAND = re.compile(r"([/!])([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?", re.DOTALL)
 

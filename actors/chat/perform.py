@@ -12,6 +12,7 @@ from actors.chat.call import Call
 from actors.chat.commands import Command
 from actors.chat.place import NOTHING_WAITS, Place, at_work, forgotten, last_question, queue, status, waiting_runs
 from actors.chat.runs import ACTOR, BUSY, Runs
+from core.chat.commands import START
 from core.chat.facts import ChatBegun, ChatRouted, DeliveryPlanned
 from core.errors import Refused
 from core.events import GoalSet, thread
@@ -86,7 +87,7 @@ class Performer:
                 agent = self._runs.setup(call).context.get("agent_name")
                 facts = len((await self._memories.of(call.user, agent)).facts)
                 return f"I remember {facts} {'fact' if facts == 1 else 'facts'}."
-            case commands.START:
+            case _ if name == START:
                 return f"{GREETING}\n\n{commands.help_text()}"
         return commands.help_text()
 

@@ -10,7 +10,7 @@ from actors.chat.access import judged
 from actors.chat.answers import FAILED, plan_id
 from actors.chat.buttons import may_decide, plan_of, replacing
 from actors.chat.call import Call
-from actors.chat.commands import START, Command
+from actors.chat.commands import Command
 from actors.chat.files import Files
 from actors.chat.perform import Performer
 from actors.chat.person import person_user, user_of
@@ -20,6 +20,7 @@ from actors.chat.runs import ACTOR, DECIDED, Runs
 from actors.chat.session import NoAgent
 from actors.chat.turns import Turn
 from core.chat.account import platform_of
+from core.chat.commands import START
 from core.chat.connections import Connections
 from core.chat.facts import Button, DeliveryPlanned
 from core.chat.state import Chats, Conversation

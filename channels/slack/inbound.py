@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from core.chat.commands import is_command
 from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
 
 _SUBTYPES = frozenset({"file_share", "thread_broadcast", "me_message"})
@@ -107,10 +108,13 @@ def _is_written(message: Mapping[str, Any], bot: Identity) -> bool:
 
 
 def _slash(payload: Mapping[str, Any]) -> ChatReceived:
-    """Slash commands do not work in threads, so they belong to the channel itself."""
+    """Slash commands do not work in threads, so they belong to the channel itself. What follows the umbrella command is
+    a command of ours, or words.
+    """
     command, text = str(payload["command"]), html.unescape(str(payload.get("text") or "")).strip()
     if _UMBRELLA.fullmatch(command):
-        command, text = "", f"/{text.lstrip('/')}" if text else "/help"
+        named = is_command(text.partition(" ")[0])
+        command, text = "", f"/{text}" if named else text or "/help"
     private = is_private(payload["channel_id"])
     return ChatReceived(
         message=f"command-{payload['trigger_id']}",

@@ -22,6 +22,7 @@ TRAITS = Traits(
     answers_can_be_found=False,
     open_to_the_world=True,
     replies_are_topics=True,
+    topics_are_rooms=True,
     deep_link="https://t.me/{bot_username}?start={code}",
     largest_file=UPLOAD_LIMIT,
 )

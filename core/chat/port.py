@@ -91,6 +91,8 @@ class Traits(NamedTuple):
     """Anybody can write to the bot: without a list of people it answers nobody."""
     replies_are_topics: bool = False
     """In groups, a reply goes on in the conversation of the message that it replies to."""
+    topics_are_rooms: bool = False
+    """Many people talk in a topic about many things: taking part in one does not make the next message the bot's."""
     deep_link: str = ""
     """The address at which a person connects with a code, with `{code}` and names of settings in it."""
     edits_are_free: bool = True

@@ -32,6 +32,10 @@ async def test_in_a_group_only_what_is_addressed_to_the_bot_counts(tmp_path: Pat
         assert (await office.outcome(mention)).outcome == "run"
         follow_up = await office.hears("and?", kind="group", topic="t")
         assert (await office.outcome(follow_up)).outcome == "run"
+        to_bob = await office.hears("@Bob do you agree?", kind="group", topic="t")
+        assert (await office.outcome(to_bob)).outcome == "ignored", "it is for somebody else"
+        both = await office.hears("@Bob I ask the bot, too", kind="group", topic="t", mentioned=True)
+        assert (await office.outcome(both)).outcome == "run"
         elsewhere = await office.hears("and?", kind="group", topic="u")
         assert (await office.outcome(elsewhere)).outcome == "ignored"
         assert await office.said(topic="u") == []

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from actors.chat import answers, perform, place, runs
-from actors.chat.commands import HELP, Command, parsed
+from actors.chat.commands import Command, parsed
+from core.chat.commands import HELP
 from core.chat.facts import Attachment, DeliveryPlanned
 from core.events import GoalSet, RunCancelled, RunCancelRequested, RunStarted, thread
 from tests.actors.chat.site import Account, account

@@ -153,13 +153,24 @@ async def test_commands() -> None:
         ann = server.person("ann")
         ann.commands("/sika", "new", chat="general")
         ann.commands("/sika-work", "")
+        ann.commands("/sika", "what is the weather")
+        ann.commands("/sika", "/summarise this")
         ann.commands("/models", "all")
         await ann.says("!stop")
         await ann.says("!important")
         await ann.says("/status", chat="general", mention=True)
-        await inbox.until(events=7)
+        await inbox.until(events=9)
         texts = {event.text for event in inbox.events}
-        assert texts == {"/new", "/help", "/models all", "!stop", "!important", "/status"}
+        assert texts == {
+            "/new",
+            "what is the weather",
+            "/summarise this",
+            "/help",
+            "/models all",
+            "!stop",
+            "!important",
+            "/status",
+        }
         new = next(event for event in inbox.events if event.text == "/new")
         assert (new.target.kind, new.target.topic, new.sender_name, new.mentioned) == ("group", "", "ann", True)
 
