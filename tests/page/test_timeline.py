@@ -184,6 +184,24 @@ async def test_two_moments_are_compared(timeline: Timeline) -> None:
     await expect(compared).to_contain_text("messages")
 
 
+async def test_two_runs_are_compared_step_by_step(page: Tab, site: Site) -> None:
+    thread = uuid7()
+    for model in ("plain", "tools"):
+        await ended(site, thread, await site.run(thread, "Do it", model))
+    await page.open()
+    timeline = Timeline(page)
+    await timeline.open(thread)
+    await timeline.row("All is done.").first.click()
+    await timeline.look_at("From here")
+    await timeline.moment.get_by_label("Compare this run with another").select_option(label="Run 1")
+    compared = timeline.moment.get_by_role("region", name="What differs between the two runs")
+    await expect(compared.locator("del").first).to_contain_text('"model": "plain"')
+    answer = compared.locator("del").filter(has_text="One two three.")
+    await expect(compared.locator("ins").filter(has_text="I look.").first).to_be_visible()
+    await answer.get_by_role("button", name="Go to this step").click()
+    await expect(page.page.locator(".tl-row[aria-selected=true]")).to_contain_text("One two three.")
+
+
 async def test_a_new_conversation_goes_on_from_a_moment(timeline: Timeline, thread: str) -> None:
     await timeline.row("I look.").first.click()
     await timeline.look_at("From here")

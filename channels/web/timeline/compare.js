@@ -20,3 +20,27 @@ export function Compared({ thread, left, right }) {
         ${"before" in one && html`<del><${Text} text=${written(one.before)} /></del>`}${"after" in one && html`<ins><${Text} text=${written(one.after)} /></ins>`}</li>`)}</ul>
     <//></section>`;
 }
+
+/** Which side of a comparison says something else. @type {Record<string, string>} */
+const DIFFERS = { input: "timeline.differs.input", output: "timeline.differs.output", "only left": "timeline.differs.left", "only right": "timeline.differs.right" };
+
+/** Two runs step by step: what differs first, in order. @param {{thread: string, left: string, right: string, onChoose: (seq: number) => void}} props ids of runs */
+export function ComparedRuns({ thread, left, right, onChoose }) {
+  const compared = useLoaded(() => call("GET", `threads/${thread}/log/diff`, { query: { left: `#${left}`, right: `#${right}` } }), [thread, left, right]);
+  const steps = compared.value?.steps ?? [];
+  const setups = compared.value?.setups ?? [];
+  const different = steps.filter((/** @type {any} */ one) => one.difference);
+  return html`<section class="tl-compared" aria-label=${t("timeline.runs.compared")}><h3>${t("timeline.runs.compared")}</h3>
+    <${Wait} of=${compared}>
+      ${different.length + setups.length === 0 ? html`<p>${t("timeline.same")}</p>` : html`<p class="quiet">${t("timeline.runs.same", { n: steps.length - different.length })}</p>`}
+      <ul>${setups.map((/** @type {any} */ one) => html`<li key=${one.part}><b>${one.part}</b>${one.before !== null && html`<del><${Text} text=${one.before} /></del>`}${one.after !== null && html`<ins><${Text} text=${one.after} /></ins>`}</li>`)}
+      ${different.map((/** @type {any} */ one, /** @type {number} */ index) => html`<${Step} key=${index} step=${one} onChoose=${onChoose} />`)}</ul>
+    <//></section>`;
+}
+
+/** @param {{step: any, onChoose: (seq: number) => void}} props */
+function Step({ step: { difference, left, right }, onChoose }) {
+  const { kind, name } = right ?? left;
+  return html`<li><b>${kind} ${name}</b> ${t(/** @type {string} */ (DIFFERS[difference]))}
+    ${[left, right].map((side, index) => side && html`<${index ? "ins" : "del"} key=${index}>${difference === "input" && html`<${Text} text=${written(side.input)} />`}<${Text} text=${written(side.output)} /><button type="button" class="button quiet" onClick=${() => onChoose(side.seq)}>${t("timeline.runs.go")}</button><//>`)}</li>`;
+}

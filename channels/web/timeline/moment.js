@@ -7,7 +7,7 @@ import { copyText } from "../kit/copy.js";
 import { classes } from "../kit/view.js";
 import { go } from "../state/route.js";
 import { duration, t, wordsOf } from "../words/words.js";
-import { Compared } from "./compare.js";
+import { Compared, ComparedRuns } from "./compare.js";
 import { textOf } from "./items.js";
 import { clock } from "./list.js";
 import { Text, Wait, useLoaded } from "./loaded.js";
@@ -115,9 +115,12 @@ function Subagent({ log, item }) {
     <${Wait} of=${page}><${Messages} messages=${messages} /><//>`;
 }
 
-/** @param {{log: AnyLog, item: import("./items.js").Item}} props */
-function Do({ log, item }) {
+/** @param {{log: AnyLog, item: import("./items.js").Item, onChoose: (seq: number) => void}} props */
+function Do({ log, item, onChoose }) {
   const [problem, setProblem] = useState("");
+  const [comparing, setComparing] = useState("");
+  const runs = [...new Set(log.items.items.map((one) => one.run).filter(Boolean))];
+  const others = item.run ? runs.filter((run) => run !== item.run) : [];
   const fork = async () => {
     setProblem("");
     try {
@@ -135,5 +138,8 @@ function Do({ log, item }) {
     <div><a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`)}>${t("timeline.export")}</a>
       <a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`, { redact: 1 })}>${t("timeline.export.redacted")}</a><p class="quiet">${t("timeline.export.text")}</p></div>
     ${problem && html`<p class="error" role="alert">${problem}</p>`}
+    ${others.length > 0 && html`<div><select class="field" aria-label=${t("timeline.runs.with")} value=${comparing} onChange=${(/** @type {any} */ e) => setComparing(e.target.value)}>
+      <option value="">${t("timeline.runs.with")}</option>${others.map((run) => html`<option key=${run} value=${run}>${t("timeline.run", { number: runs.indexOf(run) + 1 })}</option>`)}</select>
+      ${comparing && html`<${ComparedRuns} thread=${log.thread} left=${comparing} right=${item.run} onChoose=${onChoose} />`}</div>`}
   </div>`;
 }
