@@ -39,6 +39,8 @@ HANDOVER_SECONDS = 90.0
 """Timeout of a draft's last call: longer than that of a call."""
 PAUSES = (1.0, 5.0, 15.0)
 """Seconds after a failure before the draft is shown again."""
+WORDS = 5
+"""Part of the time between edits in a group for which the first words are gathered: on Telegram 0.6 of 3 seconds."""
 FIND_SECONDS = 300.0
 """Time before the cause of a message from which on it is looked for: clocks differ."""
 
@@ -263,6 +265,7 @@ class Drafts(Actor[ChatRouted]):
                 continue
             if live.shown is None:
                 await self._wait_for_earlier(live)
+                await self._gather_words(live)
             with live.waits():
                 await self._outlet.turns.edit(live.target.chat, live.group, live.run)
             if live.closing.is_set() or live.over:
@@ -286,6 +289,12 @@ class Drafts(Actor[ChatRouted]):
             failures += 1
             live.changed.set()
         await live.closing.wait()
+
+    async def _gather_words(self, live: Live) -> None:
+        """Waits for some words where the first ones stand alone until the platform permits an edit."""
+        if live.group:
+            with live.waits():
+                await anyio.sleep(self._outlet.platform.traits.pace.group_edit_seconds / WORDS)
 
     async def _wait_for_earlier(self, live: Live) -> None:
         """Waits until what comes before the answer in the conversation is said, or the draft is closed."""

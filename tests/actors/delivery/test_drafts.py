@@ -271,3 +271,17 @@ async def test_an_answer_that_was_planned_before_needs_no_draft(side: Side) -> N
         await side.done()
     assert platform.texts() == ["One and all.", "next"]
     assert platform.made("show") == []
+
+
+async def test_the_first_words_in_a_group_do_not_stand_alone(side: Side) -> None:
+    """They are gathered for a part of the time between edits; an answer does not wait for that."""
+    platform = store(pace=PACED._replace(group_edit_seconds=3600.0))
+    async with serving(side.endpoint, side.home, platform):
+        previewer = await typing(side, "r1", await side.begin("r1", GROUP))
+        await say(previewer, "One")
+        await until(lambda: platform.working[GROUP.chat])
+        await side.run("r1", ModelCompleted(message=ai("ai-1", "One and all.")), RunCompleted())
+        await side.plan("r1", "One and all.", purpose="answer", target=GROUP)
+        await side.done(GROUP)
+    assert platform.made("show") == []
+    assert platform.texts() == ["One and all."]
