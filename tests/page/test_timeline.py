@@ -21,7 +21,7 @@ from tests.page.site import SCRIPTS, Site, Tab, bash, gated, tab, violations
 from tests.support.model_server import ModelServer, Turn
 from tests.support.workers import configure
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180), pytest.mark.long(keep=4)]
 
 README = Path(__file__).parents[2] / "README.md"
 PICTURE = Path(web.__file__).parent / "pictures/timeline.png"
