@@ -176,8 +176,10 @@ class AddedModels:
         return Additions(entries, state.roles, str(state.seq))
 
     def _entry(self, model: AddedModel) -> dict[str, Any] | None:
-        """A model as the file would have it; None if its key cannot be opened."""
-        provider = PROVIDERS[model.provider]
+        """A model as the file would have it; None if its key cannot be opened, or this version has no such provider."""
+        if (provider := PROVIDERS.get(model.provider)) is None:
+            log.warning("an added model is left out: no such provider", model=model.name, provider=model.provider)
+            return None
         entry: dict[str, Any] = {"name": model.name, "model": model.model}
         optional = {
             "use": provider.use or None,

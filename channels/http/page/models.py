@@ -163,12 +163,7 @@ async def _settings(call: Call) -> ModelSettings:
     return ModelSettings(
         [_entry(model, index, added, written) for index, model in enumerate(config.models)],
         [_role(role, config, added) for role in ROLES],
-        [
-            ProviderEntry(
-                name, each.base_url or ADDRESSES.get(name), name in ADDRESSES, bool(each.variable), each.example
-            )
-            for name, each in PROVIDERS.items()
-        ],
+        [_provider(name) for name in PROVIDERS],
         next(iter((*lead, *names)), None),
     )
 
