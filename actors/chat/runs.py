@@ -27,6 +27,7 @@ from core.ids import now
 from core.log.store import EventLog
 from core.runs.intake import Intake
 from core.thread import approvals
+from core.thread.messages import SPEAKER
 from core.thread.state import Run, ThreadState
 from core.thread.threads import Threads
 
@@ -67,7 +68,7 @@ class Runs:
         thread_id = await self.thread(call)
         taken = await self._files.take(call.turn, call.user, thread_id, call.config.uploads)
         run, says = call.id("run"), list(also)
-        message = _message(run, text, taken, kwargs or {})
+        message = _message(run, text, taken, {**_speaker(call), **(kwargs or {})})
         if taken.problems:
             listed = "\n".join(f"- {problem}" for problem in taken.problems)
             says.append(call.says(f"I could not take every file:\n{listed}", "files"))
@@ -268,6 +269,12 @@ def _listed(names: Sequence[str]) -> str:
     """Returns names in a sentence."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def _speaker(call: Call) -> Json:
+    """Returns who wrote a turn, for the agent, where several people talk to it."""
+    event = call.first.event
+    return {SPEAKER: {"id": event.sender, "name": event.sender_name}} if call.target.kind == "group" else {}
 
 
 def _message(run: str, text: str, taken: FetchedFiles, kwargs: Json) -> Json:

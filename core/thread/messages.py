@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from core.control import UNSEEN, neutralised
 from core.events import Message
 from core.thread.state import Run, ThreadState
 
@@ -23,10 +26,18 @@ REFERENCES = "references"
 """Key of `additional_kwargs`: the resources and prompts that the message names, with their content
 (`core.mcp.references`).
 """
+SPEAKER = "speaker"
+"""Key of `additional_kwargs`: who wrote the message, in a conversation of several people: `{"id": …, "name": …}` as the
+chat platform has them.
+"""
+MOST_NAME = 80
+"""Limit of characters of a speaker's name, and of the id."""
 NUMBER = "seq"
 """Key of `additional_kwargs` in what clients are shown: the message's number (`core.thread.numbers`)."""
 RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, NUMBER, "dynamic_context_reminder"})
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
+
+_UNSEEN = re.compile(rf"[{UNSEEN}]")
 
 
 def text_of(content: Any) -> str:
@@ -35,6 +46,26 @@ def text_of(content: Any) -> str:
         return content
     blocks = content if isinstance(content, list) else []
     return "".join(b if isinstance(b, str) else str(b.get("text") or "") for b in blocks if isinstance(b, str | dict))
+
+
+def speaker_of(message: Message) -> str:
+    """Returns the speaker of a message as text for a model, `"Ann" (U012AB3CD)`; "" if the message names none.
+
+    The name is data from a stranger: it is quoted, of one line, bounded, and has neither control tags nor unseen
+    characters.
+    """
+    extra = message.get("additional_kwargs")
+    speaker = extra.get(SPEAKER) if isinstance(extra, dict) else None
+    if not isinstance(speaker, dict):
+        return ""
+    name, identity = (_one_line(speaker.get(key)) for key in ("name", "id"))
+    quoted = json.dumps(name or identity, ensure_ascii=False)
+    return f"{quoted} ({identity})" if name and identity else quoted if name or identity else ""
+
+
+def _one_line(value: Any) -> str:
+    text = _UNSEEN.sub("", value) if isinstance(value, str) else ""
+    return neutralised(" ".join(text.split())[:MOST_NAME])
 
 
 SUBJECTS = ("command", "path", "pattern", "query", "url", "prompt", "question")

@@ -223,3 +223,15 @@ async def test_a_failure_that_could_not_be_said_is_said_with_the_next_message(tm
         for text in ("two", "three"):
             await office.answers(await office.hears(text))
         assert (await office.said()).count(chat_runs.UNSAID) == 1
+
+
+async def test_in_a_group_each_message_says_who_wrote_it(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        about: dict[str, Any] = {"kind": "group", "topic": "t", "mentioned": True}
+        events = [await office.hears(f"of {sender}", sender=sender, **about) for sender in ("U1", "U2")]
+        requests = await office.requests(await office.outcome(events[0]))
+        messages = [request.input["messages"][0] for request in requests]  # type: ignore[index]
+        speakers = [message["additional_kwargs"]["speaker"] for message in messages]
+        assert speakers == [{"id": sender, "name": f"Name of {sender}"} for sender in ("U1", "U2")]
+        alone = await office.run(await office.hears("hi", chat="C2"))
+        assert "additional_kwargs" not in alone.request.input["messages"][0]  # type: ignore[index]

@@ -14,7 +14,7 @@ from core.mcp import references
 from core.memory.facts import Memory
 from core.memory.inject import agent_of, block, refs_of
 from core.skills.selection import block as block_of_skill
-from core.thread.messages import REFERENCES, REMINDER, SKILL
+from core.thread.messages import REFERENCES, REMINDER, SKILL, speaker_of
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
 KEPT = 1024
@@ -69,7 +69,9 @@ def _text(message: HumanMessage, memory: Memory | None, agent: str | None) -> st
     reminder = reminder if isinstance(reminder, str) else ""
     skill = message.additional_kwargs.get(SKILL)
     called = block_of_skill(skill) if isinstance(skill, dict) else ""
-    for more in filter(None, (called, references.block(message.additional_kwargs.get(REFERENCES)))):
+    speaker = speaker_of({"additional_kwargs": message.additional_kwargs})
+    wrote = f"The next message was written by {speaker}." if speaker else ""
+    for more in filter(None, (wrote, called, references.block(message.additional_kwargs.get(REFERENCES)))):
         reminder = "\n".join(filter(None, (reminder, f"{OPENING}{more}{CLOSING}")))
     remembered = "" if memory is None else block(memory, _refs(message, agent))
     if not remembered:

@@ -366,6 +366,8 @@ def test_ones_own_prompt() -> None:
 def test_an_earlier_summary_comes_first() -> None:
     earlier = {**SUMMARY, "content": "goal"}
     assert entries_of([human("h1", "x"), earlier]) == ["Earlier summary: goal", "Person: x"]
+    by_ann = {**human("h2", "y"), "additional_kwargs": {"speaker": {"id": "U1", "name": "Ann"}}}
+    assert entries_of([by_ann]) == ['Person "Ann" (U1): y']
 
 
 @given(st.lists(st.text("aé", max_size=300), max_size=20), st.integers(10, 60))
