@@ -14,6 +14,7 @@ VERBS = (
     Verb("request", "what a model call got: parameters, tools, system prompt, messages", "log.request"),
     Verb("tree", "the runs as trees of what took time, with their subagents", "log.tree"),
     Verb("tui", "the events and states full screen, with a slider through time", "log.tui"),
+    Verb("open", "the timeline of a thread in the browser", "log.open"),
     Verb("diff", "compare two threads, runs (THREAD#2) or moments (THREAD@EVENT)", "log.diff"),
     Verb("verify", "check that the log, or an exported file, is sound", "log.verify"),
     Verb("export", "write a thread, with all that it called, into a file", "log.export"),

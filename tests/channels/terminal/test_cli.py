@@ -265,6 +265,8 @@ def test_a_server_a_talk_and_its_log(tmp_path: Path, server: Running) -> None:
     assert (every.returncode, every.stdout.split(",")[0]) == (0, "ok: 2 threads")
     assert sika("log", "replay", *home, "t1", cwd=tmp_path).stdout.startswith("identical: ")
     assert json.loads(sika("log", "state", *home, "t1", "--json", cwd=tmp_path).stdout)["thread_id"] == "t1"
+    opened = sika("log", "open", *home, "t1", "2", cwd=tmp_path)
+    assert re.fullmatch(r"http://[^/]+/#/timeline/t1/\d+\n", opened.stdout), opened
     assert sika("dlq", "list", *home, cwd=tmp_path).returncode == 0
     [_, listed] = sika("threads", *home, cwd=tmp_path).stdout.splitlines()
     assert re.fullmatch(r"t1 +default +idle +\d+ (s|min)  run: seq 3; printf .*", listed)
