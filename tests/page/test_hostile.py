@@ -330,7 +330,7 @@ async def test_links_and_characters_read_as_what_they_are(
     thread = await written(site, [{"type": "ai", "content": text}])
     await reading.page.goto(f"{site.server.url}/#/t/{thread}")
     await expect(reading.page.locator(".answer .markdown")).to_have_text(shown if shown is not None else text)
-    for link in await reading.page.locator(".answer a").all():
+    for link in await reading.page.locator(".answer .markdown a").all():
         assert await link.get_attribute("title") == await link.evaluate("e => e.href")
 
 

@@ -27,7 +27,7 @@ from channels.http.server.routes import LOCATION, LOCATIONS, SSE
 from channels.http.streams import sse
 from core.egress import check_url
 from core.errors import Invalid, NotFound, Refused, SikaError
-from core.events import Json, Record
+from core.events import Json, Record, thread
 from core.ids import safe_id
 from core.runs.run import not_yet
 from core.thread.state import Run, ThreadState
@@ -111,7 +111,7 @@ def _placed(call: Call, thread_id: str, run: Run, state: ThreadState) -> Json:
     """Returns the run object, with the run's place in the queue if it waits there."""
     shown = run_object(thread_id, run, state)
     following = next((one for one in state.queued if not_yet(one) is None), None) if state.active is None else None
-    if following is run and (ahead := call.services.ahead(call.services.threads.aggregate(thread_id))) is not None:
+    if following is run and (ahead := call.services.ahead(thread(thread_id))) is not None:
         shown["queue"] = {"ahead": ahead, "since": run.created_at}
     return shown
 
