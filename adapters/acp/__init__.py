@@ -1,0 +1,1 @@
+"""Other agents on this machine as tools (Agent Client Protocol): their processes and sessions."""

@@ -1,0 +1,1 @@
+"""Clients of MCP servers: processes and HTTP, logins, lists of tools, results."""

@@ -1,0 +1,3 @@
+"""Sandboxes of commands. `bubblewrap`, `host`, `docker` and `remote` are providers; the rooms below them have what
+they share.
+"""

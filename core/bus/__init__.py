@@ -1,0 +1,1 @@
+"""NATS: the connection, streams, queues, requests, and the server that comes along."""

@@ -1,0 +1,1 @@
+"""Facts about people: recorded, searched, chosen for a prompt, read from conversations."""

@@ -1,0 +1,1 @@
+"""Ports that adapters implement, without their libraries."""

@@ -1,0 +1,1 @@
+"""What belongs to a user besides threads: agents, assistants, schedules."""

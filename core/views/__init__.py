@@ -1,0 +1,1 @@
+"""Read models in SQLite, made from the log: threads, runs, usage, full texts; and their questions."""

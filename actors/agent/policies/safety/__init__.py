@@ -1,0 +1,1 @@
+"""Policies that refuse, ask and neutralise: approvals, guardrails, audited commands, control tags."""

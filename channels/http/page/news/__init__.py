@@ -1,0 +1,1 @@
+"""What is new for a person's open pages, as one stream."""
