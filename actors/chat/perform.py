@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -77,7 +78,7 @@ class Performer:
         """Returns the answer to a command that changes nothing."""
         match name:
             case "status":
-                return status(await self._runs.current(call))
+                return status(await self._runs.current(call), datetime.now(UTC))
             case "queue":
                 return queue(await self._runs.current(call))
             case "models":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from core.chat.state import Conversation
 from core.events import Event, Json, StatePatched
 from core.thread import turns
 from core.thread.state import Run, ThreadState
+from core.thread.subagents import started_at
 from core.thread.values import REMOVE_ALL
 
 
@@ -58,17 +60,38 @@ def forgotten(place: Place) -> list[Event]:
     return [StatePatched(values={"messages": []}, base=base)]
 
 
-def status(place: Place | None) -> str:
+def status(place: Place | None, now: datetime) -> str:
+    """Says what the agent does in a conversation: for how long, with which model, and at which step."""
     if place is None:
         return "There is no conversation yet."
     state = place.state
     words = {"busy": "at work", "interrupted": "waits for your decision", "error": "the last answer failed"}
-    waiting = len(state.queued) - (0 if state.active else 1)
     lines = [f"Conversation `{place.id}`: {words.get(state.status, 'idle')}."]
-    lines += [f"Messages in the queue: {waiting}."] if waiting > 0 else []
+    if (run := state.active) is not None:
+        lines.append(_at_work(state, run, now))
+    if waiting := len(waiting_runs(place)):
+        lines.append(f"Messages in the queue: {waiting}.")
     return "\n".join(lines)
 
 
+def _at_work(state: ThreadState, run: Run, now: datetime) -> str:
+    begun = started_at(state, run)
+    time = f"For {_duration((now - begun).total_seconds())}" if begun else "Just begun"
+    steps = [
+        *(intent.event.name for intent in run.intents.values()),
+        *(d.name for d in run.subagents.values() if not d.ended),
+    ]
+    now_at = f"; now: {', '.join(f'`{step}`' for step in steps[-MOST_STEPS:])}" if steps else "; the model answers"
+    return f"{time}, with {run.model or 'no model yet'}{now_at}."
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+MOST_STEPS = 5
+"""Limit of the steps of a run that `/status` names."""
 NOTHING_WAITS = "No message is waiting."
 
 

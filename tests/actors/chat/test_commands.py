@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from actors.chat import answers, perform, place, runs
 from actors.chat.commands import Command, parsed
 from core.chat.commands import HELP
 from core.chat.facts import Attachment, DeliveryPlanned
-from core.events import GoalSet, RunCancelled, RunCancelRequested, RunStarted, thread
+from core.events import GoalSet, RunCancelled, RunCancelRequested, RunStarted, ToolRequested, thread
 from tests.actors.chat.site import Account, account
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +66,12 @@ async def test_commands_that_tell_something(tmp_path: Path) -> None:
         assert await told(office, "/queue") == "No message is waiting."
         routed = await office.starts(await office.hears("long"))
         await office.hears("second")
-        assert f"`{routed.thread}`: at work.\nMessages in the queue: 1." in await told(office, "/status")
+        shown = (await told(office, "/status")).splitlines()
+        assert shown[0] == f"Conversation `{routed.thread}`: at work."
+        assert re.fullmatch(r"For \d+ s, with no model yet; the model answers\.", shown[1]), shown
+        assert shown[2:] == ["Messages in the queue: 1."]
+        await office.does(routed, ToolRequested(call_id="c", name="bash", effect="idempotent"))
+        assert (await told(office, "/status")).splitlines()[1].endswith("; now: `bash`.")
         assert await told(office, "/queue") == "Waiting:\n1. second"
 
 
