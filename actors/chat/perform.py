@@ -112,8 +112,8 @@ class Performer:
         runs = [run for run in place.state.runs.open() if run.requested_seq < call.first.seq] if place else []
         dropped = _unrouted(call)
         stopped = [run for run in runs if place and await self._cancelled(call, place, run.id)]
-        said = _stopped(call, stopped) if stopped or dropped else [call.says(NOTHING_AT_WORK)]
-        await self._runs.end(call, "command", *dropped, *said)
+        reply = _stopped(call, stopped) if stopped or dropped else [call.says(NOTHING_AT_WORK)]
+        await self._runs.end(call, "command", *dropped, *reply)
 
     async def _clear(self, call: Call) -> None:
         """Cancels the runs of the person's thread that have not begun."""

@@ -103,7 +103,7 @@ class Runs:
         problems += [f"- {a.name}: {LATE}" for m in call.turn.all if m.files is None for a in m.event.attachments]
         names = [f"`{file.name.replace('`', '')}`" for file in fetched if not file.error]
         lines = ["I could not take every file:", *problems] if problems else []
-        lines += ["", WHAT_FOR.format(names=_listed(names))] if names else []
+        lines += ["", WHAT_FOR.format(names=_in_a_sentence(names))] if names else []
         await self.end(call, ASKED if names else "refused", call.says("\n".join(lines).strip()))
 
     def setup(self, call: Call) -> Setup:
@@ -265,7 +265,7 @@ def _waiting(state: ThreadState, call: Call) -> Run | None:
     return next((run for run in own if run.request.context.get("channel_user_id") == sender), None)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _in_a_sentence(names: Sequence[str]) -> str:
     """Returns names in a sentence."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last

@@ -96,21 +96,30 @@ def name_list(text: str) -> tuple[str, ...]:
     return names
 
 
-@asynccontextmanager
-async def client_of(
-    arguments: argparse.Namespace, hint: str = "start one with `sika serve`"
-) -> AsyncIterator[AsyncSikaClient]:
-    """A client of the running server; its errors are lines for people."""
-    from channels.client.aio import AsyncSikaClient
-    from channels.client.errors import ClientError
+START_ONE = "start one with `sika serve`"
+
+
+async def server_of(arguments: argparse.Namespace, hint: str = START_ONE) -> str:
+    """Returns the address of the running server. Raises `Unavailable` if there is none."""
     from channels.client.servers import announced, healthy
-    from channels.terminal.chat.chat import API_KEY, explained
-    from core.errors import SikaError, Unavailable
+    from core.errors import Unavailable
 
     home = options_of(arguments).home
     url = announced(home)
     if url is None or not await healthy(url):
         raise Unavailable(f"no server is running in {home}; {hint}")
+    return url
+
+
+@asynccontextmanager
+async def client_of(arguments: argparse.Namespace, hint: str = START_ONE) -> AsyncIterator[AsyncSikaClient]:
+    """A client of the running server; its errors are lines for people."""
+    from channels.client.aio import AsyncSikaClient
+    from channels.client.errors import ClientError
+    from channels.terminal.chat.chat import API_KEY, explained
+    from core.errors import SikaError
+
+    url = await server_of(arguments, hint)
     try:
         async with AsyncSikaClient(url=url, api_key=os.environ.get(API_KEY) or None) as client:
             yield client

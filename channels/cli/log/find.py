@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from channels.cli.common import FAILED, OK, count, prices_of, width
-from channels.cli.log.sources import moment_of, source_of
+from channels.cli.common import FAILED, OK, prices_of, width
+from channels.cli.log.sources import moment_of, over_threads, source_of
 from channels.cli.verbs import Parser
 from channels.terminal.log.story import Story
 from channels.terminal.text import Style, one_line, style_of
@@ -27,18 +27,11 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--tool", default="", help="calls of this tool")
     parser.add_argument("--seconds", type=float, default=0.0, help="that took at least so long")
     parser.add_argument("--cost", type=float, default=0.0, help="model calls that cost at least so much")
-    parser.add_argument("--user", default="")
-    parser.add_argument("--model", default="")
-    parser.add_argument("--errors", action="store_true", help="what went wrong, or was stopped")
-    parser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
     parser.add_argument("--until", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
-    parser.add_argument("--limit", type=count, default=100)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--in", dest="file", metavar="FILE", help="of an exported file, without a server")
+    over_threads(parser, errors="what went wrong, or was stopped")
 
 
 async def run(arguments: argparse.Namespace) -> int:
-
     now = datetime.now(UTC)
     query = Query.of(
         arguments.text,

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import anyio.to_thread
 import msgspec
 
-from channels.cli.common import OK, count, width
-from channels.cli.log.sources import moment_of, source_of
+from channels.cli.common import OK, width
+from channels.cli.log.sources import moment_of, over_threads, source_of
 from channels.cli.verbs import Parser
 from channels.terminal.text import Style, age, one_line, style_of
 from core.config.load import home
@@ -24,13 +24,7 @@ def arguments(parser: Parser) -> None:
     parser.runs(run)
     parser.add_argument("--status", default="", help="of the last run: success, paused, error, interrupted, running …")
     parser.add_argument("--text", default="", help="in the title or the first message")
-    parser.add_argument("--user", default="")
-    parser.add_argument("--model", default="")
-    parser.add_argument("--errors", action="store_true", help="with a run that failed or was stopped")
-    parser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
-    parser.add_argument("--limit", type=count, default=100)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--in", dest="file", metavar="FILE", help="of an exported file, without a server")
+    over_threads(parser, errors="with a run that failed or was stopped")
 
 
 async def run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from urllib.parse import quote
 
-from channels.cli.common import OK, options_of
+from channels.cli.common import OK, server_of
 from channels.cli.log.sources import file_of, source_of
 from channels.cli.verbs import Parser
 
@@ -23,14 +23,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
     import anyio.to_thread
 
-    from channels.client.servers import announced, healthy
-    from core.errors import Unavailable
-
-    home = options_of(arguments).home
-    url = announced(home)
-    if url is None or not await healthy(url):
-        raise Unavailable(f"no server is running in {home}; start one with `sika serve`")
-    address = f"{url}/#/timeline/{await _place(arguments)}"
+    address = f"{await server_of(arguments)}/#/timeline/{await _place(arguments)}"
     print(address)
     if sys.stdout.isatty() and not arguments.no_browser:
         await anyio.to_thread.run_sync(webbrowser.open, address)

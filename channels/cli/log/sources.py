@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from channels.cli.common import options_of
+from channels.cli.common import count, options_of
+from channels.cli.verbs import Parser
 from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -97,3 +98,14 @@ def moment_of(text: str, now: datetime) -> str:
     except ValueError as error:
         raise Invalid(f"{text!r}: a time is ISO 8601, or an age such as 90min, 12h, 7d") from error
     return time.replace(tzinfo=time.tzinfo or UTC).astimezone(UTC).isoformat()
+
+
+def over_threads(parser: Parser, errors: str) -> None:
+    """Adds the arguments of a verb that looks at all threads. `errors`: what `--errors` means to it."""
+    parser.add_argument("--user", default="")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--errors", action="store_true", help=errors)
+    parser.add_argument("--since", default="", metavar="TIME", help="ISO 8601, or an age: 90min, 12h, 7d")
+    parser.add_argument("--limit", type=count, default=100)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--in", dest="file", metavar="FILE", help="of an exported file, without a server")
