@@ -6,12 +6,12 @@ are purged. What repeats within an hour, as refusals of a program in a loop, is 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 import structlog
+from cachetools import LRUCache
 
 from core.errors import SikaError
 from core.events import Aggregate, Event, Record
@@ -94,7 +94,7 @@ class Activities:
     def __init__(self, log: EventLog, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._lists = Repository(log, KIND, fold, Activity())
         self._clock = clock
-        self._seen: OrderedDict[tuple[str, Entry], str] = OrderedDict()
+        self._seen: LRUCache[tuple[str, Entry], str] = LRUCache(MOST_SEEN)
         """The hour in which an entry was last recorded."""
 
     async def of(self, user: str) -> Sequence[Listed]:
@@ -109,8 +109,6 @@ class Activities:
         if not isinstance(entry, SessionOpened) and self._seen.get((user, entry)) == hour:
             return
         self._seen[user, entry] = hour
-        while len(self._seen) > MOST_SEEN:
-            self._seen.popitem(last=False)
         try:
             state, _ = await self._lists.decide(user, lambda _: [entry], actor="http")
             if len(state.seqs) >= 2 * LISTED:

@@ -9,13 +9,14 @@ the limit. Requests are counted per process: behind N replicas a user may have N
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import structlog
+from cachetools import LRUCache
 
 from core.config import settings
 from core.errors import SikaError, Unavailable
@@ -93,7 +94,7 @@ class Limits:
         self._clock = clock
         self._ledgers = Ledgers(log)
         self._admitted = Repository(log, KIND, fold, Admitted())
-        self._requests: OrderedDict[str, deque[float]] = OrderedDict()
+        self._requests: LRUCache[str, deque[float]] = LRUCache(USERS)
 
     def admit_request(self, principal: Principal) -> None:
         """Counts a request. Raises `TooMany`."""
@@ -110,9 +111,6 @@ class Limits:
             return
         clock = self._clock()
         times = self._requests.setdefault(who, deque())
-        self._requests.move_to_end(who)
-        if len(self._requests) > USERS:
-            self._requests.popitem(last=False)
         while times and times[0] <= clock - MINUTE:
             times.popleft()
         if len(times) >= limit:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import structlog
+from cachetools import LRUCache
 
 from core.bus.connection import Bus
 from core.bus.errors import BusUnavailable
@@ -74,8 +75,8 @@ class Reader:
         """Last sequences of the aggregates with the newest events, the newest last."""
         self._last_from = 0
         """No event after this sequence is known of any other aggregate."""
-        self._chains: OrderedDict[Aggregate, tuple[int, str]] = OrderedDict()
-        """Last sequences and hashes of aggregates (`core.log.chain`), those that were used last at the end."""
+        self._chains: LRUCache[Aggregate, tuple[int, str]] = LRUCache(HEARD)
+        """Last sequences and hashes of aggregates (`core.log.chain`)."""
 
     async def tip(self, aggregate: Aggregate) -> int:
         """Returns the aggregate's last sequence, from the stream's leader; 0 if it has no events."""
@@ -237,10 +238,7 @@ class Reader:
 
     def _chained(self, aggregate: Aggregate, seq: int, chain: str) -> None:
         """Remembers the hash of an aggregate's last event."""
-        self._chains.pop(aggregate, None)
         self._chains[aggregate] = seq, chain
-        if len(self._chains) > HEARD:
-            self._chains.popitem(last=False)
 
 
 def _labels(header: Callable[[str], str | None]) -> frozenset[str]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+
+from cachetools import LRUCache
 
 from core.errors import Invalid
 from core.events import (
@@ -150,7 +151,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.numbers = Numbers()
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._runs: LRUCache[str, _Run] = LRUCache(KEPT)
 
     def add(self, record: Record) -> None:
         self.numbers.count(EVENTS, record.type)
@@ -246,11 +247,7 @@ class Metrics:
 
     def _run(self, record: Record) -> _Run:
         name = record.run or ""
-        if name not in self._runs:
-            self._runs[name] = _Run()
-            if len(self._runs) > KEPT:
-                self._runs.popitem(last=False)
-        return self._runs[name]
+        return self._runs.setdefault(name, _Run())
 
 
 def _stand_in(message: Message) -> str | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
+
+from cachetools import LRUCache
 
 from core.config.redaction import redactor
 from core.errors import Conflict
@@ -64,8 +65,8 @@ class Setups:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._of_threads = of_threads(log)
-        self._stored: OrderedDict[str, None] = OrderedDict()
-        self._setups: OrderedDict[Hashable, tuple[dict[str, str], object]] = OrderedDict()
+        self._stored: LRUCache[str, None] = LRUCache(KNOWN)
+        self._setups: LRUCache[Hashable, tuple[dict[str, str], object]] = LRUCache(SETUPS)
 
     def known(self, key: Hashable) -> dict[str, str] | None:
         """Returns the hashes of a setup that this process has stored, by part."""
@@ -81,8 +82,6 @@ class Setups:
         for part, content in contents.items():
             await self._store(part, content, by_part[part], actor)
         self._setups[key] = by_part, keep
-        while len(self._setups) > SETUPS:
-            self._setups.popitem(last=False)
         return by_part
 
     async def store_for(self, thread: str, part: Part, content: str, actor: str) -> str:
@@ -103,5 +102,3 @@ class Setups:
         with suppress(Conflict):  # it is there: another process was first
             await self._log.append(Aggregate(SETUP, sha256), [event], expected=0, actor=actor)
         self._stored[sha256] = None
-        while len(self._stored) > KNOWN:
-            self._stored.popitem(last=False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from cachetools import LRUCache
 
 from core.control import neutralised
 from core.errors import Invalid
@@ -55,7 +56,7 @@ class Selections:
     """Selects the skills of runs; equal selections of a listing are the same object."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[Hashable, tuple[Listing, Selection]] = OrderedDict()
+        self._made: LRUCache[Hashable, tuple[Listing, Selection]] = LRUCache(KEPT)
 
     def of(self, listing: Listing, whitelists: Sequence[Iterable[str] | None], text: str) -> Selection:
         """Calls `selected`, unless its result is known."""
@@ -63,9 +64,6 @@ class Selections:
         key = (id(listing), *limits, command(text))
         if key not in self._made:
             self._made[key] = listing, selected(listing, limits, text)  # the reference reserves the listing's id
-        self._made.move_to_end(key)
-        while len(self._made) > KEPT:
-            self._made.popitem(last=False)
         return self._made[key][1]
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from itertools import chain as chained
 
 from anyio import to_thread
+from cachetools import LRUCache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import SystemMessage
 from langchain_core.runnables import RunnableConfig
@@ -55,15 +55,11 @@ class Agents:
     """A cache of agents by their parts, at most `KEPT`."""
 
     def __init__(self) -> None:
-        self._agents: OrderedDict[Hashable, tuple[Agent, Callable[[], Agent]]] = OrderedDict()
+        self._agents: LRUCache[Hashable, tuple[Agent, Callable[[], Agent]]] = LRUCache(KEPT)
         """Keys contain ids of parts; what made the agents keeps those parts alive."""
 
     def get(self, key: Hashable, make: Callable[[], Agent]) -> Agent:
         """Returns the agent of a key, made on a miss. Equal keys mean the same parts."""
         if key not in self._agents:
             self._agents[key] = make(), make
-        agent, _ = self._agents[key]
-        self._agents.move_to_end(key)
-        while len(self._agents) > KEPT:
-            self._agents.popitem(last=False)
-        return agent
+        return self._agents[key][0]

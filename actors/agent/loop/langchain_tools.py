@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from cachetools import LRUCache
 from langchain_core.tools import BaseTool
 
 from actors.agent.loop.described import as_langchain
@@ -31,8 +31,8 @@ class Conversions:
     """The conversions of tools and of sets of tools, the ones used last."""
 
     def __init__(self) -> None:
-        self._tools: OrderedDict[int, tuple[Tool, BaseTool]] = OrderedDict()
-        self._sets: OrderedDict[int, LangChainTools] = OrderedDict()
+        self._tools: LRUCache[int, tuple[Tool, BaseTool]] = LRUCache(KEPT_TOOLS)
+        self._sets: LRUCache[int, LangChainTools] = LRUCache(KEPT_SETS)
 
     def of(self, tools: Sequence[Tool]) -> LangChainTools:
         """Returns what the loop needs of a run's tools, the same for the same object."""
@@ -40,16 +40,10 @@ class Conversions:
         if known is None:
             effects = {tool.name: tool.effect for tool in tools} | POLICIES_EFFECTS
             known = self._sets[id(tools)] = LangChainTools(tools, [*map(self.langchain, tools)], effects)
-        self._sets.move_to_end(id(tools))
-        while len(self._sets) > KEPT_SETS:
-            self._sets.popitem(last=False)
         return known
 
     def langchain(self, tool: Tool) -> BaseTool:
         """Returns the same object for the same tool, so that models are bound to their tools once."""
         if id(tool) not in self._tools:
             self._tools[id(tool)] = (tool, as_langchain(tool))  # a reference to the tool reserves its id
-        self._tools.move_to_end(id(tool))
-        while len(self._tools) > KEPT_TOOLS:
-            self._tools.popitem(last=False)
         return self._tools[id(tool)][1]

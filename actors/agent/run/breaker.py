@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Literal
+
+from cachetools import LRUCache
 
 from core.config.agent import CircuitBreaker
 
@@ -78,12 +79,9 @@ class Breakers:
     """
 
     def __init__(self) -> None:
-        self._breakers: OrderedDict[tuple[str, str], Breaker] = OrderedDict()
+        self._breakers: LRUCache[tuple[str, str], Breaker] = LRUCache(KEPT_BREAKERS)
 
     def of(self, model: str, user: str, limits: CircuitBreaker) -> Breaker:
         breaker = self._breakers.setdefault((model, user), Breaker())
-        self._breakers.move_to_end((model, user))
-        while len(self._breakers) > KEPT_BREAKERS:
-            self._breakers.popitem(last=False)
         breaker.threshold, breaker.recovery_seconds = limits.failure_threshold, limits.recovery_timeout_sec
         return breaker

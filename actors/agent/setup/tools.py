@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+
+from cachetools import LRUCache
 
 from actors.agent.setup import skills as setup_skills
 from actors.agent.setup.delegates import Role
@@ -29,7 +30,7 @@ class Toolboxes:
     """A cache of the tools of runs by what they depend on, at most `KEPT`."""
 
     def __init__(self) -> None:
-        self._run_tools: OrderedDict[Hashable, tuple[object, RunTools]] = OrderedDict()
+        self._run_tools: LRUCache[Hashable, tuple[object, RunTools]] = LRUCache(KEPT)
         """Keys contain ids of parts, which are kept beside the value."""
 
     def of(
@@ -49,9 +50,6 @@ class Toolboxes:
         if key not in self._run_tools:
             parts = (config, tuple(built_in), mcp)
             self._run_tools[key] = parts, _run_tools(built_in, mcp.only(servers), role, skills, config)
-        self._run_tools.move_to_end(key)
-        while len(self._run_tools) > KEPT:
-            self._run_tools.popitem(last=False)
         return self._run_tools[key][1]
 
 

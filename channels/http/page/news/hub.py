@@ -17,7 +17,6 @@ are those of the moment at which the news are made, which may be later than the 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 from aiohttp import web
+from cachetools import LRUCache
 
 from channels.http.page.news.frames import TYPES, WITH_TITLE, News, news_of, owner_in
 from channels.http.server.live import Live
@@ -109,7 +109,7 @@ class Hub:
         self._log = live.services.log
         self._subscriptions: dict[str | None, set[Subscription]] = {}
         """By user; None: those of everybody's threads."""
-        self._owners: OrderedDict[str, str] = OrderedDict()
+        self._owners: LRUCache[str, str] = LRUCache(OWNERS)
         self._running: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self.seq = 0
@@ -239,9 +239,6 @@ class Hub:
             user = owner_in(first) or (first.event.by if isinstance(first.event, ThreadErased) else None)
         if user is not None:
             self._owners[thread] = user
-            self._owners.move_to_end(thread)
-            if len(self._owners) > OWNERS:
-                self._owners.popitem(last=False)
         if isinstance(event, ThreadErased):
             self._owners.pop(thread, None)
         return user
