@@ -59,6 +59,8 @@ ENDS: Mapping[type[Event], End] = {
 
 END_TYPES: frozenset[str] = frozenset(str(end.__struct_config__.tag) for end in ENDS)
 """The types of the ends, as records name them."""
+LAST_TYPES = END_TYPES | {"thread.erased"}
+"""The types of the events after which nothing of a run follows."""
 
 _AFTER_END: frozenset[type[Event]] = frozenset((RunRemoved, WebhookDelivered, WebhookFailed))
 FOLLOWS: Mapping[Status | None, frozenset[type[Event]]] = {

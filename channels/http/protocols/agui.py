@@ -124,7 +124,7 @@ async def _admit(call: Call, thread_id: str, body: RunAgentInput) -> tuple[Threa
         return state, next(iter(state.runs.open())), None
     if not state.exists:
         metadata = {"graph_id": DEFAULT, "assistant_id": assistant_id(DEFAULT)}
-        await call.services.intake.create_thread(thread_id, user=call.user, metadata=metadata, again=True)
+        await call.services.commands.ensure(call.user, thread_id, metadata)
     request = msgspec.structs.replace(request, fingerprint=hash_of(await call.request.read()))
     state, record = await request_run(call, thread_id, run_id, request)
     return state, state.runs[run_id], record if state.seq == record.seq else None

@@ -9,15 +9,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from channels.http.protocols.mcp.tools import SIKA, server
+from channels.http.protocols.mcp import handlers
+from channels.http.protocols.mcp.registry import TOOLS as DECLARED
 from core.events import ModelCompleted, ToolCompleted, ToolRequested
 from tests.channels.http.conftest import Worker
 from tests.channels.http.story import ai, answer, call, started
 from tests.channels.http.test_mcp_server import ACCEPT, client, error, tool
 
 pytestmark = pytest.mark.anyio
-server()
-TOOLS = {listed.name: listed for listed in SIKA._tool_manager.list_tools()}
+assert handlers
+TOOLS = {name: declared.listed for name, declared in DECLARED.items()}
 RIGHT: dict[str, Any] = {"string": "x", "integer": 1, "number": 1.0}
 WORDS = {"string": "a text", "integer": "an integer", "number": "a number", "null": "null"}
 VALUES: dict[str, list[Any]] = {
@@ -59,8 +60,8 @@ def wrong(schema: Any) -> Iterator[Any]:
 
 def cases() -> Iterator[Any]:
     for name, listed in TOOLS.items():
-        properties = listed.parameters.get("properties", {})
-        required = listed.parameters.get("required", [])
+        properties = listed.inputSchema.get("properties", {})
+        required = listed.inputSchema.get("required", [])
         right = {key: RIGHT[kinds(properties[key])[0].get("type", "string")] for key in required}
         for key, schema in properties.items():
             for value in wrong(schema):
@@ -120,7 +121,7 @@ class Heard:
 @pytest.mark.parametrize(("seconds", "lives"), [(3600, 1), (0.05, 3)])
 async def test_progress(url: str, worker: Worker, monkeypatch: pytest.MonkeyPatch, seconds: float, lives: int) -> None:
     """A call with a token hears at once that the run has begun, what the agent does, and that it lives."""
-    monkeypatch.setattr("channels.http.protocols.mcp.tools.PROGRESS_SECONDS", seconds)
+    monkeypatch.setattr("channels.http.protocols.mcp.turns.PROGRESS_SECONDS", seconds)
     heard = Heard()
     async with client(url) as session:
         chat = asyncio.create_task(

@@ -251,10 +251,10 @@ async def test_odd_requests(method: str, body: bytes | None, headers: dict[str, 
 async def test_a_client_that_leaves_ends_its_call_and_not_the_run(
     url: str, worker: Worker, services: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from channels.http.protocols.mcp import tools as mcp_tools
+    from channels.http.protocols.mcp import turns
 
     ended = asyncio.Event()
-    turn = mcp_tools._turn
+    turn = turns.read_turn
 
     async def watched(*arguments: Any) -> Any:
         try:
@@ -262,7 +262,7 @@ async def test_a_client_that_leaves_ends_its_call_and_not_the_run(
         finally:
             ended.set()
 
-    monkeypatch.setattr(mcp_tools, "_turn", watched)
+    monkeypatch.setattr(turns, "read_turn", watched)
     body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
     body["params"] = {"name": "chat", "arguments": {"message": "Hello?", "thread_id": "left"}}
     async with aiohttp.ClientSession() as session:

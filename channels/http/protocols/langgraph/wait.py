@@ -13,12 +13,9 @@ from channels.http.protocols.langgraph.stream import locations
 from channels.http.server.live import Live, Outlet
 from channels.http.streams.sse import sending
 from core.events import Json, Record
-from core.lifecycle import END_TYPES
+from core.lifecycle import LAST_TYPES
 from core.runs.follow import Beat, Follower
 from core.thread.state import ThreadState
-
-LAST = END_TYPES | {"thread.erased"}
-"""The types of the events after which nothing of a run follows."""
 
 
 async def ended(
@@ -40,7 +37,7 @@ async def ended(
             for item in await anext(batches):
                 if isinstance(item, Beat) and outlet is not None:
                     await outlet.write(b"\n")
-                elif isinstance(item, Record) and item.type in LAST and item.run in (run_id, None):
+                elif isinstance(item, Record) and item.type in LAST_TYPES and item.run in (run_id, None):
                     state = await live.services.threads.load(thread_id, at_least=item.seq)
     return state
 

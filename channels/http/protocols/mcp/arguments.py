@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
-from mcp.server.fastmcp.tools.base import Tool
+from mcp.types import Tool
 from pydantic import ValidationError
 
 from core.events import Json
@@ -24,19 +24,13 @@ _TYPES: Mapping[str, str] = {
 }
 
 
-def problem_of(tool: Tool, sent: Json) -> str | None:
-    """Returns what is wrong with the arguments of a call, None if nothing is."""
-    properties = tool.parameters.get("properties", {})
-    problems = [f"{_short(name)}: {tool.name} has no such argument" for name in sent if name not in properties]
-    try:
-        tool.fn_metadata.arg_model.model_validate(tool.fn_metadata.pre_parse_json(sent))
-    except ValidationError as error:
-        wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors(include_url=False) if each["loc"])
-        problems += [_of_argument(name, properties.get(name, {}), sent) for name in wrong]
-    if not problems:
-        return None
-    takes = ", ".join(properties) or "none"
-    return f"{tool.name}: {'; '.join(problems)}. Its arguments are: {takes}."
+def problem_of(tool: Tool, sent: Json, error: ValidationError) -> str:
+    """Returns what is wrong with the arguments that were sent to a tool, each named."""
+    properties = tool.inputSchema["properties"]
+    wrong = dict.fromkeys(str(each["loc"][0]) for each in error.errors(include_url=False))
+    problems = [f"{_short(name)}: {tool.name} has no such argument" for name in wrong if name not in properties]
+    problems += [_of_argument(name, properties[name], sent) for name in wrong if name in properties]
+    return f"{tool.name}: {'; '.join(problems)}. Its arguments are: {', '.join(properties) or 'none'}."
 
 
 def _of_argument(name: str, schema: Json, sent: Json) -> str:

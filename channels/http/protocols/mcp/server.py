@@ -38,7 +38,7 @@ START_SECONDS = 30.0
 class Endpoint:
     """The SDK's session manager, started at the first request. One per application."""
 
-    def __init__(self, tools: str = "channels.http.protocols.mcp.tools:server") -> None:
+    def __init__(self, tools: str = "channels.http.protocols.mcp.handlers:server") -> None:
         self._tools = tools
         self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
 
