@@ -225,7 +225,7 @@ class Actor(Generic[E]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        refuse_sync(cls, ("handle", "wake", "answer", "listen", "deliver"))
+        refuse_sync(cls, ("handle", "wake", "answer"))
         cls.name = cls.__dict__.get("name") or cls.__module__.rpartition(".")[2]
         for base in types.get_original_bases(cls) if hasattr(types, "get_original_bases") else cls.__orig_bases__:  # type: ignore[attr-defined]
             for argument in typing.get_args(base):

@@ -33,7 +33,7 @@ T = TypeVar("T")
 ACTORS = "sika.actors"
 """`sika.Actor` classes."""
 CHANNELS = "sika.channels"
-"""`sika.Channel` classes."""
+"""Modules of chat platforms (`core.chat.platforms`); the entry's name is the platform's."""
 EVENTS = "sika.events"
 """Modules, or classes in them, that declare event types (`sika.Event`)."""
 MODELS = "sika.models"
@@ -49,7 +49,7 @@ SKILLS = "sika.skills"
 TOOLS = "sika.tools"
 """Tools (`sika.tool`)."""
 GROUPS = (ACTORS, CHANNELS, EVENTS, MODELS, POLICIES, PROTOCOLS, SANDBOXES, SKILLS, TOOLS)
-UNIQUE = frozenset({MODELS, SANDBOXES, SKILLS})
+UNIQUE = frozenset({CHANNELS, MODELS, SANDBOXES, SKILLS})
 """Groups in which the name of an entry stands for its plug-in: in the configuration, or in a path."""
 IMPORT_SECONDS = 60.0
 """Timeout of the import of one plug-in."""

@@ -9,13 +9,15 @@ from pathlib import PurePosixPath
 import msgspec
 
 from actors.chat.questions import Question, of_messages, overtaken, pending
-from core.channel import reply_of
 from core.chat.facts import TARGET, Artifact, DeliveryPlanned, Target
-from core.events import Origin, Record, RunPaused
+from core.events import Json, Record, RunPaused
 from core.files.paths import OUTPUTS
+from core.lifecycle import ENDS
 from core.thread.messages import text_of
 from core.thread.runs import end_of
 from core.thread.state import Run, ThreadState
+from core.thread.usage import steps_of
+from core.thread.values import CLARIFICATION
 
 NO_RESPONSE = "(No response from the agent.)"
 FAILED = "Something went wrong, and there is no answer. Try again, or `/new` for a new conversation."
@@ -42,11 +44,11 @@ def target_of(run: Run) -> Target | None:
 def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[DeliveryPlanned]:
     """Returns what is said at the end of a run: its answer, and the questions it ends with. The first plan has the
     run's id."""
-    reply = reply_of(end, run, state)
-    artifacts = _artifacts(reply.artifacts)
+    status = ENDS[type(end.event)].name  # type: ignore[index]
+    artifacts = _artifacts(_presented(state, run))
     questions = _questions(end, run, state)
-    text = _text(reply.status, reply.text, run)
-    if reply.status == "success" and questions:
+    text = _text(status, _last_text(state.values_at(end_of(state, run)).get("messages", ())), run)
+    if status == "success" and questions:
         text = ""  # the question is the last text
     first = _joined(text, questions[0].text if questions else "", _names(artifacts))
     question = questions[0] if questions else None
@@ -66,8 +68,7 @@ def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[Del
 
 def pushed(end: Record, run: Run, state: ThreadState, target: Target) -> DeliveryPlanned:
     """Returns what is said of a run in a chat where nobody asked for it. Its questions are answered elsewhere."""
-    request = msgspec.structs.replace(run.request, origin=Origin("", ""))
-    plan = plans(end, msgspec.structs.replace(run, request=request), state, target)[0]
+    plan = plans(end, run, state, target)[0]
     return msgspec.structs.replace(plan, plan=plan_id(run.id, "push"), purpose="push", buttons=(), question="")
 
 
@@ -108,8 +109,25 @@ def _text(status: str, text: str, run: Run) -> str:
     return text
 
 
+def _last_text(messages: Sequence[Json]) -> str:
+    """Returns the last text for the person since their message: an answer, or a question."""
+    for message in reversed(messages):
+        if message.get("type") == "human":
+            return ""
+        asks = message.get("type") == "tool" and str(message.get("id")).startswith(CLARIFICATION)
+        if (asks or message.get("type") == "ai") and (text := text_of(message.get("content", "")).strip()):
+            return text
+    return ""
+
+
 def _never_begun(run: Run) -> bool:
     return run.status in ("interrupted", "rolled_back") and run.started_seq is None
+
+
+def _presented(state: ThreadState, run: Run) -> Sequence[str]:
+    """Returns the paths of the files that a run presented."""
+    patches = (commit.patch for commit in steps_of(state, run) if commit.node == "tools")
+    return [path for patch in patches for path in patch.get("artifacts", ())]
 
 
 def _artifacts(paths: Sequence[str]) -> tuple[Artifact, ...]:

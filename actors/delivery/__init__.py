@@ -2,7 +2,8 @@
 
 They run in the account's process, which holds the only connection to the platform. Reading order: `pacing.py` (when a
 call may be made) → `outlet.py` (calls and facts) → `signs.py` (a message was received) → `job.py` and `delivering.py`
-(plans) → `drafts.py` with `progress.py` (answers while they grow) → `fetcher.py` and `files.py` (files in and out).
+(plans) → `drafts.py` with `growing.py` and `progress.py` (answers while they grow) → `fetcher.py` and
+`files.py` (files in and out).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.channel import Growing
+from actors.delivery.growing import Growing
 from core.events import (
     Json,
     Message,

@@ -7,17 +7,15 @@ import inspect
 import pkgutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 import actors
 import adapters.tools
-import channels
 from adapters import toolbox
 from core import plugins
 from core.actor import Actor
-from core.channel import Channel
+from core.chat import platforms
 from core.config.load import reveal
 from core.config.redaction import redactor
 from core.config.settings import Config, ToolEntry
@@ -27,7 +25,6 @@ from core.ports.sandbox import MakeProvider
 from core.tools import Tool
 
 _NOT_ACTORS = ("agent", "cli", "debugging", "delivery", "wiring", "__main__")
-OF_ACTORS = (plugins.ACTORS, plugins.CHANNELS)
 BUILT_IN_SANDBOXES = ("aio", "auto", "bubblewrap", "docker", "host", "provisioner")
 
 
@@ -96,13 +93,13 @@ def _check_parts(cls: type[Actor[Any]], parts: Collection[str]) -> None:
 def installed_actors(
     configured: Sequence[str], parts: Collection[str], settings: Mapping[str, Mapping[str, Any]]
 ) -> list[Plugin]:
-    """Returns the actors and channels of installed packages. One that needs no more than settings is built to see
+    """Returns the actors of installed packages. One that needs no more than settings is built to see
     whether that works; `settings` are those of `installed:` in the configuration.
     """
     classes = _own_actors(configured, parts)
 
     def describe(plugin: Plugin) -> str:
-        cls = _actor(plugin.value, Channel if plugin.group == plugins.CHANNELS else Actor)
+        cls = _actor(plugin.value)
         if classes.setdefault(cls.name, cls) is not cls:
             holder = classes[cls.name]
             raise Invalid(f"the name {cls.name} is taken by {holder.__module__}:{holder.__qualname__}")
@@ -112,7 +109,7 @@ def installed_actors(
         consumed = ", ".join(str(event.__struct_config__.tag) for event in cls.subscription)
         return f"{cls.name}: {consumed or 'answers questions'}"
 
-    return [plugin for group in OF_ACTORS for plugin in plugins.examined(group, describe)]
+    return plugins.examined(plugins.ACTORS, describe)
 
 
 def _build(cls: type[Actor[Any]], parts: Mapping[str, Any]) -> None:
@@ -129,17 +126,13 @@ def not_built(name: str, error: Exception) -> str:
 
 
 def find_actors(configured: Sequence[str]) -> Iterator[type[Actor[Any]]]:
-    """Actor classes: those in `actors/`, the channels (`channels/<platform>/channel.py`), those the configuration
-    names.
-    """
+    """Yields actor classes: those in `actors/`, and those that the configuration names."""
     for module in _modules(actors):
         if module.__name__.rpartition(".")[2] in _NOT_ACTORS:
             continue
         if hasattr(module, "__path__"):
             module = importlib.import_module(f"{module.__name__}.actor")
         yield from _declared_in(module)
-    for module_file in sorted(Path(channels.__file__).parent.glob("*/channel.py")):
-        yield from _declared_in(importlib.import_module(f"channels.{module_file.parent.name}.channel"))
     for number, path in enumerate(configured):
         place = f"actors[{number}]: {path}"
         try:
@@ -185,6 +178,7 @@ def report(config: Config, parts: Collection[str]) -> list[Plugin]:
 
     return [
         *installed_actors(config.actors, parts, config.installed),
+        *plugins.examined(plugins.CHANNELS, platforms.describe),
         *plugins.load_events(),
         *plugins.examined(plugins.MODELS, lambda plugin: factory.describe(plugin.value)),
         *plugins.examined(plugins.POLICIES, lambda plugin: chain.describe(plugin, config)),
@@ -205,9 +199,9 @@ class NotAnActor(Invalid):
     """An object of another kind is where an actor class is expected."""
 
 
-def _actor(cls: object, base: type[Actor[Any]] = Actor) -> type[Actor[Any]]:
-    if not (inspect.isclass(cls) and issubclass(cls, base)):
-        raise NotAnActor(f"not {'an Actor' if base is Actor else 'a Channel'} class")
+def _actor(cls: object) -> type[Actor[Any]]:
+    if not (inspect.isclass(cls) and issubclass(cls, Actor)):
+        raise NotAnActor("not an Actor class")
     return cls
 
 

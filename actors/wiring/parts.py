@@ -14,7 +14,7 @@ from actors.sandbox.machines import Machines
 from actors.wiring import discovery, sandboxes
 from actors.wiring.discovery import actor_classes, construct, load_tools
 from adapters import toolbox
-from core import collector
+from core import collector, plugins
 from core.actor import Actor
 from core.bus.peers import Peers
 from core.config.load import ConfigSource, reveal
@@ -181,7 +181,7 @@ def load_actors(
             f"--actors: {', '.join(unknown)} unknown; there are: {', '.join(sorted(classes))}"
             + (f"; left out:{reasons}" if reasons else "")
         )
-    of_actors = (place for place, plugin in enumerate(listed) if plugin.group in discovery.OF_ACTORS)
+    of_actors = (place for place, plugin in enumerate(listed) if plugin.group == plugins.ACTORS)
     optional = {listed[place].value: place for place in of_actors if not listed[place].problem}
     built = []
     for name in names:

@@ -245,3 +245,16 @@ class TopicNoted(Event, frozen=True):
 def sent_message(account: str, chat: str, message: str) -> Aggregate:
     """Returns the aggregate that tells the topic of a message of ours."""
     return Aggregate("chat-sent", conversation(account, chat, message).id)
+
+
+# ── of the port that was there before: nothing writes these any more ────────────────────────────────────────────────
+
+
+class ConversationBegun(Event, frozen=True):
+    """From here on the messages of a conversation go to this thread."""
+
+    thread: str
+
+
+class ReplyDelivered(Event, frozen=True):
+    """The outcome of the run was delivered to the conversation it was asked for in."""

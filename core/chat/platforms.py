@@ -3,41 +3,47 @@ an SDK.
 
 A platform is a package with two modules. `traits` has `TRAITS` (`core.chat.port.Traits`) and, if it knows settings
 besides its credentials, their keys as `OPTIONS`. `platform` has `connect(settings)`, which returns a
-`core.chat.port.Platform`. Those of this repository are in `channels/<platform>`; the setting `channels.<name>.use`
-names the package of another one, or the single module that has all of it.
+`core.chat.port.Platform`. A single module may have all of it. Those of this repository are in `channels/<platform>`.
+Others are entry points of installed packages (`core.plugins.CHANNELS`), or named by the setting `channels.<name>.use`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from core import plugins
 from core.chat.account import Account, platform_of
 from core.chat.port import Platform, Traits
-from core.config.channels import AccountSettings
+from core.config.channels import PLATFORM, AccountSettings
 from core.config.load import reveal
 from core.config.redaction import redactor
 from core.config.settings import Config
 from core.errors import Invalid
+from core.plugins import Plugin
 
 
-def names() -> list[str]:
-    """Returns the platforms of this repository."""
-    package = find_spec("channels")
-    folders = package.submodule_search_locations if package is not None else None
-    return sorted(path.parent.name for folder in folders or () for path in Path(folder).glob("*/traits.py"))
+def names() -> Sequence[str]:
+    """Returns the platforms of this repository and of installed packages."""
+    return sorted({*_own(), *plugins.names(plugins.CHANNELS)})
+
+
+def describe(plugin: Plugin) -> str:
+    """Returns the configuration's name of an installed platform, and its title. Raises `Invalid` if it is none."""
+    if plugin.name in _own():
+        raise Invalid(f"the name {plugin.name} is taken by channels.{plugin.name}")
+    if not PLATFORM.fullmatch(plugin.name):
+        raise Invalid("its name is that of the platform: small letters only are expected")
+    return f"channels.{plugin.name}: {_declared(_part(_named(plugin.value), 'traits')).title}"
 
 
 def traits(platform: str, config: Config) -> Traits:
     """Returns what is true of a platform. Raises `Invalid` for one that is not there."""
-    module = _module(platform, "traits", config)
-    declared = getattr(module, "TRAITS", None)
-    if not isinstance(declared, Traits):
-        raise Invalid(f"channels.{platform}: {module.__name__} has no TRAITS")
-    return declared
+    return _declared(_module(platform, "traits", config))
 
 
 def connect(account: Account, config: Config) -> Platform:
@@ -57,9 +63,7 @@ def connect(account: Account, config: Config) -> Platform:
     try:
         module = _module(account.platform, "platform", config)
     except ModuleNotFoundError as error:
-        raise Invalid(
-            f"{account.name}: the Python package {error.name} is not installed; pip install 'sika[{account.platform}]'"
-        ) from None
+        raise Invalid(f"{account.name}: {_not_installed(account.platform, error)}") from None
     platform: Platform = module.connect(values)
     return platform
 
@@ -93,16 +97,49 @@ def place_of(account: str) -> str:
     return f"channels.{platform}.accounts.{name}" if name else f"channels.{platform}"
 
 
-def _module(platform: str, name: str, config: Config) -> Any:
+def _not_installed(platform: str, error: ModuleNotFoundError) -> str:
+    if platform in _own():
+        return f"the Python package {error.name} is not installed; pip install 'sika[{platform}]'"
+    return plugins.missing(error.name or str(error))
+
+
+def _own() -> Sequence[str]:
+    package = find_spec("channels")
+    folders = package.submodule_search_locations if package is not None else None
+    return [path.parent.name for folder in folders or () for path in Path(folder).glob("*/traits.py")]
+
+
+def _declared(module: ModuleType) -> Traits:
+    declared = getattr(module, "TRAITS", None)
+    if not isinstance(declared, Traits):
+        raise Invalid(f"{module.__name__} has no TRAITS")
+    return declared
+
+
+def _module(platform: str, name: str, config: Config) -> ModuleType:
     settings = config.channels.platforms.get(platform)
-    package = settings.use if settings is not None and settings.use else None
-    if package is None and platform not in names():
+    if settings is not None and settings.use:
+        return _part(settings.use, name, f"channels.{platform}.use: ")
+    if platform in _own():
+        return _part(f"channels.{platform}", name)
+    module = plugins.configured_object(plugins.CHANNELS, platform)
+    if module is None:
         raise Invalid(f"channels.{platform}: there is no such platform; there are: {', '.join(names())}")
-    package = package or f"channels.{platform}"
+    return _part(_named(module), name, f"channels.{platform}: ")
+
+
+def _named(module: object) -> str:
+    if not isinstance(module, ModuleType):
+        raise Invalid("not a module; one with TRAITS and connect is expected")
+    return module.__name__
+
+
+def _part(package: str, name: str, place: str = "") -> ModuleType:
+    """Returns a module of a package, or the single module that has all of it. Raises `Invalid` if there is none."""
     try:
         whole = import_module(package)
         return import_module(f"{package}.{name}") if hasattr(whole, "__path__") else whole
     except ModuleNotFoundError as error:
-        if error.name is not None and package.startswith(error.name):
-            raise Invalid(f"channels.{platform}.use: there is no Python package {package} with {name}.py") from None
+        if error.name is not None and f"{package}.{name}.".startswith(f"{error.name}."):
+            raise Invalid(f"{place}there is no Python package {package} with {name}.py") from None
         raise

@@ -14,7 +14,7 @@ from core.errors import Invalid
 ALIASES: Mapping[str, str] = {"lark": "feishu"}
 """Platforms by their other names."""
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
-_PLATFORM = re.compile(r"[a-z]+")
+PLATFORM = re.compile(r"[a-z]+")
 
 
 class SessionLayer(Section, frozen=True, kw_only=True):
@@ -69,12 +69,12 @@ class AccountSettings(Section, frozen=True, kw_only=True):
 
 
 class ChannelSettings(AccountSettings, frozen=True, kw_only=True):
-    """A chat platform: `slack`, `telegram`, `feishu` or `dingtalk`, and its account of that name. Its other keys are
-    the platform's: its credentials, and what the platform's page lists."""
+    """A chat platform: `slack`, `telegram`, `feishu`, `dingtalk` or that of a package, and its account of that name.
+    Its other keys are the platform's: its credentials, and what the platform's page lists."""
 
     use: str | None = None
-    """The Python package of a platform that does not come along, with the modules `traits` and `platform`; or a single
-    module that has all of it."""
+    """The Python package of a platform that is not found by itself, with the modules `traits` and
+    `platform`; or a single module that has all of it."""
     accounts: Mapping[str, AccountSettings] = {}
     """Further accounts by their names, as `work`: letters, digits and `_`."""
 
@@ -92,7 +92,7 @@ class Channels(Section, frozen=True, kw_only=True):
     platforms: Mapping[str, ChannelSettings] = {}
 
     def __post_init__(self) -> None:
-        if wrong := [name for name in self.platforms if not _PLATFORM.fullmatch(name)]:
+        if wrong := [name for name in self.platforms if not PLATFORM.fullmatch(name)]:
             raise ValueError(f"{wrong[0]}: the name of a platform has small letters only")
 
     def accounts(self) -> Iterator[tuple[str, AccountSettings]]:

@@ -11,7 +11,6 @@ decision 0049). These modules only name what is elsewhere. Nothing of ours impor
 from __future__ import annotations
 
 from core.actor import Actor, Context, Progress, Retries
-from core.channel import Channel, Desk, Receipt, Reply, ReplyDelivered
 from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable
 from core.events import Aggregate, Event, Json, Message, Opaque, Record, thread
 from core.log.repository import Repository
@@ -23,10 +22,8 @@ from core.tools import Completion, Files, Prompt, Question, Response, Result, To
 __all__ = [
     "Actor",
     "Aggregate",
-    "Channel",
     "Completion",
     "Context",
-    "Desk",
     "End",
     "Event",
     "Files",
@@ -39,12 +36,9 @@ __all__ = [
     "Progress",
     "Prompt",
     "Question",
-    "Receipt",
     "Record",
     "Refuse",
     "Refused",
-    "Reply",
-    "ReplyDelivered",
     "Repository",
     "Response",
     "Result",

@@ -26,7 +26,6 @@ from core.bus.endpoint import Endpoint
 from core.bus.pull import Room
 from core.bus.queue import Hint, Wakeup, WorkQueue
 from core.bus.upkeep import Upkeep
-from core.channel import Channel, Desk
 from core.chat.state import Chats
 from core.errors import Invalid, OwnershipLost, Refused, SikaError, Unavailable, contained
 from core.events import Aggregate, Opaque, Record, ThreadCreated, ThreadErased, thread, type_of
@@ -187,9 +186,6 @@ class System:
                 if actor.subscription:
                     tasks.start_soon(self._supervise, actor.name, self._serve_one, actor, work)
             for actor in readers:
-                if isinstance(actor, Channel):
-                    desk = Desk(actor.name, self.intake, self.followers)
-                    tasks.start_soon(self._supervise, f"{actor.name} (channel)", listening, actor, desk)
                 if isinstance(actor, RunActor) and actor.kind == KIND:
                     tasks.start_soon(self._supervise, f"{actor.name} (open runs)", self._reconcile, actor)
             if any(isinstance(actor, RunActor) for actor in readers):
@@ -463,14 +459,6 @@ async def _measured(actor: Actor[Any], work: Work, request: Mapping[str, Any], p
     """Answers a request, and measures it."""
     with work.measured():
         return await actor.answer(request, progress)
-
-
-async def listening(channel: Channel, desk: Desk) -> None:
-    """Listens for ever: a channel whose source has ended is begun again."""
-    while True:
-        with contained():
-            await channel.listen(desk)
-        await anyio.sleep(PAUSES[0])
 
 
 @asynccontextmanager

@@ -29,7 +29,6 @@ INTAKE, ATTEMPT, CALLER = "intake", "attempt", "the run that calls"
 OPERATOR, REQUEST = "operator", "request"
 BEGINNINGS = {
     "core/user/launch.py": INTAKE,  # schedules, crons, and triggers of both
-    "core/channel.py": INTAKE,  # bots of plug-ins
     "actors/chat/runs.py": INTAKE,  # bots: messages, answers, /retry
     "actors/chat/perform.py": INTAKE,  # bots: /bootstrap and other commands
     "actors/approvals.py": INTAKE,  # approvals that expire

@@ -53,7 +53,7 @@ def python(written: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 async def site(python: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     home = tmp_path_factory.mktemp("site")
-    folders = {name: {"folder": str(home / name)} for name in ("slot", "my_channel")}
+    folders = {name: {"enabled": True, "folder": str(home / name)} for name in ("slot", "mychannel")}
     for folder in folders:
         (home / folder).mkdir()
     async with ModelServer({"plain": SCRIPTS["plain"]}) as models:
@@ -62,7 +62,7 @@ async def site(python: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
             models,
             more_models=[{"name": "parrot", "model": "parrot", "use": "parrot"}],
             sandbox={"provider": "careful", "allow_host_bash": True},
-            installed=folders,
+            channels=folders,
         )
         async with (
             served_by(python, home, home, "--config", "config.yaml") as url,
@@ -92,7 +92,7 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
     }
     assert gives == {
         ("sika.actors", "tally"): "tally: run.completed",
-        ("sika.channels", "slot"): "slot: run.completed, run.paused, run.failed, run.cancelled, run.rolled_back",
+        ("sika.channels", "slot"): "channels.slot: Slot",
         ("sika.events", "every"): "tally.kept",
         ("sika.models", "parrot"): "models[].use: sika_every:Parrot",
         ("sika.policies", "hush"): "hush, a policy of every run",
@@ -176,10 +176,10 @@ async def test_channels_work(site: Site) -> None:
     (site.home / "draft").write_text("hello")
     (site.home / "draft").rename(site.home / "slot" / "in")
     await wait_for(partial(_has, site.home / "slot", "out"))
-    await wait_for(anyio.Path(site.home / "my_channel" / "in").exists)
+    await wait_for(anyio.Path(site.home / "mychannel" / "in").exists)
     (site.home / "draft").write_text("hello")
-    (site.home / "draft").rename(site.home / "my_channel" / "in" / "ada-1.txt")
-    await wait_for(partial(_has, site.home / "my_channel" / "out", "ada-*.txt"))
+    (site.home / "draft").rename(site.home / "mychannel" / "in" / "ada-1.txt")
+    await wait_for(partial(_has, site.home / "mychannel" / "out", "ada-*.txt"))
 
 
 async def _has(folder: Path, pattern: str) -> bool:
@@ -219,7 +219,7 @@ def test_new_packages_can_be_installed_in_place(written: Path, tmp_path: Path) -
     command = [str(fresh(tmp_path / "venv", packages)), "-m", "channels.cli", "plugins", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=SECONDS)
     assert {plugin["name"]: plugin["problem"] for plugin in json.loads(done.stdout)} == {
-        f"my-{kind}": "" for kind in new.KINDS
+        "mychannel" if kind == "channel" else f"my-{kind}": "" for kind in new.KINDS
     }
 
 

@@ -151,8 +151,8 @@ async def site(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
             models,
             more_models=[{"name": "echo", "model": "echo-1", "use": "echo", "prefix": "I hear"}],
             sandbox={"provider": "private", "allow_host_bash": True},
-            channels={"pigeon": {"enabled": True, "use": "sika_pigeon", "folder": str(home / "pigeons")}},
-            installed={"manners": {"words": ["heck"]}, "letterbox": {"folder": str(home / "letters")}},
+            channels={"pigeon": {"enabled": True, "folder": str(home / "pigeons")}},
+            installed={"manners": {"words": ["heck"]}},
         )
         async with served(home, installed, "--config", "config.yaml") as url, aiohttp.ClientSession() as session:
             yield Site(home, url, session)
@@ -226,32 +226,7 @@ async def test_policy_ends_a_run(site: Site) -> None:
 
 
 async def test_channel(site: Site) -> None:
-    """The same letter twice is one run, and has one answer."""
-    letters, letter = site.home / "letters", site.home / "letters" / "in" / "ada-1.txt"
-    replies: list[Path] = []
-
-    async def received() -> bool:
-        return not letter.exists()
-
-    async def answered() -> bool:
-        replies[:] = [path for path in letters.glob("out/ada-*.txt") if path.stem != "ada-draft"]
-        return bool(replies)
-
-    for _ in range(2):
-        (letters / "draft").write_text("hello")
-        (letters / "draft").rename(letter)
-        await wait_for(received)
-        await wait_for(answered)
-    assert [reply.read_text() for reply in replies] == ["All is well.\nReally."]
-    await wait_for(partial(_has, letters / "out" / "ada-draft.txt", "All is well.\nReally."))
-    [thread] = await site.post("/threads/search", {"metadata": {"channel": "letterbox"}})
-    [request] = await site.log(thread["thread_id"], "run.requested")
-    assert request["origin"] == {"channel": "letterbox", "conversation": "ada"}
-    assert len(await site.log(thread["thread_id"], "reply.delivered")) == 1
-
-
-async def test_platform(site: Site) -> None:
-    """A person talks to the agent through the port of the bots, in a module of a package: two letters are answered."""
+    """A person talks to the agent: two letters are answered."""
     pigeons, answers = site.home / "pigeons", list[Path]()
 
     async def answered() -> bool:
@@ -263,29 +238,6 @@ async def test_platform(site: Site) -> None:
         (pigeons / "draft").write_text("hello")
         (pigeons / "draft").rename(pigeons / "in" / f"ada-{number}.txt")
         await wait_for(answered)
-
-
-async def test_channel_in_the_repository(tmp_path: Path) -> None:
-    """One file, `channels/<platform>/channel.py`, is all that a checkout needs."""
-    checkout, letters = tmp_path / "checkout", tmp_path / "letters"
-    for part in ("actors", "adapters", "core", "skills"):
-        (checkout / part).parent.mkdir(exist_ok=True)
-        (checkout / part).symlink_to(ROOT / part)
-    (checkout / "channels" / "letterbox").mkdir(parents=True)
-    for module in (ROOT / "channels").iterdir():
-        (checkout / "channels" / module.name).symlink_to(module)
-    (checkout / "channels" / "letterbox" / "channel.py").write_text(files("channel")["sika_letterbox.py"])
-    async with ModelServer(SCRIPTS) as models:
-        configure(tmp_path / "config.yaml", models, installed={"letterbox": {"folder": str(letters)}})
-        async with served_by(sys.executable, tmp_path, checkout, "--config", "config.yaml"):
-            await wait_for(anyio.Path(letters / "in").exists)
-            (letters / "draft").write_text("hello")
-            (letters / "draft").rename(letters / "in" / "ada-1.txt")
-            await wait_for(partial(_has, letters / "out" / "ada-draft.txt", "All is well.\nReally."))
-
-
-async def _has(path: Path, text: str) -> bool:
-    return path.exists() and path.read_text() == text
 
 
 async def test_model(site: Site) -> None:

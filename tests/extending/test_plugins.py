@@ -20,7 +20,7 @@ from core.tools import Tool, ToolContext, tool
 HERE = "tests.extending.test_plugins"
 
 NOWHERE = "there is no module nowhere; if it is a package, install it with: pip install nowhere"
-Install = Callable[[str, str], None]
+Install = Callable[..., None]
 
 
 @tool(effect="pure")
@@ -74,11 +74,11 @@ class Webhooks(Actor[RunCompleted]):
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Makes a package with one entry point, as an installer leaves it."""
 
-    def make(group: str, value: str) -> None:
+    def make(group: str, value: str, name: str = "mine") -> None:
         folder = tmp_path / "stranger-1.0.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-        (folder / "entry_points.txt").write_text(f"[sika.{group}]\nmine = {value}\n")
+        (folder / "entry_points.txt").write_text(f"[sika.{group}]\n{name} = {value}\n")
         monkeypatch.syspath_prepend(tmp_path)
         plugins.plugins.cache_clear()
 
@@ -95,7 +95,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         ("actors", f"{HERE}:Wiry", "actor wiry: cannot be given wires; there is: config"),
         ("actors", f"{HERE}:Picky", "cannot be built with the settings installed.picky: KeyError: 'token'"),
         ("actors", f"{HERE}:Webhooks", "the name webhooks is taken by actors.webhooks:Webhooks"),
-        ("channels", f"{HERE}:Picky", "not a Channel class"),
+        ("channels", f"{HERE}:Picky", "not a module; one with TRAITS and connect is expected"),
+        ("channels", HERE, f"{HERE} has no TRAITS"),
+        ("channels", "tests.support", "there is no Python package tests.support with traits.py"),
+        ("channels", "nowhere", NOWHERE),
         ("tools", f"{HERE}:number", "not a sika.Tool; declare it with @tool()"),
         ("tools", f"{HERE}:ls", "the name ls is taken by adapters.tools.ls"),
         ("protocols", "tests.extending.pages", "a module with ROUTES, a list of Route, is expected"),
@@ -127,6 +130,19 @@ def test_what_cannot_be_added_is_left_out(
     assert catalogue()["run.completed"] is RunCompleted
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("slack", "the name slack is taken by channels.slack"),
+        ("my-pager", "its name is that of the platform: small letters only are expected"),
+    ],
+)
+def test_a_platform_has_a_name_of_its_own(install: Install, name: str, problem: str) -> None:
+    install("channels", "tests.actors.chat.office", name)
+    [plugin] = parts.plugins_of(parse(""))
+    assert plugin.problem == problem
+
+
 @pytest.mark.parametrize("value", [f"{HERE}:number", "nowhere:Nobody"])
 def test_nothing_starts_without_a_policy(install: Install, value: str) -> None:
     """The agent would do what the policy is there to keep it from."""
@@ -141,6 +157,8 @@ def test_nothing_starts_without_a_policy(install: Install, value: str) -> None:
         ("sandboxes", "nowhere:make", "sandbox: {provider: mine}", NOWHERE),
         ("models", "nowhere:Model", "models: [{name: m, model: m, use: mine}]", NOWHERE),
         ("models", "nowhere:Model", "models: [{name: m, model: m, use: other}]", "nor an installed model: mine"),
+        ("channels", HERE, "channels: {mine: {enabled: true}}", f"{HERE} has no TRAITS"),
+        ("channels", "nowhere", "channels: {mine: {enabled: true}}", NOWHERE),
         ("tools", f"{HERE}:number", f"tools: [{{name: n, use: '{HERE}:number'}}]", "neither a sika.Tool nor a"),
         ("actors", f"{HERE}:number", f"actors: ['{HERE}:number']", "not an Actor class"),
     ],

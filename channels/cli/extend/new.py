@@ -50,7 +50,7 @@ KINDS: Mapping[str, Kind] = {
     "tool": Kind(plugins.TOOLS, "$module:$word", "A tool for Sika's agents: counts the lines of files."),
     "policy": Kind(plugins.POLICIES, "$module:$class_name", "A policy of Sika: words that do not leave the house."),
     "skill": Kind(plugins.SKILLS, "$module", "A skill for Sika's agents: minutes of a meeting."),
-    "channel": Kind(plugins.CHANNELS, "$module:$class_name", "A channel of Sika: letters in a folder."),
+    "channel": Kind(plugins.CHANNELS, "$module", "A chat platform for Sika: letters in a folder."),
 }
 
 
@@ -84,6 +84,7 @@ def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:
         "module": f"sika_{word}",
         "package": f"sika-{_kebab(name)}",
     }
+    values["entry"] = re.sub("[^a-z]", "", name) if kind == "channel" else values["name"]  # platforms have letters only
     values["class_name"] = "".join(part.title() for part in word.split("_"))
     about = KINDS[kind]
     source = f"sika_{word}" if kind == "skill" else f"sika_{word}.py"

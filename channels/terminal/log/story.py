@@ -10,7 +10,6 @@ import msgspec
 from channels.terminal.log import phrases
 from channels.terminal.log.numbers import Numbers
 from channels.terminal.text import Style, clean, one_line
-from core.channel import ConversationBegun, ReplyDelivered
 from core.chat import account as bots
 from core.chat import connections
 from core.chat import facts as chats
@@ -207,8 +206,8 @@ _LINES: Mapping[type[Event], Callable[[Any], str]] = {
     RunSteered: lambda e: phrases.quote_message(e.message),
     MessageAdded: lambda e: "; ".join(phrases.quote_message(message) for message in e.messages),
     RunRemoved: lambda e: "its record is not shown any more",
-    ConversationBegun: lambda e: f"its messages go to thread {e.thread}",
-    ReplyDelivered: lambda e: "delivered to the conversation",
+    chats.ConversationBegun: lambda e: f"its messages go to thread {e.thread}",
+    chats.ReplyDelivered: lambda e: "delivered to the conversation",
     FeedbackGiven: lambda e: f"{e.rating:+d} by {e.user}" + (f" {phrases.quote(e.comment)}" if e.comment else ""),
     FeedbackRemoved: lambda e: e.feedback_id,
     FileUploaded: lambda e: f"{e.name}, {e.size} bytes",

@@ -174,7 +174,7 @@ async def test_entered_credentials_win_over_the_configuration(site: Site, there:
         ({"bot_tken": "x"}, "channels.bell.bot_tken: unknown key; there are: bot_token, base_url, "),
         (
             {"use": "tests.actors.accounts.unbuilt"},
-            "bell: the Python package no_such_sdk is not installed; pip install 'sika[bell]'\n",
+            "bell: there is no module no_such_sdk; if it is a package, install it with: pip install no-such-sdk\n",
         ),
         ({"use": "tests.actors.no_such"}, "channels.bell.use: there is no Python package tests.actors.no_such"),
     ],

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from sika import Actor, Channel, Context, Desk, Event, Policy, Refuse, Reply, ToolCall, ToolContext, View, tool
+from sika import Actor, Context, Event, Policy, Refuse, ToolCall, ToolContext, View, tool
 from sika.events import RunCompleted
 from sika.sandboxes import Host, Job, Tree
 
@@ -32,25 +31,6 @@ class Tally(Actor[RunCompleted]):
 
     async def handle(self, event: RunCompleted, ctx: Context) -> None:
         await ctx.append(TallyKept(runs=len((await ctx.load()).runs)))
-
-
-class Slot(Channel):
-    """Answers letters that are pushed through a slot: the file `in`, answered in the file `out`."""
-
-    name = "slot"
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._folder = anyio.Path(settings.get("folder", "slot"))
-
-    async def listen(self, desk: Desk) -> None:
-        while True:
-            if await (self._folder / "in").exists():
-                await desk.receive("slot", await (self._folder / "in").read_text(), key="1")
-                await (self._folder / "in").unlink()
-            await anyio.sleep(0.1)
-
-    async def deliver(self, reply: Reply) -> None:
-        await (self._folder / "out").write_text(reply.text)
 
 
 class Parrot(BaseChatModel):
