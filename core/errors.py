@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 _OURS = ("actors", "adapters", "channels", "core", "anyio")
@@ -166,23 +166,34 @@ def family_of(error: SikaError) -> type[SikaError]:
     return next((cls for cls in type(error).__mro__ if cls in BY_CODE.values()), Internal)
 
 
-@contextmanager
-def contained() -> Iterator[None]:
+class _Contained:
+    """A block of code of others. Made once: it is entered for each layer of each call."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, Exception):
+            return
+        from asyncio import CancelledError  # seldom needed by the command line, and large
+
+        if isinstance(error, CancelledError | GeneratorExit | KeyboardInterrupt):
+            return
+        if isinstance(error, SystemExit):
+            raise Exited(f"tried to end the process ({error.code})") from error
+        raise Exited(f"failed: {sentence_of(error)}") from error
+
+
+_CONTAINED = _Contained()
+
+
+def contained() -> AbstractContextManager[None]:
     """Runs code of others (tools, policies, handlers).
 
     A `SystemExit` in a task would end the event loop. What else is no `Exception`, such as a panic of a library in
     Rust, would end every task group.
     """
-    from asyncio import CancelledError  # seldom needed by the command line, and large
-
-    try:
-        yield
-    except (Exception, CancelledError, GeneratorExit, KeyboardInterrupt):
-        raise
-    except SystemExit as error:
-        raise Exited(f"tried to end the process ({error.code})") from error
-    except BaseException as error:
-        raise Exited(f"failed: {sentence_of(error)}") from error
+    return _CONTAINED
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class _Bounded(httpx2.AsyncByteStream):
         self._stream = response.stream
         answer = getattr(response.stream, "_aiohttp_response", None)
         self._content: aiohttp.StreamReader | None = answer.content if answer is not None else None
-        self._ended: asyncio.Event | None = None
+        self._pause: asyncio.Future[None] | None = None
         self._whole = response.status_code >= 400 or "json" in response.headers.get("content-type", "")
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -100,12 +100,19 @@ class _Bounded(httpx2.AsyncByteStream):
         """Waits, but not longer than until the end of the body."""
         if self._content is None or self._content.is_eof():
             return
-        if self._ended is None:
-            self._ended = asyncio.Event()
-            self._content.on_eof(self._ended.set)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._ended.wait()
+        if self._pause is None:
+            self._content.on_eof(self._go_on)
+        loop = asyncio.get_running_loop()
+        self._pause = loop.create_future()
+        timer = loop.call_later(seconds, self._go_on)
+        try:
+            await self._pause
+        finally:
+            timer.cancel()
+
+    def _go_on(self) -> None:
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

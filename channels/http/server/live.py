@@ -54,6 +54,9 @@ STALLED_SECONDS = 60.0
 """Time after which a client that does not read is disconnected. It can resume."""
 PIECE_BYTES = 256 * 1024
 """The most that is written under one such deadline: a big frame on a slow line is not a client that does not read."""
+FITTING_BYTES = 16 * 1024
+"""A piece of this size fits into the empty buffer of a connection: it is written without a wait, so without a deadline.
+"""
 AGAIN_SECONDS = 1.0
 """After how long work that is never done is begun again when it failed."""
 ACTOR = "http"
@@ -307,6 +310,9 @@ class Outlet:
             await self.response.prepare(self._request)
         if self._request.method == "HEAD":
             return
+        if len(data) <= FITTING_BYTES and self._is_drained():
+            await self.response.write(data)
+            return
         try:
             for begin in range(0, len(data), PIECE_BYTES):
                 async with asyncio.timeout(STALLED_SECONDS):
@@ -314,6 +320,10 @@ class Outlet:
         except TimeoutError:
             self.abort()
             raise ConnectionResetError("the client does not read") from None
+
+    def _is_drained(self) -> bool:
+        transport = self._request.transport
+        return transport is not None and not transport.get_write_buffer_size()
 
     def break_off(self) -> None:
         """Closes without a proper end, after what was written: the client has whole frames, and knows that more follow
