@@ -257,11 +257,20 @@ class Interrupt(msgspec.Struct, frozen=True, omit_defaults=True):
     call_id: str | None = None
 
 
-class Origin(msgspec.Struct, frozen=True):
+class Speaker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A person in a conversation of several, as the chat platform has them."""
+
+    id: str
+    name: str = ""
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """The conversation of a channel in which a person asked for a run, and where its answer is delivered."""
 
     channel: str
     conversation: Address
+    speaker: Speaker | None = None
+    """Who wrote the run's message, or answered its question, where several people talk to the agent."""
 
 
 class RunOrigin(msgspec.Struct, frozen=True):

@@ -6,11 +6,12 @@ import re
 from typing import NamedTuple
 
 from core.chat.commands import CONNECT, HELP, START
+from core.chat.people import MENTION
 from core.forms import YES
 
 CONTROL = frozenset(("stop", "status", "queue", "help", "models", "memory"))
 """Commands that are answered at once, also while earlier messages wait for their files."""
-_MENTIONS = re.compile(r"(?:<@[^>\s]+>|@\S+)\s+")
+_MENTIONS = re.compile(rf"(?:<@[^>\s]+>|{MENTION}|@\S+)\s+")
 _COMMAND = re.compile(r"([/!])([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?", re.DOTALL)
 
 

@@ -16,11 +16,12 @@ from actors.chat.runs import ACTOR, BUSY, Runs
 from core.chat.commands import START
 from core.chat.facts import ChatBegun, ChatRouted, DeliveryPlanned
 from core.errors import Refused
-from core.events import GoalSet, thread
+from core.events import GoalSet, Json, RunRequested, Speaker, thread
 from core.log.store import EventLog
 from core.memory.facts import Memories
 from core.runs.commands import Commands
 from core.runs.intake import Intake
+from core.thread.messages import SPEAKER
 from core.thread.state import Run
 from core.thread.threads import Threads
 
@@ -141,7 +142,9 @@ class Performer:
             start = last_question(place)
             if start is None:
                 return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))
-            request = msgspec.structs.replace(self._runs.request(call), base=start[0], input=start[1])
+            request = msgspec.structs.replace(
+                _of_author(self._runs.request(call), start[1]), base=start[0], input=start[1]
+            )
             await self._intake.request_run(place.id, run, request, user=call.user, actor=ACTOR)
         if place is None:
             return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))
@@ -193,6 +196,16 @@ class Performer:
             except Refused:
                 return await self._runs.end(call, "refused", call.says(BUSY, "busy"), reason="busy")
         await self._runs.run(call, text, outcome="command")
+
+
+def _of_author(request: RunRequested, question: Json) -> RunRequested:
+    """Returns a request whose speaker is who wrote the question, not who has it answered again."""
+    messages = question.get("messages") or [{}]
+    speaker = (messages[-1].get("additional_kwargs") or {}).get(SPEAKER)
+    if request.origin is None or request.origin.speaker is None or not isinstance(speaker, dict):
+        return request
+    author = msgspec.convert(speaker, Speaker)
+    return msgspec.structs.replace(request, origin=msgspec.structs.replace(request.origin, speaker=author))
 
 
 def _stopped(call: Call, runs: Sequence[Run]) -> list[DeliveryPlanned]:

@@ -22,7 +22,7 @@ from actors.chat.session import Setup, setup_of
 from core.chat.facts import ASKED, FAILED_NOTICE, KIND, TARGET, ChatBegun, ChatRouted, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.errors import Refused
-from core.events import Event, Json, Origin, RunOrigin, RunRequested
+from core.events import Event, Json, Origin, RunOrigin, RunRequested, Speaker
 from core.ids import now
 from core.log.store import EventLog
 from core.runs.intake import Intake
@@ -68,7 +68,7 @@ class Runs:
         thread_id = await self.thread(call)
         taken = await self._files.take(call.turn, call.user, thread_id, call.config.uploads)
         run, says = call.id("run"), list(also)
-        message = _message(run, text, taken, {**_speaker(call), **(kwargs or {})})
+        message = _message(run, text, taken, kwargs or {})
         if taken.problems:
             listed = "\n".join(f"- {problem}" for problem in taken.problems)
             says.append(call.says(f"I could not take every file:\n{listed}", "files"))
@@ -81,7 +81,8 @@ class Runs:
             joined = state.active if mode == "steer" else None
             if plain and call.settings.gather_seconds:
                 joined = _waiting(state, call) or joined
-            if mode != "interrupt" and await self._steered(call, thread_id, state, message, joined):
+            spoken = _spoken(message, call)
+            if mode != "interrupt" and await self._steered(call, thread_id, state, spoken, joined):
                 await self._files.forget(call.turn)
                 return await self.end(call, "steered", *says, thread=thread_id)
             if busy and mode != "interrupt":
@@ -118,7 +119,7 @@ class Runs:
             config=setup.config,
             context={**setup.context, **context, **about},
             metadata={TARGET: msgspec.to_builtins(call.target)},
-            origin=Origin(call.account, call.conversation),
+            origin=Origin(call.account, call.conversation, _speaker(call)),
             wanted=RunOrigin(KIND, call.conversation, call.first.key),
         )
 
@@ -259,9 +260,9 @@ def _unsaid(call: Call) -> list[DeliveryPlanned]:
 
 def _waiting(state: ThreadState, call: Call) -> Run | None:
     """Returns the run that the same person asked for here, and that has not begun; None if there is none."""
-    origin, sender = Origin(call.account, call.conversation), call.first.event.sender
+    sender = call.first.event.sender
     runs = (run for run in reversed(state.queued) if run.request.input and run.cancel is None)
-    own = (run for run in runs if run.request.origin == origin)
+    own = (run for run in runs if run.request.origin and run.request.origin.conversation == call.conversation)
     return next((run for run in own if run.request.context.get("channel_user_id") == sender), None)
 
 
@@ -271,10 +272,18 @@ def _in_a_sentence(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _speaker(call: Call) -> Json:
+def _speaker(call: Call) -> Speaker | None:
     """Returns who wrote a turn, for the agent, where several people talk to it."""
     event = call.first.event
-    return {SPEAKER: {"id": event.sender, "name": event.sender_name}} if call.target.kind == "group" else {}
+    return Speaker(event.sender, event.sender_name) if call.target.kind == "group" else None
+
+
+def _spoken(message: Json, call: Call) -> Json:
+    """Returns a message that joins a run with its speaker, who need not be that of the run."""
+    speaker, kwargs = _speaker(call), message.get("additional_kwargs", {})
+    if speaker is None:
+        return message
+    return {**message, "additional_kwargs": {**kwargs, SPEAKER: {"id": speaker.id, "name": speaker.name}}}
 
 
 def _message(run: str, text: str, taken: FetchedFiles, kwargs: Json) -> Json:

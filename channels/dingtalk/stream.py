@@ -37,6 +37,7 @@ from channels.dingtalk.api import Api
 from core import reasons
 from core.chat.facts import ChatReceived
 from core.chat.port import RateLimited, Receive, Report
+from core.chat.recent import Recent
 from core.errors import Unavailable, ungrouped
 
 ROBOT = "/v1.0/im/bot/messages/get"
@@ -51,6 +52,7 @@ RECEIVE_SECONDS = 30.0
 LANES = 16
 LANE_BOUND = 64
 """Messages that wait for the log. Further ones are not acknowledged."""
+PEOPLE = 2000
 LONGEST_PAUSE = 60.0
 LONGEST_RETRY = 5.0
 
@@ -134,6 +136,8 @@ class Stream:
     def __init__(self, api: Api, on_message: Callable[[str], None], *, ping_seconds: float, pause: float) -> None:
         self._api = api
         self._on_message = on_message
+        self._people: Recent[str, str] = Recent(PEOPLE)
+        """Names of people, as of their newest messages."""
         self._ping_seconds = ping_seconds
         self._pause = pause
 
@@ -167,7 +171,7 @@ class Stream:
 
     def _message_handler(self, custody: Custody) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
         async def handle(data: Mapping[str, Any]) -> None:
-            event = translation.message(data)
+            event = translation.message(data, self._people)
             if event is not None:
                 self._on_message(event.message)
                 await custody.take(event)

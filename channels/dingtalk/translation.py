@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -13,6 +13,8 @@ import msgspec
 import structlog
 
 from core.chat.facts import Attachment, Button, ChatReceived, Choice, Quoted, Target
+from core.chat.people import MOST_MENTIONS, mention
+from core.chat.recent import Recent
 
 log = structlog.get_logger(__name__)
 COLORS = {"": "gray", "primary": "blue", "danger": "red"}
@@ -34,6 +36,13 @@ class _Text(msgspec.Struct, frozen=True, rename="camel"):
     """The message that is quoted; its content is that of its kind."""
 
 
+class _Mentioned(msgspec.Struct, frozen=True, rename="camel"):
+    """Somebody whom a message mentions, the bot, too."""
+
+    dingtalk_id: str = ""
+    staff_id: str | None = None
+
+
 class _Message(msgspec.Struct, frozen=True, rename="camel"):
     msg_id: str
     conversation_id: str
@@ -44,6 +53,7 @@ class _Message(msgspec.Struct, frozen=True, rename="camel"):
     sender_nick: str = ""
     chatbot_user_id: str = ""
     is_in_at_list: bool = False
+    at_users: list[_Mentioned] = []
     create_at: int = 0
     """Milliseconds since 1970."""
     text: _Text = _Text()
@@ -68,14 +78,20 @@ class _Action(msgspec.Struct, frozen=True, array_like=True):
     kind: Literal["private", "group"]
 
 
-def message(data: Mapping[str, Any]) -> ChatReceived | None:
+def message(data: Mapping[str, Any], people: Recent[str, str] | None = None) -> ChatReceived | None:
     """Returns a message; None if it is to be ignored: without a sender in the organisation, of a bot, or of a kind that
-    has neither text nor file, nor a mention of the bot. Raises `msgspec.ValidationError`."""
+    has neither text nor file, nor a mention of the bot. `people`: names by id, to which the sender's is added. Raises
+    `msgspec.ValidationError`."""
+    people = Recent(1) if people is None else people
     raw = msgspec.convert(data, _Message, strict=False)
     if not raw.sender_staff_id or (raw.sender_id and raw.sender_id == raw.chatbot_user_id):
         log.info("message ignored", reason="no sender of the organisation", message=raw.msg_id)
         return None
+    if raw.sender_nick:
+        people[raw.sender_staff_id] = raw.sender_nick
     text, attachments = _text_and_files(raw)
+    others = [each.staff_id for each in raw.at_users if each.staff_id and each.dingtalk_id != raw.chatbot_user_id]
+    text = _with_mentions(text, others[:MOST_MENTIONS], people)
     group = raw.conversation_type == "2"
     mentioned = not group or raw.is_in_at_list
     if not text and not attachments and not (mentioned and raw.msgtype == "text"):
@@ -99,6 +115,19 @@ def message(data: Mapping[str, Any]) -> ChatReceived | None:
         quoted=_quoted(raw.text.replied_msg),
         sent_at=datetime.fromtimestamp(raw.create_at / 1000, UTC).isoformat() if raw.create_at else "",
     )
+
+
+def _with_mentions(text: str, others: Sequence[str], people: Mapping[str, str]) -> str:
+    """Returns a text with the names of those whom it mentions, at its beginning where it does not have them: the
+    platform tells their ids, and takes mentions out of some texts."""
+    before: list[str] = []
+    for person in others:
+        name = people.get(person, "")
+        if name and (at := f"@{name}") in text:
+            text = text.replace(at, mention(name, person), 1)
+        else:
+            before.append(mention(name, person))
+    return " ".join([*before, text]) if before and text else text
 
 
 def _quoted(replied: Any) -> Quoted | None:

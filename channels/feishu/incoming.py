@@ -9,9 +9,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Literal
 
 from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
+from core.chat.people import MOST_MENTIONS, mention
 from core.chat.recent import Recent
 
 ALBUM_MILLISECONDS = 750
@@ -22,15 +24,17 @@ MENTION = re.compile(r"@_user_\d+|@_all")
 Json = Mapping[str, Any]
 
 
-def received(event: Json, bot: str, to_bot: bool) -> ChatReceived | None:
+def received(
+    event: Json, bot: str, to_bot: bool, names: Mapping[str, str] = MappingProxyType({})
+) -> ChatReceived | None:
     """Returns a message as a fact; None if no person wrote it. `event`: the body of `im.message.receive_v1`. `bot`: the
-    bot's open id. `to_bot`: the message replies to one of the bot's."""
+    bot's open id. `to_bot`: the message replies to one of the bot's. `names`: of people whose ids a rich text has."""
     message = event["message"]
     if event["sender"].get("sender_type") != "user":
         return None
     private = message.get("chat_type") == "p2p"
     mentions = message.get("mentions") or []
-    text, attachments = _content(message)
+    text, attachments = _content(message, names)
     return ChatReceived(
         message=message["message_id"],
         target=Target(
@@ -55,12 +59,28 @@ def sender_of(event: Json) -> str:
 def mentions_bot(event: Json, bot: str) -> bool:
     """Tells whether a message names the bot. `@all` does not."""
     mentions = event["message"].get("mentions") or []
-    return any((mention.get("id") or {}).get("open_id") == bot for mention in mentions)
+    return any(_id_of(each) == bot for each in mentions)
 
 
 def addresses_bot(event: Json, bot: str) -> bool:
     """Tells whether a message is for the bot by itself: in a private chat, or as it names the bot."""
     return event["message"].get("chat_type") == "p2p" or mentions_bot(event, bot)
+
+
+def unnamed(event: Json) -> list[str]:
+    """Returns the ids of people whom a rich text mentions without a name."""
+    ids: dict[str, None] = {}
+    if event["message"].get("message_type") == "post":
+        for piece in _pieces_of(json.loads(event["message"].get("content") or "{}")):
+            person = str(piece.get("user_id") or "")
+            if piece.get("tag") == "at" and not piece.get("user_name") and person.startswith("ou_"):
+                ids[person] = None
+    return list(ids)[:MOST_MENTIONS]
+
+
+def _pieces_of(post: Json) -> Iterator[Json]:
+    for line in _body(post).get("content", ()):
+        yield from line
 
 
 def parent_of(event: Json) -> str:
@@ -74,7 +94,7 @@ def quoted(item: Json, author: str) -> Quoted | None:
     kind = item.get("msg_type", "")
     if kind not in ("text", "post"):
         return None
-    text, _ = _content({"message_type": kind, "content": (item.get("body") or {}).get("content")})
+    text, _ = _content({"message_type": kind, "content": (item.get("body") or {}).get("content")}, {})
     text = _mentions_resolved(text, item.get("mentions") or [], "").strip()
     return Quoted(text, author) if text else None
 
@@ -122,7 +142,7 @@ class Albums:
         return album
 
 
-def _content(message: Json) -> tuple[str, list[Attachment]]:
+def _content(message: Json, names: Mapping[str, str]) -> tuple[str, list[Attachment]]:
     """Returns text and files. Kinds of messages without a text are named by one."""
     kind = message.get("message_type", "")
     content = json.loads(message.get("content") or "{}")
@@ -130,7 +150,7 @@ def _content(message: Json) -> tuple[str, list[Attachment]]:
         case "text":
             return content.get("text", ""), []
         case "post":
-            return _post(content)
+            return _post(content, names)
         case "image":
             return "", [_image(content["image_key"])]
         case "file" | "audio" | "media":
@@ -140,24 +160,30 @@ def _content(message: Json) -> tuple[str, list[Attachment]]:
     return f"[{kind}]", []
 
 
-def _post(content: Json) -> tuple[str, list[Attachment]]:
+def _body(post: Json) -> Json:
+    """Returns a rich text, of which there may be several in different languages."""
+    if "content" in post:
+        return post
+    return next((body for body in post.values() if isinstance(body, dict) and "content" in body), {})
+
+
+def _post(content: Json, names: Mapping[str, str]) -> tuple[str, list[Attachment]]:
     """Reads a rich text: paragraphs joined by blank lines (contract channels §5), files by placeholders."""
-    if "content" not in content:
-        content = next((body for body in content.values() if isinstance(body, dict) and "content" in body), {})
+    content = _body(content)
     attachments: list[Attachment] = []
     paragraphs = [content.get("title", "")]
     for line in content.get("content", ()):
-        paragraphs.append("".join(_pieces(line, attachments)))
+        paragraphs.append("".join(_pieces(line, attachments, names)))
     return "\n\n".join(text for text in paragraphs if text.strip()), attachments
 
 
-def _pieces(line: Sequence[Json], attachments: list[Attachment]) -> Iterator[str]:
+def _pieces(line: Sequence[Json], attachments: list[Attachment], names: Mapping[str, str]) -> Iterator[str]:
     for piece in line:
         match piece.get("tag"):
             case "a":
                 yield f"[{piece.get('text', '')}]({piece.get('href', '')})"
             case "at":
-                yield str(piece.get("user_id", ""))
+                yield _mentioned(piece, names)
             case "img":
                 attachments.append(_image(piece["image_key"]))
                 yield "[image]"
@@ -174,6 +200,14 @@ def _pieces(line: Sequence[Json], attachments: list[Attachment]) -> Iterator[str
                 yield str(piece.get("text", ""))
 
 
+def _mentioned(piece: Json, names: Mapping[str, str]) -> str:
+    """Returns a mention in a rich text: the placeholder of one that the message lists, else the person."""
+    person = str(piece.get("user_id") or "")
+    if MENTION.fullmatch(person) or not person:
+        return person
+    return "@all" if person == "all" else mention(str(piece.get("user_name") or names.get(person, "")), person)
+
+
 def _image(key: str) -> Attachment:
     return Attachment(key, f"{key[:40]}.png", "image", "image/png")
 
@@ -188,11 +222,18 @@ def _file(content: Json, kind: str) -> Attachment:
 def _mentions_resolved(text: str, mentions: Sequence[Json], bot: str) -> str:
     """Replaces the placeholders of mentions by names, and the bot's by nothing. `bot`: empty if it keeps its name."""
     names = {"@_all": "@all"}
-    for mention in mentions:
-        is_bot = bot and (mention.get("id") or {}).get("open_id") == bot
-        names[mention.get("key", "")] = "" if is_bot else f"@{mention.get('name', '')}"
+    for each in mentions:
+        person = _id_of(each)
+        is_bot = bot and person == bot
+        names[each.get("key", "")] = "" if is_bot else mention(str(each.get("name") or ""), person)
     # Both at once, so that a name that looks like a placeholder stays what it is; the blank after a removed one goes.
     return re.sub(MENTION.pattern + r" ?", lambda match: _named(match[0], names), text)
+
+
+def _id_of(mentioned: Json) -> str:
+    """Returns the open id of who is mentioned: events have all kinds of ids, messages that are read have one."""
+    ids = mentioned.get("id")
+    return str(ids.get("open_id") or "") if isinstance(ids, dict) else str(ids or "")
 
 
 def _named(placeholder: str, names: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ from channels.feishu.traits import DOMAIN, TRAITS
 from channels.markup import feishu as markup
 from core.chat.download import save
 from core.chat.facts import Attachment, Quoted, Target
+from core.chat.people import Names
 from core.chat.port import (
     ChatGone,
     Content,
@@ -109,7 +110,7 @@ class FeishuPlatform:
         """Messages of people that the agent has read, as they addressed it or were quoted."""
         self._reactions: Recent[str, str] = Recent(REMEMBERED)
         """Reactions that are on, by message."""
-        self._names: Recent[str, str] = Recent(REMEMBERED)
+        self._names = Names(REMEMBERED)
         self._names_read: deque[float] = deque(maxlen=NAMES_PER_SECOND)
         """Times at which names were read."""
         self._may_read_names = True
@@ -284,6 +285,9 @@ class FeishuPlatform:
         message = incoming.received(event, self._bot, to_bot)
         if message is None:
             return
+        if people := incoming.unnamed(event):
+            names = {person: await self._name_of(person) for person in people}
+            message = incoming.received(event, self._bot, to_bot, names) or message
         album, name = self._albums.of(event, message), await self._name_of(message.sender)
         await receive(msgspec.structs.replace(message, album=album, sender_name=name, quoted=quoted))
         if message.mentioned:
@@ -318,19 +322,20 @@ class FeishuPlatform:
         """Returns a person's name; empty if the app may not read it, or not at once."""
         now = time.monotonic()
         soon = len(self._names_read) == NAMES_PER_SECOND and now - self._names_read[0] < 1
-        if person not in self._names and self._may_read_names and not soon:
+        known = self._names.of(person)
+        if known is None and self._may_read_names and not soon:
             self._names_read.append(now)
             try:
                 with anyio.move_on_after(NAME_SECONDS):
                     params = {"user_id_type": "open_id"}
                     user = (await self._api.call("GET", f"contact/v3/users/{person}", params=params)).get("user") or {}
-                    self._names[person] = str(user.get("name") or "")
+                    self._names.note(person, str(user.get("name") or ""))
             except Refused as error:
                 self._may_read_names = error.number not in NO_PERMISSION
-                self._names[person] = ""
+                self._names.note(person, "")
             except (Unavailable, Rejected, ChatGone):
                 pass
-        return self._names.get(person, "")
+        return self._names.get(person, ("", 0.0))[0]
 
     async def _send(self, target: Target, kind: str, content: Mapping[str, Any], key: str) -> str:
         """Posts a message: as a reply, in a group at least to the root of its topic."""

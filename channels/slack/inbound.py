@@ -11,16 +11,19 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from core.chat.commands import is_command
 from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
+from core.chat.people import MOST_MENTIONS, mention
 
 _SUBTYPES = frozenset({"file_share", "thread_broadcast", "me_message"})
 """Subtypes of messages that people write; others are notices, as `channel_join`."""
 _UMBRELLA = re.compile(r"/sika(-[\w-]*)?")
 """Slash commands whose first argument is the command: Slack has a `/status` of its own."""
 _ENTITY = re.compile(r"<([^<>\n]+)>")
+_PERSON = re.compile(r"<@([A-Z0-9]+)(?:\|[^<>\n]*)?>")
 BUTTON = "sika:"
 """Begins the `action_id` of our buttons."""
 
@@ -40,23 +43,41 @@ def chat_of(envelope: Mapping[str, Any]) -> str:
     return str(channel.get("id", "") if isinstance(channel, Mapping) else channel or "")
 
 
-def translate(envelope: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
-    """Returns the message or the pressed button in an envelope. None: there is none for the agent.
+def translate(
+    envelope: Mapping[str, Any], bot: Identity, names: Mapping[str, str] = MappingProxyType({})
+) -> ChatReceived | None:
+    """Returns the message or the pressed button in an envelope. None: there is none for the agent. `names`: of people
+    who are mentioned, by id.
 
     Raises `KeyError`, `TypeError` or `ValueError` for an envelope that is not as documented.
     """
     payload = envelope["payload"]
     match envelope.get("type"):
         case "events_api":
-            return _event(payload["event"], bot)
+            return _event(payload["event"], bot, names)
         case "slash_commands":
-            return _slash(payload)
+            return _slash(payload, names)
         case "interactive" if payload.get("type") == "block_actions":
             return _press(payload)
     return None
 
 
-def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
+def mentioned(envelope: Mapping[str, Any], bot: Identity) -> list[str]:
+    """Returns the ids of the people whom an envelope's message mentions, without the bot."""
+    payload = _mapping(envelope.get("payload"))
+    event = _mapping(payload.get("event"))
+    message = _mapping(event.get("message")) or event
+    shared = [_mapping(each).get("text") for each in message.get("attachments") or ()]
+    return [person for person in people_in(message.get("text"), payload.get("text"), *shared) if person != bot.user]
+
+
+def people_in(*texts: Any) -> list[str]:
+    """Returns the ids of the people whom Slack's texts mention, each once."""
+    found = (match[1] for text in texts if isinstance(text, str) for match in _PERSON.finditer(text))
+    return list(dict.fromkeys(found))[:MOST_MENTIONS]
+
+
+def _event(event: Mapping[str, Any], bot: Identity, names: Mapping[str, str]) -> ChatReceived | None:
     if event["type"] not in ("message", "app_mention"):
         return None
     message, edited = event, ""
@@ -70,12 +91,12 @@ def _event(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
         return None
     sender, chat, ts = message["user"], event["channel"], message["ts"]
     private = is_private(chat)
-    mention = re.compile(rf"[ \t]*<@{re.escape(bot.user)}(\|[^<>]*)?>[ \t]*")
+    of_bot = re.compile(rf"[ \t]*<@{re.escape(bot.user)}(\|[^<>]*)?>[ \t]*")
     raw = str(message.get("text") or "")
-    text = readable(mention.sub(" ", raw)).strip()
+    text = readable(of_bot.sub(" ", raw), names).strip()
     attachments = tuple(_attachment(file) for file in message.get("files") or () if file.get("id"))
-    quoted = _shared(message)
-    named = event["type"] == "app_mention" or mention.search(raw) is not None
+    quoted = _shared(message, names)
+    named = event["type"] == "app_mention" or of_bot.search(raw) is not None
     if not (text or attachments or quoted or named):
         return None
     root = message.get("thread_ts") or ""
@@ -107,11 +128,11 @@ def _is_written(message: Mapping[str, Any], bot: Identity) -> bool:
     return not (message.get("bot_id") or message.get("bot_profile") or sender in ("", bot.user, "USLACKBOT"))
 
 
-def _slash(payload: Mapping[str, Any]) -> ChatReceived:
+def _slash(payload: Mapping[str, Any], names: Mapping[str, str]) -> ChatReceived:
     """Slash commands do not work in threads, so they belong to the channel itself. What follows the umbrella command is
     a command of ours, or words.
     """
-    command, text = str(payload["command"]), html.unescape(str(payload.get("text") or "")).strip()
+    command, text = str(payload["command"]), readable(str(payload.get("text") or ""), names).strip()
     if _UMBRELLA.fullmatch(command):
         named = is_command(text.partition(" ")[0])
         command, text = "", f"/{text}" if named else text or "/help"
@@ -162,9 +183,9 @@ def parse_value(value: str) -> tuple[str, str, str]:
     return str(plan), str(button), str(topic)
 
 
-def quoted(message: Mapping[str, Any], author: str) -> Quoted | None:
+def quoted(message: Mapping[str, Any], author: str, names: Mapping[str, str]) -> Quoted | None:
     """Returns a message as it was read from Slack; None if it has no words."""
-    text = readable(str(message.get("text") or "")).strip()
+    text = readable(str(message.get("text") or ""), names).strip()
     return Quoted(text, author) if text else None
 
 
@@ -173,16 +194,19 @@ def is_private(chat: str) -> bool:
     return chat.startswith("D")
 
 
-def readable(text: str) -> str:
+def readable(text: str, names: Mapping[str, str]) -> str:
     """Returns a message's text without Slack's escapes: links, people and channels as a reader sees them."""
-    return html.unescape(_ENTITY.sub(lambda entity: _written(entity[1]), text))
+    return html.unescape(_ENTITY.sub(lambda entity: _written(entity[1], names), text))
 
 
-def _written(entity: str) -> str:
+def _written(entity: str, names: Mapping[str, str]) -> str:
     address, _, label = entity.partition("|")
     match address[:1]:
-        case "@" | "#":
-            return f"{address[0]}{label.lstrip('@#') or address[1:]}"
+        case "@":
+            name = names.get(address[1:]) or html.unescape(label.lstrip("@"))
+            return html.escape(mention(name, address[1:]), quote=False)
+        case "#":
+            return f"#{label.lstrip('#') or address[1:]}"
         case "!":
             kind = address[1:].split("^")[0]
             return label or f"@{kind}"
@@ -191,14 +215,14 @@ def _written(entity: str) -> str:
     return f"[{label}]({address})"
 
 
-def _shared(message: Mapping[str, Any]) -> Quoted | None:
+def _shared(message: Mapping[str, Any], names: Mapping[str, str]) -> Quoted | None:
     """Returns the messages that a person shares; links that Slack unfurls are none."""
     shared = [_mapping(each) for each in message.get("attachments") or ()]
     shared = [each for each in shared if (each.get("is_share") or each.get("is_msg_unfurl")) and each.get("text")]
     if not shared:
         return None
     authors = dict.fromkeys(str(each.get("author_name") or "") for each in shared)
-    return Quoted("\n\n".join(readable(str(each["text"])) for each in shared), ", ".join(filter(None, authors)))
+    return Quoted("\n\n".join(readable(str(each["text"]), names) for each in shared), ", ".join(filter(None, authors)))
 
 
 def _attachment(file: Mapping[str, Any]) -> Attachment:

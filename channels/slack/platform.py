@@ -29,6 +29,7 @@ from channels.slack.socket import PING_SECONDS, Listener
 from channels.slack.traits import TRAITS
 from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
+from core.chat.people import Names
 from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
 from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
@@ -39,9 +40,9 @@ BASE_URL = "https://slack.com/api/"
 PAGES = 10
 PAGE = 200
 """Messages that `find` looks through: at most `PAGES * PAGE`."""
-LOOK_UP_SECONDS = 1.0
-"""Most time to ask for a name, or for the beginning of a thread: Slack waits 3 seconds for an acknowledgement (research
-im-platforms §2.1)."""
+LOOK_UP_SECONDS = 0.8
+"""Most time to ask for names, or for the beginning of a thread, which makes three in a row: Slack waits 3 s for an
+acknowledgement (research im-platforms §2.1)."""
 STATUS_SECONDS = 60.0
 """Slack clears a status that is not renewed after two minutes."""
 REMEMBERED = 1000
@@ -95,7 +96,7 @@ class SlackPlatform:
         self._connected_web: Web | None = None
         self._known_bot: Identity | None = None
         self._granted: frozenset[str] = frozenset()
-        self._names: Recent[str, str] = Recent(REMEMBERED)
+        self._names = Names(REMEMBERED)
         self._names_are_allowed = True
         self._known_roots: Recent[tuple[str, str], None] = Recent(REMEMBERED)
         """Channels and threads of which the agent has read the beginning."""
@@ -146,8 +147,11 @@ class SlackPlatform:
 
     async def listen(self, receive: Receive, report: Report) -> None:
         async def handle(envelope: Mapping[str, Any]) -> None:
+            bot = await self.bot()
             try:
-                event = inbound.translate(envelope, await self.bot())
+                event = inbound.translate(envelope, bot)
+                if event is not None:
+                    event = await self._with_names(event, envelope, bot)
             except (KeyError, TypeError, ValueError) as error:
                 # It would be the same at each delivery.
                 log.warning(
@@ -155,7 +159,7 @@ class SlackPlatform:
                 )
                 return
             if event is not None:
-                await receive(await self._with_root(await self._with_name(event)))
+                await receive(await self._with_root(event))
                 if event.mentioned:
                     self._known_roots[event.target.chat, event.target.topic] = None
 
@@ -173,21 +177,37 @@ class SlackPlatform:
             with anyio.fail_after(LOOK_UP_SECONDS):
                 answer = await self.web.call("conversations.replies", request, effect=False)
             [root, *_] = answer["messages"]
-            author = await self._name_of(str(root.get("user") or ""))
         except (Invalid, Unavailable, TimeoutError):
             return event
-        return msgspec.structs.replace(event, quoted=inbound.quoted(root, author))
+        author = str(root.get("user") or "")
+        names = await self._names_of([author, *inbound.people_in(root.get("text"))])
+        return msgspec.structs.replace(event, quoted=inbound.quoted(root, names[author], names))
 
-    async def _with_name(self, event: ChatReceived) -> ChatReceived:
-        """Returns a message with its sender's name, if Slack tells it."""
-        if event.sender_name:
-            return event
-        return msgspec.structs.replace(event, sender_name=await self._name_of(event.sender))
+    async def _with_names(self, event: ChatReceived, envelope: Mapping[str, Any], bot: Identity) -> ChatReceived:
+        """Returns the message of an envelope with the names of its sender and of those whom it mentions."""
+        people = inbound.mentioned(envelope, bot)
+        names = await self._names_of([event.sender, *people] if not event.sender_name else people)
+        event = inbound.translate(envelope, bot, names) or event
+        return msgspec.structs.replace(event, sender_name=event.sender_name or names.get(event.sender, ""))
+
+    async def _names_of(self, people: Sequence[str]) -> dict[str, str]:
+        """Returns the names of people by id, as far as Slack tells them at once."""
+        names: dict[str, str] = dict.fromkeys(people, "")
+
+        async def read(person: str) -> None:
+            names[person] = await self._name_of(person)
+
+        with anyio.move_on_after(LOOK_UP_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for person in names:
+                    tasks.start_soon(read, person)
+        return names
 
     async def _name_of(self, person: str) -> str:
         """Returns a person's name; empty if Slack does not tell it at once."""
-        if person in self._names or not person or not self._names_are_allowed:
-            return self._names.get(person, "")
+        known = self._names.of(person)
+        if known is not None or not person or not self._names_are_allowed:
+            return known or ""
         request = self.web.client.users_info(user=person)
         try:
             with anyio.fail_after(LOOK_UP_SECONDS):
@@ -196,11 +216,11 @@ class SlackPlatform:
             self._names_are_allowed = code_of(error) != "missing_scope"
             return ""
         except (Invalid, Unavailable, TimeoutError):
-            return ""
-        user = answer["user"]
+            return self._names.get(person, ("", 0.0))[0]
+        user = answer.get("user") or {}
         profile = user.get("profile") or {}
         name = str(profile.get("display_name") or user.get("real_name") or user.get("name") or "")
-        self._names[person] = name
+        self._names.note(person, name)
         return name
 
     def parts(self, text: str) -> Sequence[str]:

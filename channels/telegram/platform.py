@@ -34,9 +34,11 @@ from core.chat.port import (
     Rejected,
     Report,
 )
+from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
 
 BASE_URL = "https://api.telegram.org"
+PEOPLE = 2000
 _TOKEN = re.compile(r"\d+:[\w-]+")
 log = structlog.get_logger("sika.telegram")
 
@@ -79,6 +81,8 @@ class Telegram:
         self._api = api
         self._timing = timing
         self._drafts = Drafts(api)
+        self._people: Recent[str, User] = Recent(PEOPLE)
+        """Those who were seen, by user name."""
 
     async def check(self) -> Sequence[Finding]:
         try:
@@ -208,7 +212,7 @@ class Telegram:
             stopped = update.get("stopped_message_generation")
             if stopped and self._drafts.is_finished(stopped["draft_id"]):
                 return None  # the press came too late: it must not stop the next answer
-            return received(self._api.parsed(update), bot)
+            return received(self._api.parsed(update), bot, self._people)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             log.warning("an update of unknown shape was skipped", update=update.get("update_id"), reason=repr(error))
             return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
@@ -11,6 +12,8 @@ from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 from channels.telegram.texts import choice_of
 from channels.telegram.traits import COMMANDS
 from core.chat.facts import Attachment, ChatReceived, Quoted, Target
+from core.chat.people import mention
+from core.chat.recent import Recent
 
 ALLOWED = ("message", "edited_message", "callback_query", "stopped_message_generation")
 """The updates that the bot asks for. Telegram remembers them, and sends the last one only to who asks for it."""
@@ -20,14 +23,15 @@ _SPACE = " ".encode("utf-16-le")
 _COMMAND = re.compile(r"/(\w+)(?:@(\w+))?(?=\s|$)")
 
 
-def received(update: Update, bot: User) -> ChatReceived | None:
-    """Returns the message of an update. None: it says nothing, or comes from a bot."""
+def received(update: Update, bot: User, people: Recent[str, User] | None = None) -> ChatReceived | None:
+    """Returns the message of an update. None: it says nothing, or comes from a bot. `people`: by user name in lower
+    case, those who were seen; those of the update are added."""
+    people = Recent(1) if people is None else people
     if update.callback_query:
         return _pressed(update.callback_query)
-    if update.edited_message:
-        return _written(update.edited_message, bot)
-    if update.message:
-        return _written(update.message, bot)
+    if message := update.edited_message or update.message:
+        _note(message, people)
+        return _written(message, bot, people)
     stopped = update.api_kwargs.get("stopped_message_generation")
     return _stopped(stopped) if stopped else None
 
@@ -37,11 +41,19 @@ def thread_of(topic: str) -> int | None:
     return int(topic.removeprefix(FORUM)) if topic.startswith(FORUM) else None
 
 
-def _written(message: Message, bot: User) -> ChatReceived | None:
+def _note(message: Message, people: Recent[str, User]) -> None:
+    """Notes the people of a message: Telegram has no way to look for one by the user name that mentions them."""
+    replied = message.reply_to_message
+    for user in (message.from_user, replied.from_user if replied else None, *message.new_chat_members):
+        if user is not None and user.username:
+            people[user.username.lower()] = user
+
+
+def _written(message: Message, bot: User, people: Mapping[str, User]) -> ChatReceived | None:
     sender = message.from_user
     if sender is None or sender.is_bot or message.is_automatic_forward or _is_for_another_bot(message, bot):
         return None
-    text, mentioned = _words(message, bot)
+    text, mentioned = _words(message, bot, people)
     attachment = _attachment(message)
     if not text and attachment is None and not mentioned:
         return None
@@ -63,7 +75,7 @@ def _written(message: Message, bot: User) -> ChatReceived | None:
         attachments=(attachment,) if attachment else (),
         album=message.media_group_id or "",
         mentioned=private or mentioned,
-        quoted=_quoted(message, answers),
+        quoted=_quoted(message, answers, people),
         edited=message.edit_date.isoformat() if message.edit_date else "",
         sent_at=message.date.isoformat(),
     )
@@ -114,10 +126,12 @@ def _replied_to(message: Message) -> Message | None:
     return None if answered is None or answered.forum_topic_created else answered
 
 
-def _quoted(message: Message, answers: Message | None) -> Quoted | None:
+def _quoted(message: Message, answers: Message | None, people: Mapping[str, User]) -> Quoted | None:
     """Returns the part that a person chose of a message that they answer, else all of it."""
-    chosen = message.quote.text if message.quote else ""
-    text = chosen or ((answers.text or answers.caption or _description(answers)) if answers else "")
+    text = message.quote.text if message.quote else ""
+    if not text and answers:
+        entities = answers.entities or answers.caption_entities
+        text = _replaced(answers.text or answers.caption or "", entities, people) or _description(answers)
     if not text:
         return None
     sender, chat = (answers.from_user, answers.sender_chat) if answers else (None, None)
@@ -133,25 +147,55 @@ def _topic(message: Message, answers: Message | None) -> str:
     return str((answers or message).message_id)
 
 
-def _words(message: Message, bot: User) -> tuple[str, bool]:
-    """Returns the text without mentions of the bot, and whether it has any or is a command to the bot."""
+def _words(message: Message, bot: User, people: Mapping[str, User]) -> tuple[str, bool]:
+    """Returns the text without mentions of the bot and with the names of others, and whether it mentions the bot or is
+    a command to it."""
     text = message.text or message.caption or ""
-    mentioned = addressed = False
+    entities = message.entities or message.caption_entities
+    pieces = [(entity, _without_bot(entity, words, bot)) for entity, words in _entities(text, entities)]
+    addresses = [(entity, rest) for entity, rest in pieces if rest is not None]
+    instead = {id(entity): rest for entity, rest in addresses}
+    text = _replaced(text, entities, people, instead).strip()
+    addressed = any(entity.offset == 0 and not rest for entity, rest in addresses)
+    return (text.lstrip(",: ") if addressed else text) or _description(message), bool(addresses)
+
+
+def _entities(text: str, entities: Sequence[MessageEntity]) -> Iterator[tuple[MessageEntity, str]]:
+    """Yields the entities of a text, the last first, and their words. Offsets are UTF-16 units."""
     units = text.encode("utf-16-le")
-    for entity in sorted(message.entities or message.caption_entities, key=lambda entity: -entity.offset):
+    for entity in sorted(entities, key=lambda entity: -entity.offset):
         begin, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
-        words = units[begin:end].decode("utf-16-le", "replace")
-        replacement = _without_bot(entity, words, bot)
+        yield entity, units[begin:end].decode("utf-16-le", "replace")
+
+
+def _replaced(
+    text: str,
+    entities: Sequence[MessageEntity],
+    people: Mapping[str, User],
+    instead: Mapping[int, str] = MappingProxyType({}),
+) -> str:
+    """Returns a text with the names of those whom it mentions, and the addresses of links. `instead`: what entities
+    become, by `id`; the blank after one that becomes nothing goes."""
+    units = text.encode("utf-16-le")
+    for entity, words in _entities(text, entities):
+        begin, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
+        rest, replacement = units[end:], instead.get(id(entity))
         if replacement is None:
-            if entity.type == MessageEntity.TEXT_LINK and entity.url and entity.url != words:
-                units = units[:end] + f" ({entity.url})".encode("utf-16-le") + units[end:]
-            continue
-        mentioned = True
-        rest = units[end:] if replacement else units[end:].removeprefix(_SPACE)
+            replacement = _named(entity, words, people)
+        elif not replacement:
+            rest = rest.removeprefix(_SPACE)
         units = units[:begin] + replacement.encode("utf-16-le") + rest
-        addressed = addressed or (begin == 0 and not replacement)
-    text = units.decode("utf-16-le", "replace").strip()
-    return (text.lstrip(",: ") if addressed else text) or _description(message), mentioned
+    return units.decode("utf-16-le", "replace")
+
+
+def _named(entity: MessageEntity, words: str, people: Mapping[str, User]) -> str:
+    """Returns an entity that is not about the bot, as the agent reads it."""
+    if entity.type == MessageEntity.TEXT_LINK and entity.url and entity.url != words:
+        return f"{words} ({entity.url})"
+    user = entity.user if entity.type == MessageEntity.TEXT_MENTION else None
+    if entity.type == MessageEntity.MENTION:
+        user = people.get(words.removeprefix("@").lower())
+    return mention(user.full_name, str(user.id)) if user else words
 
 
 def _without_bot(entity: MessageEntity, words: str, bot: User) -> str | None:

@@ -34,7 +34,7 @@ MOST_NAME = 80
 """Limit of characters of a speaker's name, and of the id."""
 NUMBER = "seq"
 """Key of `additional_kwargs` in what clients are shown: the message's number (`core.thread.numbers`)."""
-RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, NUMBER, "dynamic_context_reminder"})
+RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, SPEAKER, NUMBER, "dynamic_context_reminder"})
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
 
 _UNSEEN = re.compile(rf"[{UNSEEN}]")
@@ -49,16 +49,19 @@ def text_of(content: Any) -> str:
 
 
 def speaker_of(message: Message) -> str:
-    """Returns the speaker of a message as text for a model, `"Ann" (U012AB3CD)`; "" if the message names none.
+    """Returns the speaker of a message as text for a model (`person`); "" if the message names none."""
+    extra = message.get("additional_kwargs")
+    speaker = extra.get(SPEAKER) if isinstance(extra, dict) else None
+    return person(speaker.get("name"), speaker.get("id")) if isinstance(speaker, dict) else ""
+
+
+def person(name: Any, identity: Any) -> str:
+    """Returns a person as text for a model, `"Ann" (U012AB3CD)`; "" for one without a name and an id.
 
     The name is data from a stranger: it is quoted, of one line, bounded, and has neither control tags nor unseen
     characters.
     """
-    extra = message.get("additional_kwargs")
-    speaker = extra.get(SPEAKER) if isinstance(extra, dict) else None
-    if not isinstance(speaker, dict):
-        return ""
-    name, identity = (_one_line(speaker.get(key)) for key in ("name", "id"))
+    name, identity = _one_line(name), _one_line(identity)
     quoted = json.dumps(name or identity, ensure_ascii=False)
     return f"{quoted} ({identity})" if name and identity else quoted if name or identity else ""
 

@@ -51,6 +51,7 @@ from core.ports.models import Pieces
 from core.runs.journal import CallRef
 from core.runtime import stalls
 from core.thread.approvals import answers_to_approval
+from core.thread.messages import SPEAKER
 from core.thread.subagents import TOOLS
 from core.tools import Completion, Files, Prompt, Question, Response
 
@@ -252,7 +253,8 @@ async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: To
     if own := answers[answers_to_approval(attempt.state, attempt.run, call.id) :]:
         get_config()["configurable"][SCRATCHPAD].resume.extend(own)
     try:
-        return await _outcome(request, handler, attempt)
+        result = await _outcome(request, handler, attempt)
+        return _attributed(result, attempt, str(request.tool_call["id"])) if answers else result
     except GraphInterrupt as pause:
         if attempt.subagent is not None:
             text = "the tool has a question to a person, which a subagent cannot ask. Say in your answer what is open."
@@ -262,6 +264,17 @@ async def _asking_people(attempt: Attempt, request: ToolCallRequest, handler: To
             value = msgspec.to_builtins(interrupt.value, str_keys=True, enc_hook=str)
             attempt.questions.append(Interrupt(id=identity, value=value, call_id=call.id))
         raise
+
+
+def _attributed(result: ToolResult, attempt: Attempt, call_id: str) -> ToolResult:
+    """Returns the result of a call whose question was answered, with who answered where several people talk."""
+    run = attempt.state.runs.get(attempt.run)
+    origin = run.request.origin if run is not None and run.request.resume is not None else None
+    if origin is not None and origin.speaker is not None:
+        for message in messages_of(result):
+            if isinstance(message, ToolMessage) and message.tool_call_id == call_id:
+                message.additional_kwargs[SPEAKER] = {"id": origin.speaker.id, "name": origin.speaker.name}
+    return result
 
 
 def _one(result: Any, call_id: str) -> ToolResult:

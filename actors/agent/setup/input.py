@@ -21,7 +21,7 @@ from core.ids import now
 from core.ports.documents import KINDS
 from core.thread import instructions
 from core.thread.instructions import InstructionFile
-from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, UPLOADS_BLOCK, text_of
+from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, SPEAKER, UPLOADS_BLOCK, text_of
 from core.thread.state import ThreadState
 from core.thread.values import REMOVE_ALL
 
@@ -82,7 +82,10 @@ async def prepare(
         files = _without(files, {*await later()} - {*(names or ())})
     history = state.values_at(base).get("messages", ())
     memory = await _recalled(values, history, recall)
-    extra = {key: value for key, value in ((MEMORY, memory), (SKILL, skill), (REFERENCES, [*references])) if value}
+    records = ((MEMORY, memory), (SKILL, skill), (REFERENCES, [*references]))
+    extra: Json = {key: value for key, value in records if value}
+    if request.origin is not None and (speaker := request.origin.speaker) is not None:
+        extra[SPEAKER] = {"id": speaker.id, "name": speaker.name}
     patch = prepared(values, run=run, at=now(), history=history, files=files, guidance=guidance, records=extra)
     return _slim(patch, values) if patch else patch
 

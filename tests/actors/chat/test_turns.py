@@ -22,7 +22,7 @@ from core.chat.facts import (
     DeliverySent,
     Target,
 )
-from core.events import ModelCompleted, RunCompleted
+from core.events import ModelCompleted, Origin, RunCompleted, Speaker, StatePatched
 from tests.actors.chat.site import Account, account
 from tests.actors.chat.test_files import attached, fetched, routed
 from tests.support.nats import eventually
@@ -226,12 +226,36 @@ async def test_a_failure_that_could_not_be_said_is_said_with_the_next_message(tm
 
 
 async def test_in_a_group_each_message_says_who_wrote_it(tmp_path: Path) -> None:
-    async with account(tmp_path) as office:
-        about: dict[str, Any] = {"kind": "group", "topic": "t", "mentioned": True}
-        events = [await office.hears(f"of {sender}", sender=sender, **about) for sender in ("U1", "U2")]
-        requests = await office.requests(await office.outcome(events[0]))
-        messages = [request.input["messages"][0] for request in requests]  # type: ignore[index]
-        speakers = [message["additional_kwargs"]["speaker"] for message in messages]
-        assert speakers == [{"id": sender, "name": f"Name of {sender}"} for sender in ("U1", "U2")]
+    async with account(tmp_path, settings={"on_busy": "steer"}) as office:
+        about: Any = {"kind": "group", "topic": "t", "mentioned": True}
+        first, other = [await office.hears(f"of {sender}", sender=sender, **about) for sender in ("U1", "U2")]
+        routed = await office.starts(first)
+        assert (await office.outcome(other)).outcome == "run", "a run that has not begun is of its own person"
+        state = await office.state(routed)
+        origins = [run.request.origin for run in state.runs.values()]
+        assert origins == [
+            Origin("office", office.place("C1", "t").id, Speaker(who, f"Name of {who}")) for who in ("U1", "U2")
+        ]
+        await office.hears("steers", sender="U2", **about)
+        [joined] = (await office.state(routed)).runs[routed.run_id].steers
+        assert joined["additional_kwargs"]["speaker"] == {"id": "U2", "name": "Name of U2"}
+        await office.does(routed, ModelCompleted(message=ai("a", "Hi.")), RunCompleted())
         alone = await office.run(await office.hears("hi", chat="C2"))
-        assert "additional_kwargs" not in alone.request.input["messages"][0]  # type: ignore[index]
+        assert alone.request.origin == Origin("office", office.place("C2").id)
+
+
+async def test_a_question_that_is_asked_again_keeps_its_author(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        about: Any = {"kind": "group", "topic": "t", "mentioned": True}
+        first = await office.hears("why?", **about)
+        routed = await office.starts(first)
+        kwargs = {"speaker": {"id": "U1", "name": "Name of U1"}}
+        message = {"id": f"human-{routed.run_id}", "additional_kwargs": kwargs}
+        await office.does(routed, ModelCompleted(message=ai("a", "So.")), RunCompleted())
+        state = await office.state(routed)
+        asked = state.messages[0]
+        assert asked["id"] == message["id"]
+        await office.does(routed, StatePatched(values={"messages": [{**asked, **message}]}))
+        again = await office.run(await office.hears("/retry", sender="U2", **about))
+        assert again.request.origin is not None
+        assert again.request.origin.speaker == Speaker("U1", "Name of U1")

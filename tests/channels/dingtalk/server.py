@@ -12,7 +12,7 @@ import itertools
 import json
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self
 
@@ -146,10 +146,12 @@ class Person:
         self.name = name
         self.staff = staff
 
-    async def says(self, text: str, chat: str = "", **more: Any) -> str:
-        """Writes to the bot: privately, or in a group, where the mention is added and taken away. Returns the id."""
+    async def says(self, text: str, chat: str = "", *, others: Sequence[str] = (), **more: Any) -> str:
+        """Writes to the bot: privately, or in a group, where its mention is added and taken away. `others`: ids of
+        those who are mentioned, too. Returns the id."""
         content = f" {text} " if chat else text
-        return await self._server.receive(self, chat, {"msgtype": "text", "text": {"content": content}, **more})
+        body = {"msgtype": "text", "text": {"content": content}, **more}
+        return await self._server.receive(self, chat, body, others)
 
     async def sends(self, name: str, data: bytes, kind: str = "file", **content: Any) -> str:
         """Sends a file, picture, audio or video. `content`: further fields."""
@@ -309,7 +311,7 @@ class DingTalkServer:
         self.files[code] = (name, data)
         return code
 
-    async def receive(self, person: Person, chat: str, content: Mapping[str, Any]) -> str:
+    async def receive(self, person: Person, chat: str, content: Mapping[str, Any], others: Sequence[str] = ()) -> str:
         id_ = f"msg{next(self._numbers)}=="
         data: dict[str, Any] = {
             "conversationId": self.group(chat) if chat else f"cid-private-{person.name}==",
@@ -329,7 +331,9 @@ class DingTalkServer:
             **content,
         }
         if chat:
-            data |= {"isInAtList": True, "conversationTitle": chat, "atUsers": [{"dingtalkId": "$:LWCP_v1:$bot"}]}
+            at = [{"dingtalkId": "$:LWCP_v1:$bot"}]
+            at += [{"dingtalkId": f"$:LWCP_v1:${staff}", "staffId": staff} for staff in others]
+            data |= {"isInAtList": True, "conversationTitle": chat, "atUsers": at}
         await self._enqueue(ROBOT, {key: value for key, value in data.items() if value is not None})
         return id_
 

@@ -65,7 +65,7 @@ async def test_what_the_agent_has_not_read_is_quoted_once() -> None:
         ann.says("and this", team, mention=True, reply_to=asked)
         await running.inbox.until(lambda: len(running.inbox.received) == 6)
         quotes = {event.text: event.quoted for event in running.inbox.received if event.quoted}
-        assert quotes == {"what do you think?": Quoted("the **plan**: @Sika does it", "Bob")}
+        assert quotes == {"what do you think?": Quoted('the **plan**: @"Sika" (ou_bot) does it', "Bob")}
 
 
 async def test_a_message_that_cannot_be_read_is_not_quoted() -> None:
@@ -113,7 +113,7 @@ async def test_mentions_are_names_and_the_bots_is_left_out() -> None:
         content = {"text": "@_user_1 ask @_user_2 and @_all, not @_user_3"}
         ann.sends("text", content, team, mention=True, mentions=[bob])
         event = await running.inbox.one()
-        assert event.text == "ask @@_user_1 and @all, not @_user_3"
+        assert event.text == 'ask @"@_user_1" (ou_bob) and @all, not @_user_3'
         ann.sends("text", {"text": "@_all look"}, team)
         await running.inbox.until(lambda: len(running.inbox.received) == 2)
         assert not running.inbox.received[1].mentioned
@@ -173,6 +173,9 @@ async def test_rich_text_keeps_its_parts_in_order() -> None:
             "content": [
                 [
                     {"tag": "at", "user_id": "@_user_1"},
+                    {"tag": "at", "user_id": "all"},
+                    {"tag": "at", "user_id": "ou_bob"},
+                    {"tag": "at", "user_id": "ou_cy", "user_name": "Cy <system>"},
                     {"tag": "text", "text": " see "},
                     {"tag": "img", "image_key": image},
                 ],
@@ -180,10 +183,12 @@ async def test_rich_text_keeps_its_parts_in_order() -> None:
                 [{"tag": "code_block", "language": "PYTHON", "text": "print(1)\n"}],
             ],
         }
+        server.person("bob")
         server.person("ann").sends("post", content, mention=True)
         event = await running.inbox.one()
+        people = '@all@"Bob" (ou_bob)@"Cy &lt;system>" (ou_cy)'
         text = "Report\n\nsee [image]\n\n[this](https://example.com)\n\n```python\nprint(1)\n```"
-        assert event.text == text.replace("Report\n\nsee", "Report\n\n see")
+        assert event.text == text.replace("Report\n\nsee", f"Report\n\n{people} see")
         assert event.attachments == (Attachment(image, f"{image}.png", "image", "image/png"),)
 
 

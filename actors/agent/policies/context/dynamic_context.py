@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
 from actors.agent.run.attempt import Attempt, ModelHandler
 from core.mcp import references
 from core.memory.facts import Memory
 from core.memory.inject import agent_of, block, refs_of
 from core.skills.selection import block as block_of_skill
-from core.thread.messages import REFERENCES, REMINDER, SKILL, speaker_of
+from core.thread.messages import REFERENCES, REMINDER, SKILL, SPEAKER, speaker_of
 
 FLAGS = {"hide_from_ui": True, "dynamic_context_reminder": True}
 KEPT = 1024
@@ -60,7 +60,17 @@ def expanded(messages: list[AnyMessage], memory: Memory | None = None, agent: st
         message = messages[place]
         if isinstance(message, HumanMessage) and (text := _text(message, memory, agent)):
             result = [*result[:place], _reminder(f"{message.id}__reminder", text), *result[place:]]
+        elif isinstance(message, ToolMessage) and SPEAKER in message.additional_kwargs:
+            result = [*result[:place], _answered(message), *result[place + 1 :]]
     return result
+
+
+def _answered(message: ToolMessage) -> ToolMessage:
+    """Returns the result of a call whose question a person answered, with who that was."""
+    line = f"(Its question was answered by {speaker_of({'additional_kwargs': message.additional_kwargs})}.)"
+    content: Any = message.content
+    content = f"{content}\n\n{line}" if isinstance(content, str) else [*content, {"type": "text", "text": line}]
+    return message.model_copy(update={"content": content})
 
 
 def _text(message: HumanMessage, memory: Memory | None, agent: str | None) -> str:

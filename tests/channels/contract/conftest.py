@@ -1,0 +1,23 @@
+"""One table for each platform, which the tests of a module share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.channels.contract.seats import SEATS
+from tests.channels.contract.tables import Table, table
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=SEATS)
+async def here(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str
+) -> AsyncIterator[Table]:
+    async with table(SEATS[request.param](), tmp_path_factory.mktemp(request.param)) as opened:
+        yield opened

@@ -1,0 +1,124 @@
+"""The four platforms as places where people talk to one bot, in groups, too: the local servers of `tests/channels`,
+driven in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from tests.channels.telegram.server import BOT_NAME
+from tests.chaos import towns
+
+
+class Seat(Protocol):
+    """A platform's server. People and groups have names."""
+
+    name: str
+    server: Any
+
+    def settings(self) -> Mapping[str, Any]: ...
+
+    async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
+        """Writes to the bot, in a group with its mention (`bot`). `mentions`: a person, who stands for `{}` in the
+        text. Returns the message's id."""
+        ...
+
+    def shown(self, person: str, group: str = "") -> Sequence[str]:
+        """Returns what the bot has said in a chat, as it looks now."""
+        ...
+
+    def id_of(self, person: str) -> str: ...
+
+
+class Slack(towns.Slack):
+    async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
+        mentioned = f"<@{self.id_of(mentions)}>" if mentions else ""
+        return await self.server.person(person).says(text.format(mentioned), group, mention=bool(group) and bot)
+
+    def shown(self, person: str, group: str = "") -> Sequence[str]:
+        return [seen.text for seen in self.server.answers(group or f"@{person}")]
+
+    def id_of(self, person: str) -> str:
+        return self.server.person(person).id
+
+
+class Telegram(towns.Telegram):
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, int] = {}
+
+    async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
+        text = text.format(f"@{mentions}_test")
+        text = f"@{BOT_NAME} {text}" if group and bot else text
+        message = self.server.person(person).says(text, self._chat(person, group))
+        await self.server.wake()
+        return str(message)
+
+    def _chat(self, person: str, group: str) -> int:
+        if not group:
+            return self.server.person(person).chat
+        if group not in self.groups:
+            self.groups[group] = self.server.group(group)
+        return self.groups[group]
+
+    def shown(self, person: str, group: str = "") -> Sequence[str]:
+        seen = self.server.seen(self._chat(person, group))
+        return [shown.text for shown in seen if shown.by_bot and not shown.drafted]
+
+    def id_of(self, person: str) -> str:
+        return str(self.server.person(person).id)
+
+
+class Feishu(towns.Feishu):
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, str] = {}
+
+    async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
+        other = {"key": "@_user_2", "id": {"open_id": self.id_of(mentions)}, "name": mentions.title()}
+        content = {"text": f"{'@_user_1 ' if group and bot else ''}{text.format('@_user_2')}"}
+        about: Any = {"mention": bool(group) and bot, "mentions": [other] if mentions else []}
+        return self.server.person(person).sends("text", content, self._chat(person, group), **about)
+
+    def _chat(self, person: str, group: str) -> str:
+        if not group:
+            return self.server.person(person).chat
+        if group not in self.groups:
+            self.groups[group] = self.server.group(self.server.person(person))
+        return self.groups[group]
+
+    def shown(self, person: str, group: str = "") -> Sequence[str]:
+        return [message.text for message in self.server.seen(self._chat(person, group)) if not message.growing]
+
+    def id_of(self, person: str) -> str:
+        return self.server.person(person).id if person else ""
+
+
+class DingTalk(towns.DingTalk):
+    takes_mentions_out = True
+    """The real platform's texts may have the names of others, or not: it is not known."""
+
+    async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
+        about: Any = {}
+        if mentions:
+            about["others"] = [self.id_of(mentions)]
+        text = text.format("" if self.takes_mentions_out else f"@{mentions.title()}")
+        return await self.server.person(person).says(text, group, **about)
+
+    def shown(self, person: str, group: str = "") -> Sequence[str]:
+        return [seen.text for seen in self.server.seen(group or person) if not seen.streaming]
+
+    def id_of(self, person: str) -> str:
+        return self.server.person(person).staff
+
+
+class DingTalkWithNames(DingTalk):
+    takes_mentions_out = False
+
+
+SEATS: Mapping[str, Callable[[], Seat]] = {
+    "slack": Slack,
+    "telegram": Telegram,
+    "feishu": Feishu,
+    "dingtalk": DingTalk,
+}

@@ -1,0 +1,139 @@
+"""A table of a contract's test: a platform's local server, the account that talks to it, and the actors of both sides
+of the log. A run's worker is the test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from actors import delivery
+from actors.chat.access import Gate
+from actors.chat.actor import Chat
+from core.chat import platforms
+from core.chat.account import Account
+from core.chat.facts import ChatReceived, ChatRouted, conversation, key_of
+from core.chat.held import Meter
+from core.chat.inbox import Inbox
+from core.config.load import ConfigSource
+from core.events import Event, Message, ModelCompleted, RunCompleted, RunStarted, thread
+from core.testing import Stage, acting
+from core.thread.state import Run
+from tests.channels.contract.seats import Seat
+from tests.support.records import ai
+
+DEADLINE = 60.0
+
+
+class Table:
+    def __init__(self, seat: Seat, stage: Stage, home: Path) -> None:
+        self.seat = seat
+        self.stage = stage
+        self.home = home
+        self.received: list[ChatReceived] = []
+
+    async def hears(self, person: str, text: str, group: str = "", **more: Any) -> ChatReceived:
+        """Has a person write, and returns the message as it was received."""
+        before = len(self.received)
+        await self.seat.writes(person, text, group, **more)
+        sender = self.seat.id_of(person)
+        await self.until(lambda: any(event.sender == sender for event in self.received[before:]))
+        return next(event for event in self.received[before:] if event.sender == sender)
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Waits until something is so. Returns it."""
+        with anyio.fail_after(DEADLINE):
+            while not (value := condition()):  # noqa: ASYNC110 (no event tells of it)
+                await anyio.sleep(0.005)
+        return value
+
+    async def shows(self, text: str, person: str, group: str = "") -> str:
+        """Waits until the bot has said something that has a text. Returns all of it."""
+        return str(await self.until(lambda: next((s for s in self.seat.shown(person, group) if text in s), None)))
+
+    # ── the worker ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def routed(self, event: ChatReceived) -> ChatRouted:
+        """Waits until it is decided what becomes of a message."""
+        place = conversation(self.seat.name, event.target.chat, event.target.topic)
+        with anyio.fail_after(DEADLINE):
+            while True:
+                async for record in self.stage.system.log.read(place):
+                    if isinstance(record.event, ChatRouted) and record.event.message == key_of(event):
+                        return record.event
+                await anyio.sleep(0.005)
+
+    async def run(self, event: ChatReceived) -> Run:
+        routed = await self.routed(event)
+        return (await self.stage.system.threads.load(routed.thread)).runs[routed.run_id]
+
+    async def message(self, event: ChatReceived) -> Message:
+        """Returns the message of the run that a message became."""
+        [message] = ((await self.run(event)).request.input or {})["messages"]
+        return message
+
+    async def works(self, event: ChatReceived) -> ChatRouted:
+        """Begins with the run that a message became."""
+        routed = await self.routed(event)
+        await self.does(routed, RunStarted(attempt=1, worker="test", lease=1))
+        return routed
+
+    async def does(self, routed: ChatRouted, *events: Event) -> None:
+        await self.stage.given(*events, run=routed.run_id, aggregate=thread(routed.thread))
+
+    async def answers(self, event: ChatReceived, text: str, *before: Event) -> ChatRouted:
+        """Answers a message."""
+        routed = await self.works(event)
+        answer = ModelCompleted(message=ai(f"a-{routed.run_id}", text))
+        await self.does(routed, *before, answer, RunCompleted())
+        return routed
+
+
+@asynccontextmanager
+async def table(seat: Seat, home: Path, **settings: Any) -> AsyncIterator[Table]:
+    """`settings`: of the account, besides the platform's own; without them, each message is answered by itself."""
+    async with seat.server:
+        about = {"enabled": True, "gather_seconds": 0, **seat.settings(), **settings}
+        (home / "config.yaml").write_text(json.dumps({"channels": {seat.name: about}}))
+        source = ConfigSource(home / "config.yaml")
+        platform = platforms.connect(_account(seat.name, source), source.current())
+
+        def make_chat(system: Any) -> Chat:
+            return Chat(source, system.log, system.threads, system.chats, system.intake, home, system.standing)
+
+        made: list[Any] = []
+
+        def make_delivery(number: int) -> Callable[[Any], Any]:
+            def make(system: Any) -> Any:
+                if not made:
+                    gate = Gate(seat.name, source, system.log, system.standing)
+                    made.extend(delivery.actors(seat.name, platform, system, home, gate.admits, awaits=gate.awaits))
+                return made[number]
+
+            return make
+
+        actors = [make_chat, *map(make_delivery, range(4))]
+        async with acting(*actors, home=home) as stage, anyio.create_task_group() as tasks:
+            here = Table(seat, stage, home)
+            inbox = Inbox(seat.name, stage.system.chats, replies_are_topics=platform.traits.replies_are_topics)
+
+            async def receive(event: ChatReceived) -> None:
+                await inbox.receive(event)
+                here.received.append(event)
+
+            meter = Meter(seat.name, "test")
+            tasks.start_soon(platform.listen, receive, meter)
+            await here.until(lambda: meter.status().state == "connected")
+            yield here
+            tasks.cancel_scope.cancel()
+        await platform.close()
+
+
+def _account(name: str, source: ConfigSource) -> Account:
+    settings = source.current().channels.account(name)
+    assert settings is not None
+    return Account(name, settings, settings.extra)
