@@ -73,8 +73,9 @@ class Table:
 
     async def message(self, event: ChatReceived) -> Message:
         """Returns the message of the run that a message became."""
-        [message] = ((await self.run(event)).request.input or {})["messages"]
-        return message
+        messages: list[Message] = ((await self.run(event)).request.input or {})["messages"]
+        assert len(messages) == 1
+        return messages[0]
 
     async def works(self, event: ChatReceived) -> ChatRouted:
         """Begins with the run that a message became."""
