@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from actors.chat import commands
+from actors.chat.again import Again
 from actors.chat.answers import STOPPED
 from actors.chat.call import Call
 from actors.chat.commands import Command
@@ -53,6 +54,7 @@ class Performer:
         self._log = log
         self._commands = Commands(threads, intake, actor=ACTOR)
         self._memories = Memories(log, actor=ACTOR)
+        self._again = Again(runs, log)
 
     async def perform(self, call: Call, command: Command) -> None:
         """Performs a command. Raises `Unavailable`."""
@@ -64,6 +66,8 @@ class Performer:
                 return await (self._stop_all(call) if command.text.casefold() == ALL else self._stop(call))
             case "queue" if command.text.casefold() == CLEAR:
                 return await self._clear(call)
+            case "again":
+                return await self._again.newest(call)
             case "retry":
                 return await self._retry(call)
             case "undo":

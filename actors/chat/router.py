@@ -7,6 +7,7 @@ import structlog
 
 from actors.chat import commands, questions
 from actors.chat.access import judged
+from actors.chat.again import Again
 from actors.chat.answers import FAILED, plan_id
 from actors.chat.buttons import may_decide, plan_of, replacing
 from actors.chat.call import Call
@@ -22,7 +23,7 @@ from actors.chat.turns import Turn
 from core.chat.account import platform_of
 from core.chat.commands import START
 from core.chat.connections import Connections
-from core.chat.facts import Button, DeliveryPlanned
+from core.chat.facts import SEND_AGAIN, Button, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.config.channels import AccountSettings
 from core.config.load import ConfigSource
@@ -70,6 +71,7 @@ class Router:
         self._memories = Memories(log, actor=ACTOR)
         self._runs = Runs(chats, threads, intake, files, log)
         self._performer = Performer(self._runs, threads, intake, log)
+        self._again = Again(self._runs, log)
 
     async def route(self, conversation: str, account: str, turn: Turn, state: Conversation) -> None:
         """Decides on a turn. Raises `Unavailable`."""
@@ -196,6 +198,8 @@ class Router:
         shown = await self._runs.planned(call, choice.plan)
         if plan is None or shown is None:
             return await self._runs.end(call, "ignored", reason="a button of a message that is not remembered")
+        if choice.button == SEND_AGAIN.id:
+            return await self._again.pressed(call, shown, NOT_YOURS)
         if not may_decide(call, shown):
             return await self._runs.end(call, "refused", call.says(NOT_YOURS), reason="not the person who was asked")
         call = call._replace(user=shown.user)

@@ -37,7 +37,7 @@ MOST_REASON = 500
 # Texts.
 QUEUED = "_I am still at work. I answer what you write now together, as soon as I am done._"
 BEGUN = "_I was at work when you wrote; I answer now._"
-UNSAID = "⚠️ An earlier answer did not reach you as a whole. `/retry` makes the last one anew."
+UNSAID = "⚠️ An earlier answer may not have reached you as a whole. `/again` sends what may be missing once more."
 WHAT_FOR = "What shall I do with {names}?"
 BUSY = "I am still at work. Write again when I have answered, or send `/stop`."
 DECIDED = "That was decided already."

@@ -6,7 +6,8 @@ A plan is executed from the first part on that the log does not know as sent. `d
 part, `delivery.sent` comes after it. If the process dies between the two, or no answer comes, nobody knows whether the
 platform has the part: its fate is in doubt. Where the platform can be asked (`Traits.answers_can_be_found`), the part
 is looked for by its key, and sent if it is not there. Elsewhere a text is sent again with a mark, `DOUBLES` times in
-all: a person who reads it twice has lost nothing. A file is not: its plan ends as of unknown fate. What changes a
+all: a person who reads it twice has lost nothing. A file is not: its plan ends as of unknown fate. People are told of
+such an end, and have what is missing sent by a further plan (`DeliveryPlanned.first`). What changes a
 message that is known (an edit, a draft that becomes the answer), and replies of the system itself, may simply be done
 again.
 
@@ -42,6 +43,7 @@ from core.actor import Actor, Context
 from core.chat.facts import (
     FAILED_NOTICE,
     KIND,
+    SEND_AGAIN,
     Artifact,
     DeliveryAttempted,
     DeliveryDrafted,
@@ -77,7 +79,10 @@ IN_THREAD = 2000
 """Characters from which on splitting a text would hold up other conversations."""
 TIMER = "delivery"
 NOT_SENT = "📎 `{name}` was not sent: {reason}."
-UNKNOWN = "⚠️ No answer came from the platform, so a part of the message above may be missing."
+UNKNOWN = (
+    "⚠️ The platform did not say whether all of the answer before this message has arrived. `/again` sends what may be "
+    "missing once more."
+)
 REFUSED = "⚠️ The platform did not take a message, or a part of it."
 LINKED = "📎 [{name}]({link}) ({reason})"
 
@@ -214,6 +219,9 @@ class Delivery(Actor[DeliveryPlanned]):
             raise Ended("refused", "the plan is not in the log any more")
         event = record.event
         texts = own.texts = own.texts if own.texts is not None else await self._split(event)
+        if event.first:
+            artifacts = event.artifacts[max(0, event.first - len(texts)) :]
+            texts, event = texts[event.first :], msgspec.structs.replace(event, artifacts=artifacts)
         job = Job(conversation, plan_id, plan, event, datetime.fromisoformat(record.at), texts, own)
         if plan.messages and job.parts != plan.parts:
             raise Ended("unknown", f"there are {job.parts} parts, and there were {plan.parts} when the first was sent")
@@ -253,7 +261,13 @@ class Delivery(Actor[DeliveryPlanned]):
         text = UNKNOWN if end.fate == "unknown" else REFUSED
         target, thread, user = event.target, event.thread, event.user
         notice = DeliveryPlanned(
-            plan=f"{plan_id}{FAILED_NOTICE}", purpose="notice", target=target, text=text, thread=thread, user=user
+            plan=f"{plan_id}{FAILED_NOTICE}",
+            purpose="notice",
+            target=target,
+            text=text,
+            thread=thread,
+            user=user,
+            buttons=(SEND_AGAIN,) if end.fate == "unknown" else (),
         )
         return [notice]
 

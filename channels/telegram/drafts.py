@@ -15,6 +15,9 @@ from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, FateUnknown, Rejected
 
 _REMEMBERED = 1000
+LONG_SECONDS = 60.0
+"""Time after which an answer that still grows becomes a message that is edited: an edit of unknown fate is done again,
+so what a long run has made is not lost."""
 KEPT_SECONDS = 20.0
 """Time after which a draft is shown again: Telegram lets it vanish after 30 s."""
 
@@ -70,6 +73,7 @@ class TelegramDraft:
         self._native = native and not message
         self._shown: Text | None = None
         self._shown_at = 0.0
+        self._begun_at = time.monotonic()
         self._still = False
         """Nothing more is shown."""
         self._lock = anyio.Lock()
@@ -82,6 +86,9 @@ class TelegramDraft:
         shown = growing(text, status)
         async with self._lock:
             if not self._still and shown != self._shown:
+                if self._native and time.monotonic() - self._begun_at > LONG_SECONDS:
+                    self._native, self._shown = False, None
+                    await self._begin(growing("", status))
                 await self._show(shown, status)
 
     async def keep(self) -> None:
@@ -122,7 +129,7 @@ class TelegramDraft:
         if not self._native and not self._message:
             shown = growing("", status)
             await self._begin(shown)
-        elif not self._native:
+        elif self._message:
             try:
                 await self._api.edit(self._target, self._message, shown)
             except ChatGone:

@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "status": "Show the current conversation",
     "stop": "Stop the answer at work",
     "retry": "Answer the last message again",
+    "again": "Send a lost answer once more",
     "undo": "Take back the last turn",
     "queue": "Show the messages that wait",
     "goal": "Set or clear the goal",

@@ -10,6 +10,7 @@ HELP: Mapping[str, str] = {
     "stop": "stop the answer that is being made; /stop all: and what waits after it",
     "queue": "show the messages that wait; /queue clear: drop them",
     "retry": "answer the last message again",
+    "again": "send an answer once more that may not have arrived",
     "undo": "forget the last message and its answer",
     "goal": "set a goal and work on it: /goal text; give it up: /goal clear",
     "models": "list the models",

@@ -171,6 +171,8 @@ class ChatBegun(Event, frozen=True):
 
 FAILED_NOTICE = "/failed"
 """End of the id of the plan that tells a person that another one failed."""
+SEND_AGAIN = Button("again", "Send again")
+"""The button of such a plan, if the fate of the other one is unknown."""
 
 
 class DeliveryPlanned(Event, frozen=True):
@@ -191,6 +193,8 @@ class DeliveryPlanned(Event, frozen=True):
     """The question that the buttons answer: the id of an approval, or of a message of `ask_clarification`."""
     unless_answered: str = ""
     """It is not said any more once the answer of this run is planned."""
+    first: int = 0
+    """The first part that is said: an earlier plan has said those before it."""
 
 
 class DeliveryDrafted(Event, frozen=True):

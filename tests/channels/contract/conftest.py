@@ -1,4 +1,4 @@
-"""One table for each platform, which the tests of a module share."""
+"""One table for each platform, which all tests share."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tests.channels.contract.seats import SEATS
 from tests.channels.contract.tables import Table, table
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module", params=SEATS)
+@pytest.fixture(scope="package", params=SEATS)
 async def here(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str
 ) -> AsyncIterator[Table]:

@@ -29,6 +29,10 @@ class Seat(Protocol):
 
     def id_of(self, person: str) -> str: ...
 
+    async def presses(self, person: str, label: str, group: str = "") -> None:
+        """Presses the newest button with a label."""
+        ...
+
 
 class Slack(towns.Slack):
     async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
@@ -40,6 +44,9 @@ class Slack(towns.Slack):
 
     def id_of(self, person: str) -> str:
         return self.server.person(person).id
+
+    async def presses(self, person: str, label: str, group: str = "") -> None:
+        self.server.person(person).presses(group or f"@{person}", label)
 
 
 class Telegram(towns.Telegram):
@@ -68,6 +75,12 @@ class Telegram(towns.Telegram):
     def id_of(self, person: str) -> str:
         return str(self.server.person(person).id)
 
+    async def presses(self, person: str, label: str, group: str = "") -> None:
+        chat = self._chat(person, group)
+        shown = [each for each in self.server.seen(chat) if label in [button["text"] for button in each.buttons]]
+        self.server.person(person).presses(shown[-1].id, label, chat)
+        await self.server.wake()
+
 
 class Feishu(towns.Feishu):
     def __init__(self) -> None:
@@ -93,6 +106,11 @@ class Feishu(towns.Feishu):
     def id_of(self, person: str) -> str:
         return self.server.person(person).id if person else ""
 
+    async def presses(self, person: str, label: str, group: str = "") -> None:
+        seen = self.server.seen(self._chat(person, group))
+        shown = [each for each in seen if label in [button.label for button in each.buttons]]
+        await self.server.person(person).presses(shown[-1], label)
+
 
 class DingTalk(towns.DingTalk):
     takes_mentions_out = True
@@ -110,6 +128,10 @@ class DingTalk(towns.DingTalk):
 
     def id_of(self, person: str) -> str:
         return self.server.person(person).staff
+
+    async def presses(self, person: str, label: str, group: str = "") -> None:
+        shown = [each for each in self.server.seen(group or person) if label in each.buttons]
+        await self.server.person(person).presses(shown[-1], label)
 
 
 class DingTalkWithNames(DingTalk):

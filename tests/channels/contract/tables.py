@@ -19,6 +19,7 @@ from core.chat.account import Account
 from core.chat.facts import ChatReceived, ChatRouted, conversation, key_of
 from core.chat.held import Meter
 from core.chat.inbox import Inbox
+from core.chat.state import Plan
 from core.config.load import ConfigSource
 from core.events import Event, Message, ModelCompleted, RunCompleted, RunStarted, thread
 from core.testing import Stage, acting
@@ -54,6 +55,16 @@ class Table:
     async def shows(self, text: str, person: str, group: str = "") -> str:
         """Waits until the bot has said something that has a text. Returns all of it."""
         return str(await self.until(lambda: next((s for s in self.seat.shown(person, group) if text in s), None)))
+
+    async def delivered(self, event: ChatReceived, plan: str) -> Plan:
+        """Waits until something is said in the conversation of a message. Returns the plan."""
+        place = conversation(self.seat.name, event.target.chat, event.target.topic)
+        with anyio.fail_after(DEADLINE):
+            while True:
+                known = (await self.stage.system.chats.load(place.id)).plans.get(plan)
+                if known is not None and not known.open:
+                    return known
+                await anyio.sleep(0.005)
 
     # ── the worker ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -36,6 +36,23 @@ async def test_a_native_draft_grows_and_gives_way_to_the_answer(
     assert {call.parameters["draft_id"] for call in server.made("sendMessageDraft")} != {0}
 
 
+async def test_the_answer_of_a_long_run_is_a_message_whose_fate_does_not_matter(
+    server: TelegramServer, platform: Telegram, ann: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = platform.draft(ann, "run-1")
+    await draft.show("Once", "")
+    assert draft.message == ""
+    monkeypatch.setattr("channels.telegram.drafts.LONG_SECONDS", 0.0)
+    await draft.show("Once upon", "reading")
+    assert [text for text, drafted in _shown(server, ann) if not drafted] == ["Once upon\n\nreading"]
+    message = draft.message
+    server.faults.add("editMessageText", "lose")
+    with pytest.raises(Unavailable):
+        await draft.finish(Content("Once upon a time"), "k")
+    assert await draft.finish(Content("Once upon a time"), "k") == message
+    assert [text for text, drafted in _shown(server, ann) if not drafted] == ["Once upon a time"]
+
+
 async def test_the_same_is_not_shown_again(
     server: TelegramServer, platform: Telegram, ann: Target, team: Target
 ) -> None:

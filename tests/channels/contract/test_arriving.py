@@ -1,0 +1,95 @@
+"""An answer always arrives: what a platform did not confirm is sent once more, from the log, on all platforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.chat import again
+from actors.delivery.delivering import UNKNOWN
+from core.chat.facts import (
+    FAILED_NOTICE,
+    SEND_AGAIN,
+    Artifact,
+    ChatReceived,
+    DeliveryFailed,
+    DeliveryPlanned,
+    DeliverySent,
+    conversation,
+)
+from core.events import Event, RunCompleted
+from core.files.folder import Folder
+from tests.channels.contract.tables import Table
+
+pytestmark = pytest.mark.anyio
+
+
+async def lost(here: Table, event: ChatReceived, text: str, *artifacts: Artifact, sent: int = 0) -> str:
+    """Has an answer end as of unknown fate, after some parts that arrived. Returns its run."""
+    routed = await here.works(event)
+    assert routed.target is not None
+    about: dict[str, Any] = {"target": routed.target, "thread": routed.thread, "user": routed.user}
+    answer = DeliveryPlanned(plan=routed.run_id, purpose="answer", text=text, artifacts=artifacts, **about)
+    parts = [
+        DeliverySent(plan=answer.plan, part=part, parts=1 + len(artifacts), message=f"m{part}") for part in range(sent)
+    ]
+    failed = DeliveryFailed(plan=answer.plan, part=sent, fate="unknown", reason="HTTP status 502")
+    notice = DeliveryPlanned(
+        plan=f"{answer.plan}{FAILED_NOTICE}", purpose="notice", text=UNKNOWN, buttons=(SEND_AGAIN,), **about
+    )
+    events: list[Event] = [answer, *parts, failed, notice]
+    place = conversation(here.seat.name, event.target.chat, event.target.topic)
+    await here.stage.system.chats.decide(place.id, lambda _: events, actor=here.seat.name)
+    await here.does(routed, RunCompleted())
+    return routed.run_id
+
+
+def times(here: Table, text: str, person: str) -> int:
+    return sum(text in shown for shown in here.seat.shown(person))
+
+
+async def test_a_button_sends_a_lost_answer_once_more(here: Table) -> None:
+    await lost(here, await here.hears("cara", "one"), "The answer of a long run.")
+    await here.shows("did not say whether", "cara")
+    await here.seat.presses("cara", SEND_AGAIN.label)
+    await here.shows("The answer of a long run.", "cara")
+    threads = (await here.stage.system.chats.load(_place(here, "cara"))).threads
+    state = await here.stage.system.threads.load(next(iter(threads.values())))
+    assert len(state.runs.values()) == 1, "without a new run"
+
+
+async def test_a_command_sends_it_once_more_and_only_once(here: Table) -> None:
+    await lost(here, await here.hears("dora", "one"), "The first lost answer.")
+    await lost(here, await here.hears("dora", "two"), "The second lost answer.")
+    await here.hears("dora", "/again")
+    await here.shows("The second lost answer.", "dora")
+    await here.hears("dora", "/again")
+    await here.shows("The first lost answer.", "dora")
+    await here.hears("dora", "/again")
+    await here.shows(again.ALREADY, "dora")
+    assert (times(here, "The first lost", "dora"), times(here, "The second lost", "dora")) == (1, 1)
+
+
+async def test_files_of_unknown_fate_are_sent_without_the_words_before_them(here: Table) -> None:
+    event = await here.hears("edna", "one")
+    routed = await here.routed(event)
+    folder = Folder(here.home, routed.user, routed.thread)
+    folder.make()
+    (folder.root / "user-data" / "outputs" / "plan.txt").write_text("the plan")
+    artifact = Artifact("/mnt/user-data/outputs/plan.txt", "plan.txt")
+    run = await lost(here, event, "Here it is.", artifact, sent=1)
+    await here.hears("edna", "/again")
+    plan = await here.delivered(event, again._again(run))
+    assert (len(plan.messages), plan.parts) == (1, 1), "the file alone"
+    assert times(here, "Here it is.", "edna") == 0
+
+
+async def test_without_a_lost_answer_there_is_nothing_to_send(here: Table) -> None:
+    await here.hears("fred", "/again")
+    await here.shows(again.NOTHING, "fred")
+
+
+def _place(here: Table, person: str) -> str:
+    event = next(event for event in here.received if event.sender == here.seat.id_of(person))
+    return conversation(here.seat.name, event.target.chat, event.target.topic).id
