@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import anyio.to_thread
@@ -64,6 +65,10 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of the graph that would be executed next."""
     values: Json
     runs: Sequence[Any]
+    messages: int
+    """How many messages the values have there, also if some are left out."""
+    older_runs: int = 0
+    """How many runs are left out."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -223,8 +228,11 @@ async def state_at(source: Source, aggregate: Aggregate, at: str | None = None) 
     return await anyio.to_thread.run_sync(lambda: moment_of(aggregate.id, moment.at(records, sequence_of(records, at))))
 
 
-def moment_of(thread_id: str, state: ThreadState) -> Moment:
-    """Returns a folded state with all that there is to show of it."""
+def moment_of(thread_id: str, state: ThreadState, *, runs: int | None = None, messages: int | None = None) -> Moment:
+    """Returns a folded state with all that there is to show of it, or with the newest `runs` and `messages` only."""
+    values, shown = dict(state.values), list(islice(state.runs.newest_first(), runs))[::-1]
+    if messages is not None and state.messages:
+        values["messages"] = state.messages[max(0, len(state.messages) - messages) :]
     return Moment(
         thread_id=thread_id,
         seq=state.seq,
@@ -237,8 +245,10 @@ def moment_of(thread_id: str, state: ThreadState) -> Moment:
         metadata=state.metadata,
         checkpoint=state.commits[state.head].seq if state.head >= 0 else None,
         next=list(next_nodes(state.messages)),
-        values=dict(state.values),
-        runs=list(state.runs.values()),
+        values=values,
+        runs=shown,
+        messages=len(state.messages),
+        older_runs=len(state.runs) - len(shown),
     )
 
 

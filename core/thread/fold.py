@@ -34,6 +34,7 @@ from core.events import (
     RunPaused,
     RunRemoved,
     RunRequested,
+    RunStarted,
     StatePatched,
     SubagentCompleted,
     SubagentProgressed,
@@ -157,8 +158,15 @@ def _leave_unread(state: ThreadState, record: Record, event: Opaque) -> None:
     """Notes that an open run has a fact of a newer version. Types of other vendors concern no run of ours."""
     run = state.runs.get(record.run or "")
     if event.problem is None and run is not None and run.open and not run.unread and not is_foreign(record.type):
+        _note(state, record, run)
         state.runs[run.id] = changed = copy.copy(run)
         changed.unread, changed.unread_at = record.type, record.at or state.updated_at
+
+
+def _note(state: ThreadState, record: Record, run: Run) -> None:
+    """Notes that a run changes otherwise than by its work: a rewound state has it as changed."""
+    if run.status != "running":
+        state.noted_seq = record.seq
 
 
 def _report(state: ThreadState, record: Record, problem: str | None) -> None:
@@ -171,10 +179,11 @@ def _report(state: ThreadState, record: Record, problem: str | None) -> None:
 
 def _created(state: ThreadState, record: Record, event: ThreadCreated) -> None:
     state.exists, state.erased, state.user = True, False, event.user
-    state.created_at, state.metadata = record.at, dict(event.metadata)
+    state.created_at, state.metadata, state.noted_seq = record.at, dict(event.metadata), record.seq
 
 
 def _annotated(state: ThreadState, record: Record, event: ThreadAnnotated) -> None:
+    state.noted_seq = record.seq
     state.metadata.update(event.metadata)
     for key in event.removed:
         state.metadata.pop(key, None)
@@ -274,14 +283,14 @@ def _subagent_started(state: ThreadState, record: Record, event: SubagentStarted
             call_id=event.call_id, name=event.name, description=event.description, model=event.model, item=event.item
         )
         state.size -= 0 if event.item is None else len(record.raw)  # what is kept of items does not grow
-        _delegate(state, run, event.subagent, run.subagents.get(event.subagent, new))
+        _delegate(state, record, run, event.subagent, run.subagents.get(event.subagent, new))
 
 
 def _subagent_progressed(state: ThreadState, record: Record, event: SubagentProgressed) -> None:
     run, subagent = _delegated(state, record, event.call_id)
     if run is not None and (known := run.subagents[subagent]).messages < event.index:
         tokens = known.tokens.plus(tokens_of(event.message))
-        _delegate(state, run, subagent, msgspec.structs.replace(known, messages=event.index, tokens=tokens))
+        _delegate(state, record, run, subagent, msgspec.structs.replace(known, messages=event.index, tokens=tokens))
 
 
 def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompleted) -> None:
@@ -289,9 +298,10 @@ def _subagent_completed(state: ThreadState, record: Record, event: SubagentCompl
     if run is not None and not (known := run.subagents[subagent]).ended:
         tokens = known.tokens.at_least(reported(event.usage, calls=0))
         if known.item is None:
-            _delegate(state, run, subagent, msgspec.structs.replace(known, ended=event.status, tokens=tokens))
+            _delegate(state, record, run, subagent, msgspec.structs.replace(known, ended=event.status, tokens=tokens))
         else:
             state.size -= len(record.raw)
+            _note(state, record, run)
             changed = copy.copy(run)
             changed.subagents, changed.stalled = without(run.subagents, subagent), 0
             changed.items = batches.after(run.items, known, event, tokens)
@@ -305,7 +315,8 @@ def _delegated(state: ThreadState, record: Record, call_id: str) -> tuple[Run | 
     return (run, names[-1]) if names else (None, "")
 
 
-def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegation) -> None:
+def _delegate(state: ThreadState, record: Record, run: Run, subagent: str, delegation: Delegation) -> None:
+    _note(state, record, run)
     changed = copy.copy(run)
     changed.subagents = {**run.subagents, subagent: delegation}
     changed.stalled = 0  # the work of its subagents is the run's own
@@ -315,7 +326,7 @@ def _delegate(state: ThreadState, run: Run, subagent: str, delegation: Delegatio
 def _forget(state: ThreadState) -> None:
     state.exists, state.erased = False, True
     state.metadata, state.values, state.places, state.head = {}, {}, {}, -1
-    state.title, state.titled_seq = "", 0
+    state.title, state.titled_seq, state.noted_seq = "", 0, 0
     state.commits, state.runs = Commits(), Runs()
     state.paused, state.answers, state.steers, state.feedback, state.expiry = None, {}, (), {}, None
     state.approvals, state.goal, state.folder, state.problems, state.size = {}, None, None, (), 0
@@ -359,6 +370,8 @@ def _apply_to_run(state: ThreadState, record: Record, run_id: str, event: Event)
     elif known is None:
         _request(state, record, run_id, event)
     else:
+        if type(event) not in _UNDONE or _changed_early(known):
+            _note(state, record, known)
         run = copy.copy(known)
         if type(event) not in _ASIDE:
             run.updated_at, run.last_id = record.at, record.id
@@ -373,10 +386,19 @@ _ASIDE: frozenset[type[Event]] = frozenset((ModelFailed, ModelSampled, RunRemove
 """Events that are not the cause of a run's next one, and do not count as its newest."""
 
 
+def _changed_early(run: Run) -> bool:
+    """Tells whether a run has changed before it began to work."""
+    return bool(run.cancel or run.steers or run.unread or run.subagents or run.items.ended)
+
+
+_UNDONE: frozenset[type[Event]] = frozenset((RunStarted, *ENDS))
+"""Events of runs that are not at work whose effect a rewound state does not have."""
+
+
 def _request(state: ThreadState, record: Record, run_id: str, event: Event) -> None:
     assert isinstance(event, RunRequested)
     if event.multitask in ("interrupt", "rollback"):
-        _cancel_open(state, event.multitask)
+        _cancel_open(state, record, event.multitask)
     state.runs[run_id] = Run(
         id=run_id,
         request=event,
@@ -387,9 +409,10 @@ def _request(state: ThreadState, record: Record, run_id: str, event: Event) -> N
     )
 
 
-def _cancel_open(state: ThreadState, action: str) -> None:
+def _cancel_open(state: ThreadState, record: Record, action: str) -> None:
     """A run that interrupts or rolls back the others says so itself: one fact, nothing in between."""
     for other in list(state.runs.open()):
         if other.cancel is None:
+            _note(state, record, other)
             state.runs[other.id] = cancelled = copy.copy(other)
             cancelled.cancel = action

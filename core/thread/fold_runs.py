@@ -53,6 +53,7 @@ def _begin(state: ThreadState, record: Record, run: Run) -> None:
     run.started_seq, run.before, run.resumed = record.seq, state.head, (state.paused, state.answers)
     if run.request.resume and state.paused:
         run.answers = answered(state, run.request.resume)
+    state.noted_seq = record.seq if state.steers else state.noted_seq
     run.steers = (*state.steers, *run.steers)
     state.paused, state.answers, state.steers = None, {}, ()
     base = state.head if run.request.base is None else state.commit_at(run.request.base)

@@ -58,6 +58,15 @@ def before_others(state: ThreadState, seq: int) -> ThreadState:
     return ThreadState()
 
 
+def before_runs(state: ThreadState, seq: int) -> ThreadState:
+    """The same, but the empty one, too, where something that is shown of a thread is not as it was then."""
+    before = before_others(state, seq)
+    if before.seq < state.noted_seq:
+        return ThreadState()
+    before.runs.update({run.id: run for run in state.runs.open() if run.id in before.runs and run.status == "pending"})
+    return before
+
+
 def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
     """The same, of the state alone; None if it cannot be told, as somebody else changed the thread meanwhile, or it got
     its title, which is near the log's beginning.

@@ -115,6 +115,8 @@ class ThreadState:
     title: str = ""
     """The title of `thread.titled`. It stands in the values of every checkpoint that has no other, and makes none."""
     titled_seq: int = 0
+    noted_seq: int = 0
+    """Sequence of the newest fact whose effect a rewound state keeps (`core.thread.rewind`)."""
     values: Json = field(default_factory=dict)
     commits: Commits = field(default_factory=Commits)
     head: int = -1

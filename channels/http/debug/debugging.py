@@ -27,7 +27,7 @@ from core.files.paths import thread_root
 from core.ids import now, uuid7
 from core.log.kinds import SUBAGENT
 from core.log.reader import ReadAll
-from core.replay import causes, moment, queries
+from core.replay import causes, moment, places, queries
 from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query
 from core.replay.fork import Forked
@@ -39,6 +39,7 @@ from core.replay.source import Source, records_of
 from core.replay.tree import Span
 from core.replay.whatif import Changes, Experiment, Point, Result
 from core.runs.prompts import release
+from core.thread.state import ThreadState
 from core.user.schedules import KIND as SCHEDULES
 
 log = structlog.get_logger("sika.http")
@@ -110,15 +111,26 @@ async def get_state(
     *,
     at: Annotated[str, PlaceText] = "",
     path: Annotated[str, "A part of the values, such as `messages[-1].content`: names, indexes and `[*]`"] = "",
+    runs: Annotated[int, msgspec.Meta(ge=0, le=1000), "So many runs, the newest; `older_runs` counts the others"] = 20,
+    messages: Annotated[
+        int | None, msgspec.Meta(ge=0), "So many messages of the values, the newest; `messages` counts all"
+    ] = None,
 ) -> Any:
     """Return the state after an event (`Moment`), or a part of its values."""
     if path and not _PATH.fullmatch(path):
         raise Invalid(f"path {path[:80]!r}: names, indexes and [*] are expected")
-    async with call.live.reading.whole() as source:
-        state = await queries.state_at(source, thread(owned.id), at or None)
-        if not path:
-            return state
+    state = await _state_at(call, owned, at)
+    if path:
         return await anyio.to_thread.run_sync(lambda: moment.part(msgspec.to_builtins(state.values), path))
+    return await anyio.to_thread.run_sync(lambda: queries.moment_of(owned.id, state, runs=runs, messages=messages))
+
+
+async def _state_at(call: Call, owned: OwnedThread, at: str) -> ThreadState:
+    """Returns the thread after the event at a place, or as it stands."""
+    if not at:
+        return owned.state
+    record = await places.record_at(call.live.reading.read, thread(owned.id), at)
+    return await call.live.moments.at(owned.id, owned.state, record.seq)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/diff", "threads:read")

@@ -30,6 +30,7 @@ from core.memory.facts import Memories
 from core.models.added import AddedModels
 from core.plugins import Listed
 from core.replay.fork import Forked
+from core.replay.moments import Moments
 from core.replay.whatif import Changes, Experiment
 from core.runs.commands import Commands
 from core.runs.follow import Follower, Followers
@@ -187,6 +188,8 @@ class Live:
     def __init__(self, services: Services) -> None:
         self.services = services
         self.reading = Reading(services.log)
+        self.moments = Moments(self.reading.read)
+        """Threads as they were, for those who look at their past."""
         self.followers = Followers(services.log, self.reading.read, services.ahead)
         self.changes = workspace.changes(services.log)
         """Changes of runs to files, by thread."""

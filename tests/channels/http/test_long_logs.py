@@ -33,7 +33,7 @@ READERS = PAGES + 1
 ONE = PAGE + 2 * BATCH
 """Events that one reader may have in memory: a page of the log, the batch of its turn, and the one that is written."""
 LAST = "the last words of a long thread"
-WHOLES = {f"GET /threads/{{thread_id}}/log/{name}" for name in ("state", "diff", "why", "tree")}
+WHOLES = {f"GET /threads/{{thread_id}}/log/{name}" for name in ("diff", "why", "tree")}
 """Questions that need all of a log."""
 
 

@@ -8,7 +8,7 @@ import structlog
 from aiohttp import web
 
 from channels.http.protocols.langgraph import dumps
-from channels.http.server.live import LIVE, Services
+from channels.http.server.live import LIVE, Live
 from core.errors import SikaError
 from core.thread import pages
 
@@ -19,26 +19,27 @@ _FORGET = frozenset({"thread.erased", "thread.pruned"})
 
 async def running(app: web.Application) -> AsyncIterator[None]:
     """For `Application.cleanup_ctx`, after `Live.running`."""
-    services = app[LIVE].services
+    live = app[LIVE]
 
     async def forgetting() -> None:
-        await _forgetting(services)
+        await _forgetting(live)
 
-    app[LIVE].keep_up(forgetting)
+    live.keep_up(forgetting)
     yield
 
 
-async def _forgetting(services: Services) -> None:
-    """Drop all encoded messages and decoded pages when a thread is erased (they do not know theirs), and its kept
-    state.
+async def _forgetting(live: Live) -> None:
+    """Drop all encoded messages, decoded pages and moments when a thread is erased (they do not know theirs), and its
+    kept state.
     """
-    _drop()
+    services = live.services
+    _drop(live)
     with services.log.listen(None, bodies=False) as listener:
         while True:
             records, lost = await listener.take()
             erased = {record.aggregate.id: record.seq for record in records if record.type in _FORGET}
             if erased or lost:
-                _drop()
+                _drop(live)
             for thread_id, seq in erased.items():
                 if services.threads.kept(thread_id) is None:
                     continue
@@ -48,6 +49,7 @@ async def _forgetting(services: Services) -> None:
                     log.warning("not forgotten yet", thread=thread_id, reason=str(error))
 
 
-def _drop() -> None:
+def _drop(live: Live) -> None:
+    live.moments.forget()
     dumps.forget()
     pages.forget()
