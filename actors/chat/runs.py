@@ -228,14 +228,24 @@ class Runs:
         )
         rest = [ChatRouted(message=m.key, outcome=together, thread=thread, user=routed.user) for m in others]
 
+        said = [_refusing(call, event) if outcome in ("refused", "choice") else event for event in more]
+
         def decide(state: Conversation) -> Sequence[Event]:
             heard = state.heard.get(first.key)
             if heard is None or heard.outcome:
                 return []
-            new = [event for event in more if not isinstance(event, DeliveryPlanned) or event.plan not in state.plans]
+            new = [event for event in said if not isinstance(event, DeliveryPlanned) or event.plan not in state.plans]
             return [routed, *rest, *new]
 
         await self._chats.decide(call.conversation, decide, actor=ACTOR, cause=first.id)
+
+
+def _refusing(call: Call, event: Event) -> Event:
+    """Returns a reply to somebody who may not have what they want: others of the group need not see it."""
+    shared = call.target.kind == "group" or call.first.event.choice is not None
+    if not shared or not isinstance(event, DeliveryPlanned) or event.purpose != "notice" or event.replaces:
+        return event
+    return msgspec.structs.replace(event, private=True)
 
 
 def waiting_id(conversation: str, run: str) -> str:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import anyio
 import msgspec
@@ -51,7 +51,7 @@ from core.chat.facts import (
     DeliveryPlanned,
     DeliverySent,
 )
-from core.chat.port import ChatGone, Content, CredentialsDead, Draft, FateUnknown, RateLimited, Rejected
+from core.chat.port import ChatGone, Content, CredentialsDead, Draft, FateUnknown, RateLimited, Rejected, Whispering
 from core.chat.state import Conversation, Plan
 from core.errors import Unavailable
 from core.events import Aggregate
@@ -282,7 +282,8 @@ class Delivery(Actor[DeliveryPlanned]):
             if message is not None:
                 return message
             job.own.unsent.add(job.part)
-        await self._outlet.turns.send(job.event.target.chat, job.group)
+        turns = self._outlet.turns
+        await (turns.call() if way.beside else turns.send(job.event.target.chat, job.group))
         if way.posts:
             job.own.unsent.add(job.part)  # if what follows is stored and we do not hear of it
             attempt = DeliveryAttempted(plan=job.id, part=job.part)
@@ -299,7 +300,8 @@ class Delivery(Actor[DeliveryPlanned]):
                 fact = DeliveryAttempted(plan=job.id, part=job.part, withdrawn=True)
                 await self._outlet.record(job.conversation, job.id, fact)
             raise self._refused(job, error) from error
-        self._outlet.turns.sent(job.event.target.chat)
+        if not way.beside:
+            turns.sent(job.event.target.chat)
         return message
 
     def _is_findable(self, job: Job) -> bool:
@@ -377,11 +379,24 @@ class Delivery(Actor[DeliveryPlanned]):
                 return Way(lambda: self._edit(job, message, content), repeatable=True, posts=False)
             if (draft := await self._draft_of(job)) is not None and (draft.message or not self._is_in_doubt(job)):
                 return Way(lambda: draft.finish(content, key), repeatable=bool(draft.message), marked=True)
+        if job.event.private and self._platform.traits.whispers:
+            return Way(lambda: self._whisper(job, content), repeatable=True, beside=True)
         if job.event.purpose == "notice":
             return Way(lambda: self._platform.post(target, content, key), repeatable=True)
         if self._is_in_doubt(job) and not self._is_findable(job):
             return Way(partial(self._post_again, job, content), marked=True)
         return Way(lambda: self._platform.post(target, content, key), marked=True)
+
+    async def _whisper(self, job: Job, content: Content) -> str:
+        """Says something to the person alone; to all where that is impossible."""
+        try:
+            await cast(Whispering, self._platform).whisper(job.event.target, content.text)
+        except Rejected:
+            await self._outlet.turns.send(job.event.target.chat, job.group)
+            message = await self._platform.post(job.event.target, content, job.key)
+            self._outlet.turns.sent(job.event.target.chat)
+            return message
+        return ""
 
     async def _post_again(self, job: Job, content: Content) -> str:
         """Posts a text that may be there already, with the mark in a message of its own where both do not fit."""

@@ -101,11 +101,13 @@ class Job(NamedTuple):
 
 class Way(NamedTuple):
     """The way to say a part. `repeatable`: doing it again changes the same message, or does no harm. `posts`: it may
-    make a new one. `marked`: done again, it makes a second message that says so.
+    make a new one. `marked`: done again, it makes a second message that says so. `beside`: it makes none in the chat,
+    whose pace does not count then.
     """
 
     call: Callable[[], Awaitable[str]]
     repeatable: bool = False
     marked: bool = False
     posts: bool = True
+    beside: bool = False
     seconds: float = CALL_SECONDS

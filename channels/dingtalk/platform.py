@@ -155,6 +155,13 @@ class DingTalk:
         is_page = Path(attachment.name).suffix.lower() in (".htm", ".html")
         await self._api.download(url, into, min(limit, LARGEST_INCOMING), is_page)
 
+    async def whisper(self, target: Target, text: str) -> None:
+        """Writes to the person privately: DingTalk has nothing else that only one person sees."""
+        if not target.sender:
+            raise Rejected("it is not known to whom")
+        alone = Target(target.sender, sender=target.sender)
+        await self._send(alone, MARKDOWN, _markdown(text))
+
     async def working(self, target: Target, on: bool) -> None:
         await self._sign.show(target, on)
 

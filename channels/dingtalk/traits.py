@@ -17,6 +17,7 @@ TRAITS = Traits(
     answers_can_be_found=False,
     edits_are_free=False,
     largest_file=20 << 20,
+    whispers=True,
 )
 
 OPTIONS = ("robot_code", "card_template_id", "button_template_id", "base_url", "upload_url")

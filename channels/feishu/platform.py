@@ -23,7 +23,7 @@ from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
 from channels.feishu.traits import DOMAIN, TRAITS
 from channels.markup import feishu as markup
 from core.chat.download import save
-from core.chat.facts import Attachment, Quoted, Target
+from core.chat.facts import Attachment, ChatReceived, Quoted, Target
 from core.chat.people import Names
 from core.chat.port import (
     ChatGone,
@@ -64,6 +64,8 @@ KINDS = {
 NAME_SECONDS = 0.5
 QUOTE_SECONDS = 1.0
 """Most time to read a quoted message: the platform waits 3 s for an acknowledgement."""
+PRESS_SECONDS = 0.7
+"""Time for which a press waits for what its person is told: clients wait 3 s for the toast."""
 NAMES_PER_SECOND = 20
 """The platform allows 50."""
 WORKING = "Typing"
@@ -94,6 +96,14 @@ def connect(settings: Mapping[str, Any]) -> FeishuPlatform:
     return FeishuPlatform(Api(domain, settings["app_id"], settings["app_secret"]))
 
 
+class Whispered:
+    """The text that answers a press, once there is one."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.done = anyio.Event()
+
+
 class FeishuPlatform:
     """One app's bot. See `core.chat.port.Platform`."""
 
@@ -114,6 +124,8 @@ class FeishuPlatform:
         self._names_read: deque[float] = deque(maxlen=NAMES_PER_SECOND)
         """Times at which names were read."""
         self._may_read_names = True
+        self._presses: dict[tuple[str, str, str], Whispered] = {}
+        """Presses that wait for what their persons are told."""
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
         """Chats whose messages are being taken into custody, and how many."""
 
@@ -262,9 +274,31 @@ class FeishuPlatform:
             async with self._turn(event["message"]["chat_id"]):
                 await self._received(event, receive)
         elif kind == "card.action.trigger" and (choice := incoming.pressed(event)) is not None:
-            await receive(msgspec.structs.replace(choice, sender_name=await self._name_of(choice.sender)))
-            return {"toast": {"type": "info", "content": "✓"}}
+            return await self._pressed(
+                msgspec.structs.replace(choice, sender_name=await self._name_of(choice.sender)), receive
+            )
         return None
+
+    async def _pressed(self, press: ChatReceived, receive: Receive) -> Any:
+        """Takes custody of a press. Returns what is shown to the person: what they are told at once, or a mark."""
+        place = _press_of(press.target)
+        whispered = self._presses[place] = Whispered()
+        try:
+            await receive(press)
+            with anyio.move_on_after(PRESS_SECONDS):
+                await whispered.done.wait()
+        finally:
+            if self._presses.get(place) is whispered:
+                del self._presses[place]
+        if whispered.text:
+            return {"toast": {"type": "warning", "content": whispered.text}}
+        return {"toast": {"type": "info", "content": "✓"}}
+
+    async def whisper(self, target: Target, text: str) -> None:
+        if (whispered := self._presses.pop(_press_of(target), None)) is None:
+            raise Rejected("Feishu shows a text to one person of a group only when they press a button")
+        whispered.text = text
+        whispered.done.set()
 
     @asynccontextmanager
     async def _turn(self, chat: str) -> AsyncIterator[None]:
@@ -392,3 +426,8 @@ class FeishuPlatform:
             )
             for what, names in SCOPES
         ]
+
+
+def _press_of(target: Target) -> tuple[str, str, str]:
+    """Returns the chat, the topic and the person of a press."""
+    return target.chat, target.topic, target.sender

@@ -19,4 +19,5 @@ TRAITS = Traits(
     pace=Pace(edit_seconds=0.4, group_edit_seconds=0.4, send_seconds=0.25, group_per_minute=240, per_second=15),
     answers_can_be_found=True,
     largest_file=30 << 20,
+    whispers=True,
 )

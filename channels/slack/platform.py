@@ -385,6 +385,13 @@ class SlackPlatform:
         elif way:
             await self.show_status(target, "")
 
+    async def whisper(self, target: Target, text: str) -> None:
+        content = await plainly(target, Content(text))
+        request = self.web.client.chat_postEphemeral(
+            channel=target.chat, user=target.sender, thread_ts=target.topic or None, **content
+        )
+        await self.web.call("chat.postEphemeral", request, chat=target.chat)
+
     async def show_status(self, target: Target, text: str) -> bool:
         """Shows what is being done below a thread; an empty text takes it away. Returns whether it did: it is an extra,
         of which nothing depends."""

@@ -159,9 +159,9 @@ class Api:
     def parsed(self, update: Mapping[str, Any]) -> Update:
         return Update.de_json(dict(update), self._bot)
 
-    async def acknowledge(self, press: str) -> None:
-        """Ends the waiting sign of a button."""
-        await self._repeatable("answerCallbackQuery", self._bot.answer_callback_query(press))
+    async def acknowledge(self, press: str, text: str = "") -> None:
+        """Ends the waiting sign of a button, and shows a text to who pressed it."""
+        await self._repeatable("answerCallbackQuery", self._bot.answer_callback_query(press, text or None))
 
     async def send(self, target: Target, text: Text, keyboard: InlineKeyboardMarkup | None = None) -> str:
         """Posts a message. Entities that Telegram refuses are left out."""

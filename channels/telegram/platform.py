@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import structlog
+from anyio.abc import TaskGroup
 from telegram import User
 
 from channels.markup import telegram as markup
@@ -35,10 +36,12 @@ from core.chat.port import (
     Report,
 )
 from core.chat.recent import Recent
-from core.errors import Invalid, Unavailable
+from core.errors import Invalid, Unavailable, ungrouped
 
 BASE_URL = "https://api.telegram.org"
 PEOPLE = 2000
+WHISPER = 200
+"""Characters of the text that answers a press (Bot API, answerCallbackQuery)."""
 _TOKEN = re.compile(r"\d+:[\w-]+")
 log = structlog.get_logger("sika.telegram")
 
@@ -60,6 +63,8 @@ class Timing(NamedTuple):
     custody: float = 60.0
     """Seconds that the log may take for a message, before it counts as out of reach."""
     acknowledgement: float = 5.0
+    press: float = 0.7
+    """Seconds for which a pressed button waits for what its person is told."""
 
 
 def connect(settings: Mapping[str, Any], timing: Timing = Timing()) -> Platform:  # noqa: B008 - it is a constant
@@ -83,6 +88,7 @@ class Telegram:
         self._drafts = Drafts(api)
         self._people: Recent[str, User] = Recent(PEOPLE)
         """Those who were seen, by user name."""
+        self._presses: Recent[tuple[str, str, str], tuple[str, anyio.Event]] = Recent(PEOPLE)
 
     async def check(self) -> Sequence[Finding]:
         try:
@@ -107,12 +113,14 @@ class Telegram:
 
     async def listen(self, receive: Receive, report: Report) -> None:
         try:
-            await self._listen(receive, report)
+            with ungrouped():
+                async with anyio.create_task_group() as presses:
+                    await self._listen(receive, report, presses)
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(self._timing.acknowledgement):
                 await self._api.close_poll()
 
-    async def _listen(self, receive: Receive, report: Report) -> None:
+    async def _listen(self, receive: Receive, report: Report, presses: TaskGroup) -> None:
         bot: User | None = None
         offset = failures = conflicts = 0
         conflicted_at = 0.0
@@ -131,7 +139,7 @@ class Telegram:
                 if not connected and conflicts <= self._timing.conflicts:
                     connected = True
                     report.connected()
-                offset, failed = await self._take(updates, bot, receive, offset)
+                offset, failed = await self._take(updates, bot, receive, offset, presses)
                 if failed:
                     log.warning("messages are asked for again", reason=str(failed))
                     pause = self._pause(1)
@@ -169,7 +177,7 @@ class Telegram:
         return longest * random.uniform(0.5, 1.0)
 
     async def _take(
-        self, updates: Sequence[Mapping[str, Any]], bot: User, receive: Receive, offset: int
+        self, updates: Sequence[Mapping[str, Any]], bot: User, receive: Receive, offset: int, presses: TaskGroup
     ) -> tuple[int, Exception | None]:
         """Hands over the messages, those of a chat in order. Returns the next offset, which confirms all before the
         first one that was not taken, and why that was not."""
@@ -184,6 +192,7 @@ class Telegram:
 
         async def take(events: Sequence[tuple[int, ChatReceived]]) -> None:
             for number, event in events:
+                press = self._pressed(event) if event.choice else None
                 try:
                     with anyio.fail_after(self._timing.custody):
                         await receive(event)
@@ -193,8 +202,8 @@ class Telegram:
                 except Exception as error:
                     errors[number] = error
                     return
-                if event.choice:
-                    await self._acknowledge(event.message)
+                if press is not None:
+                    presses.start_soon(self._acknowledge, event, press)
 
         async with anyio.create_task_group() as group:
             for events in chats.values():
@@ -217,12 +226,30 @@ class Telegram:
             log.warning("an update of unknown shape was skipped", update=update.get("update_id"), reason=repr(error))
             return None
 
-    async def _acknowledge(self, press: str) -> None:
+    def _pressed(self, event: ChatReceived) -> anyio.Event:
+        """Notes a press, which can be answered. Returns what is set when it is."""
+        answered = anyio.Event()
+        self._presses[_press_of(event.target)] = (event.message, answered)
+        return answered
+
+    async def _acknowledge(self, event: ChatReceived, answered: anyio.Event) -> None:
+        """Ends the waiting sign of a press, unless the person is told something."""
+        with anyio.move_on_after(self._timing.press):
+            await answered.wait()
+            return
+        self._presses.pop(_press_of(event.target), None)
         with anyio.move_on_after(self._timing.acknowledgement):
             try:
-                await self._api.acknowledge(press)
+                await self._api.acknowledge(event.message)
             except (Unavailable, Invalid) as error:
                 log.info("a pressed button was not acknowledged", reason=str(error))
+
+    async def whisper(self, target: Target, text: str) -> None:
+        press, answered = self._presses.pop(_press_of(target), ("", None))
+        if answered is None:
+            raise Rejected("Telegram shows a text to one person of a group only when they press a button")
+        answered.set()
+        await self._api.acknowledge(press, text[:WHISPER])
 
     def parts(self, text: str) -> Sequence[str]:
         return markup.parts(text)
@@ -254,3 +281,8 @@ class Telegram:
 
     async def close(self) -> None:
         await self._api.close()
+
+
+def _press_of(target: Target) -> tuple[str, str, str]:
+    """Returns the chat, the message with the button, and the person of a press."""
+    return target.chat, target.reply_to, target.sender

@@ -25,6 +25,7 @@ TRAITS = Traits(
     topics_are_rooms=True,
     deep_link="https://t.me/{bot_username}?start={code}",
     largest_file=UPLOAD_LIMIT,
+    whispers=True,
 )
 
 OPTIONS = ("base_url",)

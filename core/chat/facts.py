@@ -193,6 +193,8 @@ class DeliveryPlanned(Event, frozen=True):
     """The question that the buttons answer: the id of an approval, or of a message of `ask_clarification`."""
     unless_answered: str = ""
     """It is not said any more once the answer of this run is planned."""
+    private: bool = False
+    """Only `target.sender` sees it, where the platform can do that (`Traits.whispers`)."""
     first: int = 0
     """The first part that is said: an earlier plan has said those before it."""
 

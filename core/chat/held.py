@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.lease import Lease
-from core.chat.port import Content, Draft, Finding, Platform, RateLimited, Receive, Report
+from core.chat.port import Content, Draft, Finding, Platform, RateLimited, Receive, Report, Whispering
 from core.chat.status import State, Status
 from core.config.redaction import redactor
 from core.ids import now
@@ -130,6 +131,10 @@ class LeasedPlatform:
     async def working(self, target: Target, on: bool) -> None:
         self._lease.require()
         await self._platform.working(target, on)
+
+    async def whisper(self, target: Target, text: str) -> None:
+        with self.calling(sends=True):
+            await cast(Whispering, self._platform).whisper(target, text)
 
     async def close(self) -> None:
         await self._platform.close()

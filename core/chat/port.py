@@ -99,6 +99,8 @@ class Traits(NamedTuple):
     """A message that was sent can be changed later."""
     largest_file: int = 20 << 20
     """Bytes."""
+    whispers: bool = False
+    """It can say something to one person of a group: it is a `Whispering`, too."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -206,3 +208,12 @@ class Platform(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Whispering(Protocol):
+    """A platform that can say something that only one person sees."""
+
+    async def whisper(self, target: Target, text: str) -> None:
+        """Says something to `target.sender` alone: beside the message that they wrote, or the button that they pressed.
+        May be repeated. Raises the errors of the port: `Rejected` if it is impossible here."""
+        ...

@@ -33,6 +33,10 @@ class Seat(Protocol):
         """Presses the newest button with a label."""
         ...
 
+    def whispered(self, person: str, group: str) -> Sequence[str]:
+        """Returns what only this person has seen in a group, and what was said to them alone."""
+        ...
+
 
 class Slack(towns.Slack):
     async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
@@ -47,6 +51,9 @@ class Slack(towns.Slack):
 
     async def presses(self, person: str, label: str, group: str = "") -> None:
         self.server.person(person).presses(group or f"@{person}", label)
+
+    def whispered(self, person: str, group: str) -> Sequence[str]:
+        return self.server.whispered.get((self.server.chat(group).id, self.id_of(person)), ())
 
 
 class Telegram(towns.Telegram):
@@ -81,11 +88,15 @@ class Telegram(towns.Telegram):
         self.server.person(person).presses(shown[-1].id, label, chat)
         await self.server.wake()
 
+    def whispered(self, person: str, group: str) -> Sequence[str]:
+        return self.server.popups
+
 
 class Feishu(towns.Feishu):
     def __init__(self) -> None:
         super().__init__()
         self.groups: dict[str, str] = {}
+        self.toasts: list[str] = []
 
     async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
         other = {"key": "@_user_2", "id": {"open_id": self.id_of(mentions)}, "name": mentions.title()}
@@ -109,7 +120,11 @@ class Feishu(towns.Feishu):
     async def presses(self, person: str, label: str, group: str = "") -> None:
         seen = self.server.seen(self._chat(person, group))
         shown = [each for each in seen if label in [button.label for button in each.buttons]]
-        await self.server.person(person).presses(shown[-1], label)
+        answer = await self.server.person(person).presses(shown[-1], label)
+        self.toasts.append(answer["toast"]["content"] if answer else "")
+
+    def whispered(self, person: str, group: str) -> Sequence[str]:
+        return self.toasts
 
 
 class DingTalk(towns.DingTalk):
@@ -132,6 +147,9 @@ class DingTalk(towns.DingTalk):
     async def presses(self, person: str, label: str, group: str = "") -> None:
         shown = [each for each in self.server.seen(group or person) if label in each.buttons]
         await self.server.person(person).presses(shown[-1], label)
+
+    def whispered(self, person: str, group: str) -> Sequence[str]:
+        return self.shown(person)
 
 
 class DingTalkWithNames(DingTalk):

@@ -39,6 +39,7 @@ NEEDED = {
     "assistant.threads.setStatus": "assistant:write",
     "chat.appendStream": "chat:write",
     "chat.delete": "chat:write",
+    "chat.postEphemeral": "chat:write",
     "chat.postMessage": "chat:write",
     "chat.startStream": "chat:write",
     "chat.stopStream": "chat:write",
@@ -177,6 +178,8 @@ class SlackServer:
         self.app_token_error = ""
         self.faults = Faults()
         self.calls: list[Call] = []
+        self.whispered: dict[tuple[str, str], list[str]] = {}
+        """Ephemeral messages, by channel and person."""
         self.problems: list[str] = []
         self.acked: list[str] = []
         """Ids of acknowledged envelopes, in order."""
@@ -614,6 +617,13 @@ class SlackServer:
                 self.problems.append("an answer was sent to a reply, not to the root of its thread")
             message["thread_ts"] = root
         return root
+
+    def _chat_postEphemeral(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        if body["user"] not in self.people:
+            raise Refused("user_not_in_channel")
+        text = _visible({"type": "message", **self._content(body, 40_000)})
+        self.whispered.setdefault((self._channel(body).id, str(body["user"])), []).append(text)
+        return {"message_ts": self.ts()}
 
     def _chat_postMessage(self, body: Mapping[str, Any]) -> dict[str, Any]:
         chat = self._channel(body)

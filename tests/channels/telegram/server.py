@@ -297,6 +297,8 @@ class TelegramServer:
         self.commands: list[Json] = []
         self.answered: list[str] = []
         """Presses that were acknowledged."""
+        self.popups: list[str] = []
+        """Texts that were shown to who pressed a button."""
         self.actions: Counter[int] = Counter()
         """Chat actions, by chat."""
         self.webhook = ""
@@ -657,10 +659,14 @@ class TelegramServer:
         return True
 
     def _do_answerCallbackQuery(self, parameters: Json) -> bool:
+        if len(str(parameters.get("text") or "")) > 200:
+            raise bad("MESSAGE_TOO_LONG")
         press = str(parameters["callback_query_id"])
         if press not in self._presses:
             raise bad("query is too old and response timeout expired or query ID is invalid")
         self.answered.append(press)
+        if text := str(parameters.get("text") or ""):
+            self.popups.append(text)
         return True
 
     def _do_sendPhoto(self, parameters: Json) -> Json:
