@@ -214,6 +214,48 @@ async def test_a_new_conversation_goes_on_from_a_moment(timeline: Timeline, thre
     await expect(timeline.page.locator(".answer").last).to_contain_text("All is done.")
 
 
+async def test_a_message_is_changed_in_a_conversation_of_its_own(timeline: Timeline, thread: str, site: Site) -> None:
+    """It is as it was before the message, which waits to be changed and sent."""
+    await timeline.row("Do it").first.click()
+    await expect(timeline.moment.get_by_role("heading", level=2)).to_have_text("Asked for")
+    await timeline.look_at("From here")
+    await timeline.moment.get_by_role("button", name="Change this message").click()
+    await timeline.page.wait_for_url(re.compile(rf"#/t/(?!{thread})"))
+    await expect(timeline.page.get_by_role("textbox", name="Message")).to_have_value("Do it")
+    await expect(timeline.page.locator(".answer")).to_have_count(0)
+    fork = re.search(r"#/t/([\w-]+)", timeline.page.url)
+    assert fork
+    assert (await site.ask("GET", f"/threads/{fork[1]}/runs")) == []
+
+
+async def test_what_if_names_its_price_before_it_asks_a_model(page: Tab, site: Site) -> None:
+    thread = uuid7()
+    await ended(site, thread, await site.run(thread, "Do it", "tools"))
+    await page.open()
+    timeline = Timeline(page)
+    await timeline.open(thread)
+    await timeline.row("A process works on the run").first.click()
+    await timeline.look_at("What if")
+    form = timeline.moment.get_by_role("form", name="What if")
+    requests, events = len(site.models.requests), await site.ask("GET", f"/threads/{thread}/log/events?limit=1000")
+    await form.get_by_label("Model").select_option(value="plain")
+    await form.get_by_label("Samples").select_option(value="2")
+    await form.get_by_role("button", name="What would it cost?").click()
+    await expect(form.get_by_role("status")).to_contain_text("tokens")
+    assert len(site.models.requests) == requests, "an estimate asks no model"
+    await form.get_by_label("Samples").select_option(value="1")
+    await expect(form.get_by_role("button", name="What would it cost?")).to_be_visible()
+    await form.get_by_role("button", name="What would it cost?").click()
+    await form.get_by_role("button", name="Run it").click()
+    futures = form.get_by_role("region", name="What came of it")
+    await expect(futures.get_by_role("article", name="As recorded")).to_contain_text("All is done.")
+    await expect(futures.get_by_role("article", name="Sample 1")).to_contain_text("One two three.")
+    assert [request.model for request in site.models.requests[requests:]] == ["plain"]
+    await futures.get_by_text("Sample 1: ").click()
+    await expect(futures.locator("ins").filter(has_text="One two three.").first).to_be_visible()
+    assert await site.ask("GET", f"/threads/{thread}/log/events?limit=1000") == events, "nothing of it is on the log"
+
+
 async def test_a_link_to_a_moment_opens_there(timeline: Timeline, chromium: Browser, site: Site) -> None:
     await timeline.tab.may_copy()
     await timeline.row("oops").first.click()
@@ -274,8 +316,8 @@ async def test_every_part_of_a_moment_keeps_the_rules(
         await timeline.open(thread)
         await opened.page.locator(".tl-problem").click()
         tabs = opened.page.locator(".tl-tabs button")
-        await expect(tabs).to_have_count(4)
-        for index in range(4):
+        await expect(tabs).to_have_count(5)
+        for index in range(5):
             await tabs.nth(index).click()
             await expect(timeline.moment.get_by_text(re.compile("Loading|正在加载"))).to_have_count(0)
             if found := await violations(opened):

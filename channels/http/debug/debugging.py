@@ -246,7 +246,8 @@ class WhatIfBody(msgspec.Struct):
     """A fork point, and the conditions that differ from there on.
 
     `results`: texts of tool results by call. `settings` (keys of the configuration, values as YAML) and `allow_effects`
-    (make calls that act outside the copy of the sandbox, too) are for administrators.
+    (make calls that act outside the copy of the sandbox, too) are for administrators. `estimate_only`: the stream says
+    what a sample would use, and ends; nothing is spent.
     """
 
     at: Place
@@ -257,6 +258,7 @@ class WhatIfBody(msgspec.Struct):
     settings: dict[str, str] = {}
     samples: Annotated[int, msgspec.Meta(ge=1, le=MOST_SAMPLES)] = 1
     allow_effects: bool = False
+    estimate_only: bool = False
 
 
 @ROUTES("POST", "/threads/{thread_id}/log/whatif", "runs:create", answers={200: SSE}, errors=(409,))
@@ -283,14 +285,18 @@ async def post_whatif(call: Call, owned: OwnedThread, body: WhatIfBody) -> web.S
             records = await records_of(source, thread(owned.id))
             at = causes.find(records, body.at, thread(owned.id)).seq
             point = await experiment.point(owned.id, at)
-        await call.request.app[access.GATE].limits.admit_run(principal, owned.id, uuid7())
-        return await _stream(call, owned.id, experiment, point, body.samples)
+        if not body.estimate_only:
+            await call.request.app[access.GATE].limits.admit_run(principal, owned.id, uuid7())
+        return await _stream(call, owned.id, experiment, point, 0 if body.estimate_only else body.samples)
 
 
 async def _stream(call: Call, thread_id: str, experiment: Experiment, point: Point, samples: int) -> web.StreamResponse:
+    """Sends the estimate, and executes the samples, if there are any."""
     outlet, feed = Outlet(call.request, sse.CONTENT_TYPE, {}), _Feed()
     async with sse.sending(outlet, "what-if", thread=thread_id):
         await outlet.write(sse.Frame("estimate", msgspec.json.encode(experiment.estimate(point))).encoded())
+        if not samples:
+            return outlet.response
         with ungrouped():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(feed.run, experiment, point, samples)

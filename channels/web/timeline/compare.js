@@ -4,9 +4,7 @@ import { html } from "../vendor/preact.js";
 import { call } from "../api/client.js";
 import { t } from "../words/words.js";
 import { Text, Wait, useLoaded } from "./loaded.js";
-
-/** @param {unknown} value */
-const written = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
+import { Step, written } from "./steps.js";
 
 /** @param {{thread: string, left: number, right: number}} props sequences of two events */
 export function Compared({ thread, left, right }) {
@@ -21,9 +19,6 @@ export function Compared({ thread, left, right }) {
     <//></section>`;
 }
 
-/** Which side of a comparison says something else. @type {Record<string, string>} */
-const DIFFERS = { input: "timeline.differs.input", output: "timeline.differs.output", "only left": "timeline.differs.left", "only right": "timeline.differs.right" };
-
 /** Two runs step by step: what differs first, in order. @param {{thread: string, left: string, right: string, onChoose: (seq: number) => void}} props ids of runs */
 export function ComparedRuns({ thread, left, right, onChoose }) {
   const compared = useLoaded(() => call("GET", `threads/${thread}/log/diff`, { query: { left: `#${left}`, right: `#${right}` } }), [thread, left, right]);
@@ -36,11 +31,4 @@ export function ComparedRuns({ thread, left, right, onChoose }) {
       <ul>${setups.map((/** @type {any} */ one) => html`<li key=${one.part}><b>${one.part}</b>${one.before !== null && html`<del><${Text} text=${one.before} /></del>`}${one.after !== null && html`<ins><${Text} text=${one.after} /></ins>`}</li>`)}
       ${different.map((/** @type {any} */ one, /** @type {number} */ index) => html`<${Step} key=${index} step=${one} onChoose=${onChoose} />`)}</ul>
     <//></section>`;
-}
-
-/** @param {{step: any, onChoose: (seq: number) => void}} props */
-function Step({ step: { difference, left, right }, onChoose }) {
-  const { kind, name } = right ?? left;
-  return html`<li><b>${kind} ${name}</b> ${t(/** @type {string} */ (DIFFERS[difference]))}
-    ${[left, right].map((side, index) => side && html`<${index ? "ins" : "del"} key=${index}>${difference === "input" && html`<${Text} text=${written(side.input)} />`}<${Text} text=${written(side.output)} /><button type="button" class="button quiet" onClick=${() => onChoose(side.seq)}>${t("timeline.runs.go")}</button><//>`)}</li>`;
 }

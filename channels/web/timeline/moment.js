@@ -3,6 +3,7 @@
 import { html, useMemo, useState } from "../vendor/preact.js";
 import { Failure, address, call } from "../api/client.js";
 import { Button } from "../kit/button.js";
+import { keepDraft } from "../chat/drafts.js";
 import { copyText } from "../kit/copy.js";
 import { classes } from "../kit/view.js";
 import { go } from "../state/route.js";
@@ -13,6 +14,7 @@ import { clock } from "./list.js";
 import { Text, Wait, useLoaded } from "./loaded.js";
 import { phraseOf } from "./phrases.js";
 import { messageOf, timelineOf } from "./place.js";
+import { WhatIf } from "./whatif.js";
 
 /** Messages of a state that are shown at once. */
 const LAST = 12;
@@ -26,9 +28,9 @@ export function Moment({ log, seq, marked, onMark, onChoose }) {
   const [tab, setTab] = useState("what");
   const server = "after" in log;
   if (!item) return html`<p class="quiet center">${t("timeline.choose")}</p>`;
-  const tabs = ["what", "why", ...(server ? ["then"] : []), ...(server && item.subagent ? ["subagent"] : []), ...(server ? ["do"] : [])];
+  const tabs = ["what", "why", ...(server ? ["then"] : []), ...(server && item.subagent ? ["subagent"] : []), ...(server ? ["whatif", "do"] : [])];
   const shown = tabs.includes(tab) ? tab : "what";
-  const Part = { what: What, why: Why, then: Then, subagent: Subagent, do: Do }[shown] ?? What;
+  const Part = { what: What, why: Why, then: Then, subagent: Subagent, whatif: If, do: Do }[shown] ?? What;
   return html`<article class="tl-moment" aria-label=${t("timeline.moment")}>
     <header><h2 class=${classes(item.fault && `tl-fault-${item.fault}`)}>${item.fault && html`<b>${t(`timeline.fault.${item.fault}`)} </b>`}${phraseOf(item.type)}</h2>
       <p class="quiet"><time>${clock(item.at)}</time> · ${t("timeline.since", { time: duration(item.at - (items.items[0]?.at ?? item.at)) })} · ${t("tokens", { tokens: items.tokensAt(items.indexOf(seq)) })}</p></header>
@@ -49,6 +51,9 @@ function What({ log, item }) {
     ${item.type === "approval.requested" && log.items.problems().includes(item) && html`<p>${t("timeline.unanswered")}</p>`}
     <${Wait} of=${stored}>${stored.value && html`<${Told} event=${stored.value} />`}<//>`;
 }
+
+/** The messages with which a run was asked for. @param {any} event @returns {any[]} */
+const messagesOf = (event) => event?.input?.messages ?? [];
 
 /** The process that worked on a run before. @param {import("./items.js").Item[]} items @param {import("./items.js").Item} item */
 function workerBefore(items, { run, seq }) {
@@ -115,25 +120,34 @@ function Subagent({ log, item }) {
     <${Wait} of=${page}><${Messages} messages=${messages} /><//>`;
 }
 
+/** @param {{log: AnyLog, item: import("./items.js").Item}} props */
+const If = ({ log, item }) => html`<${WhatIf} key=${item.seq} thread=${log.thread} seq=${item.seq} />`;
+
 /** @param {{log: AnyLog, item: import("./items.js").Item, onChoose: (seq: number) => void}} props */
 function Do({ log, item, onChoose }) {
   const [problem, setProblem] = useState("");
   const [comparing, setComparing] = useState("");
   const runs = [...new Set(log.items.items.map((one) => one.run).filter(Boolean))];
   const others = item.run ? runs.filter((run) => run !== item.run) : [];
-  const fork = async () => {
+  const asked = item.type === "run.requested" ? log.items.items[log.items.indexOf(item.seq) - 1] : undefined;
+  /** @param {number} seq @param {() => Promise<string>} [text] what is written in the new conversation, and not sent */
+  const fork = async (seq, text) => {
     setProblem("");
     try {
-      const made = await call("POST", `threads/${log.thread}/log/fork`, { body: { at: `seq:${item.seq}` } });
+      const draft = await text?.();
+      const made = await call("POST", `threads/${log.thread}/log/fork`, { body: { at: `seq:${seq}` } });
+      if (draft) keepDraft(made.thread, draft);
       go(`t/${made.thread}`);
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       setProblem(wordsOf(error));
     }
   };
+  const said = async () => messagesOf(await log.event(item.seq)).map((message) => textOf(message.content)).join("\n\n");
   const link = () => copyText(new URL(timelineOf(log.thread, item.seq), location.href).href);
   return html`<div class="tl-acts">
-    <div><${Button} kind="first" onClick=${fork}>${t("timeline.fork")}<//><p class="quiet">${t("timeline.fork.text")}</p></div>
+    <div><${Button} kind="first" onClick=${() => fork(item.seq)}>${t("timeline.fork")}<//><p class="quiet">${t("timeline.fork.text")}</p></div>
+    ${asked && html`<div><${Button} onClick=${() => fork(asked.seq, said)}>${t("timeline.edit")}<//><p class="quiet">${t("timeline.edit.text")}</p></div>`}
     <div><${Button} onClick=${link}>${t("timeline.link")}<//><p class="quiet">${t("timeline.link.text")}</p></div>
     <div><a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`)}>${t("timeline.export")}</a>
       <a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`, { redact: 1 })}>${t("timeline.export.redacted")}</a><p class="quiet">${t("timeline.export.text")}</p></div>

@@ -135,6 +135,10 @@ async def _what_if(place: Place) -> None:
     before = len(place.models.requests)
     events_before = len((await place.ask("events?limit=1000"))["events"])
     body = {"at": f"seq:{outcome['seq']}", "model": "other", "samples": 2}
+    async with place.api.stream("POST", "/threads/t/log/whatif", {**body, "estimate_only": True}) as stream:
+        [(name, estimate, _)] = await stream.rest()
+    assert (name, len(place.models.requests)) == ("estimate", before), "nothing is spent"
+    assert estimate["tokens"] > 0
     async with place.api.stream("POST", "/threads/t/log/whatif", body) as stream:
         frames = await stream.rest()
     names = [name for name, _, _ in frames]
