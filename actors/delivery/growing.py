@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from core.events import ModelCompleted, Record
+from collections.abc import Iterable
+
+from core.events import Record
 from core.runs.follow import Batch
-from core.runs.previews import Ahead, Preview, Reader, RunPreview
+from core.runs.moments import Finished, Grown, Moment, Moments
+from core.runs.previews import Preview, RunPreview
 from core.thread.fold import Folding
 from core.thread.messages import text_of
 from core.thread.state import Run, ThreadState
@@ -17,8 +20,9 @@ class Growing:
         self.text = ""
         self._id = run_id
         self._folding = Folding(state)
-        self._reader = Reader()
-        self._ahead: Ahead[Preview] = Ahead()
+        self._moments = Moments(self._folding, inside=False)
+        self._message = ""
+        """The message that the text is of."""
 
     @property
     def run(self) -> Run:
@@ -33,22 +37,17 @@ class Growing:
         """Takes in facts of the thread, and previews of the run."""
         for item in batch:
             if isinstance(item, Record):
-                self._fact(item)
+                self._folding.apply(item)
+                self._show(self._moments.fact(item) if item.run == self._id else ())
+                self._show(self._moments.waiting())
             elif isinstance(item, RunPreview) and isinstance(item.preview, Preview):
-                self._preview(item.preview)
+                self._show(self._moments.preview(self._id, item.preview))
 
-    def _fact(self, record: Record) -> None:
-        self._folding.apply(record)
-        if record.run == self._id and isinstance(record.event, ModelCompleted):
-            self.text = text_of(record.event.message.get("content", "")) or self.text
-        for preview in self._ahead.take():
-            self._preview(preview)
-
-    def _preview(self, preview: Preview) -> None:
-        if preview.after > self._folding.state.seq:
-            self._ahead.put(preview)
-        elif not self.is_whole() and self.run.awaits(preview.after):
-            begins = preview.message != self._reader.message
-            piece = self._reader.take(preview)
-            if piece is not None and piece.part == "text":
-                self.text = piece.text if begins else self.text + piece.text
+    def _show(self, moments: Iterable[Moment]) -> None:
+        for moment in moments:
+            match moment:
+                case Grown(_, message, piece) if piece.part == "text":
+                    self.text = (self.text if message == self._message else "") + piece.text
+                    self._message = message
+                case Finished(_, event):
+                    self.text = text_of(event.message.get("content", "")) or self.text

@@ -17,6 +17,7 @@ from channels.http.server.routes import SSE
 from channels.http.streams import sse
 from core.events import Json, Record, thread
 from core.runs.follow import Speaker, Stopping
+from core.runs.moments import Voice
 from core.runs.previews import Progress, RunPreview
 from core.thread.fold import Folding
 from core.thread.state import ThreadState
@@ -24,13 +25,6 @@ from core.thread.state import ThreadState
 ROUTES = Routes()
 MOST_VOICES = 8
 """Subagents whose text is shown while it is made: a batch may have hundreds at work, and nobody reads so many."""
-
-
-class Voice(NamedTuple):
-    """The run of a subagent, whose previews are shown. It has the subagent's id."""
-
-    id: str
-    status: str = "running"
 
 
 @ROUTES("GET", "/threads/{thread_id}/log", "threads:read", answers={204: None})

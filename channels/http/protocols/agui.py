@@ -48,7 +48,8 @@ from core.events import (
     ToolCompleted,
 )
 from core.ids import assistant_id, safe_id
-from core.runs.previews import Ahead, Part, Piece, Preview, Progress, Reader, RunPreview, call_text, line_of, rest_of
+from core.runs.moments import Finished, GivenUp, Grown, Moment, Moments
+from core.runs.previews import Part, Piece, Preview, Progress, RunPreview, call_text
 from core.thread.fold import Folding
 from core.thread.messages import text_of
 from core.thread.rewind import state_before
@@ -172,10 +173,9 @@ class Events:
         self._folding = Folding(state)
         self._names = {"threadId": thread_id, "runId": run_id}
         self._run_id = run_id
-        self._reader = Reader()
+        self._moments = Moments(self._folding, inside=False)
         self._open: dict[tuple[Part, int], str] = {}
         """The streamed parts of the message."""
-        self._ahead: Ahead[Preview] = Ahead()
 
     def audible(self) -> list[Run]:
         run = self._folding.state.runs.get(self._run_id)
@@ -186,25 +186,19 @@ class Events:
             return []
         self._folding.apply(record)
         frames = list(self._fact(record))
-        return frames + [frame for preview in self._ahead.take() for frame in self._preview(preview)]
+        return frames + [frame for moment in self._moments.waiting() for frame in self._of(moment)]
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
         if isinstance(item.preview, Preview):
-            return self._preview(item.preview)
+            return [frame for moment in self._moments.preview(item.run, item.preview) for frame in self._of(moment)]
         return [] if item.stored else [_progress(item.preview)]
 
-    def _preview(self, preview: Preview) -> list[Frame]:
-        state = self._folding.state
-        run, reader = state.runs.get(self._run_id), self._reader
-        if preview.after > state.seq:
-            self._ahead.put(preview)
-            return []
-        if run is None or not run.awaits(preview.after):
-            return []
-        if preview.offset > reader.offset or reader.message not in (None, preview.message):
-            return []
-        piece = reader.take(preview)
-        return list(self._piece(preview.message, piece)) if piece else []
+    def _of(self, moment: Moment) -> Iterator[Frame]:
+        match moment:
+            case Grown(_, message, piece):
+                yield from self._piece(message, piece)
+            case GivenUp() | Finished():
+                yield from self._closed()
 
     def _fact(self, record: Record) -> Iterator[Frame]:
         event = record.event
@@ -218,18 +212,15 @@ class Events:
             if isinstance(event, StatePatched | ContextCompacted):
                 yield from [self._state()] if self._open else self._snapshots()
             return
+        for moment in self._moments.fact(record):
+            yield from self._of(moment)
+            if isinstance(moment, GivenUp) and isinstance(event, ModelCompleted | ModelFailed):
+                yield from self._snapshots()  # without what was given up
         match event:
             case RunRequested():
                 yield _event("RUN_STARTED", **self._names, protocolVersion=VERSION)
-            case RunStarted():
-                yield from self._closed()
+            case RunStarted() | MessageAdded() | ContextCompacted():
                 yield from self._snapshots()
-            case MessageAdded() | ContextCompacted():
-                yield from self._snapshots()
-            case ModelFailed():
-                yield from self._void()
-            case ModelCompleted():
-                yield from self._model_completed(event)
             case ToolCompleted():
                 yield from self._tool_completed(event)
             case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
@@ -237,15 +228,6 @@ class Events:
                     yield _event("CUSTOM", name=value["type"], value=value)
             case RunCompleted() | RunPaused() | RunFailed() | RunCancelled() | RunRolledBack():
                 yield from self._end(event)
-
-    def _model_completed(self, event: ModelCompleted) -> Iterator[Frame]:
-        identity = str(event.message.get("id"))
-        if self._reader.message not in (None, identity):
-            yield from self._void()
-        line = line_of(event.message, event.call_texts, event.order)
-        for _, piece in rest_of(line, self._reader.position(identity)):
-            yield from self._piece(identity, piece)
-        yield from self._closed()
 
     def _tool_completed(self, event: ToolCompleted) -> Iterator[Frame]:
         message = event.message
@@ -256,7 +238,6 @@ class Events:
             yield self._state()
 
     def _end(self, event: object) -> Iterator[Frame]:
-        yield from self._closed()
         yield from [self._state()] if isinstance(event, RunCompleted) else self._snapshots()
         outcome: Json = {"type": "success"}
         match event:
@@ -275,7 +256,7 @@ class Events:
 
     # ── pieces of a message ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _piece(self, message: str, piece: Piece | Preview) -> Iterator[Frame]:
+    def _piece(self, message: str, piece: Piece) -> Iterator[Frame]:
         key, events = (piece.part, piece.index), _PARTS[piece.part]
         if key[0] != "reasoning":
             yield from self._close(("reasoning", 0))
@@ -299,16 +280,8 @@ class Events:
 
     def _closed(self) -> Iterator[Frame]:
         """The message is not going on."""
-        self._reader = Reader()
         for key in list(self._open):
             yield from self._close(key)
-
-    def _void(self) -> Iterator[Frame]:
-        """The message was given up: the snapshot is without it."""
-        begun = self._reader.offset > 0
-        yield from self._closed()
-        if begun:
-            yield from self._snapshots()
 
     def _snapshots(self) -> Iterator[Frame]:
         messages = self._folding.state.messages

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from channels.http.server.live import Live
 from channels.http.streams.sse import Before
-from core.events import Message, Record, SubagentProgressed
+from core.events import Message
 from core.runs.follow import Item
-from core.runs.previews import Preview, RunPreview
 
 
 class Behind(Protocol):
@@ -24,13 +23,6 @@ class Behind(Protocol):
         ...
 
 
-class Child(NamedTuple):
-    """A subagent at work. `knows`: tells if a message of it is being made, or finished."""
-
-    id: str
-    knows: Callable[[str], bool]
-
-
 def informed(live: Live, translator: Behind) -> Before:
     """Returns what has a translator learn what subagents did, before it needs it."""
 
@@ -39,17 +31,3 @@ def informed(live: Live, translator: Behind) -> Before:
             translator.learn(subagent, (await live.services.subagents.threads.load(subagent)).messages)
 
     return before
-
-
-def subagent_behind(
-    item: Item, of_run: Callable[[str], Child | None], of_call: Callable[[str], Child | None]
-) -> str | None:
-    """Returns the subagent whose log has to be read before the item: an answer of it begins that it does not know."""
-    event = item.event if isinstance(item, Record) else None
-    if isinstance(item, RunPreview) and isinstance(item.preview, Preview):
-        child, message = of_run(item.run), item.preview.message
-    elif isinstance(event, SubagentProgressed):
-        child, message = of_call(event.call_id), str(event.message.get("id"))
-    else:
-        return None
-    return None if child is None or child.knows(message) else child.id

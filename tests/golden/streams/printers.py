@@ -26,8 +26,9 @@ from channels.terminal.chat.render import Transcript
 from channels.terminal.console.screen import Screen
 from core.events import Message, Record, RunRequested
 from core.runs.follow import Speaker
-from core.runs.previews import RunPreview
-from core.thread.fold import fold
+from core.runs.moments import Finished, GivenUp, Grown, Heard, Missed, Moment, Moments, Results
+from core.runs.previews import Preview, RunPreview
+from core.thread.fold import Folding, fold
 from core.thread.state import ThreadState
 from tests.channels.http.story import ALL, resumed
 from tests.golden.streams.scripts import Item, Script
@@ -78,6 +79,38 @@ def thread_id(script: Script) -> str:
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+def moments(script: Script) -> bytes:
+    """What all of the protocols print."""
+    folding = Folding(ThreadState())
+    translator, lines = Moments(folding), []
+    for item in script.items:
+        if (subagent := translator.needs(item)) is not None:
+            translator.learn(subagent, script.logs.get(subagent, ()))
+        if isinstance(item, Record):
+            folding.apply(item)
+            shown = [*translator.fact(item), *translator.waiting()]
+        else:
+            shown = list(translator.preview(item.run, item.preview)) if isinstance(item.preview, Preview) else []
+        lines += [f"{_line(moment)}\n" for moment in shown]
+    return "".join(lines).encode()
+
+
+def _line(moment: Moment) -> str:
+    match moment:
+        case Heard(preview, begins):
+            return f"heard {preview.message} {preview.offset} {begins}"
+        case Missed(message):
+            return f"missed {message}"
+        case Results(subagent, messages, offset):
+            return f"results {subagent.id} {[message['id'] for message in messages]} {offset}"
+        case Grown(speaker, message, piece, end):
+            return f"grown {speaker} {message} {piece.part} {piece.index} {piece.text!r} {end}"
+        case GivenUp(speaker, reader):
+            return f"given up {speaker} {reader.message} {reader.offset}"
+        case Finished(speaker, event):
+            return f"finished {speaker} {event.message['id']}"
 
 
 # ── LangGraph's protocols ───────────────────────────────────────────────────────────────────────────────────────────
@@ -342,6 +375,7 @@ PRINTERS: Mapping[str, Callable[[Script], bytes]] = {
     "log": log,
     "client": client,
     "acp": acp,
+    "moments": moments,
     "terminal": terminal,
     "chat": chat,
 }

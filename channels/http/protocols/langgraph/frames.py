@@ -41,9 +41,8 @@ from typing import NamedTuple
 
 from channels.http.protocols.langgraph import dumps
 from channels.http.protocols.langgraph.modes import Emit, Modes, Slot, wants_previews
-from channels.http.protocols.langgraph.subgraphs import Place, Subgraphs, Voice
+from channels.http.protocols.langgraph.subgraphs import Place, Subgraphs
 from channels.http.streams.sse import Frame
-from channels.http.streams.tasks import Fact
 from core.events import (
     ContextCompacted,
     Message,
@@ -54,13 +53,14 @@ from core.events import (
     RunRequested,
     RunStarted,
     StatePatched,
-    SubagentProgressed,
+    SubagentStarted,
     ThreadErased,
     ThreadTitled,
 )
 from core.lifecycle import RunEnded
 from core.runs.follow import Item
-from core.runs.previews import Ahead, Piece, Preview, Progress, Reader, RunPreview, line_of, rest_of, tag
+from core.runs.moments import Finished, GivenUp, Grown, Heard, Moment, Moments, Results, Voice
+from core.runs.previews import Piece, Preview, Progress, RunPreview, tag
 from core.thread.fold import Before, Folding
 from core.thread.state import Run, ThreadState
 
@@ -128,10 +128,8 @@ class Frames:
         self.modes = Modes(thread_id, run_id, modes, run)
         self._wants_previews = wants_previews(modes)
         self._subgraphs = Subgraphs(thread_id, run_id, modes)
-        self._shows_subgraphs = run is not None and run.request.subgraphs
+        self._moments = Moments(self._folding, inside=run is not None and run.request.subgraphs)
         self._after = after or Cursor(0)
-        self._reader = Reader()
-        self._ahead: Ahead[Preview] = Ahead()
         self._seq = self.state.seq
 
     @property
@@ -162,20 +160,27 @@ class Frames:
 
     def subagents(self) -> list[Voice]:
         """Returns the subagents whose previews are shown."""
-        return [] if self.ended else list(self._subgraphs.speakers())
+        shown = self._subgraphs.shows_previews and not self.ended
+        return [Voice(subagent.id) for subagent in self._moments.subagents] if shown else []
 
     def behind(self, item: Item) -> str | None:
         """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
-        return self._subgraphs.behind(item) if self._shows_subgraphs and not self.ended else None
+        return None if self.ended else self._moments.needs(item)
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:
         """Takes the messages of a subagent's own log, as it is by now."""
-        self._subgraphs.learn(subagent, messages)
+        self._moments.learn(subagent, messages)
 
     def place(self, seq: int, slot: int) -> str:
         """The id of a frame of a fact."""
-        reader = self._reader
-        return str(Cursor(seq, reader.offset, slot, reader.tag if reader.offset else "", self._subgraphs.places()))
+        reader = self._moments.reader(self.run_id)
+        return str(Cursor(seq, reader.offset, slot, reader.tag if reader.offset else "", self._places()))
+
+    def _places(self) -> tuple[Place, ...]:
+        """Returns the positions in the messages of subagents."""
+        readers = [subagent.reader for subagent in self._moments.subagents]
+        begun = [(reader.tag, reader.offset) for reader in readers if reader.offset]
+        return tuple(sorted([*begun, *self._moments.positions.items()]))
 
     def fact(self, record: Record) -> list[Frame]:
         """The frames of a fact, those of the text that was still missing first; then of previews that waited for it."""
@@ -183,8 +188,8 @@ class Frames:
 
     def flush(self) -> list[Frame]:
         """The frames of previews that came before the facts they follow."""
-        frames = [frame for preview in self._ahead.take() for frame in self.preview(preview)]
-        return frames + [frame for held in self._subgraphs.waiting() for frame in self._of_subagent(*held)]
+        waiting = self._moments.waiting() if not self.ended else ()
+        return [frame for moment in waiting for frame in self._of(moment, self._seq, self.state)]
 
     def advance(self, record: Record) -> list[Frame]:
         """The frames of a fact, without previews that waited for it."""
@@ -231,37 +236,33 @@ class Frames:
             return []
         if isinstance(preview, Progress):
             return [Frame(event, data) for event, data in self.modes.progress(preview)] if self.running else []
-        if preview.after > self._seq:
-            self._ahead.put(preview)
-            return []
-        reader = self._reader
-        if not self._is_current(preview) or reader.message not in (None, preview.message):
-            return []
-        if reader.message is None:
-            if preview.offset > reader.position(preview.message):
-                return []
-            if not reader.position(preview.message):
-                self.modes.opened()
-        self.modes.overheard(preview)
-        piece = reader.take(preview)
-        if piece is None:
-            return []
-        part = Piece(piece.part, piece.text, piece.index, piece.call_id, piece.name)
-        return self._delta(preview.message, part, reader.offset, self._seq, self.state)
+        moments = self._moments.preview(self.run_id, preview) if self.modes.shows_text else ()
+        return [frame for moment in moments for frame in self._of(moment, self._seq, self.state)]
 
     def _of_subagent(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
-        if self.ended:
+        if self.ended or (subagent := self._moments.subagent(run_id)) is None:
             return []
         if isinstance(preview, Progress):
-            return [Frame(event, data) for event, data in self._subgraphs.progress(run_id, preview)]
-        before, piece = self._subgraphs.preview(run_id, preview)
-        frames = [Frame(event, data) for event, data in before]
-        return [*frames, Frame(*piece, self.place(self._seq, 0))] if piece else frames
+            return [Frame(event, data) for event, data in self._subgraphs.progress(subagent, preview)]
+        moments = self._moments.preview(run_id, preview) if self._subgraphs.shows_text else ()
+        return [frame for moment in moments for frame in self._of(moment, self._seq, self.state)]
 
-    def _is_current(self, preview: Preview) -> bool:
-        """Tells whether a preview is of the answer that is being made, and is to be shown."""
-        run = self.state.runs.get(self.run_id)
-        return run is not None and run.awaits(preview.after) and self.modes.shows_text
+    def _of(self, moment: Moment, seq: int, state: ThreadState | Before) -> list[Frame]:
+        """Returns the frames of a moment. `seq`: the newest fact before it. `state`: what the answer is made on."""
+        match moment:
+            case Heard(preview, begins):
+                if begins:
+                    self.modes.opened()
+                self.modes.overheard(preview)
+            case Grown(self.run_id, message, piece, end):
+                return self._delta(message, piece, end, seq, state)
+            case Grown(speaker) if (subagent := self._moments.subagent(speaker)) is not None:
+                return [Frame(*sent, self.place(seq, 0)) for sent in self._subgraphs.grown(subagent, moment)]
+            case Results():
+                return [Frame(event, data) for event, data in self._subgraphs.results(moment)]
+            case GivenUp(speaker, reader) if speaker != self.run_id:
+                self._moments.positions[reader.tag] = reader.offset
+        return []
 
     def _resume(self, record: Record) -> None:
         """Go on where the client was. A place in a message that is finished is none, whoever made it up."""
@@ -269,26 +270,28 @@ class Frames:
         finished = after.slot and isinstance(record.event, (*_TURNS, RunEnded))
         if not after.offset or finished or any(tag(message) == after.message for message in self.state.places):
             after = Cursor(after.seq)
-        self._reader = Reader(None, after.offset, after.message)
+        self._moments.resume(self.run_id, after.offset, after.message, self._after.inner)
         self.modes.announced = after.offset > 0
-        self._subgraphs.resume(self._after.inner)
 
     def _of_run(self, record: Record, before: Before, previous: int) -> list[Frame]:
         event = record.event
         frames: list[Frame] = []
+        inner: list[Emit] = []
+        void = False
         if isinstance(event, RunRequested):
-            self._shows_subgraphs = event.subgraphs
+            self._moments.inside = event.subgraphs
             return self._framed(record.seq, [self._metadata(record, 1)])
-        if isinstance(event, ModelCompleted) and record.seq > self._after.seq:
-            frames = self._rest(event, before, previous)
-        if isinstance(event, SubagentProgressed) and record.seq > self._after.seq:
-            frames = self._rest_of_subagent(event, previous)
-        void = self._reader.offset > 0
-        if isinstance(event, (*_TURNS, RunEnded)):
-            self._reader = Reader()
+        for moment in self._moments.fact(record):
+            shown = self._of(moment, previous, before)
+            frames += shown if record.seq > self._after.seq else []
+            void = void or (isinstance(moment, GivenUp) and moment.speaker == self.run_id)
+            if isinstance(moment, Finished) and (subagent := self._moments.subagent(moment.speaker)) is not None:
+                inner += self._subgraphs.finished(subagent, moment.event.message)
+        if isinstance(event, SubagentStarted) and (subagent := self._moments.subagent(event.subagent)) is not None:
+            inner += self._subgraphs.values(subagent)
         if isinstance(event, RunStarted) and before.runs[self.run_id].attempt:
             frames += self._framed(record.seq, [self._metadata(record, event.attempt)])
-        frames += self._frames_of(record, before, void=void)
+        frames += self._frames_of(record, before, inner, void=void)
         if isinstance(event, _TURNS):
             self.modes.opened()
         if isinstance(event, RunEnded):
@@ -299,30 +302,18 @@ class Frames:
         data = {"run_id": self.run_id, "thread_id": record.aggregate.id, "attempt": attempt}
         return Slot.METADATA, "metadata", dumps.encode(data)
 
-    def _rest(self, event: ModelCompleted, before: Before, previous: int) -> list[Frame]:
-        """The text that previews did not bring."""
-        message = str(event.message.get("id"))
-        frames: list[Frame] = []
-        line = line_of(event.message, event.call_texts, event.order)
-        for end, piece in rest_of(line, self._reader.position(message)):
-            frames += self._delta(message, piece, end, previous, before)
-        return frames
-
-    def _rest_of_subagent(self, event: SubagentProgressed, previous: int) -> list[Frame]:
-        rest = self._subgraphs.rest(event)
-        return [Frame(*sent, self.place(previous, 0) if placed else "") for sent, placed in rest]
-
     def _delta(self, message: str, piece: Piece, end: int, seq: int, state: ThreadState | Before) -> list[Frame]:
         frames = [Frame(event, data) for event, data in self.modes.delta(message, piece, end, state)]
         if frames:
-            frames[-1] = frames[-1]._replace(id=str(Cursor(seq, end, 0, tag(message), self._subgraphs.places())))
+            frames[-1] = frames[-1]._replace(id=str(Cursor(seq, end, 0, tag(message), self._places())))
         return frames
 
-    def _frames_of(self, record: Record, before: Before, *, void: bool = False) -> list[Frame]:
+    def _frames_of(
+        self, record: Record, before: Before, inner: Sequence[Emit] = (), *, void: bool = False
+    ) -> list[Frame]:
         quiet = record.seq < self._after.seq
         emits = self.modes.fact(record, before, self.state, quiet=quiet, void=void)
-        if self._shows_subgraphs and isinstance(record.event, Fact):
-            inner = self._subgraphs.fact(record.event)
+        if inner:
             emits = sorted([*emits, *inner], key=lambda emit: emit[0]) if not quiet else []
         return self._framed(record.seq, emits)
 
@@ -334,7 +325,7 @@ class Frames:
         ]
 
     def _place_of(self, seq: int, slot: int) -> str:
-        return "" if slot == Slot.METADATA and self._subgraphs.places() else self.place(seq, slot)
+        return "" if slot == Slot.METADATA and self._places() else self.place(seq, slot)
 
 
 def _is_outside(record: Record) -> bool:

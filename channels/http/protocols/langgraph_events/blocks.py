@@ -12,8 +12,10 @@ them came, does not matter; text waits until its delta is full, or its block is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from core.events import Json, Message, ModelCompleted
-from core.runs.previews import Part, Piece, line_of, rest_of
+from core.runs.previews import Part, Piece
 from core.thread.messages import text_of
 
 LEAST, MOST, GROWTH = 4, 32, 16
@@ -32,13 +34,12 @@ class _Block:
 
 
 class Body:
-    """One message, as far as it is known. `said` is all that was told of it."""
+    """One message, as far as it is known. `said` is all that was told of it, after `before`."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, before: Sequence[MessageEvent] = ()) -> None:
         self.message = message
-        self.offset = 0
-        """Characters of the message's line that were taken in."""
-        self.said: list[MessageEvent] = []
+        self.said = list(before)
+        self.begun = False
         self._blocks: dict[tuple[Part, int], _Block] = {}
         self._current: tuple[Part, int] | None = None
         self._waiting = ""
@@ -47,7 +48,6 @@ class Body:
         """The next characters of the message's line."""
         before = len(self.said)
         self._begin()
-        self.offset += len(piece.text)
         key = (piece.part, piece.index)
         if key != self._current:
             self._leave()
@@ -61,11 +61,9 @@ class Body:
         return self.said[before:]
 
     def finish(self, event: ModelCompleted) -> list[MessageEvent]:
-        """Everything that was not told yet; the last one is `message-finish`."""
+        """Everything that was not told yet of a message whose line was fed; the last one is `message-finish`."""
         before = len(self.said)
         message = event.message
-        for _, piece in rest_of(line_of(message, event.call_texts, event.order), self.offset):
-            self.feed(piece)
         self._begin()
         self._leave()
         for (part, index), block in self._blocks.items():
@@ -81,7 +79,8 @@ class Body:
         return [(f"{self.message}:error", {**self._named("error"), "message": text, "code": "aborted"})]
 
     def _begin(self) -> None:
-        if not self.said:
+        if not self.begun:
+            self.begun = True
             self.said.append((f"{self.message}:start", {"event": "message-start", "role": "ai", "id": self.message}))
 
     def _enter(self, key: tuple[Part, int], piece: Piece) -> None:

@@ -29,15 +29,13 @@ from contextlib import asynccontextmanager
 from itertools import islice
 
 from channels.http.protocols.langgraph_events.filters import Filter
-from channels.http.protocols.langgraph_events.inner import Speaker, working
 from channels.http.protocols.langgraph_events.places import place_of
 from channels.http.protocols.langgraph_events.tape import Tape, milliseconds
 from channels.http.protocols.langgraph_events.wire import Namespace, Slot, WireEvent, place, whole_upto
 from channels.http.server.live import Live
 from channels.http.streams.subagent_logs import informed
 from core.events import Record, thread
-from core.runs.follow import Batch, Beat, Follower
-from core.runs.follow import Speaker as Voice
+from core.runs.follow import Batch, Beat, Follower, Speaker
 from core.runs.previews import Progress, RunPreview
 from core.thread.ownership import owned_or_absent
 from core.thread.rewind import newest_begun, state_before, state_upto
@@ -211,12 +209,11 @@ class Feed:
     async def _inform(self, tape: Tape, item: Record | RunPreview | Beat) -> None:
         await informed(self._live, tape)(item)
 
-    def _audible(self) -> Iterable[Voice]:
+    def _audible(self) -> Iterable[Speaker]:
         """The run that is open and its subagents, if their previews are wanted."""
         wanted = any(one.channels & {"messages", "tools"} for one in self._filters.values())
         run = _first_open(self._tape.state) if wanted else None
-        inside = [Speaker(subagent) for subagent in working(self._tape.state)] if wanted else []
-        return [run, *inside] if run is not None else []
+        return [run, *self._tape.voices()] if run is not None else []
 
     def _fetch_missed(self) -> None:
         """Have the previews come that a message is missing, once for each message."""

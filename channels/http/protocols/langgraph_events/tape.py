@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import takewhile
 
 from channels.http.protocols.langgraph import dumps
 from channels.http.protocols.langgraph.run_object import retry_json
 from channels.http.protocols.langgraph.snapshots import follows_root, parent_seq
 from channels.http.protocols.langgraph_events.blocks import Body, MessageEvent, tool_message
-from channels.http.protocols.langgraph_events.inner import Inner, namespace_of, subagent_of, working
 from channels.http.protocols.langgraph_events.wire import (
     MOST_QUESTIONS,
     ROOT,
@@ -24,8 +24,7 @@ from channels.http.protocols.langgraph_events.wire import (
     encode,
     place,
 )
-from channels.http.streams.subagent_logs import Child, subagent_behind
-from channels.http.streams.tasks import task_event
+from channels.http.streams.tasks import delegation, task_event
 from core.events import (
     ContextCompacted,
     Interrupt,
@@ -54,7 +53,8 @@ from core.events import (
 )
 from core.ids import checkpoint_id
 from core.runs.follow import Item
-from core.runs.previews import Ahead, Piece, Preview, Progress, Reader
+from core.runs.moments import Finished, GivenUp, Grown, Missed, Moment, Moments, Results, Voice
+from core.runs.previews import Preview, Progress
 from core.thread.fold import Before, Folding
 from core.thread.fold_runs import answered
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
@@ -92,10 +92,9 @@ class Tape:
         """Milliseconds; see `milliseconds`."""
         self._gone = gone
         self._snapshots_from = snapshots_from
-        self._body: Body | None = None
-        self._reader = Reader()
-        self._ahead: Ahead[tuple[str, Preview]] = Ahead()
-        self._inner = Inner()
+        self._moments = Moments(self._folding)
+        self._bodies: dict[str, Body] = {}
+        """The messages that are being made, by their run or subagent."""
 
     @property
     def state(self) -> ThreadState:
@@ -110,60 +109,35 @@ class Tape:
     def fact(self, record: Record) -> list[WireEvent]:
         before = self._folding.apply(record)
         self.clock = milliseconds(record.at, self.clock)
-        events = list(self._events_of(record, before))
-        events += [event for run_id, preview in self._ahead.take() for event in self.preview(run_id, preview)]
-        return events
+        return [*self._events_of(record, before), *self._told(self._moments.waiting())]
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[WireEvent]:
         """Returns the events of a preview's new part; [] if nothing is new, or if something before it is missing."""
-        run = self.state.runs.get(run_id)
-        if run is None and isinstance(preview, Preview) and (part := working(self.state).get(run_id)) is not None:
-            return self._message_events(self._inner.preview(part, run_id, preview), namespace_of(part))
         if isinstance(preview, Progress):
-            return self._progress(run, preview)
-        if preview.after > self.seq:
-            self._ahead.put((run_id, preview))
-            return []
-        if run is None or not run.awaits(preview.after):
-            return []
-        if self._body and self._body.message != preview.message:
-            return []
-        known = self._reader.offset if self._reader.message == preview.message else 0
-        if preview.offset > known:
-            self.missed = preview.message
-            return []
-        new = self._reader.take(preview)
-        if new is None:
-            return []
-        self._body = self._body or Body(preview.message)
-        piece = Piece(new.part, new.text, new.index, new.call_id, new.name)
-        return self._message_events(self._body.feed(piece))
+            return self._progress(self.state.runs.get(run_id), preview)
+        return self._told(self._moments.preview(run_id, preview))
 
     def behind(self, item: Item) -> str | None:
         """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
-
-        def of_run(run: str) -> Child | None:
-            part = working(self.state).get(run)
-            return None if part is None else self._inner.child(run, part)
-
-        def of_call(call: str) -> Child | None:
-            run = self.state.runs.get(item.run or "") if isinstance(item, Record) else None
-            known = subagent_of(run, call)
-            return None if known is None else self._inner.child(*known)
-
-        return subagent_behind(item, of_run, of_call)
+        return self._moments.needs(item)
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:
         """Takes the messages of a subagent's own log, as it is by now."""
-        self._inner.learn(subagent, messages)
+        self._moments.learn(subagent, messages)
+
+    def voices(self) -> list[Voice]:
+        """Returns the subagents whose previews are followed."""
+        return [Voice(subagent.id) for subagent in self._moments.subagents]
 
     def unfinished(self) -> list[WireEvent]:
-        """Everything that was told of the message that is being made."""
-        events = self._message_events(self._body.said) if self._body else []
-        open_ = working(self.state)
-        for subagent, text in self._inner.unfinished():
-            events += self._message_events(text, namespace_of(open_[subagent])) if subagent in open_ else []
-        return events
+        """Everything that was told of the messages that are being made."""
+        speakers = [run for run in self._bodies if run in self.state.runs]
+        speakers += [subagent for subagent in self._bodies if self._moments.subagent(subagent) is not None]
+        return [
+            event
+            for speaker in speakers
+            for event in self._message_events(self._bodies[speaker].said, self._namespace(speaker))
+        ]
 
     # ── what a fact tells ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,7 +150,8 @@ class Tape:
             yield from self._event(record, Slot.UPDATES, "updates", {"node": TITLED, "values": update})
             yield from self._step(record, before, whole=True)
         if isinstance(event, ThreadErased):
-            yield from self._broken_off()
+            for speaker in list(self._bodies):
+                yield from self._broken_off(speaker)
         if isinstance(event, ContextCompacted) and record.run not in self._gone:
             update = dumps.numbered_values(self.state.commits[self.state.head].patch, self.state)
             yield from self._event(record, Slot.UPDATES, "updates", {"node": COMPACTED, "values": update})
@@ -186,9 +161,10 @@ class Tape:
             return
         if run.id in self._gone and not isinstance(event, RunRolledBack):
             return
+        if not isinstance(event, SubagentStarted | SubagentProgressed | SubagentCompleted):
+            yield from self._spoken(record)
         match event:
             case RunStarted():
-                yield from self._broken_off()
                 if run.attempt == 0:
                     yield from self._started(record, run, before)
             case MessageAdded():
@@ -196,7 +172,6 @@ class Tape:
             case ModelCompleted():
                 yield from self._model_completed(record, event, before)
             case ModelFailed():
-                yield from self._broken_off()
                 if event.wait_ms is not None:
                     yield from self._custom(record, "llm_retry", retry_json(event))
             case ToolRequested():
@@ -206,21 +181,16 @@ class Tape:
             case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
                 yield from self._delegated(record, event)
             case RunPaused():
-                yield from self._broken_off()
                 for number, one in enumerate(event.interrupts[:MOST_QUESTIONS]):
                     yield from self._input_requested(record, run, number, one)
                 yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
             case RunCompleted():
-                yield from self._broken_off()
                 yield from self._lifecycle(record, run, Slot.ENDED, "completed")
             case RunFailed():
-                yield from self._broken_off()
                 yield from self._lifecycle(record, run, Slot.ENDED, "failed", error=event.text)
             case RunCancelled():
-                yield from self._broken_off()
                 yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
             case RunRolledBack():
-                yield from self._broken_off()
                 if self.state.head != before.head:
                     yield from self._step(record, before, whole=True)
                 yield from self._lifecycle(record, run, Slot.ENDED, "interrupted")
@@ -251,13 +221,6 @@ class Tape:
             yield from self._task_start(record, _model_task(self.state), "model", given)
 
     def _model_completed(self, record: Record, event: ModelCompleted, before: Before) -> Iterator[WireEvent]:
-        identity = str(event.message.get("id"))
-        if self._body is not None and self._body.message != identity:
-            yield from self._broken_off()
-        body = self._body or Body(identity)
-        self._body, self._reader = None, Reader()
-        if self._wants("messages", ROOT):
-            yield from self._finished(record, body.finish(event), ROOT)
         update = {"messages": [dumps.head(event.message, self.state)]}
         yield from self._task_end(record, _model_task(before), "model", update, None)
         yield from self._step(record, before)
@@ -282,8 +245,8 @@ class Tape:
         namespace = _of_tool(event.call_id, str(message.get("name")))
         yield from self._event(record, Slot.TOOL, "tools", outcome, namespace=namespace)
         inside = (f"tools:{event.call_id}",)
-        if subagent_of(run, event.call_id) is None and self._wants("messages", inside):
-            yield from self._finished(record, tool_message(message), inside)
+        if delegation(run, event.call_id) is None:
+            yield from self._numbered(record, self._message_events(tool_message(message), inside))
         intent = run.intents.get(event.call_id)
         update = {**event.update, "messages": [dumps.head(message, self.state)]}
         yield from self._task_end(record, intent.id if intent else event.call_id, "tools", update, error)
@@ -297,27 +260,29 @@ class Tape:
     ) -> Iterator[WireEvent]:
         """A subagent's custom events come from the root, as those of any tool; what it says in its namespace."""
         run = self.state.runs[record.run or ""]
-        known = subagent_of(run, event.call_id)
+        known = delegation(run, event.call_id)
         if known is None:
             return
-        subagent, inside = known[0], namespace_of(known[1])
+        inside = (f"tools:{event.call_id}",)
         if (payload := task_event(event, run)) is not None:
             yield from self._custom(record, payload["type"], payload)
+        yield from self._spoken(record)
         match event:
             case SubagentStarted():
-                prompt = {"type": "human", "id": f"human-{subagent}", "content": event.prompt}
+                prompt = {"type": "human", "id": f"human-{known[0]}", "content": event.prompt}
                 yield from self._values_inside(record, inside, [prompt])
             case SubagentProgressed():
-                before, rest = self._inner.finish(subagent, event.message)
-                if self._wants("messages", inside):
-                    if place(record.seq, Slot.MESSAGE) > self._after:
-                        yield from self._message_events(before, inside)
-                    yield from self._finished(record, rest, inside)
                 update = {"node": "model", "values": {"messages": [dumps.raw(event.message)]}}
                 yield from self._event(record, Slot.UPDATES, "updates", update, namespace=inside)
-                yield from self._values_inside(record, inside, self._inner.messages(subagent, event))
+                yield from self._values_inside(record, inside, self._conversation(known[0], event.message))
             case SubagentCompleted():
-                yield from self._message_events(self._inner.drop(subagent), inside)
+                yield from self._broken_off(known[0], inside)
+
+    def _conversation(self, subagent: str, answer: Message) -> list[Message]:
+        """Returns the conversation of a subagent up to an answer, as its own log has it."""
+        known = self._moments.subagent(subagent)
+        log = known.log if known is not None else ()
+        return [*takewhile(lambda message: message.get("id") != answer.get("id"), log), answer]
 
     def _values_inside(self, record: Record, inside: Namespace, messages: list[Message]) -> Iterator[WireEvent]:
         if record.seq >= self._snapshots_from:
@@ -386,12 +351,47 @@ class Tape:
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _finished(self, record: Record, said: list[MessageEvent], namespace: Namespace) -> Iterator[WireEvent]:
+    def _spoken(self, record: Record) -> Iterator[WireEvent]:
+        """Yields the events of messages that a fact gives up, then of the one that it makes whole."""
+        yield from self._numbered(record, self._told(self._moments.fact(record)))
+
+    def _numbered(self, record: Record, events: Sequence[WireEvent]) -> Iterator[WireEvent]:
+        """Yields the events of messages of a fact; the end of the message that is whole now has a number."""
         number = place(record.seq, Slot.MESSAGE)
-        if number > self._after:
-            *told, last = self._message_events(said, namespace)
-            yield from told
-            yield last._replace(seq=number)
+        if number > self._after and events:
+            *before, last = events
+            yield from before
+            yield last._replace(seq=number) if last.id.endswith(":finish") else last
+
+    def _told(self, moments: Iterable[Moment]) -> list[WireEvent]:
+        return [event for moment in moments for event in self._of(moment)]
+
+    def _of(self, moment: Moment) -> list[WireEvent]:
+        match moment:
+            case Missed(message):
+                self.missed = message
+            case Results(subagent, messages):
+                since = list(takewhile(lambda message: message.get("type") == "tool", reversed(messages)))[::-1]
+                before = [event for message in since for event in tool_message(message)]
+                self._bodies[subagent.id] = Body(str(subagent.reader.message), before)
+                return self._message_events(before, self._namespace(subagent.id))
+            case Grown(speaker, message, piece):
+                return self._message_events(self._body(speaker, message).feed(piece), self._namespace(speaker))
+            case GivenUp(speaker):
+                return self._broken_off(speaker)
+            case Finished(speaker, event):
+                whole = event if isinstance(event, ModelCompleted) else ModelCompleted(message=event.message)
+                body = self._body(speaker, str(event.message.get("id")))
+                del self._bodies[speaker]
+                return self._message_events(body.finish(whole), self._namespace(speaker))
+        return []
+
+    def _body(self, speaker: str, message: str) -> Body:
+        return self._bodies.setdefault(speaker, Body(message))
+
+    def _namespace(self, speaker: str) -> Namespace:
+        subagent = self._moments.subagent(speaker)
+        return ROOT if subagent is None else (f"tools:{subagent.call_id}",)
 
     def _message_events(self, said: Iterable[MessageEvent], namespace: Namespace = ROOT) -> list[WireEvent]:
         if not self._wants("messages", namespace):
@@ -401,10 +401,11 @@ class Tape:
             for identity, data in said
         ]
 
-    def _broken_off(self) -> list[WireEvent]:
-        """The message that is being made is not going to be finished."""
-        body, self._body, self._reader = self._body, None, Reader()
-        return self._message_events(body.abandon()) if body else []
+    def _broken_off(self, speaker: str, namespace: Namespace | None = None) -> list[WireEvent]:
+        """Returns the end of a message that is not going to be finished, if it was begun."""
+        body = self._bodies.pop(speaker, None)
+        inside = self._namespace(speaker) if namespace is None else namespace
+        return self._message_events(body.abandon(), inside) if body is not None and body.begun else []
 
     def _progress(self, run: Run | None, progress: Progress) -> list[WireEvent]:
         if run is None or progress.call_id not in run.intents or not self._wants("tools", ROOT):
