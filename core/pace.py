@@ -10,7 +10,7 @@ from __future__ import annotations
 
 LEISURE = 0.1
 """The part of the time in which the thread has something to do, up to which nothing is gathered."""
-STRAIN = 0.5
+STRAIN = 0.3
 """The part from which on it is gathered the longest."""
 LONGEST_SECONDS = 0.4
 SMOOTHING = 0.2
