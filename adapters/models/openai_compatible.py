@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, cast
 
@@ -135,7 +135,7 @@ class OpenAICompatible(ChatOpenAI):
         with errors_of_the_sdk(response):
             async with aclosing(self._timed(response, reader)) as blocks:
                 async for block in blocks:
-                    for piece in reader.feed(block):
+                    for piece in joined(reader.feed(block)):
                         yield piece
                         if clock() > turn:
                             await asyncio.sleep(0)
@@ -219,6 +219,33 @@ def _encoded(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", exclude_unset=True)
     raise TypeError(f"a request cannot have a {type(value).__name__}")
+
+
+def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yields pieces; neighbours with nothing but text, or nothing but reasoning, as one, as each costs the same on its
+    way to clients. What came before an error comes before it.
+    """
+    waiting: Piece | None = None
+    texts: list[str] = []
+    try:
+        for piece in pieces:
+            plain = bool(piece.text) != bool(piece.reasoning) and not any(piece[2:])
+            if waiting and not (plain and bool(waiting.text) == bool(piece.text)):
+                whole, waiting, texts = _whole(waiting, texts), None, []
+                yield whole
+            if not plain:
+                yield piece
+                continue
+            waiting = waiting or piece
+            texts.append(piece.text or piece.reasoning)
+    finally:
+        if waiting:
+            yield _whole(waiting, texts)
+
+
+def _whole(first: Piece, texts: Sequence[str]) -> Piece:
+    text = "".join(texts)
+    return Piece(text) if first.text else Piece(reasoning=text)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,8 +19,8 @@ from pydantic import SecretStr
 
 from adapters.models import connections
 from adapters.models import openai_compatible as compatible
-from adapters.models.openai_compatible import OpenAICompatible
-from core.ports.models import Piece
+from adapters.models.openai_compatible import OpenAICompatible, joined
+from core.ports.models import CallPiece, Piece
 from tests.support.answers import body_of, load
 
 pytestmark = pytest.mark.anyio
@@ -205,7 +205,8 @@ async def test_others_have_their_turn_while_pieces_are_there(monkeypatch: pytest
             await asyncio.sleep(0)
             turns += 1
 
-    many = b"".join(b'data: {"choices": [{"delta": {"content": "x"}}]}\n\n' for _ in range(300)) + b"data: [DONE]\n\n"
+    kinds = [b'data: {"choices": [{"delta": {"%b": "x"}}]}\n\n' % kind for kind in (b"content", b"reasoning")]
+    many = b"".join(kinds * 150) + b"data: [DONE]\n\n"
     async with answering(many) as (url, _):
         own = model(url)
         stream = own.pieces([HumanMessage("Hi")])
@@ -214,6 +215,36 @@ async def test_others_have_their_turn_while_pieces_are_there(monkeypatch: pytest
         assert len([piece async for piece in stream]) == 299
         task.cancel()
     assert turns >= 200
+
+
+R, T, MADE = Piece(reasoning="r"), Piece("t"), Piece(calls=[CallPiece(0, "c1", "read", "{}")])
+END = Piece("e", about={"finish_reason": "stop"})
+
+
+@pytest.mark.parametrize(
+    ("pieces", "whole"),
+    [
+        ([T, T, T], [Piece("ttt")]),
+        ([R, R, T, T, R], [Piece(reasoning="rr"), Piece("tt"), R]),
+        ([T, T, END, T], [Piece("tt"), END, T]),
+        ([Piece("t", "r"), T, T], [Piece("t", "r"), Piece("tt")]),
+        ([MADE, MADE], [MADE, MADE]),
+        ([T, Piece(usage={"output_tokens": 1}), T], [T, Piece(usage={"output_tokens": 1}), T]),
+        ([], []),
+    ],
+)
+def test_neighbours_with_nothing_but_text_are_one(pieces: list[Piece], whole: list[Piece]) -> None:
+    assert list(joined(pieces)) == whole
+
+    def broken() -> Iterator[Piece]:
+        yield from pieces
+        raise ValueError("cut")
+
+    seen: list[Piece] = []
+    with pytest.raises(ValueError, match="cut"):  # noqa: PT012  what came before the error is seen
+        for piece in joined(broken()):
+            seen.append(piece)
+    assert seen == whole
 
 
 def test_wire_forms_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
