@@ -13,6 +13,7 @@ from anyio import to_thread
 from actors.chat.turns import Turn
 from core.chat.facts import Fetched
 from core.chat.objects import Objects
+from core.chat.sizes import over
 from core.config.settings import Uploads
 from core.errors import Invalid, NotFound
 from core.events import Event, FileUploaded, Json
@@ -89,7 +90,7 @@ class Files:
         if fetched.error or not fetched.object:
             raise Invalid(fetched.error or "it was not fetched")
         if fetched.size > limits.max_file_size:
-            raise Invalid(f"larger than {limits.max_file_size} bytes (uploads.max_file_size)")
+            raise Invalid(f"{over(fetched.size, limits.max_file_size)} (uploads.max_file_size)")
         name = plain_name(fetched.name)
         draft = await to_thread.run_sync(folder.draft)
         try:

@@ -349,7 +349,7 @@ class Delivery(Actor[DeliveryPlanned]):
                 job.own.anew, job.own.plain = True, False
                 return Later(0.0)
             case Rejected() if isinstance(job.own.files.get(job.part), Path):
-                job.own.files[job.part] = self._instead(job, Unsendable("the platform does not take it"))
+                job.own.files[job.part] = self._instead(job, Unsendable(_refusal_of(job)))
                 return Later(0.0)
             case Rejected():
                 return Ended("refused", str(error))
@@ -494,3 +494,10 @@ class Delivery(Actor[DeliveryPlanned]):
         if problem.too_large and (link := self._link(job.event, artifact)):
             return LINKED.format(name=name, link=link, reason=problem.reason)
         return NOT_SENT.format(name=name, reason=problem.reason)
+
+
+def _refusal_of(job: Job) -> str:
+    """Returns why a platform does not take the file of a part."""
+    file = job.own.files[job.part]
+    empty = isinstance(file, Path) and not file.stat().st_size
+    return "it is empty" if empty else "the platform does not take it"

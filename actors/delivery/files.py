@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from core.chat.facts import Artifact, DeliveryPlanned
+from core.chat.sizes import over
 from core.errors import Invalid, NotFound
 from core.files.paths import USER_DATA, Mount, Tree, thread_root
 
@@ -42,7 +43,7 @@ def copy(home: Path, plan: DeliveryPlanned, artifact: Artifact, limit: int, into
             if not stat.S_ISREG(about.st_mode):
                 return Unsendable("it is not a file")
             if about.st_size > limit:
-                return Unsendable(f"it has {_size(about.st_size)}, and at most {_size(limit)} can be sent here", True)
+                return Unsendable(over(about.st_size, limit), True)
             with open(opened, "rb", closefd=False) as source, into.open("xb") as target:
                 shutil.copyfileobj(source, target)
     except (Invalid, NotFound):
@@ -53,9 +54,5 @@ def copy(home: Path, plan: DeliveryPlanned, artifact: Artifact, limit: int, into
         return Unsendable(f"it cannot be read ({os.strerror(error.errno or 0).lower()})")
     if into.stat().st_size > limit:  # it grew meanwhile
         into.unlink()
-        return Unsendable(f"at most {_size(limit)} can be sent here", True)
+        return Unsendable(over(0, limit), True)
     return None
-
-
-def _size(size: int) -> str:
-    return f"{size / (1 << 20):.1f} MiB" if size >= 1 << 20 else f"{size} bytes"

@@ -24,10 +24,17 @@ from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
 
 COOL_DOWN_SECONDS = 1800.0
-"""Seconds for which answers go without cards after repeated failures (research im-platforms §2.4)."""
+"""Seconds for which answers go without cards after repeated refusals (research im-platforms §2.4)."""
+SHORT_COOL_DOWN_SECONDS = 60.0
+"""The same for one chat in which calls got no answer."""
 FAILURES = 3
-"""In a row: over all answers of the account, after which cards pause, and of one card, after which its stream counts as
-expired."""
+"""In a row: refusals over all answers of the account and calls without an answer in one chat, after which cards pause,
+and calls of one card, after which its stream counts as expired."""
+ACCOUNT = ""
+"""Stands for all chats."""
+DUPLICATE = "duplicate"
+"""Part of the code by which the platform refuses an id that a card has already. Whether it does so, or answers again as
+at first, is not documented."""
 CARDS = 1000
 CONTENT = "content"
 """The variable of the AI card's template (contract channels §5)."""
@@ -45,24 +52,30 @@ class Cards:
         self._robot_code = robot_code
         self._template = template
         self.button_template = button_template
-        self._failures = 0
-        self._off_until = 0.0
+        self._failures: Recent[str, int] = Recent(CARDS)
+        """In a row, by chat."""
+        self._off_until: Recent[str, float] = Recent(CARDS)
         self._refusals: Recent[str, int] = Recent(CARDS)
         """Calls in a row that streams did not answer, by card."""
 
-    @property
-    def usable(self) -> bool:
-        return bool(self._template) and time.monotonic() >= self._off_until
+    def are_usable(self, chat: str) -> bool:
+        now = time.monotonic()
+        return bool(self._template) and all(now >= self._off_until.get(place, 0.0) for place in (ACCOUNT, chat))
 
-    def failed(self, error: Exception) -> None:
-        """Counts a failure; after some in a row, answers go without cards for a while."""
-        self._failures += 1
-        if self._failures >= FAILURES:
-            self._failures, self._off_until = 0, time.monotonic() + COOL_DOWN_SECONDS
-            log.warning("cards paused", seconds=COOL_DOWN_SECONDS, reason=str(error))
+    def failed(self, error: Exception, chat: str) -> None:
+        """Counts a failure; after some in a row, answers go without cards for a while. A refusal, and a limit of the
+        rate, are about the app, so about all chats; a call without an answer is about one.
+        """
+        general = isinstance(error, Invalid | RateLimited)
+        place, seconds = (ACCOUNT, COOL_DOWN_SECONDS) if general else (chat, SHORT_COOL_DOWN_SECONDS)
+        self._failures[place] = self._failures.get(place, 0) + 1
+        if self._failures[place] >= FAILURES:
+            self._failures[place], self._off_until[place] = 0, time.monotonic() + seconds
+            log.warning("cards paused", chat=place, seconds=seconds, reason=str(error))
 
-    def worked(self) -> None:
-        self._failures = 0
+    def worked(self, chat: str) -> None:
+        self._failures.pop(ACCOUNT, None)
+        self._failures.pop(chat, None)
 
     async def begin(self, target: Target, id_: str) -> None:
         """Delivers an empty AI card. Idempotent. The empty text ends the skeleton that it shows at first."""
@@ -119,7 +132,12 @@ class Cards:
             body["openSpaceId"] = f"dtv1.card//IM_ROBOT.{target.chat}"
             body["imRobotOpenSpaceModel"] = {"supportForward": True}
             body["imRobotOpenDeliverModel"] = {"spaceType": "IM_ROBOT", "robotCode": self._robot_code}
-        answer = await self._api.call("POST", path, body, idempotent=True)
+        try:
+            answer = await self._api.call("POST", path, body, idempotent=True)
+        except Rejected as error:
+            if DUPLICATE not in str(error).lower():
+                raise
+            return  # the id is ours and derives from the answer: the card is there, though nobody told us
         result = answer.get("result")
         for delivery in result.get("deliverResults", []) if isinstance(result, dict) else []:
             if delivery.get("success") is not True:
@@ -172,7 +190,7 @@ class Draft:
 
     async def show(self, text: str, status: str) -> None:
         content = _growing(text, status)
-        if self._refused or not self._cards.usable or content == self._shown:
+        if self._refused or not self._cards.are_usable(self._target.chat) or content == self._shown:
             return
         try:
             await self._begin()
@@ -180,23 +198,23 @@ class Draft:
         except Waiting:
             raise
         except Unavailable as error:
-            self._cards.failed(error)
+            self._cards.failed(error, self._target.chat)
             raise
         except Invalid as error:  # the end of the answer tries something else
-            self._cards.failed(error)
+            self._cards.failed(error, self._target.chat)
             self._refused = True
             log.warning("card refused", card=self._id, reason=str(error))
         else:
-            self._cards.worked()
+            self._cards.worked(self._target.chat)
             self._shown, self._text = content, text
 
     async def finish(self, content: Content, key: str) -> str:
         """Idempotent if there is a card. Without one the answer is posted, once."""
-        if not self._begun and self._unsure and self._cards.usable:
+        if not self._begun and self._unsure and self._cards.are_usable(self._target.chat):
             try:
                 await self._begin()
             except Invalid as error:  # so nobody sees it
-                self._cards.failed(error)
+                self._cards.failed(error, self._target.chat)
         if self._begun:
             message = await self._finish(content, key)
         else:

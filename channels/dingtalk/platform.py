@@ -26,6 +26,7 @@ from core.chat.port import (
     Rejected,
     Report,
 )
+from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
 LARGEST_INCOMING = 50 << 20
@@ -134,8 +135,10 @@ class DingTalk:
 
     async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
         size = (await anyio.Path(file).stat()).st_size
-        if not 0 < size <= TRAITS.largest_file:
-            raise Rejected(f"{name}: {size} bytes; DingTalk takes files of 1 to {TRAITS.largest_file} bytes")
+        if not size:
+            raise Rejected(f"{name}: it is empty, and DingTalk takes no such files")
+        if size > TRAITS.largest_file:
+            raise too_large(name, size, TRAITS.largest_file)
         suffix = Path(name).suffix.lower()
         if suffix in IMAGES:
             medium = await self._api.upload(file, name, "image")

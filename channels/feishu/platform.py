@@ -37,6 +37,7 @@ from core.chat.port import (
     Report,
 )
 from core.chat.recent import Recent
+from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
 FIRST_PAUSE = 0.5
@@ -214,7 +215,7 @@ class FeishuPlatform:
     async def upload(self, target: Target, file: Path, name: str, key: str) -> str:
         suffix, size = Path(name).suffix.lower(), (await anyio.Path(file).stat()).st_size
         if size > self.traits.largest_file:
-            raise Rejected(f"{name}: {size} bytes, and Feishu takes {self.traits.largest_file}")
+            raise too_large(name, size, self.traits.largest_file)
         as_image = suffix in IMAGES and size <= LARGEST_IMAGE
         try:
             with file.open("rb") as stream:

@@ -18,7 +18,7 @@ from channels.markup.write import Dialect
 LIMIT = 24_000
 """Bytes of JSON: a card's own settings, buttons and status need the rest."""
 TABLES = 3
-_TAG = re.compile(r"<(?=/?[A-Za-z])")
+_TAG = re.compile(r"<(?=/?(at|person)\b)", re.IGNORECASE)
 
 
 def elements(source: str) -> list[dict[str, Any]]:
@@ -69,7 +69,8 @@ class _Feishu(Dialect):
 
 
 def _without_tags(text: str) -> str:
-    """Returns code in which an invisible character breaks tags: `<at id=all>` must not mention anybody."""
+    """Returns code in which an invisible character breaks the tags that mention people, as `<at id=all>`. Other code is
+    copied as it is."""
     return _TAG.sub("<\u200b", text)
 
 

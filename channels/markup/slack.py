@@ -22,7 +22,7 @@ LIMIT = 10_000
 _INVISIBLE = "\u200b"
 _FENCE = re.compile("``(?=`)")
 _PING = re.compile(r"@(?=(channel|here|everyone|group)\b)", re.IGNORECASE)
-_REFERENCE = re.compile(r"<(?=[!@#])")
+_REFERENCE = re.compile(r"<(?=![a-z]+[|>^]|[@#][A-Z0-9]+[|>])")
 _MARK_AT_WORD = re.compile(r"(?<!\w)[*_~`](?=\S)")
 _LINE = re.compile(r"(?m)\S(.*\S)?")
 _MARKS: dict[Mark, str] = {"strong": "*", "emphasis": "_", "strike": "~"}
@@ -78,7 +78,8 @@ def _without_pings(text: str) -> str:
 
 
 def _without_references(text: str) -> str:
-    """Returns code that refers to nobody: an invisible character breaks `<!channel>` and `<@U…>`."""
+    """Returns code that refers to nobody: an invisible character breaks `<!channel>` and `<@U…>`. Other code is copied
+    as it is."""
     return _without_pings(_REFERENCE.sub(f"<{_INVISIBLE}", text))
 
 

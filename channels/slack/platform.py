@@ -32,6 +32,7 @@ from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.people import Names
 from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
 from core.chat.recent import Recent
+from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
 log = structlog.get_logger("sika.channels.slack")
@@ -364,7 +365,7 @@ class SlackPlatform:
         if file.get("mode") in ("external", "tombstone", "hidden_by_limit"):
             raise Rejected(f"{attachment.name}: a file that Slack does not hold ({file['mode']})")
         if int(file.get("size") or 0) > limit:
-            raise Rejected(f"{attachment.name}: {file['size']} bytes, over the limit of {limit}")
+            raise too_large(attachment.name, int(file["size"]), limit)
         url = file.get("url_private_download") or file.get("url_private")
         if not url:
             raise Rejected(f"{attachment.name}: Slack offers no download")

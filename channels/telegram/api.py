@@ -37,6 +37,7 @@ from core.chat.download import save
 from core.chat.facts import Attachment, Target
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.chat.recent import Recent
+from core.chat.sizes import too_large
 from core.errors import Unavailable
 
 T = TypeVar("T")
@@ -236,7 +237,7 @@ class Api:
         """Posts an image as a photo, and as a document if it is too large for that or Telegram cannot show it."""
         size = (await anyio.Path(file).stat()).st_size
         if size > UPLOAD_LIMIT:
-            raise Rejected(f"{name}: {size} bytes, and Telegram takes at most {UPLOAD_LIMIT} from bots")
+            raise too_large(name, size, UPLOAD_LIMIT)
         if Path(name).suffix.lower() in PHOTOS and size <= PHOTO_LIMIT:
             try:
                 return await self._upload(target, file, name, photo=True)
@@ -264,9 +265,14 @@ class Api:
     async def download(self, attachment: Attachment, into: Path, limit: int) -> None:
         """Writes a file. Raises `Rejected` if it is over the limit, has expired, or is a web page."""
         with anyio.fail_after(UPLOAD_SECONDS):
-            file = await self._repeatable("getFile", self._bot.get_file(attachment.id))
+            if attachment.size > limit:
+                raise too_large(attachment.name, attachment.size, limit)
+            try:
+                file = await self._repeatable("getFile", self._bot.get_file(attachment.id))
+            except Rejected as error:
+                raise too_large(attachment.name, 0, limit) if "too big" in str(error).lower() else error from None
             if (file.file_size or 0) > limit:
-                raise Rejected(f"{attachment.name}: {file.file_size} bytes, and the limit is {limit}")
+                raise too_large(attachment.name, file.file_size or 0, limit)
             failure: Exception
             try:
                 async with self._files.stream("GET", file.file_path or "") as response:

@@ -7,23 +7,22 @@ from pathlib import Path
 
 import anyio
 
-from core.chat.port import Rejected
+from core.chat.sizes import too_large
 from core.errors import Unavailable
 
 
 async def save(chunks: AsyncIterator[bytes], into: Path, limit: int, name: str, announced: int | None = None) -> None:
     """Writes chunks into a file, which is there in full or not at all. `announced`: the length that the platform says.
     Raises `Rejected` if there are more than `limit` bytes, `Unavailable` if the disk does not take them."""
-    too_large = f"{name}: over the limit of {limit} bytes"
     if (announced or 0) > limit:
-        raise Rejected(too_large)
+        raise too_large(name, announced or 0, limit)
     size = 0
     try:
         async with await anyio.open_file(into, "wb") as file:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > limit:
-                    raise Rejected(too_large)
+                    raise too_large(name, 0, limit)
                 try:
                     await file.write(chunk)
                 except OSError as error:  # those of `chunks` are the platform's

@@ -211,6 +211,8 @@ class DingTalkServer:
         """Calls of a route within the time that it had asked to wait."""
         self.clock: Callable[[], float] = time.monotonic
         self.redelivery_seconds = 60.0
+        self.refuses_repetitions = False
+        """A card whose id is known is refused. What the real platform does is not documented."""
         self.url = ""
         self._people: dict[str, Person] = {}
         self._messages: dict[str, list[str]] = defaultdict(list)
@@ -617,6 +619,8 @@ class DingTalkServer:
         else:
             raise Refusal(400, "param.openSpaceModelInvalid")
         track = body["outTrackId"]
+        if track in self.cards and self.refuses_repetitions:
+            raise Refusal(400, "param.outTrackId.duplicate")
         if not error and track not in self.cards:
             self.cards[track] = _Card(chat, body["cardTemplateId"], variables)
             self._messages[chat].append(track)

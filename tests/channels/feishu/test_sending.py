@@ -283,7 +283,7 @@ async def test_a_file_is_fetched(kind: str, tmp_path: Path) -> None:
         (attachment,) = event.attachments
         await bot.platform.fetch(attachment, event.message, tmp_path / "into", len(data))
         assert (tmp_path / "into").read_bytes() == data
-        with pytest.raises(Rejected, match="over the limit of 199999"):
+        with pytest.raises(Rejected, match="the most that can be taken"):
             await bot.platform.fetch(attachment, event.message, tmp_path / "into", len(data) - 1)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 _TYPES = {"bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"}
-_PINGS = re.compile(r"<[!@#]|@(channel|here|everyone|group)\b", re.IGNORECASE)
-_TAG = re.compile(r"</?[A-Za-z]")
+_PINGS = re.compile(r"<![a-z]+[|>^]|<[@#][A-Z0-9]+[|>]|@(?i:channel|here|everyone|group)\b")
+_TAG = re.compile(r"</?(?:at|person)\b", re.IGNORECASE)
 
 
 def telegram(text: str, entities: list[dict[str, Any]]) -> Iterator[str]:

@@ -181,3 +181,10 @@ def test_plain_text_has_addresses_and_quotes() -> None:
     assert plain.plain("[l](https://e.com/x) <https://e.com>\n\n> q\n> r\n\n3. a\n   - b") == (
         "l (https://e.com/x) https://e.com\n\n> q\n> r\n\n3. a\n   ◦ b"
     )
+
+
+@pytest.mark.parametrize("code", ["#include <stdio.h>", "if (a<b) {}", "<!-- a -->", "<!DOCTYPE html>"])
+def test_code_that_mentions_nobody_can_be_copied(code: str) -> None:
+    for source in (f"```\n{code}\n```", f"`{code}`"):
+        assert code in slack.markdown(source)
+        assert code in feishu.markdown(source)

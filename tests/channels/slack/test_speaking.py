@@ -428,10 +428,10 @@ async def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
             with pytest.raises(Rejected, match="a page to sign in"):
                 await slack.fetch(await _received_file(server, slack, mime), "1.0", tmp_path / "a", 10_000)
         pdf = await _received_file(server, slack)
-        with pytest.raises(Rejected, match="10000 bytes, over the limit of 9999"):
+        with pytest.raises(Rejected, match=r"the most that can|at most"):
             await slack.fetch(pdf, "1.0", tmp_path / "a", 9_999)
         server.files[pdf.id]["size"] = 0
-        with pytest.raises(Rejected, match="over the limit of 9999"):
+        with pytest.raises(Rejected, match="more than"):
             await slack.fetch(pdf, "1.0", tmp_path / "a", 9_999)
         server.files[pdf.id]["mode"] = "tombstone"
         with pytest.raises(Rejected, match="a file that Slack does not hold"):
