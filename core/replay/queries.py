@@ -265,8 +265,12 @@ async def spans(read: ReadAll, aggregate: Aggregate, prices: Prices | None = Non
     return await tree(read, aggregate, prices)
 
 
-async def compare(source: Source, left: Side, right: Side, prices: Prices | None = None) -> Compared:
-    """Compares two moments of one thread as states, everything else step by step. Raises `NotFound` and `Invalid`."""
+async def compare(
+    source: Source, left: Side, right: Side, prices: Prices | None = None, contents: ReadAll | None = None
+) -> Compared:
+    """Compares two moments of one thread as states, everything else step by step. `contents` reads what models got
+    besides the conversation (default: `source`). Raises `NotFound` and `Invalid`.
+    """
     lefts = await records_of(source, await aggregate_of(source, left.thread))
     rights = await records_of(source, await aggregate_of(source, right.thread))
     if left.thread == right.thread and left.run is None and right.run is None:
@@ -275,7 +279,7 @@ async def compare(source: Source, left: Side, right: Side, prices: Prices | None
         )
         return Compared((lefts, rights), None, changes)
     rows = await anyio.to_thread.run_sync(lambda: diffs.aligned(left.steps(lefts, prices), right.steps(rights, prices)))
-    setups = await prompts.differences(source.read, left.start(lefts), right.start(rights))
+    setups = await prompts.differences(contents or source.read, left.start(lefts), right.start(rights))
     return Compared((lefts, rights), rows, (), setups)
 
 

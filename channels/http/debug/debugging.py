@@ -27,7 +27,7 @@ from core.files.paths import thread_root
 from core.ids import now, uuid7
 from core.log.kinds import SUBAGENT
 from core.log.reader import ReadAll
-from core.replay import causes, moment, places, queries
+from core.replay import causes, moment, places, queries, requests
 from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query
 from core.replay.fork import Forked
@@ -35,10 +35,11 @@ from core.replay.format import FORMAT, Header
 from core.replay.money import Prices
 from core.replay.queries import Cause, Comparison, EventPage, Side
 from core.replay.redact import Redaction
+from core.replay.requests import Sent
 from core.replay.source import Source, records_of
 from core.replay.tree import Span
 from core.replay.whatif import Changes, Experiment, Point, Result
-from core.runs.prompts import release
+from core.runs.prompts import OF_THREAD, SETUP, release
 from core.thread.state import ThreadState
 from core.user.schedules import KIND as SCHEDULES
 
@@ -148,8 +149,23 @@ async def get_diff(
     if sides[1].thread != owned.id:
         await call.services.commands.state(call.user, sides[1].thread)
     async with call.live.reading.whole() as source:
-        compared = await queries.compare(source, *sides, _prices(call))
+        compared = await queries.compare(source, *sides, _prices(call), contents=_readable(call, source))
         return await anyio.to_thread.run_sync(queries.comparison, compared)
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/prompt", "threads:read")
+async def get_prompt(call: Call, owned: OwnedThread, *, at: Annotated[Place, PlaceText]) -> Sent:
+    """Return what a model got in the call that ended with an event, an answer or a failure: the system prompt, the
+    tools, the parameters and the messages, and what changed since the call before in the thread.
+    """
+    read = call.live.reading.read
+    record = await places.record_at(read, thread(owned.id), at)
+
+    async def state_at(seq: int) -> ThreadState:
+        return await call.live.moments.at(owned.id, owned.state, seq)
+
+    async with call.live.reading.whole() as source:
+        return await requests.sent_at(read, _readable(call, source), state_at, record)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/why", "threads:read")
@@ -173,7 +189,8 @@ def _prices(call: Call) -> Prices:
 def _readable(call: Call, source: Source) -> ReadAll:
     """Returns a reader of the logs that the user may see: of others' logs there is nothing.
 
-    Subagents are named by the logs that called them only, so they are the user's if those are.
+    Subagents are named by the logs that called them only, so they are the user's if those are. What models got is the
+    user's if the thread is that it was recorded for; contents without anything of a user are everybody's.
     """
 
     async def read(aggregate: Aggregate) -> Sequence[Record]:
@@ -183,7 +200,12 @@ def _readable(call: Call, source: Source) -> ReadAll:
                     await call.services.commands.state(call.user, aggregate.id)
                 except NotFound:
                     return ()
-            case str(kind) if kind != SUBAGENT and (kind, aggregate.id) != (SCHEDULES, call.user):
+            case str(kind) if kind == OF_THREAD:
+                try:
+                    await call.services.commands.state(call.user, aggregate.id)
+                except NotFound:
+                    return ()
+            case str(kind) if kind not in (SUBAGENT, SETUP) and (kind, aggregate.id) != (SCHEDULES, call.user):
                 return ()
         return await source.read(aggregate)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,13 +13,23 @@ import anyio
 import pytest
 
 from actors.wiring import compose
-from core.events import RunOrigin, RunRequested, thread
+from core.events import (
+    Aggregate,
+    Event,
+    ModelCompleted,
+    RunCompleted,
+    RunOrigin,
+    RunRequested,
+    RunStarted,
+    SetupRecorded,
+    thread,
+)
 from core.ids import uuid7
 from core.replay.archive import Archive
 from core.runtime.system import System
 from tests.channels.http.conftest import Api
 from tests.channels.http.people import ADA, BOB, WithAccounts, place
-from tests.channels.http.story import human
+from tests.channels.http.story import ai, human
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.workers import configure
 
@@ -61,6 +72,7 @@ async def test_a_thread_is_debugged_over_http(tmp_path: Path) -> None:
         async with serving(tmp_path) as place:
             await _pages(place)
             await _questions(place)
+            await _prompts(place)
             await _forks(place)
             await _exported(place, tmp_path)
             await _what_if(place)
@@ -103,6 +115,31 @@ async def _questions(place: Place) -> None:
     assert (await place.ask("diff?right=%231"))["same"] is True
     await place.ask("diff?left=t&right=%231", status=422)
     await place.ask("diff?right=nobody", status=404)
+
+
+async def _prompts(place: Place) -> None:
+    first, second = (await place.ask("events?type=model.completed"))["events"]
+    sent = await place.ask(f"prompt?at=seq:{first['seq']}")
+    assert (sent["before"], sent["changes"]) == (None, [])
+    assert [message["content"] for message in sent["request"]["messages"]] == ["Look"]
+    assert sent["request"]["prompt"] in str(place.models.requests[0].body["messages"][0]["content"])
+    names = [tool["name"] for tool in sent["request"]["tools"]]
+    assert "bash" in names
+    after = await place.ask(f"prompt?at=seq:{second['seq']}")
+    assert after["before"] == first["seq"]
+    added = [change["name"] for change in after["changes"] if change["change"] == "added"]
+    assert added == [message["id"] for message in after["request"]["messages"][1:]]
+    assert {change["part"] for change in after["changes"]} == {"message"}
+    body = {"input": {"messages": [human("h2", "Again")]}, "context": {"model_name": "other"}}
+    await place.api.ask("POST", "/threads/t/runs/wait", body)
+    [*_, third] = (await place.ask("events?type=model.completed"))["events"]
+    then = await place.ask(f"prompt?at={third['event']['id']}")
+    assert then["before"] == second["seq"], "the call of the run before"
+    [model] = [change for change in then["changes"] if change["part"] == "model"]
+    assert (model["change"], model["before"]) != ("changed", then["request"]["model"])
+    refusal = await place.ask("prompt?at=1", status=422)
+    assert "no answer or failure of a model" in refusal["detail"]
+    await place.ask("prompt?at=seq:9999", status=404)
 
 
 async def _forks(place: Place) -> None:
@@ -186,3 +223,35 @@ async def test_causes_in_logs_of_others_are_left_out(system: System, tmp_path: P
         answer = await ada.ask("GET", f"/api/threads/{mine}/log/why?event=2")
         assert answer.status == 200
         assert [cause["aggregate"] for cause in answer.body] == [mine]
+
+
+async def test_what_models_got_for_others_is_left_out(system: System, tmp_path: Path) -> None:
+    """Also if a run of one's own names the thread of somebody else, as one of an imported log may."""
+    secret = "Ada's name is in this prompt."
+    sha256 = hashlib.sha256(secret.encode()).hexdigest()
+    async with place(system, WithAccounts(), tmp_path) as here:
+        ada, bob = await here.person(ADA), await here.person(BOB)
+        threads = []
+        for person in (ada, bob):
+            threads.append(uuid7())
+            await system.intake.create_thread(threads[-1], user=(await person.me()).body["id"])
+        await system.log.append(
+            Aggregate("thread_setup", threads[0]),
+            [SetupRecorded(part="prompt", content=secret)],
+            expected=0,
+            actor="test",
+        )
+        for thread_id in threads:
+            for run, setup in (("r1", sha256), ("r2", "0" * 64)):
+                started = RunStarted(attempt=1, worker="w", lease=1, setup={"prompt": setup}, setup_thread=threads[0])
+                done: list[Event] = [started, ModelCompleted(message=ai(run, "Hi")), RunCompleted()]
+                await system.intake.request_run(thread_id, f"{run}-{thread_id}", RunRequested(input={"messages": []}))
+                tip = await system.log.tip(thread(thread_id))
+                run_id = f"{run}-{thread_id}"
+                await system.log.append(thread(thread_id), done, expected=tip, actor="test", run=run_id)
+        for person, thread_id, shown in ((ada, threads[0], True), (bob, threads[1], False)):
+            for question in ("prompt?at=4", "diff?left=%231&right=%232"):
+                answer = await person.ask("GET", f"/api/threads/{thread_id}/log/{question}")
+                assert answer.status == 200, answer.body
+                assert (secret in str(answer.body)) is shown, question
+        assert (await bob.ask("GET", f"/api/threads/{threads[0]}/log/prompt?at=4")).status == 404
