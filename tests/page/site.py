@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 
 from tests.e2e.servers import Server
@@ -26,6 +27,17 @@ RULES = """async () => {
   return violations.map(({ id, nodes }) => id + ': ' + nodes.map((one) => one.html.slice(0, 200)).join(' | '));
 }"""
 
+
+looks = pytest.mark.parametrize(
+    ("scheme", "language"),
+    [
+        ("light", "en"),
+        ("dark", "zh"),
+        pytest.param("light", "zh", marks=pytest.mark.long),
+        pytest.param("dark", "en", marks=pytest.mark.long),
+    ],
+)
+"""Each scheme and each language; the other pairs of them are in the long lane."""
 
 MARKDOWN = """# A heading
 
@@ -63,6 +75,15 @@ def gated(gate: str) -> list[Turn]:
     return [Turn(text=" ".join(f"word{n}" for n in range(60)), gate=gate, gate_after=12), Turn(text="Understood.")]
 
 
+def busy(calls: int) -> list[Turn]:
+    """Calls of tools, at most forty at once."""
+    parts = [range(first, min(first + 40, calls)) for first in range(0, calls, 40)]
+    return [
+        *(Turn(tool_calls=tuple(bash(f"echo call {n}", f"busy{n}") for n in part)) for part in parts),
+        Turn(text="It is done."),
+    ]
+
+
 TODOS = ToolCall(
     "write_todos",
     {
@@ -79,13 +100,7 @@ SCRIPTS: dict[str, Script | list[Turn]] = {
     **{gate: gated(gate) for gate in ("slow", "halts", "lines", "killed", "pairs", "erased")},
     **{gate: gated(gate) for gate in ("reloaded", "offline", "silent", "frozen", "left", "joined")},
     "plans": [Turn(tool_calls=(TODOS,)), Turn(text="Planned.", gate="plans")],
-    "busy": [
-        *(
-            Turn(tool_calls=tuple(bash(f"echo call {n}", f"busy{n}") for n in range(part * 40, part * 40 + 40)))
-            for part in range(5)
-        ),
-        Turn(text="It is done."),
-    ],
+    **{f"busy-{calls}": busy(calls) for calls in (40, 200)},
     "long": [Turn(tool_calls=(bash("seq -f 'line %.0f' 1 500000"),)), Turn(text="Printed.")],
     "markdown": [Turn(text=MARKDOWN)],
     "counts": [

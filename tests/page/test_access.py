@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.page.site import AXE, Site, Tab, tab, violations
+from tests.page.site import AXE, Site, Tab, looks, tab, violations
 from tests.support.workers import wait_for
 
 pytestmark = pytest.mark.anyio
@@ -46,8 +46,7 @@ async def conversation(chromium: Browser, site: Site) -> str:
         return opened.thread
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@looks
 async def test_no_rule_is_broken(page: Tab, conversation: str, scheme: Literal["light", "dark"], language: str) -> None:
     await page.page.emulate_media(color_scheme=scheme)
     await page.open(language=language)

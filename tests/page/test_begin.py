@@ -72,7 +72,9 @@ async def test_a_file_is_written(begun: Tab, site: Site) -> None:
     assert [file["name"] for file in files["files"] if file["kind"] == "file"] == ["hello.txt"]
 
 
-@pytest.mark.parametrize("offer", ["A chart", "A table", "Research", "A file"])
+@pytest.mark.parametrize(
+    "offer", ["A chart", *(pytest.param(offer, marks=pytest.mark.long) for offer in ("A table", "Research", "A file"))]
+)
 async def test_each_offer_can_be_tried_again(begun: Tab, offer: str) -> None:
     """The files of the answer before are there; the model reads them first, as the tools ask."""
     await begun.page.locator(".try", has_text=offer).click()

@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.async_api import Browser, expect
 
 from tests.e2e.servers import serving
-from tests.page.site import Site, Tab, bash, tab, violations
+from tests.page.site import Site, Tab, bash, looks, tab, violations
 from tests.page.test_access import WIDER, shot
 from tests.support import documents
 from tests.support.model_server import ModelServer, ToolCall, Turn
@@ -412,8 +412,7 @@ async def test_files_of_a_conversation_without_any(page: Tab) -> None:
     await expect(page.page.get_by_text("There are no files here yet.")).to_be_visible()
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@looks
 async def test_no_rule_is_broken(page: Tab, conversation: str, scheme: Any, language: str) -> None:
     await page.page.emulate_media(color_scheme=scheme)
     await page.open(place=f"files/{conversation}", language=language)

@@ -94,7 +94,7 @@ async def test_an_address_is_made_read_by_a_stranger_and_revoked(chromium: Brows
         await expect(stranger.page.get_by_text("This address leads nowhere")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 async def test_arguments_are_shown_only_if_that_was_chosen(chromium: Browser, page: Tab, scheme: Any) -> None:
     await page.open("shares")
     await page.say("Write the notes")

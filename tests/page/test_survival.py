@@ -211,12 +211,13 @@ async def test_a_conversation_that_is_deleted_in_mid_stream_says_so(page: Tab, s
     assert "word5" not in await page.page.inner_text("main")
 
 
-async def test_two_thousand_messages_are_read_back_to_the_first(page: Tab, site: Site) -> None:
+@pytest.mark.parametrize("pairs", [250, pytest.param(1000, marks=pytest.mark.long)])
+async def test_many_messages_are_read_back_to_the_first(page: Tab, site: Site, pairs: int) -> None:
     """Page by page; those that were there are not touched by those that come before and after them."""
-    said = [f"{kind} {n}" for n in range(1000) for kind in ("human", "ai")]
+    said = [f"{kind} {n}" for n in range(pairs) for kind in ("human", "ai")]
     thread = await written(site, [{"type": text.split()[0], "content": text} for text in said])
     await page.open(place=f"t/{thread}")
-    await expect(page.page.locator(".answer").last).to_contain_text("ai 999")
+    await expect(page.page.locator(".answer").last).to_contain_text(f"ai {pairs - 1}")
     assert len(await page.shown()) <= 200
     await page.watch()
 
@@ -232,16 +233,17 @@ async def test_two_thousand_messages_are_read_back_to_the_first(page: Tab, site:
     assert await page.changes() == []
 
 
-async def test_two_hundred_calls_in_a_turn_are_lines(page: Tab, site: Site) -> None:
+@pytest.mark.parametrize("calls", [40, pytest.param(200, marks=pytest.mark.long)])
+async def test_many_calls_in_a_turn_are_lines(page: Tab, site: Site, calls: int) -> None:
     await page.open("plain")
     await page.say("Begin")
     await page.ended()
     await page.watch()
-    await site.run(page.thread, "Do a lot", "busy")
+    await site.run(page.thread, "Do a lot", f"busy-{calls}")
     await page.ended(2)
-    await expect(page.page.locator(".step")).to_have_count(200)
+    await expect(page.page.locator(".step")).to_have_count(calls)
     lines = await page.page.locator(".step").all_inner_texts()
-    assert [text.partition("Ran echo call ")[2].split()[0] for text in lines] == [str(n) for n in range(200)]
+    assert [text.partition("Ran echo call ")[2].split()[0] for text in lines] == [str(n) for n in range(calls)]
     await agree(page, site)
     assert await page.changes() == []
 

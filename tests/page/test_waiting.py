@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, Locator, Route, expect
 
 from tests.e2e.servers import serving
-from tests.page.site import Site, Tab, bash, tab, violations
+from tests.page.site import Site, Tab, bash, looks, tab, violations
 from tests.page.test_access import WIDER, shot
 from tests.page.test_budgets import REQUESTS
 from tests.support.mcp import server
@@ -422,8 +422,7 @@ async def test_more_than_a_page_waits(page: Tab, site: Site) -> None:
     await expect(page.page.locator(".waiting-list a[href='#/t/many0']")).to_be_visible()
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@looks
 async def test_no_rule_is_broken(page: Tab, site: Site, scheme: Any, language: str) -> None:
     for model in ("hides", "writes", "form"):
         await site.run(f"{model}-{scheme}-{language}", "Go", model)
