@@ -90,7 +90,7 @@ class Follower:
         self.thread = thread(thread_id)
         self._inbox = inbox
         self._seq = 0
-        self._heard: dict[str, Subscription] = {}
+        self._heard: set[str] = set()
         self._missed: dict[str, None] = {}
         """Runs whose stored previews come next."""
         self._waiting: set[str] = set()
@@ -110,14 +110,9 @@ class Follower:
 
     async def hear(self, run_id: str) -> None:
         """Follow the previews of a run from now on, so that none is missed if it is requested afterwards."""
-
-        async def on_preview(msg: Msg) -> None:
-            if preview := decoded(msg.data):
-                self._inbox.put(RunPreview(run_id, preview))
-
         if run_id not in self._heard:
-            bus = self._log.bus
-            self._heard[run_id] = await bus.subscribe(bus.names.tok(run_id), on_preview)
+            await self._followers.hear(run_id, self._inbox)
+            self._heard.add(run_id)
 
     async def past(self, seq: int) -> AsyncGenerator[Batch]:
         """Everything after a fact up to now, as the log has it. Raises `Unavailable`."""
@@ -164,14 +159,12 @@ class Follower:
 
     async def _attend(self, runs: Iterable[Speaker]) -> None:
         """Follow the previews of these runs and of no others."""
-        import nats.errors
-
         wanted = {run.id: run for run in runs}
-        for run_id in self._heard.keys() - wanted.keys():
+        for run_id in self._heard - wanted.keys():
             self._missed.pop(run_id, None)
             self._waiting.discard(run_id)
-            with suppress(nats.errors.Error, OSError):
-                await self._heard.pop(run_id).unsubscribe()
+            self._heard.discard(run_id)
+            await self._followers.leave(run_id, self._inbox)
         for run_id, run in wanted.items():
             if run_id not in self._heard:
                 await self.hear(run_id)
@@ -199,6 +192,9 @@ class Followers:
         self._ahead = ahead
         self.stopping = False
         self._all: set[Follower] = set()
+        self._heard: dict[str, tuple[Subscription, set[_Inbox]]] = {}
+        """Runs whose previews are received, each once for all that follow it."""
+        self._subscribing = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -214,6 +210,33 @@ class Followers:
             finally:
                 self._all.discard(follower)
                 await follower.close()
+
+    async def hear(self, run_id: str, inbox: _Inbox) -> None:
+        """Have the previews of a run put into a buffer, too. All buffers get the same objects."""
+        async with self._subscribing:
+            if run_id not in self._heard:
+                inboxes: set[_Inbox] = set()
+
+                async def on_preview(msg: Msg) -> None:
+                    if preview := decoded(msg.data):
+                        item = RunPreview(run_id, preview)
+                        for inbox in inboxes:
+                            inbox.put(item)
+
+                bus = self.log.bus
+                self._heard[run_id] = await bus.subscribe(bus.names.tok(run_id), on_preview), inboxes
+            self._heard[run_id][1].add(inbox)
+
+    async def leave(self, run_id: str, inbox: _Inbox) -> None:
+        """Put no more previews of a run into a buffer."""
+        import nats.errors
+
+        subscription, inboxes = self._heard[run_id]
+        inboxes.discard(inbox)
+        if not inboxes:
+            del self._heard[run_id]
+            with suppress(nats.errors.Error, OSError):
+                await subscription.unsubscribe()
 
     async def beat(self, seconds: Callable[[], float]) -> None:
         """Runs for as long as the process: one heart for all, steady, as clients measure it."""

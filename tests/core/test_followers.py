@@ -175,3 +175,22 @@ async def test_the_end_of_the_process(followers: Followers, thread: Aggregate, a
         with pytest.raises(Stopping):
             await waiting
     assert not len(followers)
+
+
+async def test_a_run_is_received_once_for_all_that_follow_it(bus: Bus, log: EventLog, followers: Followers) -> None:
+    pump, thread, before = Pump(bus), fresh(), bus.nc._subs.copy()
+    async with followers.follow(thread.id) as one, followers.follow(thread.id) as stays:
+        await asyncio.gather(one.hear("r"), stays.hear("r"))
+        assert len(bus.nc._subs) == len(before) + 1
+        await bus.nc.flush()
+        async with (
+            aclosing(one.since(0, lambda: [run("pending")], heard=True)) as batches,
+            aclosing(stays.since(0, lambda: [run("pending")], heard=True)) as others,
+        ):
+            await pump.publish(bus.names.tok("r"), piece(0, "He"))
+            [item], [same] = await some(batches, 1), await some(others, 1)
+            assert item is same
+            await one.close()
+            await pump.publish(bus.names.tok("r"), piece(2, "llo"))
+            assert await some(others, 1) == [RunPreview("r", piece(2, "llo"))]
+    assert bus.nc._subs.keys() == before.keys()

@@ -23,6 +23,7 @@ from core.thread.fold import Folding
 from core.thread.state import ThreadState
 
 ROUTES = Routes()
+_encode = msgspec.json.Encoder().encode
 MOST_VOICES = 8
 """Subagents whose text is shown while it is made: a batch may have hundreds at work, and nobody reads so many."""
 
@@ -120,9 +121,8 @@ class _Preview(NamedTuple):
 
     def encoded(self) -> bytes:
         preview = self.item.preview
-        data = {**msgspec.to_builtins(preview), "run": self.item.run}
         event = "progress" if isinstance(preview, Progress) else "preview"
-        return sse.Frame(event, msgspec.json.encode(data)).encoded()
+        return sse.Frame(event, b'%b,"run":%b}' % (_encode(preview)[:-1], _encode(self.item.run))).encoded()
 
 
 class _Log:

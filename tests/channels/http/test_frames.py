@@ -492,3 +492,11 @@ def test_a_title_after_the_end_is_no_frame() -> None:
     told = tell(story, ["updates", "values"])
     story.add(ThreadTitled(title="T"))
     assert tell(story, ["updates", "values"]) == told
+
+
+def test_values_are_encoded_once_for_all_who_follow() -> None:
+    records = tools_story().records
+    [one, other] = (Frames(fold(records[:1]), THREAD, RUN, modes) for modes in (["values"], ["values", "updates"]))
+    shown = [[frame.data for record in records for frame in them.fact(record)] for them in (one, other)]
+    assert [data for data in shown[0] if data.startswith(b'{"messages"')]
+    assert all(any(data is same for same in shown[1]) for data in shown[0] if data.startswith(b'{"messages"'))

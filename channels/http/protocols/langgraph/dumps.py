@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from cachetools import LRUCache
 
 from channels.http.runs.messages import full
-from core.events import Json, Message
+from core.events import Json, Message, Record
 from core.thread import goals
 from core.thread.messages import NUMBER, last_answers, timed
 from core.thread.numbers import number_of, numbers
@@ -21,9 +22,14 @@ from core.thread.state import Run, ThreadState
 KEPT_BYTES = 32 << 20
 """Encoded messages kept, over all threads; the oldest go first."""
 
-__all__ = ["encode", "full", "head", "numbered_values", "raw", "timed_values", "values", "with_number"]
+__all__ = ["encode", "full", "head", "numbered_values", "once", "raw", "timed_values", "values", "with_number"]
+
+ONCE_BYTES = 8 << 20
+"""What was made once for several clients, over all threads; what was not sent for the longest time goes first."""
 
 encode = msgspec.json.Encoder().encode
+
+_made: LRUCache[tuple[int, str], tuple[Record, bytes]] = LRUCache(ONCE_BYTES, lambda made: len(made[1]))
 
 _kept: dict[tuple[int, bool, bool], tuple[Message, msgspec.Raw, int]] = {}
 _size = 0
@@ -67,10 +73,24 @@ def with_number(dump: Json, number: int | None) -> Json:
     return {**dump, "additional_kwargs": {**(extra if isinstance(extra, dict) else {}), NUMBER: number}}
 
 
+def once(fact: Record, name: str, make: Callable[[], bytes]) -> bytes:
+    """Returns what all clients are sent of a name for a fact, as its bytes, made once: those who follow a thread share
+    its facts. It may depend on nothing but the thread up to the fact.
+    """
+    made = _made.get((id(fact), name))
+    if made is not None and made[0] is fact:
+        return made[1]
+    data = make()
+    if len(data) <= ONCE_BYTES:
+        _made[id(fact), name] = fact, data
+    return data
+
+
 def forget() -> None:
     """Drop what is kept."""
     global _size
     _kept.clear()
+    _made.clear()
     _size = 0
 
 

@@ -155,11 +155,11 @@ class Modes:
             case RunStarted() if first:
                 emits = self._started(record, before, state)
             case RunStarted() if self.shows_text:
-                emits = self._values(state)
+                emits = self._values(record, state)
             case ModelCompleted():
                 emits = self._model_completed(record, event, task, before, state)
             case ModelFailed():
-                emits = self._model_failed(event, state)
+                emits = self._model_failed(record, event, state)
             case ToolRequested():
                 emits = self._tool_requested(record, event, state)
             case ToolCompleted():
@@ -171,9 +171,9 @@ class Modes:
             case SubagentStarted() | SubagentProgressed() | SubagentCompleted():
                 emits = self._delegated(event, state)
             case ThreadTitled():
-                emits = self._titled(state)
+                emits = self._titled(record, state)
             case RunPaused():
-                emits = self._paused(event, state, void=void)
+                emits = self._paused(record, event, state, void=void)
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
                 void = void or (isinstance(event, RunRolledBack) and before.runs[self._run].attempt > 0)
                 emits = self._ended(record, event, state, void=void)
@@ -205,11 +205,11 @@ class Modes:
         if self._events:
             yield Slot.EVENT_START, "events", self._events.model_start(self._task, state)
 
-    def _model_failed(self, event: ModelFailed, state: ThreadState) -> Iterator[Emit]:
+    def _model_failed(self, record: Record, event: ModelFailed, state: ThreadState) -> Iterator[Emit]:
         if event.wait_ms is not None and "custom" in self._wanted:
             yield Slot.CUSTOM, "custom", dumps.encode(retry_json(event))
         if self.shows_text:
-            yield from self._values(state)
+            yield from self._values(record, state)
 
     def _model_completed(
         self, record: Record, event: ModelCompleted, task: str, before: Before, state: ThreadState
@@ -276,27 +276,30 @@ class Modes:
         if "custom" in self._wanted and (data := task_event(event, state.runs[self._run])) is not None:
             yield Slot.CUSTOM, "custom", dumps.encode(data)
 
-    def _titled(self, state: ThreadState) -> Iterator[Emit]:
+    def _titled(self, record: Record, state: ThreadState) -> Iterator[Emit]:
         """The web page renames its conversation at this update. Before the run starts there are no values to show."""
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({TITLED: {"title": state.values.get("title")}})
         if state.runs[self._run].status in ("running", "success"):
-            yield from self._values(state)
+            yield from self._values(record, state)
 
     def _step(
         self, record: Record, state: ThreadState, *, whole: bool = True, committed: bool = True
     ) -> Iterator[Emit]:
         if whole:
-            yield from self._values(state)
+            yield from self._values(record, state)
         if committed and "checkpoints" in self._wanted:
             yield Slot.CHECKPOINT, "checkpoints", dumps.encode(snapshots.checkpoint_event(record, state))
         if committed and "debug" in self._wanted:
             payload = snapshots.checkpoint_event(record, state)
             yield Slot.DEBUG_CHECKPOINT, "debug", self._debug("checkpoint", payload, record, _step_of(state, 0))
 
-    def _values(self, state: ThreadState) -> Iterator[Emit]:
+    def _values(self, record: Record, state: ThreadState) -> Iterator[Emit]:
+        def encoded() -> bytes:
+            return dumps.encode(dumps.timed_values(state.values, state, state.head))
+
         if "values" in self._wanted:
-            yield Slot.VALUES, "values", dumps.encode(dumps.timed_values(state.values, state, state.head))
+            yield Slot.VALUES, "values", dumps.once(record, "values", encoded)
 
     def _task_start(self, task: str, node: str, given: Any, record: Record, state: ThreadState) -> Iterator[Emit]:
         payload = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
@@ -316,7 +319,7 @@ class Modes:
         if "updates" in self._wanted:
             yield Slot.UPDATES, "updates", dumps.encode({node: update})
 
-    def _paused(self, event: RunPaused, state: ThreadState, *, void: bool) -> Iterator[Emit]:
+    def _paused(self, record: Record, event: RunPaused, state: ThreadState, *, void: bool) -> Iterator[Emit]:
         """Interrupts are reported through `values` also where only `updates` were not asked for (protocol §5.1)."""
         asked = [{"id": one.id, "value": one.value} for one in event.interrupts]
         if "updates" in self._wanted:
@@ -328,7 +331,7 @@ class Modes:
                 dumps.encode({**dumps.timed_values(state.values, state, state.head), "__interrupt__": asked}),
             )
         elif void:
-            yield from self._values(state)
+            yield from self._values(record, state)
         if self._events:
             yield Slot.EVENT_CHAIN_END, "events", self._events.chain_end(state)
         yield Slot.END, "end", b"null"
@@ -349,7 +352,7 @@ class Modes:
                     yield Slot.UPDATES, "updates", dumps.encode(update)
                 yield from self._step(record, state)
             elif void:
-                yield from self._values(state)
+                yield from self._values(record, state)
             data = {"error": event.error, "message": event.text, "name": event.error}
             yield Slot.ERROR, "error", dumps.encode(data)
             yield Slot.END, "end", b"null"
@@ -359,7 +362,7 @@ class Modes:
             where = f"/threads/{self._thread}/runs/{self._run}/feedback"
             yield Slot.CUSTOM, "feedback", dumps.encode(dict.fromkeys(keys, where))
         if void:
-            yield from self._values(state)
+            yield from self._values(record, state)
         if self._events:
             yield Slot.EVENT_CHAIN_END, "events", self._events.chain_end(state)
         yield Slot.END, "end", b"null"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import takewhile
 
+import msgspec
+
 from channels.http.protocols.langgraph import dumps
 from channels.http.protocols.langgraph.run_object import retry_json
 from channels.http.protocols.langgraph.snapshots import follows_root, parent_seq
@@ -311,6 +313,10 @@ class Tape:
         if record.seq < self._snapshots_from:
             return
         state = self.state
+
+        def encoded() -> bytes:
+            return encode(dumps.numbered_values(state.values, state))
+
         committed = len(state.commits) > before.length
         if committed and self._wants("checkpoints", ROOT):
             commit = state.commits[state.head]
@@ -322,7 +328,7 @@ class Tape:
                 data["parent_id"] = checkpoint_id(parent)
             yield from self._event(record, Slot.CHECKPOINT, "checkpoints", data)
         if (committed if whole is None else whole) and self._wants("values", ROOT):
-            yield from self._event(record, Slot.VALUES, "values", dumps.numbered_values(state.values, state))
+            yield from self._event(record, Slot.VALUES, "values", msgspec.Raw(dumps.once(record, "numbered", encoded)))
 
     def _task_start(self, record: Record, task: str, node: str, given: Json) -> Iterator[WireEvent]:
         data = {"id": task, "name": node, "input": given, "triggers": [f"branch:to:{node}"]}
@@ -338,7 +344,7 @@ class Tape:
         record: Record,
         slot: int,
         channel: str,
-        data: Json,
+        data: Json | msgspec.Raw,
         *,
         method: str = "",
         identity: str = "",
