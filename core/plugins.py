@@ -48,9 +48,11 @@ SKILLS = "sika.skills"
 """Packages whose folder holds skills: a folder with a `SKILL.md` for each."""
 TOOLS = "sika.tools"
 """Tools (`sika.tool`)."""
-GROUPS = (ACTORS, CHANNELS, EVENTS, MODELS, POLICIES, PROTOCOLS, SANDBOXES, SKILLS, TOOLS)
-UNIQUE = frozenset({CHANNELS, MODELS, SANDBOXES, SKILLS})
-"""Groups in which the name of an entry stands for its plug-in: in the configuration, or in a path."""
+VERBS = "sika.verbs"
+"""Modules with `arguments(parser)` (`channels.cli.verbs`); the entry's name is the word after `sika`."""
+GROUPS = (ACTORS, CHANNELS, EVENTS, MODELS, POLICIES, PROTOCOLS, SANDBOXES, SKILLS, TOOLS, VERBS)
+UNIQUE = frozenset({CHANNELS, MODELS, SANDBOXES, SKILLS, VERBS})
+"""Groups in which the name of an entry stands for its plug-in: in the configuration, a path, or a command."""
 IMPORT_SECONDS = 60.0
 """Timeout of the import of one plug-in."""
 SKILL_FILE = "SKILL.md"

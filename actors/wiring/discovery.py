@@ -174,6 +174,7 @@ def report(config: Config, parts: Collection[str]) -> list[Plugin]:
     """Returns the plug-ins of all groups, as a server of this configuration uses them. Imports all of them."""
     from actors.agent.loop import chain
     from adapters.models import factory
+    from channels.cli import verbs
     from channels.http.endpoints import table
 
     return [
@@ -186,6 +187,7 @@ def report(config: Config, parts: Collection[str]) -> list[Plugin]:
         *plugins.examined(plugins.SANDBOXES, _describe_sandbox),
         *plugins.skill_roots(),
         *installed_tools(config.tools),
+        *plugins.examined(plugins.VERBS, verbs.describe),
     ]
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from channels.cli.common import INTERRUPTED, OK, WRONG, log_to_stderr
-from channels.cli.verbs import GROUPS, Command, Parser
+from channels.cli.verbs import GROUPS, Command, Parser, Verb, installed
 from channels.terminal.output import guard_terminals
 from core import collector
 
@@ -127,15 +127,20 @@ def parser(words: Sequence[str] | None = None) -> Parser:
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
     top.set_defaults(command=None, log_level="error", serves=False)
     top.words = words
-    top.verbs([verb for verbs in GROUPS.values() for verb in verbs])
+    top.installed = installed(words)
+    top.verbs([*(verb for verbs in GROUPS.values() for verb in verbs), *top.installed])
     return top
 
 
 class _Top(Parser):
     """The parser of `sika`, whose help shows the verbs by what they are for."""
 
+    installed: Sequence[Verb] = ()
+    """Those of packages."""
+
     def format_help(self) -> str:
         lines = ["usage: sika [--version] COMMAND …", "", str(self.description)]
-        for title, verbs in GROUPS.items():
+        groups = {**GROUPS, "of installed packages": self.installed} if self.installed else GROUPS
+        for title, verbs in groups.items():
             lines += ["", f"{title}:", *(f"  {verb.name:<12} {verb.text}" for verb in verbs)]
         return "\n".join([*lines, "", "`sika COMMAND --help` explains one.", ""])

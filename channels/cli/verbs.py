@@ -1,16 +1,20 @@
 """The verbs of the command line: which there are, in which group of the help, and how one declares its arguments.
 
 A verb is a module with `arguments(parser)`, which is imported when the verb is called and no sooner. To add one, write
-its file and its line in `GROUPS`.
+its file and its line in `GROUPS`. Those of installed packages are entry points.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from core.plugins import Plugin
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
@@ -31,6 +35,20 @@ class Verb(NamedTuple):
     def declare(self, parser: Parser) -> None:
         """Gives a parser the verb's arguments."""
         import_module(f"channels.cli.{self.module}").arguments(parser)
+
+
+class Installed(Verb):
+    """A verb of an installed package; `module` is that of its entry point."""
+
+    def declare(self, parser: Parser) -> None:
+        """Gives a parser the verb's arguments. Ends the command, and says why, if the verb cannot be used."""
+        from core import plugins
+
+        plugin = next(each for each in plugins.examined(plugins.VERBS, describe) if each.name == self.name)
+        if plugin.problem:
+            parser.error(f"{plugin.place}: {plugin.problem}")
+        parser.description = _sentence(plugin.value)
+        plugin.value.arguments(parser)
 
 
 class Parser(argparse.ArgumentParser):
@@ -111,3 +129,34 @@ GROUPS: Mapping[str, Sequence[Verb]] = {
     ),
 }
 """The groups of the help."""
+OURS = frozenset(verb.name for verbs in GROUPS.values() for verb in verbs)
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+def installed(words: Sequence[str] | None) -> Sequence[Verb]:
+    """Returns the verbs of installed packages, and imports none; not where `words` begin with one of ours."""
+    if words is None or (words and words[0] in OURS):
+        return ()
+    from importlib.metadata import entry_points
+
+    entries = {entry.name: entry for entry in entry_points(group="sika.verbs") if entry.name not in OURS}
+    packages = {name: entry.dist.name if entry.dist else "?" for name, entry in sorted(entries.items())}
+    return [Installed(name, f"of the package {package}", entries[name].value) for name, package in packages.items()]
+
+
+def describe(plugin: Plugin) -> str:
+    """Returns the command of an installed verb, and its sentence. Raises `Invalid` if it cannot be one."""
+    from core.errors import Invalid
+
+    if plugin.name in OURS:
+        raise Invalid(f"the name {plugin.name} is taken by one of ours")
+    if not _NAME.fullmatch(plugin.name):
+        raise Invalid("its name is a word of the command line: small letters, digits and dashes are expected")
+    if not callable(getattr(plugin.value, "arguments", None)):
+        raise Invalid("a module with arguments(parser) is expected")
+    plugin.value.arguments(Parser())
+    return f"sika {plugin.name}: {_sentence(plugin.value)}"
+
+
+def _sentence(module: object) -> str:
+    return (module.__doc__ or "").strip().partition("\n")[0]

@@ -101,6 +101,7 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
         ("sika.skills", "every"): "greet",
         ("sika.tools", "shout"): "shout (pure)",
         ("sika.tools", "survey"): "survey (idempotent)",
+        ("sika.verbs", "say"): "sika say: Say a word.",
     }
     command = [python, "-m", "channels.cli", "plugins", "--json", "--config", "config.yaml"]
     done = await anyio.run_process(command, env=environment(), cwd=site.home)
@@ -195,6 +196,16 @@ async def test_skills_are_there(site: Site) -> None:
 async def test_protocols_work(site: Site) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{site.url}/api/every") as response:
         assert await response.text() == "every"
+
+
+async def test_verbs_work(site: Site, python: str) -> None:
+    await site.run("plain")
+    command = [python, "-m", "channels.cli"]
+    said = await anyio.run_process([*command, "say", "hello"], env=environment(), cwd=site.home)
+    assert said.stdout == b"hello\n"
+    home = ["--home", str(site.home / "home")]
+    counted = await anyio.run_process([*command, "my-verb", *home], env=environment(), cwd=site.home)
+    assert counted.stdout.count(b"-") >= 2
 
 
 # ── what `sika new` writes ──────────────────────────────────────────────────────────────────────────────────────────

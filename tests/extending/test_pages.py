@@ -240,6 +240,20 @@ async def test_channel(site: Site) -> None:
         await wait_for(answered)
 
 
+async def test_verb(site: Site, installed: Path) -> None:
+    """It asks the server, and the help of all lists it."""
+    await site.run("plain")
+    words = (["days", "--limit", "5", "--home", str(site.home / "home")], ["--help"])
+    environment = paths(installed)
+    counted, listed = [
+        await anyio.to_thread.run_sync(partial(warm.run, "channels.cli", *each, env=environment, cwd=site.home))
+        for each in words
+    ]
+    assert (counted.returncode, counted.stderr) == (0, "")
+    assert re.search(r"^\d{4}-\d\d-\d\d [1-5]$", counted.stdout, re.MULTILINE)
+    assert "of installed packages:\n  days         of the package sika-days\n" in listed.stdout
+
+
 async def test_model(site: Site) -> None:
     [answer] = await site.log(await site.run("echo"), "model.completed")
     assert answer["message"]["content"].startswith("I hear ")

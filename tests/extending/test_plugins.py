@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from actors.wiring import compose, discovery, parts
+from channels import cli
+from channels.cli.common import OK, WRONG
 from channels.http.endpoints.table import all_routes
 from core import plugins
 from core.actor import Actor
@@ -48,6 +51,7 @@ number = 5
 HOSTILE = {
     "quits": "raise SystemExit(3)",
     "hangs": "import threading\nthreading.Event().wait(5)",
+    "confused": "def arguments(parser):\n    parser.runs(None)\n    parser.add_argument('--home')",
     "claims": "from core.events import Event\nclass RunCompleted(Event, frozen=True):\n    pass",
 }
 
@@ -108,6 +112,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         ("sandboxes", f"{HERE}:number", "not a function that makes a provider"),
         ("skills", HERE, "not a package: a module with a folder of its own is expected"),
         ("skills", "tests.support", "there is no */SKILL.md in its folder; are the files part of the wheel?"),
+        ("verbs", "nowhere", NOWHERE),
+        ("verbs", "tests.support", "a module with arguments(parser) is expected"),
+        ("verbs", "confused", "ArgumentError: argument --home: conflicting option string: --home"),
         ("tools", "quits:me", "cannot be imported: SystemExit: 3"),
         ("tools", "hangs:me", "its import does not end within 0.2 s"),
         ("events", "claims", "event run.completed: the name is taken by core.events"),
@@ -131,16 +138,47 @@ def test_what_cannot_be_added_is_left_out(
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("group", "value", "name", "problem"),
     [
-        ("slack", "the name slack is taken by channels.slack"),
-        ("my-pager", "its name is that of the platform: small letters only are expected"),
+        ("channels", "tests.actors.chat.office", "slack", "the name slack is taken by channels.slack"),
+        (
+            "channels",
+            "tests.actors.chat.office",
+            "my-pager",
+            "its name is that of the platform: small letters",
+        ),
+        ("verbs", "channels.cli.use.threads", "chat", "the name chat is taken by one of ours"),
+        (
+            "verbs",
+            "channels.cli.use.threads",
+            "--chat",
+            "its name is a word of the command line: small letters",
+        ),
     ],
 )
-def test_a_platform_has_a_name_of_its_own(install: Install, name: str, problem: str) -> None:
-    install("channels", "tests.actors.chat.office", name)
+def test_the_name_of_an_entry_is_its_own(install: Install, group: str, value: str, name: str, problem: str) -> None:
+    install(group, value, name)
     [plugin] = parts.plugins_of(parse(""))
-    assert plugin.problem == problem
+    assert plugin.problem.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "output"),
+    [
+        ("tests.extending.verb", OK, "counted 3\n"),
+        ("nowhere", WRONG, f"entry point mine of sika.verbs: nowhere: {NOWHERE}\n"),
+    ],
+)
+def test_a_verb_is_called_or_says_what_is_wrong(
+    install: Install, capsys: pytest.CaptureFixture[str], value: str, code: int, output: str
+) -> None:
+    install("verbs", value)
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(cli.main(["mine", "3"]))
+    assert ended.value.code == code
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).endswith(output)
+    assert "  mine         of the package stranger\n" in cli.parser(["--help"]).format_help()
 
 
 @pytest.mark.parametrize("value", [f"{HERE}:number", "nowhere:Nobody"])

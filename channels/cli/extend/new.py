@@ -51,6 +51,7 @@ KINDS: Mapping[str, Kind] = {
     "policy": Kind(plugins.POLICIES, "$module:$class_name", "A policy of Sika: words that do not leave the house."),
     "skill": Kind(plugins.SKILLS, "$module", "A skill for Sika's agents: minutes of a meeting."),
     "channel": Kind(plugins.CHANNELS, "$module", "A chat platform for Sika: letters in a folder."),
+    "verb": Kind(plugins.VERBS, "$module", "A verb of Sika's command line: counts conversations by the day."),
 }
 
 
