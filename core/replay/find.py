@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+import msgspec
+
 from core.errors import Invalid
 from core.events import (
     ApprovalRequested,
@@ -26,6 +28,7 @@ from core.events import (
     ToolRequested,
 )
 from core.policy import stop_of
+from core.replay.breakpoints import Breakpoint
 from core.replay.money import Meter, Prices
 from core.replay.source import Source
 
@@ -51,6 +54,8 @@ class Query(NamedTuple):
     """The model call cost at least so much, in the currency of the model's price."""
     run: str = ""
     """The id of the run, or its beginning."""
+    stops: tuple[Breakpoint, ...] = ()
+    """A replay would stop at one of them."""
 
     @classmethod
     def of(cls, text: str | None, **conditions: object) -> Query:
@@ -75,7 +80,7 @@ class Search:
         query = self._query
         if query.user and record.type in ("thread.created", "thread.pruned"):
             self._learn_user(record)
-        hit = self._of_envelope(record) and self._of_text(record) and self._of_body(record)
+        hit = self._of_envelope(record) and self._of_text(record) and self._of_body(record) and self._of_stops(record)
         if query.model or query.cost:
             self._meter.learn(record)
         return hit
@@ -106,6 +111,12 @@ class Search:
             and (not query.seconds or getattr(event, "duration_ms", 0) >= query.seconds * 1000)
             and (not query.cost or self._costs(record) >= query.cost)
         )
+
+    def _of_stops(self, record: Record) -> bool:
+        if not self._query.stops:
+            return True
+        step = msgspec.json.decode(record.raw) | {"seq": record.seq}
+        return any(stop.matches(step) for stop in self._query.stops)
 
     def _learn_user(self, record: Record) -> None:
         if isinstance(created := record.event, ThreadCreated | ThreadPruned):

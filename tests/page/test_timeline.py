@@ -214,6 +214,29 @@ async def test_a_new_conversation_goes_on_from_a_moment(timeline: Timeline, thre
     await expect(timeline.page.locator(".answer").last).to_contain_text("All is done.")
 
 
+async def test_steps_lead_from_breakpoint_to_breakpoint(timeline: Timeline) -> None:
+    await timeline.list.focus()
+    await timeline.page.keyboard.press("Home")
+    stop, on = (
+        timeline.page.get_by_role("searchbox", name="Breakpoint"),
+        timeline.page.get_by_role("button", name="On to"),
+    )
+    heading = timeline.moment.get_by_role("heading", level=2)
+    await stop.fill("model.completed message.tool_calls.args.command~oops")
+    await on.click()
+    await expect(timeline.page.locator(".tl-row[aria-selected=true]")).to_contain_text("oops")
+    await expect(heading).to_have_text("The model answered")
+    await on.click()
+    alert = timeline.page.locator(".tl-filters").get_by_role("alert")
+    await expect(alert).to_have_text("Nothing further stops there.")
+    await stop.fill("run.completed name!")
+    await on.click()
+    await expect(alert).to_contain_text("is no condition")
+    await stop.fill("run.completed")
+    await on.click()
+    await expect(heading).to_have_text("Run done")
+
+
 async def test_a_message_is_changed_in_a_conversation_of_its_own(timeline: Timeline, thread: str, site: Site) -> None:
     """It is as it was before the message, which waits to be changed and sent."""
     await timeline.row("Do it").first.click()

@@ -28,6 +28,7 @@ from core.ids import now, uuid7
 from core.log.kinds import SUBAGENT
 from core.log.reader import ReadAll
 from core.replay import causes, moment, places, queries, requests
+from core.replay.breakpoints import Breakpoint
 from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query
 from core.replay.fork import Forked
@@ -85,6 +86,9 @@ async def get_events(
     since: Annotated[str, "ISO 8601 in UTC; this and later"] = "",
     until: Annotated[str, "ISO 8601 in UTC; this and earlier"] = "",
     seconds: Annotated[float, msgspec.Meta(ge=0), "It took at least so long"] = 0.0,
+    stop: Annotated[
+        Sequence[str], "Breakpoints, one of which it meets: `tool.requested name=bash args.command~rm`"
+    ] = (),
     after: Annotated[int, msgspec.Meta(ge=0), "Only events after this sequence: `next` of the page before"] = 0,
     limit: Limit = 100,
 ) -> EventPage:
@@ -99,6 +103,7 @@ async def get_events(
         since=since,
         until=until,
         seconds=seconds,
+        stops=tuple(map(Breakpoint.of, stop)),
     )
     begin = 0 if model else after  # the start of a run tells its model
     records = call.live.reading.read(thread(owned.id), after=begin)

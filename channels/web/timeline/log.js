@@ -76,6 +76,15 @@ export class Log {
     this.#follower?.close();
   }
 
+  /** The next event at which a replay would stop; 0 if there is none. @param {string} stop as `sika log replay --break` has it @param {number} after */
+  async next(stop, after) {
+    for (let from = after; ; ) {
+      const page = await call("GET", `threads/${this.thread}/log/events`, { query: { stop, after: from, limit: 1 } });
+      if (page.events[0] || page.next == null) return page.events[0]?.seq ?? 0;
+      from = page.next;
+    }
+  }
+
   /** The event as it is stored. @param {number} seq */
   async event(seq) {
     const page = await call("GET", `threads/${this.thread}/log/events`, { query: { after: seq - 1, limit: 1 } });
@@ -87,9 +96,9 @@ export class Log {
     return call("GET", `threads/${this.thread}/log/why`, { query: { event: `seq:${seq}` } });
   }
 
-  /** The state after an event; null if nothing here can tell. @param {number} seq */
-  state(seq) {
-    return call("GET", `threads/${this.thread}/log/state`, { query: { at: `seq:${seq}` } });
+  /** The state after an event, with its newest messages; null if nothing here can tell. @param {number} seq @param {number} [messages] all by default */
+  state(seq, messages) {
+    return call("GET", `threads/${this.thread}/log/state`, { query: { at: `seq:${seq}`, runs: 1, messages } });
   }
 }
 
@@ -156,7 +165,8 @@ export class FileLog {
     return chain;
   }
 
-  async state() {
+  /** @param {number} _seq @param {number} [_messages] */
+  async state(_seq, _messages) {
     return null;
   }
 }

@@ -87,7 +87,8 @@ function Cause({ here, log, kind, seq, event, onChoose }) {
 
 /** @param {{log: AnyLog, item: import("./items.js").Item, marked: number, onMark: (seq: number) => void}} props */
 function Then({ log, item, marked, onMark }) {
-  const state = useLoaded(() => log.state(item.seq), [item.seq]);
+  const [all, setAll] = useState(false);
+  const state = useLoaded(() => log.state(item.seq, all ? undefined : LAST), [item.seq, all]);
   const values = state.value?.values ?? {};
   const { messages = [], title: _, todos, artifacts, ...others } = values;
   return html`<div class="tl-compare"><${Button} onClick=${() => onMark(item.seq)}>${t("timeline.mark")}<//></div>
@@ -96,17 +97,18 @@ function Then({ log, item, marked, onMark }) {
       <p>${t("timeline.status", { status: state.value?.status ?? "" })}</p>
       ${artifacts?.length > 0 && html`<h3>${t("files")}</h3><ul>${artifacts.map((/** @type {any} */ path) => html`<li key=${path}><bdi>${String(path)}</bdi></li>`)}</ul>`}
       ${todos?.length > 0 && html`<h3>${t("timeline.todos")}</h3><ul>${todos.map((/** @type {any} */ one, /** @type {number} */ index) => html`<li key=${index}>${String(one.content)} <small>${String(one.status)}</small></li>`)}</ul>`}
-      <h3>${t("timeline.messages", { n: messages.length })}</h3>
-      <${Messages} messages=${messages} />
+      <h3>${t("timeline.messages", { n: state.value?.messages ?? messages.length })}</h3>
+      <${Messages} messages=${messages} more=${state.value?.messages > messages.length ? () => setAll(true) : null} />
       <details><summary>${t("timeline.values")}</summary><${Text} text=${JSON.stringify(others, null, 2)} /></details>
     <//>`;
 }
 
-/** @param {{messages: any[]}} props */
-function Messages({ messages }) {
+/** @param {{messages: any[], more?: (() => void) | null}} props `more`: reads those before */
+function Messages({ messages, more = null }) {
   const [all, setAll] = useState(false);
-  const shown = all ? messages : messages.slice(-LAST);
-  return html`${shown.length < messages.length && html`<${Button} kind="quiet" onClick=${() => setAll(true)}>${t("timeline.messages.all")}<//>`}
+  const shown = all || more ? messages : messages.slice(-LAST);
+  const before = more ?? (shown.length < messages.length ? () => setAll(true) : null);
+  return html`${before && html`<${Button} kind="quiet" onClick=${before}>${t("timeline.messages.all")}<//>`}
     <ol class="tl-messages">${shown.map((one, index) => html`<li key=${one.id ?? index}><small>${one.type}${one.name ? ` ${one.name}` : ""}</small><${Text} text=${[textOf(one.content), ...(one.tool_calls ?? []).map((/** @type {any} */ c) => `→ ${c.name}(${JSON.stringify(c.args)})`)].filter(Boolean).join("\n")} /></li>`)}</ol>`;
 }
 

@@ -15,6 +15,7 @@ import { List } from "./list.js";
 import { FileLog, Log } from "./log.js";
 import { Moment } from "./moment.js";
 import { phraseOf } from "./phrases.js";
+import { Stepping } from "./stepping.js";
 import { en } from "./words/en.js";
 import { zh } from "./words/zh.js";
 
@@ -76,6 +77,7 @@ function Timeline({ thread, file, seq }) {
     </header>
     <${Problems} problems=${problems} chosen=${chosen} onChoose=${choose} />
     <${Filters} log=${log} filter=${filter} onFilter=${setFilter} version=${version} />
+    ${"after" in log && html`<${Stepping} log=${log} chosen=${chosen} onChoose=${choose} />`}
     <${Lanes} items=${items} version=${version} live=${condition === "live"} chosen=${chosen} shown=${shown} onChoose=${choose} />
     <div class="tl-below">
       <${List} items=${rows} chosen=${chosen} onChoose=${choose} version=${version} />

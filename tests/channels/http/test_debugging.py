@@ -169,6 +169,11 @@ async def _exported(place: Place, folder: Path) -> None:
 
 async def _what_if(place: Place) -> None:
     [outcome] = (await place.ask("events?type=tool.completed"))["events"]
+    stopped = await place.ask(
+        "events?stop=tool.completed%20message.status%3Dsuccess&stop=tool.completed%20message.name~bash"
+    )
+    assert [entry["seq"] for entry in stopped["events"]] == [outcome["seq"]]
+    await place.ask("events?stop=tool.completed%20name", status=422)
     before = len(place.models.requests)
     events_before = len((await place.ask("events?limit=1000"))["events"])
     body = {"at": f"seq:{outcome['seq']}", "model": "other", "samples": 2}
