@@ -111,6 +111,14 @@ class Performer:
             return await self._runs.end(call, "command", call.says(DONE_ALREADY))
         await self._runs.end(call, "command", *_stopped(call, [run]))
 
+    async def stop(self, call: Call, run: str) -> None:
+        """Cancels a run whose button was pressed."""
+        place = await self._runs.current(call)
+        known = place.state.runs.get(run) if place else None
+        if place is None or known is None or not known.open or not await self._cancelled(call, place, run):
+            return await self._runs.end(call, "choice", call.says(NOTHING_AT_WORK))
+        await self._runs.end(call, "choice", *_stopped(call, [known]))
+
     async def _stop_all(self, call: Call) -> None:
         """Cancels the runs of the person's thread that had not ended when the command was written."""
         place = await self._runs.current(call)

@@ -23,7 +23,7 @@ from actors.chat.turns import Turn
 from core.chat.account import platform_of
 from core.chat.commands import START
 from core.chat.connections import Connections
-from core.chat.facts import SEND_AGAIN, Button, DeliveryPlanned
+from core.chat.facts import SEND_AGAIN, STOP, Button, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.config.channels import AccountSettings
 from core.config.load import ConfigSource
@@ -194,6 +194,8 @@ class Router:
         """A pressed button."""
         choice = call.first.event.choice
         assert choice is not None
+        if choice.button == STOP.id:
+            return await self._performer.stop(call, choice.plan)
         plan = call.state.plans.get(choice.plan)
         shown = await self._runs.planned(call, choice.plan)
         if plan is None or shown is None:

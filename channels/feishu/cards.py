@@ -35,10 +35,10 @@ def message(content: Content, target: Target, key: str = "") -> dict[str, Any]:
     return _card(elements, streaming=False)
 
 
-def growing(text: str, status: str, *, streaming: bool = True) -> dict[str, Any]:
+def growing(content: Content, target: Target, *, streaming: bool = True) -> dict[str, Any]:
     """Returns the card of an answer that is being made. `streaming`: its elements may be changed one by one."""
-    answer = {"tag": "markdown", "element_id": ANSWER, "content": answer_of(text)}
-    return _card([answer, _status(status)], streaming=streaming)
+    answer = {"tag": "markdown", "element_id": ANSWER, "content": answer_of(content.text)}
+    return _card([answer, _status(content.status), _buttons(content, target)], streaming=streaming)
 
 
 def answer_of(text: str) -> str:

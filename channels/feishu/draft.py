@@ -16,7 +16,7 @@ from channels.feishu import cards
 from channels.feishu.api import NO_PERMISSION, Api, Refused
 from channels.markup import feishu as markup
 from core.chat.facts import Target
-from core.chat.port import ChatGone, Content, FateUnknown, Rejected
+from core.chat.port import ChatGone, Content, FateUnknown, Rejected, unfinished
 from core.chat.recent import Recent
 
 OUT_OF_SEQUENCE = 300317
@@ -133,7 +133,7 @@ class FeishuDraft:
                 self._grows = False
         if (shown, status) == (self._text, self._status):
             return
-        whole = cards.growing(shown, status, streaming=False)
+        whole = self._growing(shown, status, streaming=False)
         try:
             await (self._cardkit.replace(card, whole) if card else patch(self._api, self._message, whole))
         except Refused as error:
@@ -174,13 +174,16 @@ class FeishuDraft:
         if self._begun is None:
             card = ""
             if self._cardkit.permitted:
-                card = await self._cardkit.create(cards.growing(text, status))
+                card = await self._cardkit.create(self._growing(text, status))
             shown = (
-                {"type": "card", "data": {"card_id": card}} if card else cards.growing(text, status, streaming=False)
+                {"type": "card", "data": {"card_id": card}} if card else self._growing(text, status, streaming=False)
             )
             self._begun = (card, shown)
             self._text, self._status = text, status
         await self._find_begun()
+
+    def _growing(self, text: str, status: str, *, streaming: bool = True) -> dict[str, Any]:
+        return cards.growing(unfinished(text, status, self._key), self._target, streaming=streaming)
 
     async def _find_begun(self) -> None:
         """Sends the message, once more if its id did not arrive: the platform answers with the same id."""

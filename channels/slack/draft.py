@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from channels.slack.messages import growing, streamable
 from channels.slack.web import code_of
 from core.chat.facts import Target
-from core.chat.port import ChatGone, Content, FateUnknown, Rejected
+from core.chat.port import ChatGone, Content, FateUnknown, Rejected, unfinished
 from core.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SlackDraft:
         elif self._streamed is None or not await self._append(text, status):
             await self._end_stream()
             try:
-                await self._platform.edit(self._target, self._message, Content(text, status))
+                await self._platform.edit(self._target, self._message, unfinished(text, status, self._key))
             except Rejected as error:
                 if code_of(error) not in _NOT_CHANGEABLE:
                     raise
@@ -82,7 +82,7 @@ class SlackDraft:
                 return
             if await self._start_stream(text):
                 return
-        self._message = await self._platform.post(self._target, Content(text, status), self._key)
+        self._message = await self._platform.post(self._target, unfinished(text, status, self._key), self._key)
 
     async def _start_stream(self, text: str) -> bool:
         """Starts a native stream. Returns whether the workspace has them."""

@@ -12,7 +12,7 @@ import anyio
 from channels.telegram.api import Api
 from channels.telegram.texts import Text, growing, keyboard, rendered
 from core.chat.facts import Target
-from core.chat.port import ChatGone, Content, FateUnknown, Rejected
+from core.chat.port import ChatGone, Content, FateUnknown, Rejected, unfinished
 
 _REMEMBERED = 1000
 LONG_SECONDS = 60.0
@@ -66,6 +66,7 @@ class TelegramDraft:
 
     def __init__(self, api: Api, drafts: Drafts, target: Target, key: str, message: str, *, native: bool) -> None:
         self._id = draft_id(key)
+        self._stop = keyboard(unfinished("", "", key))
         self._api = api
         self._drafts = drafts
         self._target = target
@@ -106,8 +107,7 @@ class TelegramDraft:
             text, buttons = rendered(content.text, content.status), keyboard(content)
             if not self._message:
                 return await self._api.send(self._target, text, buttons)
-            if buttons or text != self._shown:
-                await self._api.edit(self._target, self._message, text, buttons)
+            await self._api.edit(self._target, self._message, text, buttons)
             return self._message
 
     async def drop(self) -> None:
@@ -131,7 +131,7 @@ class TelegramDraft:
             await self._begin(shown)
         elif self._message:
             try:
-                await self._api.edit(self._target, self._message, shown)
+                await self._api.edit(self._target, self._message, shown, self._stop)
             except ChatGone:
                 self._still = True
                 raise
@@ -140,7 +140,7 @@ class TelegramDraft:
     async def _begin(self, shown: Text) -> None:
         self._still = True  # also if this is cancelled: a second message would double the first
         try:
-            self._message = await self._api.send(self._target, shown)
+            self._message = await self._api.send(self._target, shown, self._stop)
         except FateUnknown:
             raise
         except Exception:

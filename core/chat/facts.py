@@ -171,6 +171,8 @@ class ChatBegun(Event, frozen=True):
 
 FAILED_NOTICE = "/failed"
 """End of the id of the plan that tells a person that another one failed."""
+STOP = Button("stop", "Stop", "danger")
+"""The button of an answer that grows: its plan is the run."""
 SEND_AGAIN = Button("again", "Send again")
 """The button of such a plan, if the fate of the other one is unknown."""
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from core.chat.facts import Attachment, Button, ChatReceived, Target
+from core.chat.facts import STOP, Attachment, Button, ChatReceived, Target
 from core.errors import Invalid, Unavailable
 
 Receive = Callable[[ChatReceived], Awaitable[None]]
@@ -111,6 +111,11 @@ class Content(msgspec.Struct, frozen=True):
     buttons: tuple[Button, ...] = ()
     plan: str = ""
     """Comes back with a pressed button (`Choice.plan`)."""
+
+
+def unfinished(text: str, status: str, key: str) -> Content:
+    """Returns the content of a draft with a key, with the button that stops its run."""
+    return Content(text, status, (STOP,), key.removesuffix("/draft"))
 
 
 class Finding(NamedTuple):

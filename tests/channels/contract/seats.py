@@ -33,6 +33,10 @@ class Seat(Protocol):
         """Presses the newest button with a label."""
         ...
 
+    def has_label(self, person: str, label: str, group: str = "") -> bool:
+        """Tells whether a message of the bot has a button with a label."""
+        ...
+
     def whispered(self, person: str, group: str) -> Sequence[str]:
         """Returns what only this person has seen in a group, and what was said to them alone."""
         ...
@@ -51,6 +55,9 @@ class Slack(towns.Slack):
 
     async def presses(self, person: str, label: str, group: str = "") -> None:
         self.server.person(person).presses(group or f"@{person}", label)
+
+    def has_label(self, person: str, label: str, group: str = "") -> bool:
+        return any(label in seen.buttons for seen in self.server.answers(group or f"@{person}"))
 
     def whispered(self, person: str, group: str) -> Sequence[str]:
         return self.server.whispered.get((self.server.chat(group).id, self.id_of(person)), ())
@@ -88,6 +95,10 @@ class Telegram(towns.Telegram):
         self.server.person(person).presses(shown[-1].id, label, chat)
         await self.server.wake()
 
+    def has_label(self, person: str, label: str, group: str = "") -> bool:
+        shown = self.server.seen(self._chat(person, group))
+        return any(label in [button["text"] for button in each.buttons] for each in shown)
+
     def whispered(self, person: str, group: str) -> Sequence[str]:
         return self.server.popups
 
@@ -123,6 +134,10 @@ class Feishu(towns.Feishu):
         answer = await self.server.person(person).presses(shown[-1], label)
         self.toasts.append(answer["toast"]["content"] if answer else "")
 
+    def has_label(self, person: str, label: str, group: str = "") -> bool:
+        seen = self.server.seen(self._chat(person, group))
+        return any(label in [button.label for button in each.buttons] for each in seen)
+
     def whispered(self, person: str, group: str) -> Sequence[str]:
         return self.toasts
 
@@ -147,6 +162,9 @@ class DingTalk(towns.DingTalk):
     async def presses(self, person: str, label: str, group: str = "") -> None:
         shown = [each for each in self.server.seen(group or person) if label in each.buttons]
         await self.server.person(person).presses(shown[-1], label)
+
+    def has_label(self, person: str, label: str, group: str = "") -> bool:
+        return any(label in each.buttons for each in self.server.seen(group or person))
 
     def whispered(self, person: str, group: str) -> Sequence[str]:
         return self.shown(person)

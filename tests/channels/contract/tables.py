@@ -21,11 +21,11 @@ from core.chat.held import Meter
 from core.chat.inbox import Inbox
 from core.chat.state import Plan
 from core.config.load import ConfigSource
-from core.events import Event, Message, ModelCompleted, RunCompleted, RunStarted, thread
+from core.events import Event, Message, ModelCompleted, RunCompleted, RunStarted, ToolRequested, thread
 from core.testing import Stage, acting
 from core.thread.state import Run
 from tests.channels.contract.seats import Seat
-from tests.support.records import ai
+from tests.support.records import ai, call
 
 DEADLINE = 60.0
 
@@ -96,6 +96,11 @@ class Table:
 
     async def does(self, routed: ChatRouted, *events: Event) -> None:
         await self.stage.given(*events, run=routed.run_id, aggregate=thread(routed.thread))
+
+    async def says(self, routed: ChatRouted, text: str) -> None:
+        """Says something in a run that goes on."""
+        said = ModelCompleted(message=ai(f"s-{routed.run_id}", text, [call("c")]))
+        await self.does(routed, said, ToolRequested(call_id="c", name="bash", effect="once"))
 
     async def answers(self, event: ChatReceived, text: str, *before: Event) -> ChatRouted:
         """Answers a message."""
