@@ -34,6 +34,10 @@ def said(text: str, offset: int = 0, after: int = AT, message: str = "a") -> Run
     return RunPreview("r", Preview(message=message, after=after, offset=offset, text=text))
 
 
+def thought(text: str, after: int, message: str) -> RunPreview:
+    return RunPreview("r", Preview(message=message, after=after, offset=0, text=text, part="reasoning"))
+
+
 def fact(seq: int, event: Event, run: str = "r") -> Record:
     return record(seq, event, run)
 
@@ -47,6 +51,10 @@ CASES: dict[str, tuple[Batch, str]] = {
     "nothing of an earlier attempt": ([said("One "), said("no", 4, after=AT - 10)], "One "),
     "the fact wins": ([said("On"), CALLS], "One."),
     "a later answer replaces it": ([CALLS, DONE, said("Two", after=CALLED + 10, message="b")], "Two"),
+    "also one that begins with reasoning": (
+        [CALLS, DONE, thought("Hm", after=CALLED + 10, message="b"), said("Two", 2, after=CALLED + 10, message="b")],
+        "Two",
+    ),
     "a preview that is ahead of its facts waits": ([said("Two", after=CALLED + 10, message="b")], ""),
     "and is taken with them": ([said("Two", after=CALLED + 10, message="b"), CALLS, DONE], "Two"),
     "nothing of another run": ([fact(CALLED, ModelCompleted(message=ai("x", "No.")), run="other")], ""),

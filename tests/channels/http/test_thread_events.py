@@ -402,6 +402,20 @@ def test_a_message_that_breaks_off() -> None:
     assert custom["payload"]["message"].startswith("LLM request retry 1/3: the model's provider is busy.")
 
 
+@pytest.mark.parametrize("end", [RunCancelled(), RunFailed(error="E", text="t")])
+def test_the_end_of_a_run_that_waits_breaks_no_message_off(end: Event) -> None:
+    story = Story(requested(human("h1", "hi")), started())
+    message = ModelCompleted(message=ai("m1", "Once upon a time"))
+    tape = Tape(fold(story.records), everything)
+    told = [one for piece in pieces(message, 4, tape.seq)[:2] for one in tape.preview(RUN, piece)]
+    story.add(requested(human("h2", "no"), multitask="enqueue"), end, run="r2")
+    story.add(message)
+    told += [one for record in story.records[3:] for one in tape.fact(record)]
+    shown = [msgspec.json.decode(one.data)["event"] for one in told if one.method == "messages"]
+    assert "error" not in shown
+    assert shown.count("message-start") == shown.count("message-finish") == 1
+
+
 def test_a_rollback_is_undone_for_those_who_saw_it_and_nothing_to_others() -> None:
     story = Story(requested(human("h1", "hi")), started(), ModelCompleted(message=ai("m1", "a")), RunCompleted())
     story.add(requested(human("h2", "no")), started(), ModelCompleted(message=ai("m2", "b")), RunRolledBack(), run="r2")
