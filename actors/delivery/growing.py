@@ -20,7 +20,7 @@ class Growing:
         self.text = ""
         self._id = run_id
         self._folding = Folding(state)
-        self._moments = Moments(self._folding, inside=False)
+        self._moments = Moments(self._folding, with_subagents=False)
         self._message = ""
         """The message that the text is of."""
 

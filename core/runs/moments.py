@@ -3,7 +3,7 @@
 Vocabulary, in the order in which it comes for one answer:
 
 * `Missed`: previews before this one are missing; those that are stored may help.
-* `Heard`: a preview of the answer that is being made, also if all of its text is known.
+* `Previewed`: a preview of the answer that is being made, also if all of its text is known.
 * `Results`: of a subagent only, what its log has between its answer before and this one (results of tools, messages).
 * `Grown`: the next characters of the answer, from a preview or, what previews did not bring, from the finished message.
 * `GivenUp`: the answer is not going to be finished; another one may take its place.
@@ -50,7 +50,7 @@ class Missed(NamedTuple):
     message: str
 
 
-class Heard(NamedTuple):
+class Previewed(NamedTuple):
     """`begins`: the first of an answer of which nothing is known."""
 
     preview: Preview
@@ -86,7 +86,7 @@ class Finished(NamedTuple):
     event: ModelCompleted | SubagentProgressed
 
 
-Moment = Missed | Heard | Results | Grown | GivenUp | Finished
+Moment = Missed | Previewed | Results | Grown | GivenUp | Finished
 
 
 @dataclass(slots=True)
@@ -135,20 +135,20 @@ class Subagent:
 
 
 class Moments:
-    """See above. `folding`: of the thread; each fact is applied to it before it is fed. `inside`: whether subagents are
-    followed.
+    """Translates one thread. `folding`: of the thread; each fact is applied to it before it is fed. `with_subagents`:
+    whether their answers are followed, too.
     """
 
-    def __init__(self, folding: Folding, *, inside: bool = True) -> None:
-        self.inside = inside
+    def __init__(self, folding: Folding, *, with_subagents: bool = True) -> None:
+        self.with_subagents = with_subagents
         self.positions: dict[str, int] = {}
         """Offsets from which messages of subagents are read that are not open, by tag: a client has what is before."""
         self._folding = folding
         self._readers: dict[str, Reader] = {}
         self._ahead: Ahead[RunPreview] = Ahead()
         run = folding.state.active
-        working = {name: part for name, part in run.subagents.items() if not part.ended} if run and inside else {}
-        self._subagents = {part.call_id: _followed(name, part) for name, part in working.items()}
+        parts = run.subagents.items() if run and with_subagents else ()
+        self._subagents = {part.call_id: _followed(name, part) for name, part in parts if not part.ended}
         """By call."""
 
     def reader(self, run: str) -> Reader:
@@ -216,7 +216,7 @@ class Moments:
         if preview.offset > known:
             yield Missed(preview.message)
             return
-        yield Heard(preview, reader.message is None and not known)
+        yield Previewed(preview, reader.message is None and not known)
         yield from _grown(run, reader, preview)
 
     def _of_subagent(self, subagent: Subagent, preview: Preview) -> Iterator[Moment]:
@@ -240,7 +240,7 @@ class Moments:
                 yield from self._finish(run, event)
             case RunStarted() | ModelFailed():
                 yield from self._give_up(run)
-            case SubagentStarted() as event if self.inside:
+            case SubagentStarted() as event if self.with_subagents:
                 prompt = {"type": "human", "id": f"human-{event.subagent}", "content": event.prompt}
                 self._subagents[event.call_id] = Subagent(event.subagent, event.call_id, event.name, [prompt])
             case SubagentProgressed() as event if (subagent := self._subagents.get(event.call_id)) is not None:

@@ -173,7 +173,7 @@ class Events:
         self._folding = Folding(state)
         self._names = {"threadId": thread_id, "runId": run_id}
         self._run_id = run_id
-        self._moments = Moments(self._folding, inside=False)
+        self._moments = Moments(self._folding, with_subagents=False)
         self._open: dict[tuple[Part, int], str] = {}
         """The streamed parts of the message."""
 
@@ -186,14 +186,14 @@ class Events:
             return []
         self._folding.apply(record)
         frames = list(self._fact(record))
-        return frames + [frame for moment in self._moments.waiting() for frame in self._of(moment)]
+        return frames + [frame for moment in self._moments.waiting() for frame in self._print(moment)]
 
     def run_preview(self, item: RunPreview) -> list[Frame]:
         if isinstance(item.preview, Preview):
-            return [frame for moment in self._moments.preview(item.run, item.preview) for frame in self._of(moment)]
+            return [frame for moment in self._moments.preview(item.run, item.preview) for frame in self._print(moment)]
         return [] if item.stored else [_progress(item.preview)]
 
-    def _of(self, moment: Moment) -> Iterator[Frame]:
+    def _print(self, moment: Moment) -> Iterator[Frame]:
         match moment:
             case Grown(_, message, piece):
                 yield from self._piece(message, piece)
@@ -213,7 +213,7 @@ class Events:
                 yield from [self._state()] if self._open else self._snapshots()
             return
         for moment in self._moments.fact(record):
-            yield from self._of(moment)
+            yield from self._print(moment)
             if isinstance(moment, GivenUp) and isinstance(event, ModelCompleted | ModelFailed):
                 yield from self._snapshots()  # without what was given up
         match event:

@@ -26,7 +26,7 @@ from channels.terminal.chat.render import Transcript
 from channels.terminal.console.screen import Screen
 from core.events import Message, Record, RunRequested
 from core.runs.follow import Speaker
-from core.runs.moments import Finished, GivenUp, Grown, Heard, Missed, Moment, Moments, Results
+from core.runs.moments import Finished, GivenUp, Grown, Missed, Moment, Moments, Previewed, Results
 from core.runs.previews import Preview, RunPreview
 from core.thread.fold import Folding, fold
 from core.thread.state import ThreadState
@@ -99,7 +99,7 @@ def moments(script: Script) -> bytes:
 
 def _line(moment: Moment) -> str:
     match moment:
-        case Heard(preview, begins):
+        case Previewed(preview, begins):
             return f"heard {preview.message} {preview.offset} {begins}"
         case Missed(message):
             return f"missed {message}"

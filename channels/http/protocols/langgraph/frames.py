@@ -59,7 +59,7 @@ from core.events import (
 )
 from core.lifecycle import RunEnded
 from core.runs.follow import Item
-from core.runs.moments import Finished, GivenUp, Grown, Heard, Moment, Moments, Results, Voice
+from core.runs.moments import Finished, GivenUp, Grown, Moment, Moments, Previewed, Results, Voice
 from core.runs.previews import Piece, Preview, Progress, RunPreview, tag
 from core.thread.fold import Before, Folding
 from core.thread.state import Run, ThreadState
@@ -128,7 +128,7 @@ class Frames:
         self.modes = Modes(thread_id, run_id, modes, run)
         self._wants_previews = wants_previews(modes)
         self._subgraphs = Subgraphs(thread_id, run_id, modes)
-        self._moments = Moments(self._folding, inside=run is not None and run.request.subgraphs)
+        self._moments = Moments(self._folding, with_subagents=run is not None and run.request.subgraphs)
         self._after = after or Cursor(0)
         self._seq = self.state.seq
 
@@ -189,7 +189,7 @@ class Frames:
     def flush(self) -> list[Frame]:
         """The frames of previews that came before the facts they follow."""
         waiting = self._moments.waiting() if not self.ended else ()
-        return [frame for moment in waiting for frame in self._of(moment, self._seq, self.state)]
+        return [frame for moment in waiting for frame in self._print(moment, self._seq, self.state)]
 
     def advance(self, record: Record) -> list[Frame]:
         """The frames of a fact, without previews that waited for it."""
@@ -237,7 +237,7 @@ class Frames:
         if isinstance(preview, Progress):
             return [Frame(event, data) for event, data in self.modes.progress(preview)] if self.running else []
         moments = self._moments.preview(self.run_id, preview) if self.modes.shows_text else ()
-        return [frame for moment in moments for frame in self._of(moment, self._seq, self.state)]
+        return [frame for moment in moments for frame in self._print(moment, self._seq, self.state)]
 
     def _of_subagent(self, run_id: str, preview: Preview | Progress) -> list[Frame]:
         if self.ended or (subagent := self._moments.subagent(run_id)) is None:
@@ -245,12 +245,12 @@ class Frames:
         if isinstance(preview, Progress):
             return [Frame(event, data) for event, data in self._subgraphs.progress(subagent, preview)]
         moments = self._moments.preview(run_id, preview) if self._subgraphs.shows_text else ()
-        return [frame for moment in moments for frame in self._of(moment, self._seq, self.state)]
+        return [frame for moment in moments for frame in self._print(moment, self._seq, self.state)]
 
-    def _of(self, moment: Moment, seq: int, state: ThreadState | Before) -> list[Frame]:
+    def _print(self, moment: Moment, seq: int, state: ThreadState | Before) -> list[Frame]:
         """Returns the frames of a moment. `seq`: the newest fact before it. `state`: what the answer is made on."""
         match moment:
-            case Heard(preview, begins):
+            case Previewed(preview, begins):
                 if begins:
                     self.modes.opened()
                 self.modes.overheard(preview)
@@ -279,10 +279,10 @@ class Frames:
         inner: list[Emit] = []
         void = False
         if isinstance(event, RunRequested):
-            self._moments.inside = event.subgraphs
+            self._moments.with_subagents = event.subgraphs
             return self._framed(record.seq, [self._metadata(record, 1)])
         for moment in self._moments.fact(record):
-            shown = self._of(moment, previous, before)
+            shown = self._print(moment, previous, before)
             frames += shown if record.seq > self._after.seq else []
             void = void or (isinstance(moment, GivenUp) and moment.speaker == self.run_id)
             if isinstance(moment, Finished) and (subagent := self._moments.subagent(moment.speaker)) is not None:

@@ -111,13 +111,13 @@ class Tape:
     def fact(self, record: Record) -> list[WireEvent]:
         before = self._folding.apply(record)
         self.clock = milliseconds(record.at, self.clock)
-        return [*self._events_of(record, before), *self._told(self._moments.waiting())]
+        return [*self._events_of(record, before), *self._printed(self._moments.waiting())]
 
     def preview(self, run_id: str, preview: Preview | Progress) -> list[WireEvent]:
         """Returns the events of a preview's new part; [] if nothing is new, or if something before it is missing."""
         if isinstance(preview, Progress):
             return self._progress(self.state.runs.get(run_id), preview)
-        return self._told(self._moments.preview(run_id, preview))
+        return self._printed(self._moments.preview(run_id, preview))
 
     def behind(self, item: Item) -> str | None:
         """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
@@ -164,7 +164,7 @@ class Tape:
         if run.id in self._gone and not isinstance(event, RunRolledBack):
             return
         if not isinstance(event, SubagentStarted | SubagentProgressed | SubagentCompleted):
-            yield from self._spoken(record)
+            yield from self._messages_of(record)
         match event:
             case RunStarted():
                 if run.attempt == 0:
@@ -268,7 +268,7 @@ class Tape:
         inside = (f"tools:{event.call_id}",)
         if (payload := task_event(event, run)) is not None:
             yield from self._custom(record, payload["type"], payload)
-        yield from self._spoken(record)
+        yield from self._messages_of(record)
         match event:
             case SubagentStarted():
                 prompt = {"type": "human", "id": f"human-{known[0]}", "content": event.prompt}
@@ -357,9 +357,9 @@ class Tape:
 
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _spoken(self, record: Record) -> Iterator[WireEvent]:
+    def _messages_of(self, record: Record) -> Iterator[WireEvent]:
         """Yields the events of messages that a fact gives up, then of the one that it makes whole."""
-        yield from self._numbered(record, self._told(self._moments.fact(record)))
+        yield from self._numbered(record, self._printed(self._moments.fact(record)))
 
     def _numbered(self, record: Record, events: Sequence[WireEvent]) -> Iterator[WireEvent]:
         """Yields the events of messages of a fact; the end of the message that is whole now has a number."""
@@ -369,10 +369,10 @@ class Tape:
             yield from before
             yield last._replace(seq=number) if last.id.endswith(":finish") else last
 
-    def _told(self, moments: Iterable[Moment]) -> list[WireEvent]:
-        return [event for moment in moments for event in self._of(moment)]
+    def _printed(self, moments: Iterable[Moment]) -> list[WireEvent]:
+        return [event for moment in moments for event in self._print(moment)]
 
-    def _of(self, moment: Moment) -> list[WireEvent]:
+    def _print(self, moment: Moment) -> list[WireEvent]:
         match moment:
             case Missed(message):
                 self.missed = message
