@@ -8,11 +8,14 @@ byte.
 
 from __future__ import annotations
 
-LEISURE = 0.1
-"""The part of the time in which the thread has something to do, up to which nothing is gathered."""
-STRAIN = 0.3
-"""The part from which on it is gathered the longest."""
-LONGEST_SECONDS = 0.4
+from itertools import pairwise
+
+STEPS = ((0.1, 0.0), (0.3, 0.4), (0.9, 1.0))
+"""Parts of the time in which the thread has something to do, and the seconds for which is gathered then; between two of
+them in proportion. Words that come in steps of less than half a second are read as they come; those of a second are the
+price of a processor that is full.
+"""
+LONGEST_SECONDS = STEPS[-1][1]
 SMOOTHING = 0.2
 """The weight of a new measurement."""
 
@@ -28,8 +31,15 @@ class Pace:
     def note(self, busy: float) -> None:
         """Takes in the part of a short time in which the thread had something to do."""
         self._busy += SMOOTHING * (busy - self._busy)
-        strain = (self._busy - LEISURE) / (STRAIN - LEISURE)
-        self.seconds = LONGEST_SECONDS * min(max(strain, 0.0), 1.0)
+        self.seconds = _between(self._busy)
+
+
+def _between(busy: float) -> float:
+    """Returns the seconds that belong to a part of the time."""
+    for (low, shorter), (high, longer) in pairwise(STEPS):
+        if busy < high:
+            return shorter + (longer - shorter) * max(busy - low, 0.0) / (high - low)
+    return LONGEST_SECONDS
 
 
 pace = Pace()
