@@ -121,6 +121,29 @@ class Reader:
                 raise BusUnavailable(f"{aggregate}: a replica is behind its leader: at {after} of {tip}")
             await asyncio.sleep(0.02)  # a replica that is behind its leader answered
 
+    async def back(self, aggregate: Aggregate, *, before: int = 0, bodies: bool = True) -> AsyncGenerator[Record]:
+        """Yields the aggregate's events before a sequence (0: from the end), newest first. Reads in windows of the
+        stream, which grow where the aggregate has few events in them. Raises `Unavailable` if some cannot be read.
+        """
+        tip, first = await self.tip(aggregate), await self.first(aggregate)
+        high, span = min(before or tip + 1, tip + 1), PAGE // 2
+        deadline = asyncio.get_running_loop().time() + READ_SECONDS
+        while first is not None and high > first.seq:
+            low = max(first.seq, high - span)
+            page, more = await self._page(self.bus.names.log(aggregate), low)
+            if page and page[-1].seq >= min(high, tip):  # the window is complete
+                for record in reversed([record for record in page if record.seq < high]):
+                    yield await self.whole(record) if bodies else record
+                high, span = low, 2 * span if len(page) < PAGE // 2 else span
+                deadline = asyncio.get_running_loop().time() + READ_SECONDS
+            elif more and high - low > 1:
+                span = (high - low) // 2
+            elif asyncio.get_running_loop().time() > deadline:
+                raise BusUnavailable(f"{aggregate}: a replica is behind its leader, or events are being erased")
+            else:
+                await asyncio.sleep(0.02)  # a replica that is behind its leader answered
+                tip = await self.tip(aggregate)
+
     async def between(self, after: int, upto: int, *, bodies: bool = True) -> AsyncGenerator[Record]:
         """Yields all aggregates' events after a stream sequence, up to `upto`, oldest first. Without `bodies`, those in
         the object store are not fetched. Raises `Unavailable` if some events cannot be read.

@@ -70,9 +70,9 @@ class Query(NamedTuple):
 class Search:
     """Tests events of a log, or of several, in their order."""
 
-    def __init__(self, query: Query, prices: Prices | None = None) -> None:
+    def __init__(self, query: Query, prices: Prices | None = None, meter: Meter | None = None) -> None:
         self._query = query
-        self._meter = Meter(prices)
+        self._meter = meter or Meter(prices)
         self._users: dict[tuple[str, str], str] = {}
 
     def matches(self, record: Record) -> bool:

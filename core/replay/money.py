@@ -59,7 +59,10 @@ class Meter:
             return event.model
         metadata: Any = event.message.get("response_metadata") if isinstance(event, ModelCompleted) else None
         other = metadata.get(ANSWERED_BY) if isinstance(metadata, dict) else None
-        return str(other or self._models.get(record.run or "", ""))
+        return str(other or self._of_run(record))
+
+    def _of_run(self, record: Record) -> str:
+        return self._models.get(record.run or "", "")
 
     def _used(self, model: str, tokens: Tokens) -> Used:
         price = self._prices.get(model)

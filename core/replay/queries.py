@@ -18,6 +18,7 @@ from core.events import Aggregate, Json, Record, RunStarted
 from core.replay import causes, moment
 from core.replay import diff as diffs
 from core.replay.find import Query, Search, is_bad_end
+from core.replay.models import RunModels
 from core.replay.money import Cost, Prices
 from core.replay.source import LAST, LAST_FAILED, MOST_NAMED, Source, aggregate_of, records_of
 from core.replay.tree import Span, tree
@@ -42,7 +43,9 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class EventPage(msgspec.Struct, frozen=True):
-    """Events of a log. The next page begins after the sequence `next`; None: there is no more."""
+    """Events of a log. The next page begins after (of the newest first: before) the sequence `next`; None: there is no
+    more.
+    """
 
     events: list[Entry]
     next: int | None = None
@@ -203,18 +206,19 @@ def sequence_of(records: Sequence[Record], place: str | None) -> int | None:
     return None if place is None else causes.find(records, place, records[0].aggregate).seq
 
 
-async def events(records: AsyncIterable[Record], query: Query, *, after: int = 0, limit: int = 100) -> EventPage:
-    """Returns a page of the events after a sequence that meet a query. `records`: all of the log, or those after it.
+async def events(
+    records: AsyncIterable[Record], query: Query, models: RunModels | None = None, *, limit: int = 100
+) -> EventPage:
+    """Returns a page of those events that meet a query, in their order. `models`: for a query by model.
 
     A page ends after `limit` events, `PAGE_BYTES` or `PAGE_SCANNED` tested events. It may be empty and have a next one.
     """
-    search, page, size, scanned = Search(query), list[Entry](), 0, 0
+    search, page, size, scanned = Search(query, meter=models), list[Entry](), 0, 0
     async for record in records:
-        hit = search.matches(record)
-        if record.seq <= after:
-            continue
+        if models is not None:
+            await models.prepare(record)
         scanned += 1
-        if hit:
+        if search.matches(record):
             page.append(Entry(record.seq, msgspec.Raw(record.raw)))
             size += len(record.raw)
         if len(page) >= limit or size >= PAGE_BYTES or scanned >= PAGE_SCANNED:

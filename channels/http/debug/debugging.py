@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from typing import Annotated, Any
 
 import anyio
@@ -33,6 +34,7 @@ from core.replay.exporting import LogReader, Scope, lines
 from core.replay.find import Query
 from core.replay.fork import Forked
 from core.replay.format import FORMAT, Header
+from core.replay.models import RunModels
 from core.replay.money import Prices
 from core.replay.queries import Cause, Comparison, EventPage, Side
 from core.replay.redact import Redaction
@@ -90,6 +92,11 @@ async def get_events(
         Sequence[str], "Breakpoints, one of which it meets: `tool.requested name=bash args.command~rm`"
     ] = (),
     after: Annotated[int, msgspec.Meta(ge=0), "Only events after this sequence: `next` of the page before"] = 0,
+    before: Annotated[
+        int | None,
+        msgspec.Meta(ge=0),
+        "The newest first, only those before this sequence (0: from the end): `next` of the page before",
+    ] = None,
     limit: Limit = 100,
 ) -> EventPage:
     """Return a page of the events that meet all conditions. A page may be empty and have a next one."""
@@ -105,9 +112,21 @@ async def get_events(
         seconds=seconds,
         stops=tuple(map(Breakpoint.of, stop)),
     )
-    begin = 0 if model else after  # the start of a run tells its model
-    records = call.live.reading.read(thread(owned.id), after=begin)
-    return await queries.events(records, query, after=after, limit=limit)
+    reading = call.live.reading
+    models = RunModels(owned.state, reading.read) if model else None
+    if before is None:
+        return await queries.events(reading.read(thread(owned.id), after=after), query, models, limit=limit)
+    newest = _after(reading.back(thread(owned.id), before=before), after)
+    return await queries.events(newest, query, models, limit=limit)
+
+
+async def _after(records: AsyncGenerator[Record], after: int) -> AsyncIterator[Record]:
+    """Yields records, newest first, down to a sequence."""
+    async with aclosing(records):
+        async for record in records:
+            if record.seq <= after:
+                return
+            yield record
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/state", "threads:read")

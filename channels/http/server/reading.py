@@ -52,6 +52,14 @@ class Reading:
                     yield record
                 await asyncio.sleep(0)
 
+    async def back(self, aggregate: Aggregate, *, before: int = 0) -> AsyncGenerator[Record]:
+        """Yields the aggregate's events newest first, like `EventLog.back`. Raises `Unavailable`."""
+        async with aclosing(self._log.back(aggregate, before=before)) as records:
+            while batch := await self._batch(records):
+                for record in batch:
+                    yield record
+                await asyncio.sleep(0)
+
     async def between(self, after: int, upto: int) -> AsyncGenerator[Record]:
         """Yields the events of all aggregates like `EventLog.between`, without big bodies. Raises `Unavailable`."""
         async with aclosing(self._log.between(after, upto, bodies=False)) as records:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import anyio
@@ -92,6 +92,20 @@ async def _pages(place: Place) -> None:
     assert (await place.ask("events?text=(a%2B)%2B%24"))["events"] == [], "a text, no regular expression"
     of_model = await place.ask(f"events?model=m&type=model.completed&after={failed['events'][0]['seq']}")
     assert len(of_model["events"]) == 1
+    every = [entry["seq"] for entry in (await place.ask("events?limit=1000"))["events"]]
+    newest, before = list[int](), cast(int | None, 0)
+    while before is not None:
+        page = await place.ask(f"events?before={before}&limit=3")
+        newest += [entry["seq"] for entry in page["events"]]
+        before = page["next"]
+    assert newest == every[::-1]
+    assert [e["seq"] for e in (await place.ask(f"events?before={every[4]}&after={every[1]}"))["events"]] == every[
+        3:1:-1
+    ]
+    forth, back = [await place.ask(f"events?model=m&type=*{order}") for order in ("", "&before=0")]
+    assert forth["events"] == back["events"][::-1]
+    assert len(forth["events"]) > 3
+    assert (await place.ask("events?model=other&before=0"))["events"] == []
 
 
 async def _questions(place: Place) -> None:
@@ -101,6 +115,8 @@ async def _questions(place: Place) -> None:
     assert (now["status"], then["status"]) == ("idle", "busy")
     assert await place.ask("state?path=messages[-1].content") == "There is one."
     assert await place.ask(f"state?path=messages[-1].type&at={call}") == "tool"
+    short = await place.ask("state?runs=0&messages=1")
+    assert (short["messages"], len(short["values"]["messages"]), short["older_runs"], short["runs"]) == (4, 1, 1, [])
     await place.ask("state?path=[@,@]|[@,@]", status=422)
     await place.ask("state?at=9999", status=404)
     causes = [cause["event"]["type"] for cause in await place.ask(f"why?event={call}")]
