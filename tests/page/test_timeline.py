@@ -237,6 +237,21 @@ async def test_steps_lead_from_breakpoint_to_breakpoint(timeline: Timeline) -> N
     await expect(heading).to_have_text("Run done")
 
 
+async def test_the_prompt_of_a_call_and_what_is_new_in_it(timeline: Timeline) -> None:
+    await timeline.row("All is done.").first.click()
+    await timeline.look_at("Prompt")
+    changes = timeline.moment.get_by_role("region", name="Other than at the call before")
+    await expect(changes.locator("li").filter(has_text="added").first).to_contain_text("Message")
+    messages = timeline.moment.locator(".tl-messages li")
+    await expect(messages.filter(has_text="Replaced at line 2.")).to_contain_text("● added")
+    await expect(messages.filter(has_text="Do it").first).not_to_contain_text("●")
+    await timeline.moment.get_by_text(re.compile(r"Tools \(\d+\)")).click()
+    await expect(timeline.moment.locator("figcaption").filter(has_text="bash")).to_be_visible()
+    await timeline.moment.get_by_role("button", name="The call before").click()
+    await expect(timeline.page.locator(".tl-row[aria-selected=true]")).to_contain_text("I edit.")
+    await expect(messages.filter(has_text="All is done.")).to_have_count(0)
+
+
 async def test_a_message_is_changed_in_a_conversation_of_its_own(timeline: Timeline, thread: str, site: Site) -> None:
     """It is as it was before the message, which waits to be changed and sent."""
     await timeline.row("Do it").first.click()

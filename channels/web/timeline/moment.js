@@ -14,10 +14,9 @@ import { clock } from "./list.js";
 import { Text, Wait, useLoaded } from "./loaded.js";
 import { phraseOf } from "./phrases.js";
 import { messageOf, timelineOf } from "./place.js";
+import { LAST, Messages } from "./messages.js";
+import { Prompt } from "./prompt.js";
 import { WhatIf } from "./whatif.js";
-
-/** Messages of a state that are shown at once. */
-const LAST = 12;
 
 /** @typedef {import("./log.js").Log | import("./log.js").FileLog} AnyLog */
 
@@ -28,9 +27,10 @@ export function Moment({ log, seq, marked, onMark, onChoose }) {
   const [tab, setTab] = useState("what");
   const server = "after" in log;
   if (!item) return html`<p class="quiet center">${t("timeline.choose")}</p>`;
-  const tabs = ["what", "why", ...(server ? ["then"] : []), ...(server && item.subagent ? ["subagent"] : []), ...(server ? ["whatif", "do"] : [])];
+  const prompted = server && ["model.completed", "model.failed"].includes(item.type);
+  const tabs = ["what", "why", ...(prompted ? ["prompt"] : []), ...(server ? ["then"] : []), ...(server && item.subagent ? ["subagent"] : []), ...(server ? ["whatif", "do"] : [])];
   const shown = tabs.includes(tab) ? tab : "what";
-  const Part = { what: What, why: Why, then: Then, subagent: Subagent, whatif: If, do: Do }[shown] ?? What;
+  const Part = { what: What, why: Why, prompt: Asked, then: Then, subagent: Subagent, whatif: If, do: Do }[shown] ?? What;
   return html`<article class="tl-moment" aria-label=${t("timeline.moment")}>
     <header><h2 class=${classes(item.fault && `tl-fault-${item.fault}`)}>${item.fault && html`<b>${t(`timeline.fault.${item.fault}`)} </b>`}${phraseOf(item.type)}</h2>
       <p class="quiet"><time>${clock(item.at)}</time> · ${t("timeline.since", { time: duration(item.at - (items.items[0]?.at ?? item.at)) })} · ${t("tokens", { tokens: items.tokensAt(items.indexOf(seq)) })}</p></header>
@@ -103,15 +103,6 @@ function Then({ log, item, marked, onMark }) {
     <//>`;
 }
 
-/** @param {{messages: any[], more?: (() => void) | null}} props `more`: reads those before */
-function Messages({ messages, more = null }) {
-  const [all, setAll] = useState(false);
-  const shown = all || more ? messages : messages.slice(-LAST);
-  const before = more ?? (shown.length < messages.length ? () => setAll(true) : null);
-  return html`${before && html`<${Button} kind="quiet" onClick=${before}>${t("timeline.messages.all")}<//>`}
-    <ol class="tl-messages">${shown.map((one, index) => html`<li key=${one.id ?? index}><small>${one.type}${one.name ? ` ${one.name}` : ""}</small><${Text} text=${[textOf(one.content), ...(one.tool_calls ?? []).map((/** @type {any} */ c) => `→ ${c.name}(${JSON.stringify(c.args)})`)].filter(Boolean).join("\n")} /></li>`)}</ol>`;
-}
-
 /** What a subagent was told, and did. @param {{log: AnyLog, item: import("./items.js").Item}} props */
 function Subagent({ log, item }) {
   const at = `threads/${log.thread}/subagents/${encodeURIComponent(item.subagent)}`;
@@ -121,6 +112,9 @@ function Subagent({ log, item }) {
   return html`<${Wait} of=${about}><p><b>${String(about.value?.name ?? "")}</b> ${String(about.value?.status ?? "")}</p><${Text} text=${String(about.value?.prompt ?? "")} /><//>
     <${Wait} of=${page}><${Messages} messages=${messages} /><//>`;
 }
+
+/** @param {{log: AnyLog, item: import("./items.js").Item, onChoose: (seq: number) => void}} props */
+const Asked = ({ log, item, onChoose }) => html`<${Prompt} thread=${log.thread} seq=${item.seq} onChoose=${onChoose} />`;
 
 /** @param {{log: AnyLog, item: import("./items.js").Item}} props */
 const If = ({ log, item }) => html`<${WhatIf} key=${item.seq} thread=${log.thread} seq=${item.seq} />`;
