@@ -378,6 +378,7 @@ async def test_conversations_are_found_renamed_pinned_and_deleted_with_undo(page
     await expect(page.page.locator("li.thread mark")).to_have_text("zebra", ignore_case=True)
     await page.page.fill("#search", "")
     await page.page.reload()
+    await expect(page.page.get_by_role("heading", name="Pinned")).to_be_visible()  # its row is another one before
     await expect(row).to_contain_text("Stripes")
     await row.get_by_role("button").click()
     await page.page.get_by_role("menuitem", name="Delete").click()

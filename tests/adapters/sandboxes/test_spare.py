@@ -22,11 +22,16 @@ pytestmark = pytest.mark.anyio
 
 def supervisors() -> list[int]:
     """Returns the supervisors of this process's template."""
+    words = read(template.pid, f"task/{template.pid}/children").decode().split()
+    return [int(word) for word in words if read(word, "comm").strip() not in (b"", holder.NAME)]
+
+
+def read(pid: int | str, name: str) -> bytes:
+    """Returns a file of a process, or nothing if the process has ended, also between opening and reading."""
     try:
-        words = Path(f"/proc/{template.pid}/task/{template.pid}/children").read_text().split()
-    except FileNotFoundError:
-        return []
-    return [int(word) for word in words if Path(f"/proc/{word}/comm").read_bytes().strip() != holder.NAME]
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def waiting() -> list[int]:
@@ -37,7 +42,7 @@ def waiting() -> list[int]:
             shell = descendant(pid, 3)  # below both processes of bubblewrap
         except (OSError, IndexError):
             return []
-        if b"read" not in Path(f"/proc/{shell}/cmdline").read_bytes():
+        if b"read" not in read(shell, "cmdline"):
             return []
         shells.append(shell)
     return shells

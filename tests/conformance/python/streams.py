@@ -374,13 +374,19 @@ async def join_from_now_on(lab: Lab) -> None:
     run = (await lab.client.runs.create(thread, AGENT, stream_mode=["values"], **lab.asked("twice")))["run_id"]
     await lab.reached()
     parts: list[Any] = []
+    joined = asyncio.Event()
+
+    async def on_response(_: httpx.Response) -> None:
+        joined.set()
 
     async def join() -> None:
-        async for part in lab.client.runs.join_stream(thread, run, stream_mode=["values"]):
-            parts.append(part)
+        hooks: Any = {"response": [on_response]}
+        async with httpx.AsyncClient(base_url=f"{lab.urls[0]}/api", timeout=20, event_hooks=hooks) as wire:
+            async for part in type(lab.client)(wire).runs.join_stream(thread, run, stream_mode=["values"]):
+                parts.append(part)
 
     joining = asyncio.create_task(join())
-    await asyncio.sleep(0.2)
+    await joined.wait()
     await lab.release()
     await joining
     shown = of(parts, "values")
