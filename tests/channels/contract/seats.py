@@ -33,6 +33,10 @@ class Seat(Protocol):
         """Presses the newest button with a label."""
         ...
 
+    def files(self, person: str) -> Sequence[str]:
+        """Returns the content of the files that the bot has sent to a person."""
+        ...
+
     def has_label(self, person: str, label: str, group: str = "") -> bool:
         """Tells whether a message of the bot has a button with a label."""
         ...
@@ -55,6 +59,10 @@ class Slack(towns.Slack):
 
     async def presses(self, person: str, label: str, group: str = "") -> None:
         self.server.person(person).presses(group or f"@{person}", label)
+
+    def files(self, person: str) -> Sequence[str]:
+        sent = [file for m in self.server.chat(f"@{person}").messages.values() for file in m.get("files", ())]
+        return [self.server.contents[file["id"]].decode() for file in sent]
 
     def has_label(self, person: str, label: str, group: str = "") -> bool:
         return any(label in seen.buttons for seen in self.server.answers(group or f"@{person}"))
@@ -95,6 +103,10 @@ class Telegram(towns.Telegram):
         self.server.person(person).presses(shown[-1].id, label, chat)
         await self.server.wake()
 
+    def files(self, person: str) -> Sequence[str]:
+        shown = self.server.seen(self._chat(person, ""))
+        return [each.content.decode() for each in shown if each.by_bot and each.file]
+
     def has_label(self, person: str, label: str, group: str = "") -> bool:
         shown = self.server.seen(self._chat(person, group))
         return any(label in [button["text"] for button in each.buttons] for each in shown)
@@ -134,6 +146,9 @@ class Feishu(towns.Feishu):
         answer = await self.server.person(person).presses(shown[-1], label)
         self.toasts.append(answer["toast"]["content"] if answer else "")
 
+    def files(self, person: str) -> Sequence[str]:
+        return [each.file.decode() for each in self.server.seen(self._chat(person, "")) if each.file]
+
     def has_label(self, person: str, label: str, group: str = "") -> bool:
         seen = self.server.seen(self._chat(person, group))
         return any(label in [button.label for button in each.buttons] for each in seen)
@@ -162,6 +177,9 @@ class DingTalk(towns.DingTalk):
     async def presses(self, person: str, label: str, group: str = "") -> None:
         shown = [each for each in self.server.seen(group or person) if label in each.buttons]
         await self.server.person(person).presses(shown[-1], label)
+
+    def files(self, person: str) -> Sequence[str]:
+        return [each.data.decode() for each in self.server.seen(person) if each.file]
 
     def has_label(self, person: str, label: str, group: str = "") -> bool:
         return any(label in each.buttons for each in self.server.seen(group or person))
