@@ -28,9 +28,10 @@ from core.files.paths import thread_root
 from core.ids import now, uuid7
 from core.log.kinds import SUBAGENT
 from core.log.reader import ReadAll
-from core.replay import causes, moment, places, queries, requests
+from core.replay import causes, files, moment, places, queries, requests
 from core.replay.breakpoints import Breakpoint
 from core.replay.exporting import LogReader, Scope, lines
+from core.replay.files import KnownFiles
 from core.replay.find import Query
 from core.replay.fork import Forked
 from core.replay.format import FORMAT, Header
@@ -43,6 +44,7 @@ from core.replay.source import Source, records_of
 from core.replay.tree import Span
 from core.replay.whatif import Changes, Experiment, Point, Result
 from core.runs.prompts import OF_THREAD, SETUP, release
+from core.thread import usage
 from core.thread.state import ThreadState
 from core.user.schedules import KIND as SCHEDULES
 
@@ -190,6 +192,43 @@ async def get_prompt(call: Call, owned: OwnedThread, *, at: Annotated[Place, Pla
 
     async with call.live.reading.whole() as source:
         return await requests.sent_at(read, _readable(call, source), state_at, record)
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/files", "threads:read")
+async def get_files(call: Call, owned: OwnedThread, *, at: Annotated[str, PlaceText] = "") -> KnownFiles:
+    """Return the files as they were known at an event: by the last scan before it, and what people did after that."""
+    read = call.live.reading.read
+    seq = (await places.record_at(read, thread(owned.id), at)).seq if at else owned.state.seq
+    return await files.known_at(read, thread(owned.id), seq)
+
+
+class ModelTokens(msgspec.Struct):
+    """Tokens of calls of a model; `input` includes `cache_read`."""
+
+    input: int
+    output: int
+    cache_read: int
+    calls: int
+
+
+class UsedSoFar(msgspec.Struct):
+    """What the runs had used at the event `seq`, with those that were rolled back and with subagents: tokens by model,
+    and the cost at the prices of today; null where no model has a price, or they are in several currencies.
+    """
+
+    seq: int
+    tokens: dict[str, ModelTokens]
+    cost: float | None
+    currency: str | None
+
+
+@ROUTES("GET", "/threads/{thread_id}/log/usage", "threads:read")
+async def get_usage(call: Call, owned: OwnedThread, *, at: Annotated[str, PlaceText] = "") -> UsedSoFar:
+    """Return the tokens and the cost of the thread up to an event."""
+    state = await _state_at(call, owned, at)
+    tokens = await anyio.to_thread.run_sync(usage.tokens_of_thread, state)
+    by_model = {model: ModelTokens(*used) for model, used in tokens.items()}
+    return UsedSoFar(state.seq, by_model, *usage.price(tokens, _prices(call)))
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/why", "threads:read")

@@ -31,6 +31,7 @@ from tests.channels.http.conftest import Api
 from tests.channels.http.people import ADA, BOB, WithAccounts, place
 from tests.channels.http.story import ai, human
 from tests.support.model_server import ModelServer, ToolCall, Turn
+from tests.support.nats import eventually
 from tests.support.workers import configure
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +73,7 @@ async def test_a_thread_is_debugged_over_http(tmp_path: Path) -> None:
         async with serving(tmp_path) as place:
             await _pages(place)
             await _questions(place)
+            await _files_and_usage(place)
             await _prompts(place)
             await _forks(place)
             await _exported(place, tmp_path)
@@ -156,6 +158,39 @@ async def _prompts(place: Place) -> None:
     refusal = await place.ask("prompt?at=1", status=422)
     assert "no answer or failure of a model" in refusal["detail"]
     await place.ask("prompt?at=seq:9999", status=404)
+
+
+async def _files_and_usage(place: Place) -> None:
+    """Before the run was looked at, after it, and after an upload."""
+    await until_scanned(place)
+    first, *_, end = (await place.ask("events?limit=1000"))["events"]
+    before, after = await place.ask(f"files?at=seq:{first['seq']}"), await place.ask("files")
+    assert (before["files"], before["scanned"]) == ([], None)
+    [file] = [file for file in after["files"] if file["path"].endswith("a.txt")]
+    assert file["size"] == 4
+    assert after["scanned"] <= end["seq"]
+    form = aiohttp.FormData()
+    form.add_field("files", b"some", filename="b.txt")
+    async with place.api.session.post(f"{place.api.url}/api/threads/t/uploads", data=form) as response:
+        assert response.status < 300, await response.read()
+    uploaded = [file["path"] for file in (await place.ask("files"))["files"]]
+    assert len(uploaded) == len(after["files"]) + 1
+    assert await place.ask(f"files?at=seq:{after['seq']}") == after
+    await place.ask("files?at=seq:9999", status=404)
+    answers = (await place.ask("events?type=model.completed"))["events"]
+    used = [await place.ask(f"usage?at=seq:{answer['seq']}") for answer in answers]
+    totals = [sum(tokens["input"] + tokens["output"] for tokens in part["tokens"].values()) for part in used]
+    assert totals == sorted(totals)
+    assert 0 < totals[0] < totals[-1]
+    assert (await place.ask(f"usage?at=seq:{first['seq']}"))["tokens"] == {}
+    assert (await place.ask("usage"))["tokens"] == used[-1]["tokens"]
+
+
+async def until_scanned(place: Place) -> None:
+    async def scanned() -> bool:
+        return (await place.ask("files"))["scanned"] is not None
+
+    await eventually(scanned)
 
 
 async def _forks(place: Place) -> None:
