@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import httpx2
 import msgspec
@@ -21,7 +22,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_openai import ChatOpenAI, StreamChunkTimeoutError
 from openai import AsyncStream
 from openai._base_client import make_request_options
-from pydantic import PrivateAttr, model_validator
+from pydantic import PrivateAttr, SecretStr, model_validator
 
 from adapters.models import connections
 from adapters.models.chunks import Delta, Garbled, Refused
@@ -49,6 +50,7 @@ class OpenAICompatible(ChatOpenAI):
     """
 
     _wires: _Wires = PrivateAttr(default_factory=lambda: _Wires())
+    _pattern: _Pattern | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -82,19 +84,23 @@ class OpenAICompatible(ChatOpenAI):
         return cast(dict[str, Any], wire)
 
     async def _post(self, payload: Mapping[str, Any]) -> httpx2.Response:
-        """Sends a request. Returns the response, whose body is not read."""
+        """Sends a request. Returns the response, whose body is not read.
+
+        The SDK builds the first request. Later ones are made of that one, as they differ in their bodies only: building
+        costs as much as sending.
+        """
         fields = {name: value for name, value in payload.items() if name not in _OPTIONS}
-        body = {**fields, **(payload.get("extra_body") or {})}
+        content = msgspec.json.encode({**fields, **(payload.get("extra_body") or {})}, enc_hook=_encoded)
         extras = {name: payload[name] for name in _OPTIONS if name in payload and name != "extra_body"}
-        response: Any = await cast(openai.AsyncOpenAI, self.async_client._client).post(
-            "/chat/completions",
-            content=msgspec.json.encode(body, enc_hook=_encoded),
-            options=make_request_options(**extras, security={"bearer_auth": True}),
-            cast_to=httpx2.Response,
-            stream=True,
-            stream_cls=AsyncStream[Any],
-        )
-        return cast(httpx2.Response, response)
+        client = cast(openai.AsyncOpenAI, self.async_client._client)
+        if extras or client.max_retries or not isinstance(self.openai_api_key, SecretStr):
+            return await _first(client, content, extras)
+        if self._pattern is not None and self._pattern.client is client:
+            return await self._pattern.send(content)
+        response = await _first(client, content, {})
+        if not response.history:
+            self._pattern = _Pattern.of(client, response.request)
+        return response
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,6 +218,49 @@ class OpenAICompatible(ChatOpenAI):
 
 _OPTIONS = ("extra_headers", "extra_query", "extra_body", "timeout")
 """Arguments of the SDK's methods that are no fields of the request."""
+
+
+async def _first(client: openai.AsyncOpenAI, content: bytes, extras: Mapping[str, Any]) -> httpx2.Response:
+    """Sends a request that the SDK builds."""
+    response: Any = await client.post(
+        "/chat/completions",
+        content=content,
+        options=make_request_options(**extras, security={"bearer_auth": True}),
+        cast_to=httpx2.Response,
+        stream=True,
+        stream_cls=AsyncStream[Any],
+    )
+    return cast(httpx2.Response, response)
+
+
+class _Pattern(NamedTuple):
+    """A request that the SDK has built, but for its body."""
+
+    client: openai.AsyncOpenAI
+    method: str
+    url: httpx2.URL
+    headers: Sequence[tuple[bytes, bytes]]
+    timeout: Mapping[str, float | None]
+
+    @classmethod
+    def of(cls, client: openai.AsyncOpenAI, request: httpx2.Request) -> _Pattern:
+        headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"content-length"]
+        return cls(client, request.method, request.url, headers, request.extensions.get("timeout", {}))
+
+    async def send(self, content: bytes) -> httpx2.Response:
+        """Sends a request with another body. Its errors are those of the SDK."""
+        extensions = {"timeout": self.timeout}
+        request = httpx2.Request(self.method, self.url, headers=self.headers, content=content, extensions=extensions)
+        try:
+            response = await self.client._client.send(request, stream=True)
+        except httpx2.TimeoutException as error:
+            raise openai.APITimeoutError(request=request) from error
+        except (httpx2.RequestError, ssl.SSLError) as error:
+            raise openai.APIConnectionError(request=request) from error
+        if response.is_success:
+            return response
+        await response.aread()
+        raise self.client._make_status_error_from_response(response)
 
 
 def _encoded(value: Any) -> Any:

@@ -66,15 +66,23 @@ async def answering(*bodies: bytes, pause: asyncio.Event | None = None, status: 
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", answer)
+    async with serving(app) as url:
+        try:
+            yield f"{url}/v1", requests
+        finally:
+            if pause is not None:
+                pause.set()
+
+
+@asynccontextmanager
+async def serving(app: web.Application) -> AsyncIterator[str]:
+    """Yields the URL of an application."""
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", requests
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
-        if pause is not None:
-            pause.set()
         await connections.shared()._transport.aclose()
         await runner.cleanup()
 
@@ -106,6 +114,41 @@ async def test_the_request_is_the_one_of_the_sdk(fields: dict[str, Any]) -> None
     assert requests[0] == requests[1] == requests[2]
     assert requests[0][2]["stream"] is True
     assert [message["role"] for message in requests[0][2]["messages"]] == ["system", "user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("fault", [400, 401, 404, 429, 500, 503, 307, "cut", "silent"])
+async def test_a_later_request_fares_as_the_first_does(fault: int | str) -> None:
+    """A first request is built by the SDK, the ones after it are like it."""
+    well, paths = True, list[str]()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        paths.append(request.path)
+        if well or request.path == "/elsewhere":
+            return web.Response(body=AZURE, content_type="text/event-stream")
+        if fault == "cut":
+            request.transport.close()  # type: ignore[union-attr]
+        if fault == "silent":
+            await asyncio.sleep(1)
+        status = fault if isinstance(fault, int) else 200
+        return web.json_response({"error": {"message": "no"}}, status=status, headers={"location": "/elsewhere"})
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", answer)
+    async with serving(app) as url:
+        used, fresh = model(f"{url}/v1", timeout=0.5), model(f"{url}/v1", timeout=0.5)
+        assert await pieces(used)
+        well = False
+        ends = [await _end(used), await _end(fresh)]
+    assert ends[0] == ends[1]
+    assert paths[1:].count("/v1/chat/completions") == len(paths[1:]) - 2 * (fault == 307)
+
+
+async def _end(model: OpenAICompatible) -> Any:
+    """How a request ends: what it says, or the error."""
+    try:
+        return await pieces(model)
+    except openai.OpenAIError as error:
+        return type(error), str(error), getattr(error, "body", None), getattr(error, "status_code", None)
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
