@@ -50,9 +50,11 @@ TOOLS = "sika.tools"
 """Tools (`sika.tool`)."""
 VERBS = "sika.verbs"
 """Modules with `arguments(parser)` (`channels.cli.verbs`); the entry's name is the word after `sika`."""
-GROUPS = (ACTORS, CHANNELS, EVENTS, MODELS, POLICIES, PROTOCOLS, SANDBOXES, SKILLS, TOOLS, VERBS)
-UNIQUE = frozenset({CHANNELS, MODELS, SANDBOXES, SKILLS, VERBS})
-"""Groups in which the name of an entry stands for its plug-in: in the configuration, a path, or a command."""
+VIEWS = "sika.views"
+"""Packages whose folder is a view of the page (`channels.web.views`); the entry's name is part of its address."""
+GROUPS = (ACTORS, CHANNELS, EVENTS, MODELS, POLICIES, PROTOCOLS, SANDBOXES, SKILLS, TOOLS, VERBS, VIEWS)
+UNIQUE = frozenset({CHANNELS, MODELS, SANDBOXES, SKILLS, VERBS, VIEWS})
+"""Groups in which the name of an entry stands for its plug-in: in the configuration, a path, a command, an address."""
 IMPORT_SECONDS = 60.0
 """Timeout of the import of one plug-in."""
 SKILL_FILE = "SKILL.md"

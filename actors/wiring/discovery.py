@@ -176,6 +176,7 @@ def report(config: Config, parts: Collection[str]) -> list[Plugin]:
     from adapters.models import factory
     from channels.cli import verbs
     from channels.http.endpoints import table
+    from channels.web import views
 
     return [
         *installed_actors(config.actors, parts, config.installed),
@@ -188,6 +189,7 @@ def report(config: Config, parts: Collection[str]) -> list[Plugin]:
         *plugins.skill_roots(),
         *installed_tools(config.tools),
         *plugins.examined(plugins.VERBS, verbs.describe),
+        *plugins.examined(plugins.VIEWS, views.describe),
     ]
 
 

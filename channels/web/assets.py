@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import html
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from channels.web import join
+from channels.web import join, views
 from core.errors import NotFound
 
 FOLDER = Path(__file__).parent
@@ -41,7 +42,7 @@ def document() -> Asset:
     names = _names()
     links = [f'<link rel="modulepreload" href="page/{names[path]}" />' for path in (*PRELOADED, ENTRY)]
     page = Template(_text("index.html")).substitute(
-        style=names["style.css"], script=names[ENTRY], preloads="\n    ".join(links)
+        style=names["style.css"], script=names[ENTRY], preloads="\n    ".join(links), views=_views()
     )
     return _asset(".html", page.encode())
 
@@ -49,6 +50,8 @@ def document() -> Asset:
 @functools.cache
 def asset(name: str) -> Asset:
     """Returns a file by its name with its hash. Raises `NotFound`."""
+    if name in (added := views.files().bodies):
+        return _asset(Path(name).suffix, added[name])
     path = {name: path for path, name in _names().items()}.get(name)
     if path is None:
         raise NotFound(f"no such file of the page: {name[:80]!r}")
@@ -58,6 +61,11 @@ def asset(name: str) -> Asset:
 def name_of(path: str) -> str:
     """Returns the name under which a file of the folder is served."""
     return _names()[path]
+
+
+def _views() -> str:
+    """The views of installed packages, as an attribute of the document."""
+    return html.escape(json.dumps([view._asdict() for view in views.files().views], ensure_ascii=False))
 
 
 def _asset(suffix: str, body: bytes) -> Asset:

@@ -11,13 +11,14 @@ import { go, route } from "./state/route.js";
 import { recall, remember } from "./state/stored.js";
 import { threads, waiting, watch, working } from "./state/threads.js";
 import { activeRun } from "./state/conversation.js";
-import { LANGUAGES, language, speak, t } from "./words/words.js";
+import { LANGUAGES, language, learn, speak, t } from "./words/words.js";
 import { loadMarkdown } from "./markdown/text.js";
 import { stop } from "./chat/actions.js";
 import { loadAgents, loadModels } from "./chat/choices.js";
 import { Dialogs } from "./chat/dialogs.js";
 import { open } from "./chat/open.js";
 import { keepWaiting } from "./approvals/badge.js";
+import { added, wordsOf } from "./added/list.js";
 import { Account, AccountDialogs } from "./account/menu.js";
 import { administers, meet } from "./account/session.js";
 import { showing } from "./chat/showing.js";
@@ -33,6 +34,7 @@ const VIEWS = {
   settings: () => import("./settings/room.js").then((room) => room.View),
   operate: () => import("./operate/room.js").then((room) => room.View),
   timeline: () => import("./timeline/room.js").then((room) => room.View),
+  added: () => import("./added/view.js").then((room) => room.View),
 };
 
 const wide = matchMedia("(min-width: 56rem)");
@@ -90,7 +92,7 @@ function Foot() {
   const themes = ["system", "light", "dark"].map((one) => ({ label: t(`theme.${one}`), checked: one === now, run: () => paint(one) }));
   const languages = Object.entries(LANGUAGES).map(([key, label]) => ({ label, checked: key === language.value, run: () => void speak(/** @type {any} */ (key)) }));
   const dialogs = /** @type {const} */ (["skills", "keys"]).map((one) => ({ label: t(one), run: () => void (showing.value = one) }));
-  const further = [...dialogs, { label: t("settings"), run: () => go("settings") }, ...(administers.value ? [{ label: t("operate"), run: () => go("operate") }] : [])];
+  const further = [...dialogs, { label: t("settings"), run: () => go("settings") }, ...(administers.value ? [{ label: t("operate"), run: () => go("operate") }] : []), ...added.map(({ name }) => ({ label: t(`added.${name}.title`), run: () => go(`added/${name}`) }))];
   return html`<div class="sidebar-foot">
     <a class="bar-link" href="#/approvals">${t("approvals")}${waiting.value > 0 && html`<span class="badge">${waiting.value}</span>`}</a>
     <${Menu} name=${t("theme")} icon="sun" entries=${themes} up=${true} />
@@ -187,5 +189,6 @@ function share() {
 
 dress();
 showHidden();
+for (const view of added) learn(wordsOf(view));
 if (location.pathname.endsWith("/shared")) void speak().then(share);
 else void Promise.all([speak(), meet()]).then(begin);

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "channels" / "http" / "docs"
-KINDS = ("actor", "tool", "policy", "channel", "verb", "sandbox", "event", "protocol", "model", "skill")
+KINDS = ("actor", "tool", "policy", "channel", "verb", "view", "sandbox", "event", "protocol", "model", "skill")
 
 
 def page(kind: str) -> str:

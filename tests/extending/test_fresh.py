@@ -102,6 +102,7 @@ async def test_all_are_listed_with_what_they_give(site: Site, python: str) -> No
         ("sika.tools", "shout"): "shout (pure)",
         ("sika.tools", "survey"): "survey (idempotent)",
         ("sika.verbs", "say"): "sika say: Say a word.",
+        ("sika.views", "board"): "#/added/board: Board",
     }
     command = [python, "-m", "channels.cli", "plugins", "--json", "--config", "config.yaml"]
     done = await anyio.run_process(command, env=environment(), cwd=site.home)

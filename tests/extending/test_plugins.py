@@ -112,6 +112,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         ("sandboxes", f"{HERE}:number", "not a function that makes a provider"),
         ("skills", HERE, "not a package: a module with a folder of its own is expected"),
         ("skills", "tests.support", "there is no */SKILL.md in its folder; are the files part of the wheel?"),
+        ("views", HERE, "not a package: a module with a folder of its own is expected"),
+        ("views", "tests.support", "view.js: No such file or directory; are the files part of the wheel?"),
+        ("views", "untitled", "words.json: `en` has no `title`, which the menu shows"),
+        ("views", "garbled", "words.json: Expected `object`, got `array`"),
         ("verbs", "nowhere", NOWHERE),
         ("verbs", "tests.support", "a module with arguments(parser) is expected"),
         ("verbs", "confused", "ArgumentError: argument --home: conflicting option string: --home"),
@@ -127,6 +131,10 @@ def test_what_cannot_be_added_is_left_out(
     for name, code in HOSTILE.items():
         (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.setattr(plugins, "IMPORT_SECONDS", 0.2 if value == "hangs:me" else 60)
+    for name, words in (("untitled", "{}"), ("garbled", "[]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "view.js").touch()
+        (tmp_path / name / "words.json").write_text(words)
     install(group, value)
     config = parse("")
     assert compose.problems(config) == []
@@ -147,6 +155,7 @@ def test_what_cannot_be_added_is_left_out(
             "my-pager",
             "its name is that of the platform: small letters",
         ),
+        ("views", "tests.support", "Mine", "its name is part of an address: small letters, digits and dashes"),
         ("verbs", "channels.cli.use.threads", "chat", "the name chat is taken by one of ours"),
         (
             "verbs",

@@ -52,6 +52,7 @@ KINDS: Mapping[str, Kind] = {
     "skill": Kind(plugins.SKILLS, "$module", "A skill for Sika's agents: minutes of a meeting."),
     "channel": Kind(plugins.CHANNELS, "$module", "A chat platform for Sika: letters in a folder."),
     "verb": Kind(plugins.VERBS, "$module", "A verb of Sika's command line: counts conversations by the day."),
+    "view": Kind(plugins.VIEWS, "$module", "A view of Sika's page: conversations by the day."),
 }
 
 
@@ -88,14 +89,17 @@ def _files(kind: str, name: str) -> Iterator[tuple[str, str]]:
     values["entry"] = re.sub("[^a-z]", "", name) if kind == "channel" else values["name"]  # platforms have letters only
     values["class_name"] = "".join(part.title() for part in word.split("_"))
     about = KINDS[kind]
-    source = f"sika_{word}" if kind == "skill" else f"sika_{word}.py"
+    source = f"sika_{word}" if kind in ("skill", "view") else f"sika_{word}.py"
     values |= {"group": about.group, "summary": about.summary, "included": source}
     values["target"] = Template(about.target).substitute(values)
-    code = ("skill/skill.md", f"{source}/{_kebab(name)}/SKILL.md") if kind == "skill" else (f"{kind}/module.py", source)
+    code = {
+        "skill": [("skill/skill.md", f"{source}/{_kebab(name)}/SKILL.md")],
+        "view": [(f"view/{file}", f"{source}/{file}") for file in ("view.js", "words.json", "view.css")],
+    }.get(kind, [(f"{kind}/module.py", source)])
     for template, path in (
         ("pyproject.toml", "pyproject.toml"),
         ("README.md", "README.md"),
-        code,
+        *code,
         (f"{kind}/test.py", f"test_{values['module']}.py"),
     ):
         yield path, Template((_FOLDER / f"{template}.txt").read_text(encoding="utf-8")).substitute(values)

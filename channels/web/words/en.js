@@ -29,6 +29,7 @@ export const en = {
   "account.signOut.all": "Sign out everywhere",
   "account.with": "Go on with {name}",
   "account.wrong": "The address or the password is wrong.",
+  "added.broken": "This view cannot be shown. The browser’s console says why.",
   "agent.lead": "Main agent",
   "agent.lead.hint": "Plans, uses tools, delegates",
   "agent.now": "Agent: {name}",

@@ -29,6 +29,7 @@ export const zh = {
   "account.signOut.all": "在所有设备上退出",
   "account.with": "使用 {name} 继续",
   "account.wrong": "邮箱或密码不正确。",
+  "added.broken": "无法显示此页面。原因见浏览器控制台。",
   "agent.lead": "主智能体",
   "agent.lead.hint": "规划、使用工具、分派任务",
   "agent.now": "智能体：{name}",

@@ -1,0 +1,1 @@
+export const view = ({ html, t }) => () => html`<h1>${t("title")}</h1>`;
