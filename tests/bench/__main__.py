@@ -44,6 +44,7 @@ from tests.bench.sections import (
     streams,
     subagents,
     threads,
+    timeline,
     titles,
     tokens,
 )
@@ -67,6 +68,7 @@ SECTIONS: Mapping[str, tuple[str, Section]] = {
     "threads": ("Ten thousand threads", threads.threads),
     "growth": ("Years of use", growth.growth),
     "giants": ("Threads of 100 000 and 1 000 000 events", giants.giants),
+    "timeline": ("A long log, looked at", timeline.timeline),
     "chain": ("The chain of policies", chain.chain),
     "step": ("A step of a run by rounds, beside a graph", steps.steps),
     "subagents": ("A subagent beside a nested agent", subagents.subagents),

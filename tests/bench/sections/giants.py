@@ -36,10 +36,10 @@ def giants(lab: Laboratory) -> Iterator[Row]:
     for size in _QUICK if lab.quick else _SIZES:
         lab.say(f"one thread of {size} events")
         home = lab.new_home()
-        run(_publish_giant(lab, home, size))
+        run(publish_giant(lab, home, size))
         with lab.sika(home, warm=False) as server:
             Asker(server, _FOLDED_SECONDS).ask("GET", _STATE.format(giant.NAME))
-            _await_snapshot(home)
+            await_snapshot(home)
             server.settle()
         with lab.sika(home, warm=False) as server:
             server.settle()
@@ -53,7 +53,8 @@ def giants(lab: Laboratory) -> Iterator[Row]:
 _STATE = "/threads/{}/state?select=next"
 
 
-async def _publish_giant(lab: Laboratory, home: Path, size: int) -> None:
+async def publish_giant(lab: Laboratory, home: Path, size: int) -> None:
+    """Write a giant, and the thread beside it, into the log of a data directory on which no server runs."""
     with history.late_to_disk():
         async with compose.attach(compose.Options(home, lab.config)) as running:
             log = running.log
@@ -62,7 +63,8 @@ async def _publish_giant(lab: Laboratory, home: Path, size: int) -> None:
             await history.leave(log)
 
 
-def _await_snapshot(home: Path) -> None:
+def await_snapshot(home: Path) -> None:
+    """Wait until the giant has been folded and written down."""
     deadline = time.monotonic() + _SNAPSHOT_SECONDS
     while not list(home.glob(f"snapshots/thread/{giant.NAME}/head")):
         if time.monotonic() > deadline:
