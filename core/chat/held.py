@@ -10,7 +10,7 @@ from typing import cast
 
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.lease import Lease
-from core.chat.port import Content, Draft, Finding, Platform, RateLimited, Receive, Report, Whispering
+from core.chat.port import Content, CredentialsDead, Draft, Finding, Platform, RateLimited, Receive, Report, Whispering
 from core.chat.status import State, Status
 from core.config.redaction import redactor
 from core.ids import now
@@ -26,11 +26,13 @@ class Meter:
         self._process = process
         self._state: State = "starting"
         self._reason = self._since = self._heard = self._in = self._out = self._failure = self._limited = ""
+        self._refused = ""
+        """The reason for which the platform does not accept the credentials of calls, though the connection lives."""
         self._received = self._sent = self._failures = self._connects = 0
 
     def enter(self, state: State, reason: str = "") -> None:
         """Notes a state, with the reason for it."""
-        self._state, self._since = state, ""
+        self._state, self._since, self._refused = state, "", ""
         self._reason = redactor.text(reason)[:REASON_CHARACTERS]
 
     def connected(self) -> None:
@@ -50,12 +52,15 @@ class Meter:
 
     def sent(self) -> None:
         self._sent += 1
+        self._refused = ""
         self._out = now()
 
     def failed(self, error: Exception) -> None:
         """Notes a call that failed."""
         self._failures += 1
         self._failure = redactor.text(f"{type(error).__name__}: {error}")[:REASON_CHARACTERS]
+        if isinstance(error, CredentialsDead):
+            self._refused = self._failure
         if isinstance(error, RateLimited):
             until = datetime.now(UTC) + timedelta(seconds=error.seconds)
             self._limited = until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -63,10 +68,11 @@ class Meter:
     def status(self) -> Status:
         """Returns what is known, except for open deliveries."""
         limited = self._limited if self._limited > now() else ""
+        refused = self._refused if self._state == "connected" else ""
         return Status(
             account=self._account,
-            state=self._state,
-            reason=self._reason,
+            state="credentials dead" if refused else self._state,
+            reason=refused or self._reason,
             process=self._process,
             connected_since=self._since,
             last_heard=self._heard,
