@@ -5,11 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from actors.chat.answers import plan_id
-from actors.chat.buttons import may_decide, planned, replacing
+from actors.chat.buttons import closing, may_decide, planned
 from actors.chat.call import Call
 from actors.chat.runs import Runs
-from core.chat import platforms
-from core.chat.account import platform_of
 from core.chat.facts import FAILED_NOTICE, DeliveryPlanned
 from core.chat.state import Conversation, Plan
 from core.log.store import EventLog
@@ -51,14 +49,8 @@ class Again:
         rest = msgspec.structs.replace(
             lost, plan=_again(plan), purpose="push", first=lost.first + len(about.messages), replaces=""
         )
-        await self._runs.end(call, outcome, *await self._closed(call, plan), rest)
-
-    async def _closed(self, call: Call, plan: str) -> list[DeliveryPlanned]:
-        """Returns what takes the button from the notice of a plan, where messages can be changed."""
-        if not platforms.traits(platform_of(call.account), call.config).edits_are_free:
-            return []
         notice = await planned(self._log, call.conversation, shown_notice(call.state, plan))
-        return [replacing(notice, BELOW)] if notice is not None else []
+        await self._runs.end(call, outcome, *closing(call, notice, BELOW), rest)
 
 
 def shown_notice(state: Conversation, plan: str) -> Plan | None:

@@ -8,6 +8,8 @@ from actors.chat import questions
 from actors.chat.answers import plan_id
 from actors.chat.call import Call
 from actors.chat.questions import Question
+from core.chat import platforms
+from core.chat.account import platform_of
 from core.chat.facts import KIND, DeliveryPlanned
 from core.chat.state import Conversation, Plan
 from core.events import Aggregate
@@ -36,6 +38,12 @@ def replacing(shown: DeliveryPlanned, line: str) -> DeliveryPlanned:
         replaces=shown.plan,
         question="",
     )
+
+
+def closing(call: Call, shown: DeliveryPlanned | None, line: str) -> list[DeliveryPlanned]:
+    """Returns what takes the buttons from a notice of ours, where messages can be changed."""
+    free = platforms.traits(platform_of(call.account), call.config).edits_are_free
+    return [replacing(shown, line)] if free and shown is not None else []
 
 
 def plan_of(state: Conversation, question: Question) -> str | None:

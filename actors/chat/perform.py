@@ -69,7 +69,7 @@ class Performer:
             case "again":
                 return await self._again.newest(call)
             case "retry":
-                return await self._retry(call)
+                return await self.ask_again(call)
             case "undo":
                 return await self._undo(call)
             case "goal":
@@ -145,13 +145,13 @@ class Performer:
             return False
         return True
 
-    async def _retry(self, call: Call) -> None:
-        """Asks the last question again, from the checkpoint before it."""
+    async def ask_again(self, call: Call, text: str | None = None, also: Sequence[DeliveryPlanned] = ()) -> None:
+        """Asks the last question again, from the checkpoint before it, in other words if there is a `text`."""
         place, run = await self._runs.current(call), call.id("run")
         if place and run not in place.state.runs:
             if any(place.state.runs.open()):
                 return await self._runs.end(call, "refused", call.says(BUSY, "busy"), reason="busy")
-            start = last_question(place)
+            start = last_question(place, text)
             if start is None:
                 return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))
             request = msgspec.structs.replace(
@@ -160,7 +160,8 @@ class Performer:
             await self._intake.request_run(place.id, run, request, user=call.user, actor=ACTOR)
         if place is None:
             return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))
-        await self._runs.end(call, "command", *await self._runs.close(call, place), thread=place.id, run=run)
+        closed = [*await self._runs.close(call, place), *also]
+        await self._runs.end(call, "command", *closed, thread=place.id, run=run)
 
     async def _undo(self, call: Call) -> None:
         """Moves the thread back to the checkpoint before the last question."""

@@ -33,9 +33,9 @@ def at_work(state: ThreadState, known: Conversation, seq: int) -> Run | None:
     return next(iter(begun or runs), None)
 
 
-def last_question(place: Place) -> tuple[int, Json] | None:
-    """Returns the checkpoint before the last question, and the input that asks it again. Raises `Refused` while a run
-    is at work."""
+def last_question(place: Place, text: str | None = None) -> tuple[int, Json] | None:
+    """Returns the checkpoint before the last question, and the input that asks it again, in other words if there is a
+    `text`. Raises `Refused` while a run is at work."""
     state = place.state
     turns.at_rest(place.id, state)
     if not state.messages:
@@ -44,7 +44,7 @@ def last_question(place: Place) -> tuple[int, Json] | None:
     if first.get("type") != "human":
         return None
     question = turns.question(state, first)
-    return turns.before(state, question, question)
+    return turns.before(state, question, question if text is None else {**question, "content": text})
 
 
 def forgotten(place: Place) -> list[Event]:

@@ -12,6 +12,7 @@ from actors.chat.answers import FAILED, plan_id
 from actors.chat.buttons import may_decide, plan_of, replacing
 from actors.chat.call import Call
 from actors.chat.commands import Command
+from actors.chat.edits import Edits, is_edit
 from actors.chat.files import Files
 from actors.chat.perform import Performer
 from actors.chat.person import person_user, user_of
@@ -23,7 +24,7 @@ from actors.chat.turns import Turn
 from core.chat.account import platform_of
 from core.chat.commands import START
 from core.chat.connections import Connections
-from core.chat.facts import SEND_AGAIN, STOP, Button, DeliveryPlanned
+from core.chat.facts import ANEW, SEND_AGAIN, STOP, Button, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.config.channels import AccountSettings
 from core.config.load import ConfigSource
@@ -72,6 +73,7 @@ class Router:
         self._runs = Runs(chats, threads, intake, files, log)
         self._performer = Performer(self._runs, threads, intake, log)
         self._again = Again(self._runs, log)
+        self._edits = Edits(self._runs, self._performer, log)
 
     async def route(self, conversation: str, account: str, turn: Turn, state: Conversation) -> None:
         """Decides on a turn. Raises `Unavailable`."""
@@ -97,10 +99,6 @@ class Router:
         command = commands.parsed(event.text, platform) if event.choice is None else None
         if (code := commands.code_of(command)) is not None:
             return await self._connect(call, *code)
-        if event.edited and call.state.heard.get(event.message) is not None:
-            original = call.state.heard[event.message]
-            if original.outcome != "ignored":
-                return await self._runs.end(call, "ignored", reason="an edit of a message that was taken")
         connection = (await self._connections.state()).of_person(call.account, event.sender)
         if call.config.channel_connections.enabled and connection is not None:
             user = user_of(call.account, event.target, event.sender, connection.user)
@@ -117,6 +115,8 @@ class Router:
                 return await self._runs.end(call, "ignored", reason=verdict.reason)
         if event.choice is not None:
             return await self._button_pressed(call)
+        if is_edit(call.state, event):
+            return await self._edits.changed(call, call.state.heard[event.message])
         if command is not None:
             return await self._performer.perform(call, command)
         if call.turn.is_blank:
@@ -200,6 +200,8 @@ class Router:
         shown = await self._runs.planned(call, choice.plan)
         if plan is None or shown is None:
             return await self._runs.end(call, "ignored", reason="a button of a message that is not remembered")
+        if choice.button == ANEW.id:
+            return await self._edits.pressed(call, shown, NOT_YOURS)
         if choice.button == SEND_AGAIN.id:
             return await self._again.pressed(call, shown, NOT_YOURS)
         if not may_decide(call, shown):

@@ -41,6 +41,10 @@ class Seat(Protocol):
         """Tells whether a message of the bot has a button with a label."""
         ...
 
+    async def edits(self, person: str, message: str, text: str) -> None:
+        """Changes a message of a private chat."""
+        ...
+
     def whispered(self, person: str, group: str) -> Sequence[str]:
         """Returns what only this person has seen in a group, and what was said to them alone."""
         ...
@@ -59,6 +63,9 @@ class Slack(towns.Slack):
 
     async def presses(self, person: str, label: str, group: str = "") -> None:
         self.server.person(person).presses(group or f"@{person}", label)
+
+    async def edits(self, person: str, message: str, text: str) -> None:
+        self.server.person(person).edits("", message, text)
 
     def files(self, person: str) -> Sequence[str]:
         sent = [file for m in self.server.chat(f"@{person}").messages.values() for file in m.get("files", ())]
@@ -101,6 +108,10 @@ class Telegram(towns.Telegram):
         chat = self._chat(person, group)
         shown = [each for each in self.server.seen(chat) if label in [button["text"] for button in each.buttons]]
         self.server.person(person).presses(shown[-1].id, label, chat)
+        await self.server.wake()
+
+    async def edits(self, person: str, message: str, text: str) -> None:
+        self.server.person(person).edits(int(message), text)
         await self.server.wake()
 
     def files(self, person: str) -> Sequence[str]:
@@ -146,6 +157,9 @@ class Feishu(towns.Feishu):
         answer = await self.server.person(person).presses(shown[-1], label)
         self.toasts.append(answer["toast"]["content"] if answer else "")
 
+    async def edits(self, person: str, message: str, text: str) -> None:
+        raise NotImplementedError("the app takes no events of changes")
+
     def files(self, person: str) -> Sequence[str]:
         return [each.file.decode() for each in self.server.seen(self._chat(person, "")) if each.file]
 
@@ -177,6 +191,9 @@ class DingTalk(towns.DingTalk):
     async def presses(self, person: str, label: str, group: str = "") -> None:
         shown = [each for each in self.server.seen(group or person) if label in each.buttons]
         await self.server.person(person).presses(shown[-1], label)
+
+    async def edits(self, person: str, message: str, text: str) -> None:
+        raise NotImplementedError("the platform tells of no changes")
 
     def files(self, person: str) -> Sequence[str]:
         return [each.data.decode() for each in self.server.seen(person) if each.file]

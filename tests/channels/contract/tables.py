@@ -45,6 +45,12 @@ class Table:
         await self.until(lambda: any(event.sender == sender for event in self.received[before:]))
         return next(event for event in self.received[before:] if event.sender == sender)
 
+    async def changes(self, person: str, event: ChatReceived, text: str) -> ChatReceived:
+        """Has a person change a message of a private chat, and returns the change as it was received."""
+        await self.seat.edits(person, event.message, text)
+        await self.until(lambda: any(e.edited and e.message == event.message for e in self.received))
+        return next(e for e in self.received if e.edited and e.message == event.message)
+
     async def until(self, condition: Callable[[], Any]) -> Any:
         """Waits until something is so. Returns it."""
         with anyio.fail_after(DEADLINE):
