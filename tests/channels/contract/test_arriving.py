@@ -22,7 +22,7 @@ from core.events import Event, RunCompleted
 from core.files.folder import Folder
 from tests.channels.contract.tables import Table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
 
 async def lost(here: Table, event: ChatReceived, text: str, *artifacts: Artifact, sent: int = 0) -> str:

@@ -7,7 +7,7 @@ import pytest
 from core.chat.facts import ANEW
 from tests.channels.contract.tables import Table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=2)]
 TELL = pytest.mark.parametrize("here", ["slack", "telegram"], indirect=True)
 
 

@@ -7,7 +7,7 @@ import pytest
 from actors.delivery.delivering import WHOLE
 from tests.channels.contract.tables import Table
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=2)]
 LONG = "\n\n".join(f"Paragraph {n} of a long answer: {'words and more words ' * 20}" for n in range(200)).strip()
 
 
