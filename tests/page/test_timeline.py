@@ -246,7 +246,7 @@ async def test_the_prompt_of_a_call_and_what_is_new_in_it(timeline: Timeline) ->
     await expect(messages.filter(has_text="Replaced at line 2.")).to_contain_text("● added")
     await expect(messages.filter(has_text="Do it").first).not_to_contain_text("●")
     await timeline.moment.get_by_text(re.compile(r"Tools \(\d+\)")).click()
-    await expect(timeline.moment.locator("figcaption").filter(has_text="bash")).to_be_visible()
+    await expect(timeline.moment.locator("figcaption").filter(has_text="bash_output")).to_be_visible()
     await timeline.moment.get_by_role("button", name="The call before").click()
     await expect(timeline.page.locator(".tl-row[aria-selected=true]")).to_contain_text("I edit.")
     await expect(messages.filter(has_text="All is done.")).to_have_count(0)
