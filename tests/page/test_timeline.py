@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.async_api import Browser, Locator, Request, expect
+from playwright.async_api import Browser, Locator, Request, Route, expect
 
 import core.events
 from channels import web
@@ -250,6 +250,54 @@ async def test_the_prompt_of_a_call_and_what_is_new_in_it(timeline: Timeline) ->
     await timeline.moment.get_by_role("button", name="The call before").click()
     await expect(timeline.page.locator(".tl-row[aria-selected=true]")).to_contain_text("I edit.")
     await expect(messages.filter(has_text="All is done.")).to_have_count(0)
+
+
+async def test_a_long_log_is_looked_at_window_by_window(page: Tab, site: Site, thread: str) -> None:
+    """Its newest events first; a place outside the window opens the window around it."""
+    shortened: list[str] = []
+
+    async def shorten(route: Route) -> None:
+        response = await route.fetch()
+        text = await response.text()
+        if "WINDOW = 10_000;" in text:
+            shortened.append(route.request.url)
+            text = text.replace("WINDOW = 10_000;", "WINDOW = 6;").replace("PAGE = 1000;", "PAGE = 2;")
+        await route.fulfill(response=response, body=text)
+
+    await page.page.route("**/*.js*", shorten)
+    everything = [entry["seq"] for entry in (await site.ask("GET", f"/threads/{thread}/log/events"))["events"]]
+    await page.open()
+    timeline = Timeline(page)
+    await timeline.open(thread)
+    status = page.page.get_by_role("status").filter(has_text="events")
+    earlier = page.page.get_by_role("button", name="Earlier events")
+    later = page.page.get_by_role("button", name="Later events")
+    await expect(status).to_have_text("Live · 6 events")
+    assert shortened
+    await expect(timeline.row("Run done")).to_have_count(1)
+    await expect(later).to_have_count(0)
+    seen = {
+        int(str(name).removeprefix("tl-row-"))
+        for name in await timeline.rows.evaluate_all("all => all.map(one => one.id)")
+    }
+    while await earlier.count():
+        await earlier.click()
+        await expect(status).to_have_text(re.compile("^A part of the log"))
+        await expect(later).to_be_enabled()
+        seen |= {
+            int(name.removeprefix("tl-row-"))
+            for name in await timeline.rows.evaluate_all("all => all.map(one => one.id)")
+        }
+        if await timeline.row("Conversation begun").count():
+            break
+    await expect(earlier).to_have_count(0)
+    assert sorted(seen) == everything
+    await later.click()
+    await expect(timeline.row("Conversation begun")).to_have_count(0)
+    await timeline.open(thread, everything[8])
+    await expect(page.page.locator(".tl-row[aria-selected=true]")).to_have_id(f"tl-row-{everything[8]}")
+    await expect(earlier).to_be_enabled()
+    await expect(later).to_be_enabled()
 
 
 async def test_a_message_is_changed_in_a_conversation_of_its_own(timeline: Timeline, thread: str, site: Site) -> None:

@@ -233,6 +233,11 @@ export class Items {
     this.#close(span, item.x);
   }
 
+  /** The sequence of the first event; 0 if there is none. */
+  get first() {
+    return this.items[0]?.seq ?? 0;
+  }
+
   /** Where the shown time ends. */
   get end() {
     return this.items.at(-1)?.x ?? 0;

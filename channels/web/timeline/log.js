@@ -6,8 +6,8 @@ import { Follower } from "../api/follower.js";
 import { Items } from "./items.js";
 
 const PAGE = 1000;
-/** Events that are read at once; further ones when they are asked for. */
-const MOST = 20_000;
+/** Events of a window: a longer log is looked at window by window. */
+const WINDOW = 10_000;
 
 /** @typedef {{seq: number, event: any}} Entry */
 
@@ -21,33 +21,103 @@ export class Log {
   #timer = 0;
   /** @type {Follower | null} */ #follower = null;
 
-  after = 0;
+  /** True if the window begins with the first event of the log. */ whole = false;
+  /** True if the window ends with the last one, which is followed. */ newest = false;
 
-  /** @param {string} thread @param {number} until the sequence of an event that is read at once, too */
-  constructor(thread, until) {
+  /** @param {string} thread @param {number} at the sequence of an event around which the window lies; 0: the newest ones */
+  constructor(thread, at) {
     this.thread = thread;
-    this.until = until;
+    this.at = at;
   }
 
-  /** Reads on, up to a bound, then follows. */
-  async read() {
+  /** Reads the window. */
+  read() {
+    return this.#window(async () => {
+      if (!this.at) return this.#down(0, WINDOW);
+      const before = await this.#down(this.at + 1, WINDOW / 2);
+      return [...before, ...(await this.#up(this.at, WINDOW / 2))];
+    });
+  }
+
+  /** Moves the window to the events before it, with the first of it as the last one. */
+  earlier() {
+    return this.#window(() => this.#down(this.items.first + 1, WINDOW));
+  }
+
+  /** Moves the window to the events after it, with the last of it as the first one. */
+  later() {
+    return this.#window(() => {
+      this.whole = false;
+      return this.#up(this.items.last - 1, WINDOW);
+    });
+  }
+
+  /** Moves the window to an event that is not in it. @param {number} seq */
+  reach(seq) {
+    if (this.condition.value === "loading" || !this.items.items.length) return;
+    if ((seq >= this.items.first || this.whole) && (seq <= this.items.last || this.newest)) return;
+    this.at = seq;
+    void this.read();
+  }
+
+  /** @param {() => Promise<Entry[]>} entries */
+  async #window(entries) {
+    this.#follower?.close();
     this.condition.value = "loading";
-    const bound = this.items.items.length + MOST;
     try {
-      for (;;) {
-        const page = await call("GET", `threads/${this.thread}/log/events`, { query: { after: this.after, limit: PAGE } });
-        if (this.#closed) return;
-        for (const { seq, event } of page.events) this.items.add(seq, event);
-        this.#tell();
-        if (page.next === null || page.next === undefined) return this.#follow();
-        this.after = page.next;
-        if (this.items.items.length >= bound && this.items.last >= this.until) return void (this.condition.value = "more");
-        await new Promise((resolve) => setTimeout(resolve));
-      }
+      this.#show(await entries());
+      if (this.#closed) return;
+      if (this.newest) this.#follow();
+      else this.condition.value = "more";
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       this.failure.value = error;
     }
+  }
+
+  /** @param {Entry[]} entries */
+  #show(entries) {
+    if (this.#closed) return;
+    this.items = new Items();
+    for (const { seq, event } of entries) this.items.add(seq, event);
+    this.#tell();
+  }
+
+  /** Reads the newest events before a sequence (0: of all), and shows the first page of them at once where there is nothing yet. @param {number} before @param {number} most @returns {Promise<Entry[]>} oldest first */
+  async #down(before, most) {
+    /** @type {Entry[][]} */
+    const pages = [];
+    this.newest = before === 0;
+    for (let from = before, count = 0; count < most && !this.#closed; ) {
+      const page = await this.#page({ before: from });
+      pages.unshift(page.events.reverse());
+      count += page.events.length;
+      this.whole = page.next == null;
+      if (this.whole) break;
+      from = page.next;
+      if (this.items.items.length === 0) this.#show(page.events);
+    }
+    return pages.flat();
+  }
+
+  /** @param {number} after @param {number} most @returns {Promise<Entry[]>} */
+  async #up(after, most) {
+    /** @type {Entry[][]} */
+    const pages = [];
+    for (let from = after, count = 0; count < most && !this.#closed; ) {
+      const page = await this.#page({ after: from });
+      pages.push(page.events);
+      count += page.events.length;
+      this.newest = page.next == null;
+      if (this.newest) break;
+      from = page.next;
+    }
+    return pages.flat();
+  }
+
+  /** @param {{before: number} | {after: number}} from */
+  #page(from) {
+    return call("GET", `threads/${this.thread}/log/events`, { query: { ...from, limit: PAGE } });
   }
 
   #follow() {
@@ -112,6 +182,8 @@ export class FileLog {
   condition = signal(/** @type {"loading" | "live" | "more" | "done" | "lost"} */ ("loading"));
   failure = signal(/** @type {unknown} */ (null));
   thread = "";
+  whole = true;
+  newest = true;
   /** @type {Map<number, any>} */ #events = new Map();
   /** @type {Map<string, {kind: string, aggregate: string, seq: number, event: any}>} of all logs, by their ids */ #byId = new Map();
 

@@ -25,7 +25,7 @@ export function Moment({ log, seq, marked, onMark, onChoose }) {
   const { items } = log;
   const item = items.items[items.indexOf(seq)];
   const [tab, setTab] = useState("what");
-  const server = "after" in log;
+  const server = "reach" in log;
   if (!item) return html`<p class="quiet center">${t("timeline.choose")}</p>`;
   const prompted = server && ["model.completed", "model.failed"].includes(item.type);
   const tabs = ["what", "why", ...(prompted ? ["prompt"] : []), ...(server ? ["then"] : []), ...(server && item.subagent ? ["subagent"] : []), ...(server ? ["whatif", "do"] : [])];
@@ -33,7 +33,7 @@ export function Moment({ log, seq, marked, onMark, onChoose }) {
   const Part = { what: What, why: Why, prompt: Asked, then: Then, subagent: Subagent, whatif: If, do: Do }[shown] ?? What;
   return html`<article class="tl-moment" aria-label=${t("timeline.moment")}>
     <header><h2 class=${classes(item.fault && `tl-fault-${item.fault}`)}>${item.fault && html`<b>${t(`timeline.fault.${item.fault}`)} </b>`}${phraseOf(item.type)}</h2>
-      <p class="quiet"><time>${clock(item.at)}</time> · ${t("timeline.since", { time: duration(item.at - (items.items[0]?.at ?? item.at)) })} · ${t("tokens", { tokens: items.tokensAt(items.indexOf(seq)) })}</p></header>
+      <p class="quiet"><time>${clock(item.at)}</time> · ${t("timeline.since", { time: duration(item.at - (items.items[0]?.at ?? item.at)) })}${log.whole && html` · ${t("tokens", { tokens: items.tokensAt(items.indexOf(seq)) })}`}</p></header>
     ${server && html`<p><a href=${messageOf(log.thread, saidAt(items.items, item))}>${t("timeline.inChat")}</a></p>`}
     <div class="tl-tabs" role="group" aria-label=${t("timeline.moment")}>${tabs.map((one) => html`<button type="button" key=${one} class="button quiet" aria-pressed=${String(one === shown)} onClick=${() => setTab(one)}>${t(`timeline.tab.${one}`)}</button>`)}</div>
     <div class="tl-part"><${Part} key=${shown} log=${log} item=${item} marked=${marked} onMark=${onMark} onChoose=${onChoose} /></div>

@@ -55,6 +55,7 @@ function Timeline({ thread, file, seq }) {
   const [marked, setMarked] = useState(0);
   const [filter, setFilter] = useState(/** @type {Filter} */ ({ text: "", lane: "", run: "", faults: false }));
   useEffect(() => (void log.read(), () => log.close()), []);
+  useEffect(() => void (seq && "reach" in log && log.reach(seq)), [seq]);
   const version = log.changed.value;
   const { items } = log;
   const named = file ? at : seq;
@@ -73,11 +74,12 @@ function Timeline({ thread, file, seq }) {
       <h1 dir="auto">${visible(title)}</h1>
       ${!file && html`<a class="icon-button" href="#/t/${encodeURIComponent(thread)}" aria-label=${t("timeline.chat")} title=${t("timeline.chat")}><${Icon} name="left" /></a>`}
       <span class="quiet" role="status">${t(`timeline.condition.${condition}`)} · ${t("timeline.events", { n: items.items.length })}</span>
-      ${condition === "more" && html`<button type="button" class="button" onClick=${() => log.read()}>${t("timeline.more")}</button>`}
+      ${!log.whole && html`<button type="button" class="button" disabled=${condition === "loading"} onClick=${() => "earlier" in log && log.earlier()}>${t("timeline.earlier")}</button>`}
+      ${!log.newest && html`<button type="button" class="button" disabled=${condition === "loading"} onClick=${() => "later" in log && log.later()}>${t("timeline.later")}</button>`}
     </header>
     <${Problems} problems=${problems} chosen=${chosen} onChoose=${choose} />
     <${Filters} log=${log} filter=${filter} onFilter=${setFilter} version=${version} />
-    ${"after" in log && html`<${Stepping} log=${log} chosen=${chosen} onChoose=${choose} />`}
+    ${"reach" in log && html`<${Stepping} log=${log} chosen=${chosen} onChoose=${choose} />`}
     <${Lanes} items=${items} version=${version} live=${condition === "live"} chosen=${chosen} shown=${shown} onChoose=${choose} />
     <div class="tl-below">
       <${List} items=${rows} chosen=${chosen} onChoose=${choose} version=${version} />
