@@ -297,6 +297,19 @@ async def test_a_long_log_is_looked_at_window_by_window(page: Tab, site: Site, t
     await expect(later).to_be_enabled()
 
 
+async def test_files_and_usage_of_a_moment(timeline: Timeline) -> None:
+    await timeline.row("All is done.").first.click()
+    await timeline.look_at("How it stood")
+    await timeline.moment.get_by_text("Files as they were known then").click()
+    await expect(timeline.moment.get_by_text("/mnt/user-data/workspace/a.txt").last).to_be_visible()
+    await timeline.moment.get_by_text("Used so far").click()
+    used = timeline.moment.locator("li").filter(has_text="tokens in")
+    await expect(used).to_contain_text("tools: 4 calls")
+    await timeline.row("I look.").first.click()
+    await timeline.moment.get_by_text("Used so far").click()
+    await expect(used).to_contain_text("tools: 1 calls")
+
+
 async def test_a_message_is_changed_in_a_conversation_of_its_own(timeline: Timeline, thread: str, site: Site) -> None:
     """It is as it was before the message, which waits to be changed and sent."""
     await timeline.row("Do it").first.click()

@@ -16,6 +16,7 @@ import { phraseOf } from "./phrases.js";
 import { messageOf, timelineOf } from "./place.js";
 import { LAST, Messages } from "./messages.js";
 import { Prompt } from "./prompt.js";
+import { Files, Opened, Usage } from "./then.js";
 import { WhatIf } from "./whatif.js";
 
 /** @typedef {import("./log.js").Log | import("./log.js").FileLog} AnyLog */
@@ -99,6 +100,8 @@ function Then({ log, item, marked, onMark }) {
       ${todos?.length > 0 && html`<h3>${t("timeline.todos")}</h3><ul>${todos.map((/** @type {any} */ one, /** @type {number} */ index) => html`<li key=${index}>${String(one.content)} <small>${String(one.status)}</small></li>`)}</ul>`}
       <h3>${t("timeline.messages", { n: state.value?.messages ?? messages.length })}</h3>
       <${Messages} messages=${messages} more=${state.value?.messages > messages.length ? () => setAll(true) : null} />
+      <${Opened} title=${t("timeline.files")}><${Files} log=${log} seq=${item.seq} /><//>
+      <${Opened} title=${t("timeline.usage")}><${Usage} log=${log} seq=${item.seq} /><//>
       <details><summary>${t("timeline.values")}</summary><${Text} text=${JSON.stringify(others, null, 2)} /></details>
     <//>`;
 }

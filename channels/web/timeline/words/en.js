@@ -3,6 +3,8 @@
 /** @type {Record<string, string>} */
 export const en = {
   "timeline.again": "Another attempt: the process before ({before}) did not bring the run to its end. What it had done is kept.",
+  "timeline.bytes.one": "{n} byte",
+  "timeline.bytes.other": "{n} bytes",
   "timeline.chat": "Back to the conversation",
   "timeline.choose": "Choose an event to see what happened, why, and how everything stood then.",
   "timeline.compared": "What differs between the two moments",
@@ -85,6 +87,9 @@ export const en = {
   "timeline.file.open": "Open a file",
   "timeline.file.text": "Drop a file here that was exported from a conversation. It is read by this browser only.",
   "timeline.file.wrong": "This is not a file of an exported conversation.",
+  "timeline.files": "Files as they were known then",
+  "timeline.files.more": "There were more than are listed.",
+  "timeline.files.none": "No file was known.",
   "timeline.filter.faults": "Only problems",
   "timeline.filter.lane": "All kinds",
   "timeline.filter.run": "All runs",
@@ -152,6 +157,8 @@ export const en = {
   "timeline.tab.why": "Why",
   "timeline.todos": "To-dos",
   "timeline.unanswered": "Nobody has answered yet. The run waits for it.",
+  "timeline.usage": "Used so far",
+  "timeline.usage.of": "{calls} calls, {input} tokens in, {output} out",
   "timeline.values": "Everything else",
   "timeline.whatif": "What if",
   "timeline.whatif.alike": "{name}: every step as recorded",

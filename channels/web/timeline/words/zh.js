@@ -3,6 +3,8 @@
 /** @type {Record<string, string>} */
 export const zh = {
   "timeline.again": "再次尝试：之前的进程（{before}）没有完成此运行。它已完成的工作被保留。",
+  "timeline.bytes.one": "{n} 字节",
+  "timeline.bytes.other": "{n} 字节",
   "timeline.chat": "返回对话",
   "timeline.choose": "选择一个事件，查看发生了什么、原因以及当时的状态。",
   "timeline.compared": "两个时刻之间的差异",
@@ -85,6 +87,9 @@ export const zh = {
   "timeline.file.open": "打开文件",
   "timeline.file.text": "将从对话导出的文件拖放到此处。文件只由此浏览器读取。",
   "timeline.file.wrong": "这不是导出的对话文件。",
+  "timeline.files": "当时已知的文件",
+  "timeline.files.more": "未列出全部文件。",
+  "timeline.files.none": "没有已知文件。",
   "timeline.filter.faults": "仅显示问题",
   "timeline.filter.lane": "所有类型",
   "timeline.filter.run": "所有运行",
@@ -152,6 +157,8 @@ export const zh = {
   "timeline.tab.why": "原因",
   "timeline.todos": "待办事项",
   "timeline.unanswered": "尚无人答复，运行正在等待。",
+  "timeline.usage": "到此时的用量",
+  "timeline.usage.of": "{calls} 次调用，输入 {input} 令牌，输出 {output} 令牌",
   "timeline.values": "其他所有内容",
   "timeline.whatif": "假如",
   "timeline.whatif.alike": "{name}：每一步都与记录相同",

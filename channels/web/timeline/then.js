@@ -1,0 +1,29 @@
+// What else was there at a moment, read when somebody opens it: the files, and what had been used.
+
+import { html, useState } from "../vendor/preact.js";
+import { call } from "../api/client.js";
+import { money, short, t } from "../words/words.js";
+import { Wait, useLoaded } from "./loaded.js";
+
+/** A part that is read once it is opened. @param {{title: string, children: any}} props */
+export function Opened({ title, children }) {
+  const [open, setOpen] = useState(false);
+  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => setOpen(event.currentTarget.open)}><summary>${title}</summary>${open && children}</details>`;
+}
+
+/** @param {{log: import("./log.js").Log, seq: number}} props */
+export function Files({ log, seq }) {
+  const listed = useLoaded(() => call("GET", `threads/${log.thread}/log/files`, { query: { at: `seq:${seq}` } }), [seq]);
+  const files = listed.value?.files ?? [];
+  return html`<${Wait} of=${listed}>
+    ${files.length === 0 ? html`<p>${t("timeline.files.none")}</p>` : html`<ul>${files.map((/** @type {any} */ { path, size }) => html`<li key=${path}><bdi>${path}</bdi>${size != null && html` <small>${t("timeline.bytes", { n: size })}</small>`}</li>`)}</ul>`}
+    ${listed.value?.truncated && html`<p class="quiet">${t("timeline.files.more")}</p>`}<//>`;
+}
+
+/** @param {{log: import("./log.js").Log, seq: number}} props */
+export function Usage({ log, seq }) {
+  const used = useLoaded(() => call("GET", `threads/${log.thread}/log/usage`, { query: { at: `seq:${seq}` } }), [seq]);
+  const { tokens = {}, cost = null, currency = null } = used.value ?? {};
+  return html`<${Wait} of=${used}><ul>${Object.entries(tokens).map(([model, each]) => html`<li key=${model}><bdi>${model}</bdi>: ${t("timeline.usage.of", { calls: each.calls, input: short(each.input), output: short(each.output) })}</li>`)}</ul>
+    ${cost !== null && currency && html`<p><b>${money(cost, currency)}</b></p>`}<//>`;
+}
