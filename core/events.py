@@ -23,6 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import msgspec
 
 from core.errors import Invalid
+from core.phrases import Phrase
 
 Json = dict[str, Any]
 ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob"))
@@ -79,6 +80,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     version: ClassVar[int] = 1
     upcasters: ClassVar[Mapping[int, Callable[[Json], Json]]] = {}
     """`{n: f}`: f turns the stored dict of version n into that of version n + 1."""
+    phrase: ClassVar[Phrase | None] = None
+    """The event in people's words. None: that of an extension without words, which is shown by its type and fields."""
 
     def patch(self, values: Mapping[str, Any]) -> Json:
         """Returns what the event changes of its thread's values, if its type is an extension's: new values by name.
@@ -101,6 +104,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class ThreadCreated(Event, frozen=True):
     """A thread exists from here on. First event of its aggregate. `user` owns it."""
 
+    phrase = Phrase("Conversation begun", "对话已开始", "for {user}< {metadata}>", "用户 {user}< {metadata}>")
     user: User
     metadata: Json = {}
 
@@ -108,6 +112,12 @@ class ThreadCreated(Event, frozen=True):
 class ThreadAnnotated(Event, frozen=True):
     """Metadata merged into the thread's, key by key; `null` values are kept as values. The keys `removed` are gone."""
 
+    phrase = Phrase(
+        "Conversation annotated",
+        "对话已标注",
+        "{metadata:json}< without {removed}>",
+        "{metadata:json}< 去掉 {removed}>",
+    )
     metadata: Json
     removed: tuple[str, ...] = ()
 
@@ -115,6 +125,12 @@ class ThreadAnnotated(Event, frozen=True):
 class ThreadTitled(Event, frozen=True):
     """The thread has a title that no person chose: the first one counts, while the state has no other title."""
 
+    phrase = Phrase(
+        "Title given",
+        "已命名",
+        "{title:quote}< by {model}><: {reason}>",
+        "{title:quote}< 由 {model}><：{reason}>",
+    )
     title: str
     model: str | None = None
     """The author. None: the title is the beginning of the person's message."""
@@ -129,6 +145,12 @@ class ThreadTitled(Event, frozen=True):
 class ThreadForked(Event, frozen=True):
     """The commits up to `source_seq` of the thread `source` were copied: `patches` in order, oldest first."""
 
+    phrase = Phrase(
+        "Copied from another conversation",
+        "从另一对话复制",
+        "from thread {source} at {source_seq}, {patches:count} steps",
+        "来自对话 {source}，位置 {source_seq}，{patches:count} 步",
+    )
     source: str
     source_seq: int
     patches: list[Json]
@@ -139,6 +161,14 @@ class ThreadExpirySet(Event, frozen=True):
     stays.
     """
 
+    phrase = Phrase(
+        "Expiry set",
+        "过期时间已设定",
+        "<!minutes?stays><strategy=delete?deleted after {minutes} idle minutes>"
+        "<strategy=keep_latest?pruned after {minutes} idle minutes>",
+        "<!minutes?一直保留><strategy=delete?闲置 {minutes} 分钟后删除>"
+        "<strategy=keep_latest?闲置 {minutes} 分钟后精简>",
+    )
     minutes: float | None
     strategy: Literal["delete", "keep_latest"] = "delete"
 
@@ -146,6 +176,12 @@ class ThreadExpirySet(Event, frozen=True):
 class FolderAttached(Event, frozen=True):
     """From here on the thread and its subagents work on a folder of the person's, in the place of an earlier one."""
 
+    phrase = Phrase(
+        "Folder attached",
+        "文件夹已连接",
+        "{path}, {access}, by {by}",
+        "{path}，<access=read-write?可读写><access=read-only?只读>，{by}",
+    )
     path: HostPath
     """The folder on the machine of the sandbox, without links in it. Empty in an imported thread: there is none."""
     access: Literal["read-write", "read-only"]
@@ -157,6 +193,7 @@ class FolderAttached(Event, frozen=True):
 class FolderDetached(Event, frozen=True):
     """The thread does not work on the folder any more."""
 
+    phrase = Phrase("Folder detached", "文件夹已断开", "by {by}", "{by}")
     by: User
 
 
@@ -165,6 +202,12 @@ class VariableSet(Event, frozen=True):
     of an earlier one of the name.
     """
 
+    phrase = Phrase(
+        "Variable set",
+        "变量已设定",
+        "{name} <sealed?(sealed)><!sealed?{value:quote}>, by {by}",
+        "{name} <sealed?（已加密）><!sealed?{value:quote}>，{by}",
+    )
     name: str
     by: User
     value: str = ""
@@ -177,6 +220,7 @@ class VariableSet(Event, frozen=True):
 class VariableRemoved(Event, frozen=True):
     """The commands of the thread do not get the variable any more."""
 
+    phrase = Phrase("Variable removed", "变量已移除", "{name}, by {by}", "{name}，{by}")
     name: str
     by: User
 
@@ -191,6 +235,12 @@ class SharedFile(msgspec.Struct, frozen=True):
 class ThreadShared(Event, frozen=True):
     """From here on whoever has an address may read the conversation up to `upto`, and these files, as they were."""
 
+    phrase = Phrase(
+        "Conversation shared",
+        "对话已分享",
+        "up to {upto}, with {files:count} files, by {by}",
+        "到 {upto}，{files:count} 个文件，{by}",
+    )
     share: str
     by: User
     upto: int
@@ -207,6 +257,7 @@ class ThreadShared(Event, frozen=True):
 class ThreadUnshared(Event, frozen=True):
     """The address of a share leads nowhere any more."""
 
+    phrase = Phrase("Sharing ended", "分享已结束", "{share} by {by}", "{share}，{by}")
     share: str
     by: User
 
@@ -214,6 +265,12 @@ class ThreadUnshared(Event, frozen=True):
 class ThreadPruned(Event, frozen=True):
     """The events before were deleted; the state that they amounted to is here."""
 
+    phrase = Phrase(
+        "Earlier events deleted",
+        "较早的事件已删除",
+        "only the newest state stays<: {values}>",
+        "只保留最新状态<：{values}>",
+    )
     user: User
     metadata: Json
     created_at: str
@@ -223,6 +280,7 @@ class ThreadPruned(Event, frozen=True):
 class ThreadErased(Event, frozen=True):
     """The thread's content was erased at a person's wish; only this tombstone stays."""
 
+    phrase = Phrase("Conversation erased", "对话已删除", "by {by}", "{by}")
     by: User
 
 
@@ -231,6 +289,12 @@ class StatePatched(Event, frozen=True):
     head).
     """
 
+    phrase = Phrase(
+        "State written from outside",
+        "状态被外部写入",
+        "{values}< as {as_node}>< on checkpoint {base}>",
+        "{values}< 作为 {as_node}><，检查点 {base}>",
+    )
     values: Json
     as_node: str | None = None
     base: int | None = None
@@ -286,6 +350,14 @@ class RunOrigin(msgspec.Struct, frozen=True):
 class RunRequested(Event, frozen=True):
     """A run was requested; the envelope's `run` is its id. The event holds everything that a worker needs."""
 
+    phrase = Phrase(
+        "Asked for",
+        "已请求",
+        "<{input.messages:last}><input&!input.messages:last?input><!input?go on>"
+        "<multitask!=reject?, {multitask}><, from checkpoint {base}><, not before {not_before}>",
+        "<{input.messages:last}><input&!input.messages:last?输入><!input?继续>"
+        "<multitask!=reject?，{multitask}><，从检查点 {base}><，不早于 {not_before}>",
+    )
     assistant: str = "lead_agent"
     input: Json | None = None
     """State to write before the first step, `messages` normalised (dicts with `type` and `id`). None: go on from
@@ -327,6 +399,12 @@ class RunRequested(Event, frozen=True):
 class RunStarted(Event, frozen=True):
     """A worker owns the run from here on; all other guards are stale. Attempt 1 applies the input."""
 
+    phrase = Phrase(
+        "A process works on the run",
+        "进程开始处理运行",
+        "<attempt!=1?attempt {attempt} >by {worker}<, model {model}>",
+        "<attempt!=1?第 {attempt} 次，>{worker}<，模型 {model}>",
+    )
     attempt: int
     worker: Worker
     lease: int
@@ -364,6 +442,12 @@ class SetupRecorded(Event, frozen=True):
     parameters (`model`), in the form over which the hash was made.
     """
 
+    phrase = Phrase(
+        "Prompt recorded",
+        "提示词已记录",
+        "{part}, {content:count} characters",
+        "{part}，{content:count} 个字符",
+    )
     part: Literal["prompt", "tools", "model"]
     content: str
 
@@ -371,23 +455,39 @@ class SetupRecorded(Event, frozen=True):
 class SetupErased(Event, frozen=True):
     """The contents of the log `thread_setup/<thread>` were erased, with the thread or with earlier events of it."""
 
+    phrase = Phrase("Prompts erased", "提示词已删除")
+
 
 class RunSuspended(Event, frozen=True):
     """The worker released the run, as a part of the system did not answer; another attempt follows after a pause.
     `reason` is fit for people.
     """
 
+    phrase = Phrase(
+        "Run given back",
+        "运行已交还",
+        "given back, taken up again after a pause: {reason}",
+        "稍后重新开始：{reason}",
+    )
     reason: str
 
 
 class RunCancelRequested(Event, frozen=True):
     """A stop of the run was requested: its work is kept (`interrupt`) or undone (`rollback`)."""
 
+    phrase = Phrase(
+        "Stop asked for",
+        "请求停止",
+        "<action=interrupt?stop and keep><action=rollback?stop and undo>",
+        "<action=interrupt?停止并保留><action=rollback?停止并撤销>",
+    )
     action: Literal["interrupt", "rollback"] = "interrupt"
 
 
 class RunCompleted(Event, frozen=True):
     """The run ended by itself."""
+
+    phrase = Phrase("Run done", "运行完成", "done", "完成")
 
 
 class RunPaused(Event, frozen=True):
@@ -395,6 +495,12 @@ class RunPaused(Event, frozen=True):
     `resume`, or without input, goes on from here.
     """
 
+    phrase = Phrase(
+        "Run waits for a person",
+        "运行等待用户",
+        "before {next}<; asks for approval of {interrupts:approvals}><; asks {interrupts:questions}>",
+        "在 {next} 之前<；请求审批 {interrupts:approvals}><；提问 {interrupts:questions}>",
+    )
     next: list[str]
     interrupts: list[Interrupt] = []
 
@@ -404,6 +510,7 @@ class RunFailed(Event, frozen=True):
     the conversation.
     """
 
+    phrase = Phrase("Run failed", "运行失败", "{text}")
     error: str
     text: str
     message: Message | None = None
@@ -412,25 +519,33 @@ class RunFailed(Event, frozen=True):
 class RunCancelled(Event, frozen=True):
     """The run ended on request; its work stays."""
 
+    phrase = Phrase("Run stopped", "运行已停止", "stopped; what it did stays", "已停止，已做的保留")
+
 
 class RunRolledBack(Event, frozen=True):
     """The run ended on request, and the state is as it was before it started."""
+
+    phrase = Phrase("Run undone", "运行已撤销", "undone", "已撤销")
 
 
 class RunSteered(Event, frozen=True):
     """A message arrived for the agent during the run: the agent sees it before its next model call."""
 
+    phrase = Phrase("A person said something meanwhile", "用户在运行中发言", "{message:quote}")
     message: Message
 
 
 class MessageAdded(Event, frozen=True):
     """The agent has read its steering messages: they are part of the conversation from here on."""
 
+    phrase = Phrase("The agent read messages", "代理已读取消息", "{messages:quote}")
     messages: list[Message]
 
 
 class RunRemoved(Event, frozen=True):
     """The record of an ended run is not shown any more. Its work stays."""
+
+    phrase = Phrase("Record of a run removed", "运行记录已移除", "its record is not shown any more", "不再显示其记录")
 
 
 # ── about runs and threads ───────────────────────────────────────────────────────────────────────────────────────────
@@ -439,6 +554,12 @@ class RunRemoved(Event, frozen=True):
 class FeedbackGiven(Event, frozen=True):
     """A user rated a run (or one message of it): 1 or -1. The same `feedback_id` replaces."""
 
+    phrase = Phrase(
+        "Feedback given",
+        "已给出反馈",
+        "{rating:signed} by {user}< {comment:quote}>",
+        "{rating:signed}，{user}< {comment:quote}>",
+    )
     feedback_id: str
     rating: int
     user: User
@@ -449,12 +570,14 @@ class FeedbackGiven(Event, frozen=True):
 class FeedbackRemoved(Event, frozen=True):
     """A rating was withdrawn."""
 
+    phrase = Phrase("Feedback withdrawn", "反馈已撤回", "{feedback_id}")
     feedback_id: str
 
 
 class FileUploaded(Event, frozen=True):
     """A file lies in the thread's uploads as `name`. `size` is in bytes; `original` is the client's name for it."""
 
+    phrase = Phrase("File uploaded", "文件已上传", "{name}, {size} bytes", "{name}，{size} 字节")
     name: str
     size: int
     sha256: str
@@ -464,6 +587,12 @@ class FileUploaded(Event, frozen=True):
 class FileConverted(Event, frozen=True):
     """A file's text lies beside it as the Markdown file `markdown`. `pages` is their number, if the format has any."""
 
+    phrase = Phrase(
+        "File converted",
+        "文件已转换",
+        "{name} → {markdown}<, {pages} pages>",
+        "{name} → {markdown}<，{pages} 页>",
+    )
     name: str
     markdown: str
     source_sha256: str
@@ -475,6 +604,7 @@ class FileConverted(Event, frozen=True):
 class FileRejected(Event, frozen=True):
     """A file could not be converted. It stays as it is; `reason` is fit for people."""
 
+    phrase = Phrase("File could not be read", "文件无法读取", "{name}: {reason}")
     name: str
     reason: str
     source_sha256: str = ""
@@ -483,12 +613,14 @@ class FileRejected(Event, frozen=True):
 class FileRemoved(Event, frozen=True):
     """A file was deleted from the thread's uploads, with its Markdown companion."""
 
+    phrase = Phrase("File removed", "文件已移除", "{name}")
     name: str
 
 
 class ArtifactReplaced(Event, frozen=True):
     """A person replaced the text of a file in the thread's outputs. `path` is virtual; `size` is in bytes."""
 
+    phrase = Phrase("File changed by a person", "文件被用户修改", "{path}, {size} bytes", "{path}，{size} 字节")
     path: str
     size: int
     sha256: str
@@ -499,6 +631,7 @@ class ArtifactReplaced(Event, frozen=True):
 class WebhookDelivered(Event, frozen=True):
     """The outcome of the run was posted to its webhook, which accepted it with the HTTP status `status`."""
 
+    phrase = Phrase("Webhook delivered", "Webhook 已送达", "{status} at try {attempt}", "{status}，第 {attempt} 次")
     status: int
     attempt: int
 
@@ -508,6 +641,12 @@ class WebhookFailed(Event, frozen=True):
     is any.
     """
 
+    phrase = Phrase(
+        "Webhook not delivered",
+        "Webhook 未送达",
+        "try {attempt}: {reason}; <again at {again_at}><!again_at?given up>",
+        "第 {attempt} 次：{reason}；<{again_at} 重试><!again_at?已放弃>",
+    )
     reason: str
     attempt: int
     again_at: str | None = None
@@ -533,6 +672,16 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelCompleted(Event, frozen=True):
     """The model's message after all policies: the call is never repeated."""
 
+    phrase = Phrase(
+        "The model answered",
+        "模型已回答",
+        "[{duration_ms:seconds}"
+        "<, {message.usage_metadata.input_tokens}+{message.usage_metadata.output_tokens} tokens>]"
+        "< {decisions:decisions}>< {message:quote}>< {message:calls}>",
+        "[{duration_ms:seconds}"
+        "<，{message.usage_metadata.input_tokens}+{message.usage_metadata.output_tokens} 词元>]"
+        "< {decisions:decisions}>< {message:quote}>< {message:calls}>",
+    )
     message: Message
     request: str | None = None
     """Short hash of the conversation that was sent (without the system prompt): the key of a replay."""
@@ -551,6 +700,15 @@ class ModelFailed(Event, frozen=True):
     does not say where the model is, as people may read it; that of older servers does.
     """
 
+    phrase = Phrase(
+        "The model did not answer",
+        "模型没有回答",
+        "<{model}: >try {attempt} of {max_attempts}, {reason}, <!wait_ms?given up>"
+        "<wait_ms=0?then another model><wait_ms!=0?again in {wait_ms:seconds}>: <public?{public}>"
+        "<!public?{text}>",
+        "<{model}：>第 {attempt}/{max_attempts} 次，{reason}，<!wait_ms?已放弃><wait_ms=0?换用另一模型>"
+        "<wait_ms!=0?{wait_ms:seconds} 后重试>：<public?{public}><!public?{text}>",
+    )
     error: str
     text: str
     attempt: int
@@ -568,6 +726,12 @@ class ModelFailed(Event, frozen=True):
 class ModelSampled(Event, frozen=True):
     """A model answered what a tool call asked it, beside the conversation."""
 
+    phrase = Phrase(
+        "A tool asked a model",
+        "工具询问了模型",
+        "{model} for {call_id}<: {text:quote}>",
+        "{model}，调用 {call_id}<：{text:quote}>",
+    )
     call_id: str
     model: str
     """Its configured name."""
@@ -580,6 +744,7 @@ class ModelSampled(Event, frozen=True):
 class ToolRequested(Event, frozen=True):
     """Intent, written before the tool starts. `args` is set where it differs from the model's arguments."""
 
+    phrase = Phrase("Tool called", "工具已调用", "{name} [{effect}]< {args:subject}>")
     call_id: str
     name: str
     effect: Literal["pure", "idempotent", "once"]
@@ -589,6 +754,16 @@ class ToolRequested(Event, frozen=True):
 class ToolCompleted(Event, frozen=True):
     """Outcome: the tool message for the model, and the tool's other changes of the state."""
 
+    phrase = Phrase(
+        "Tool ended",
+        "工具已结束",
+        "{message.name} [<message.status=error?error, ><exit_code!=0?exit {exit_code}, >"
+        "<unknown?outcome unknown, >{duration_ms:seconds}<, sets {update}>]< {decisions:decisions}>"
+        "< {message:quote}>",
+        "{message.name} [<message.status=error?出错，><exit_code!=0?退出码 {exit_code}，>"
+        "<unknown?结果未知，>{duration_ms:seconds}<，写入 {update}>]< {decisions:decisions}>"
+        "< {message:quote}>",
+    )
     call_id: str
     message: Message
     update: Json = {}
@@ -615,6 +790,7 @@ class NetworkAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class NetworkAccessed(Event, frozen=True):
     """A command in the sandbox has connected to hosts, or was refused to: one entry for each."""
 
+    phrase = Phrase("Network used", "已使用网络", "{hosts:hosts}")
     call_id: str
     hosts: list[NetworkAccess]
 
@@ -625,6 +801,12 @@ class NetworkAccessed(Event, frozen=True):
 class SubagentStarted(Event, frozen=True):
     """A tool call of the run was given to a subagent, whose own events are in the log `subagent/<subagent>`."""
 
+    phrase = Phrase(
+        "Subagent called",
+        "子代理已调用",
+        "{name} for {call_id}:< {description:short}>< {prompt:quote}>",
+        "{name}，调用 {call_id}：<{description:short} >{prompt:quote}",
+    )
     call_id: str
     subagent: str
     name: str
@@ -641,6 +823,12 @@ class SubagentProgressed(Event, frozen=True):
     percentage of its items that have ended, and `message` says how many have.
     """
 
+    phrase = Phrase(
+        "Subagent works",
+        "子代理工作中",
+        "answer {index}< {message:quote}>< {message:calls}>",
+        "第 {index} 次回答< {message:quote}>< {message:calls}>",
+    )
     call_id: str
     index: int
     message: Message
@@ -653,6 +841,18 @@ StopReason = Literal["token_capped", "turn_capped", "loop_capped"]
 class SubagentCompleted(Event, frozen=True):
     """The subagent has ended: once for each call. `result` is its answer, `error` the reason if it has none."""
 
+    phrase = Phrase(
+        "Subagent ended",
+        "子代理已结束",
+        "{status}< ({stop_reason})><retried?, to be tried again>"
+        "<pause_seconds!=0?, the batch pauses {pause_seconds} s>"
+        "< [{usage.input_tokens}+{usage.output_tokens} tokens]><status=completed? {result:quote}>"
+        "<status!=completed? {error:quote}>",
+        "<status=completed?完成><status=failed?失败><status=cancelled?已停止><status=timed_out?超时>"
+        "<（{stop_reason}）><retried?，将重试><pause_seconds!=0?，批次暂停 {pause_seconds} 秒>"
+        "< [{usage.input_tokens}+{usage.output_tokens} 词元]><status=completed? {result:quote}>"
+        "<status!=completed? {error:quote}>",
+    )
     call_id: str
     status: Literal["completed", "failed", "cancelled", "timed_out"]
     result: str = ""
@@ -678,6 +878,14 @@ class ContextCompacted(Event, frozen=True):
     the log only. `messages` replace those of the same id, where only a part of a message remains.
     """
 
+    phrase = Phrase(
+        "Context summarised",
+        "上下文已压缩",
+        "{reason}<tokens_before!=0? [{tokens_before} → {tokens_after} tokens]>"
+        ", {kept:count} messages kept<: {summary:quote}>",
+        "{reason}<tokens_before!=0? [{tokens_before} → {tokens_after} 词元]>，保留 {kept:count} 条消息"
+        "<：{summary:quote}>",
+    )
     summary: Message
     kept: list[str]
     messages: list[Message] = []
@@ -695,6 +903,12 @@ Blocker = Literal["none", "missing_evidence", "needs_user_input", "run_failed", 
 class GoalSet(Event, frozen=True):
     """The thread has a goal: runs continue by themselves until it is reached, or paused. Replaces an earlier goal."""
 
+    phrase = Phrase(
+        "Goal set",
+        "目标已设定",
+        "{objective:quote} by {by}, at most {max_continuations} continuations",
+        "{objective:quote}，{by}，最多继续 {max_continuations} 次",
+    )
     objective: str
     by: User
     max_continuations: int
@@ -709,6 +923,12 @@ class GoalEvaluated(Event, frozen=True):
     paused by the next event.
     """
 
+    phrase = Phrase(
+        "Goal evaluated",
+        "目标已评估",
+        "<satisfied?reached><!satisfied?{blocker}>: {reason}",
+        "<satisfied?已达成><!satisfied?{blocker}>：{reason}",
+    )
     satisfied: bool
     blocker: Blocker
     reason: str
@@ -728,6 +948,7 @@ class GoalEvaluated(Event, frozen=True):
 class QuestionsSuggested(Event, frozen=True):
     """A model has suggested what the person may ask next; no `suggestions` if its answer was not usable."""
 
+    phrase = Phrase("Questions suggested", "已建议问题", "{suggestions:quote}")
     suggestions: list[str]
     model: str
     request: str
@@ -739,6 +960,7 @@ class QuestionsSuggested(Event, frozen=True):
 class GoalContinued(Event, frozen=True):
     """The goal goes on in the envelope's run, whose request follows. `evaluation` is the id of its cause."""
 
+    phrase = Phrase("Goal goes on", "目标继续", "in a new run", "在新的运行中")
     evaluation: str
 
 
@@ -747,6 +969,7 @@ class GoalPaused(Event, frozen=True):
     when it is set again.
     """
 
+    phrase = Phrase("Goal paused", "目标已暂停", "{reason}")
     reason: str
     blocker: Blocker = "none"
 
@@ -754,12 +977,14 @@ class GoalPaused(Event, frozen=True):
 class GoalReached(Event, frozen=True):
     """The goal is reached, and the thread has none any more."""
 
+    phrase = Phrase("Goal reached", "目标已达成", "{reason}")
     reason: str
 
 
 class GoalCleared(Event, frozen=True):
     """The goal was given up by the user `by`."""
 
+    phrase = Phrase("Goal given up", "目标已放弃", "by {by}", "{by}")
     by: User
 
 
@@ -768,6 +993,12 @@ class ApprovalRequested(Event, frozen=True):
     it counts as rejected.
     """
 
+    phrase = Phrase(
+        "Approval asked for",
+        "请求审批",
+        "{tool}< {args:arguments}> waits for a person<, until {deadline}><: {text}>",
+        "{tool}< {args:arguments}> 等待用户<，截止 {deadline}><：{text}>",
+    )
     approval: str
     call_id: str
     tool: str
@@ -788,6 +1019,14 @@ class ApprovalResolved(Event, frozen=True):
     `by` is the user who decided; None if the deadline passed.
     """
 
+    phrase = Phrase(
+        "Approval decided",
+        "审批已决定",
+        "<decision=approve?approved><decision=edit?approved with changes><decision=reject?rejected>"
+        "<decision=expire?expired>< by {by}><: {message}>",
+        "<decision=approve?已批准><decision=edit?修改后批准><decision=reject?已拒绝>"
+        "<decision=expire?已过期><，{by}><：{message}>",
+    )
     approval: str
     call_id: str
     decision: Literal["approve", "edit", "reject", "expire"]

@@ -29,7 +29,7 @@ from channels.client.errors import RunFailed
 from channels.client.events import StreamEvent, text_of
 from core import forms
 from core.files.paths import PROJECT
-from core.thread.messages import subject_of
+from core.phrases import subject_of
 
 Update = Any
 """An update of a session, as the SDK declares it."""

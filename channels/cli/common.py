@@ -52,7 +52,7 @@ def width() -> int:
     """Returns the width of the terminal; in a pipe, that of lines that are not cut."""
     import shutil
 
-    from channels.terminal.log.phrases import UNCUT
+    from core.phrases import UNCUT
 
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNCUT
 

@@ -11,13 +11,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-SEQUENCE = re.compile(
-    r"\x1b(?:"
-    r"\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|[\]PX^_][^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\|\x9c)"  # OSC, DCS and the like: titles, clipboard, links
-    r"|[ -/]*[0-~])"
-)
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+from core.phrases import CONTROL, SEQUENCE
+
 _COLOUR = re.compile(r"\x1b\[(?:0|1|2|3[1-6])?(?:;(?:0|1|2|3[1-6]))*m")
 """The colours of `Style` and of the log's lines. Black and white are left out: they hide text."""
 _ANY = re.compile(f"{_COLOUR.pattern}|{SEQUENCE.pattern}|{CONTROL.pattern}")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
-import msgspec
-
-from channels.terminal.output import CONTROL, SEQUENCE
-from core.thread.messages import subject_of
+from core.phrases import about as about
+from core.phrases import clean as clean
+from core.phrases import one_line as one_line
+from core.phrases import seconds as seconds
 
 _PERIOD = re.compile(r"(\d{1,5})(m|min|h|d|w)")
 _UNITS = {
@@ -23,28 +23,6 @@ _UNITS = {
     "w": timedelta(weeks=1),
 }
 _MARKS = {"completed": "☑", "in_progress": "◐"}
-
-
-def clean(text: str) -> str:
-    """Removes characters that could move the cursor, change the terminal, or disguise the text."""
-    return CONTROL.sub("", SEQUENCE.sub("", text))
-
-
-def one_line(text: str, limit: int) -> str:
-    """Returns the cleaned text on one line of at most `limit` characters."""
-    short = " ".join(clean(text[: limit * 8]).split())
-    return short if len(short) <= limit else short[: limit - 1].rstrip() + "…"
-
-
-def about(args: Mapping[str, Any], limit: int) -> str:
-    """Returns the subject of a tool call, from its arguments."""
-    if subject := subject_of(args, described=True):
-        return one_line(subject, limit)
-    if isinstance(paths := args.get("filepaths"), list):
-        return one_line(", ".join(map(str, paths)), limit)
-    if isinstance(todos := args.get("todos"), list):
-        return f"{sum(is_done(todo) for todo in todos)} of {len(todos)} done"
-    return one_line(msgspec.json.encode(args).decode(), limit) if args else ""
 
 
 def is_done(todo: Any) -> bool:
@@ -106,11 +84,6 @@ def style_of(stream: TextIO, environ: Mapping[str, str] | None = None) -> Style:
     """Returns colours for a terminal, unless `NO_COLOR` is set."""
     names = os.environ if environ is None else environ
     return Style(stream.isatty() and not names.get("NO_COLOR") and names.get("TERM") != "dumb")
-
-
-def seconds(milliseconds: int) -> str:
-    """Returns a duration: `80 ms`, `2.3 s`."""
-    return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
 def money(cost: Mapping[str, float]) -> str:

@@ -21,6 +21,7 @@ from core.events import Aggregate, Event, Record
 from core.identity.seal import Seal
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 KIND = "channels"
 SCOPE = "server"
@@ -36,6 +37,12 @@ MOST_CHARACTERS = 4096
 class AccountConfigured(Event, frozen=True):
     """An administrator (`by`) entered credentials of an account. Values are sealed."""
 
+    phrase = Phrase(
+        "Bot credentials entered",
+        "机器人凭据已填写",
+        "{account}: {values}<, by {by}>",
+        "{account}：{values}<，{by}>",
+    )
     account: str
     values: Mapping[str, str]
     by: str | None = None
@@ -44,6 +51,7 @@ class AccountConfigured(Event, frozen=True):
 class AccountReset(Event, frozen=True):
     """The entered credentials of an account are void: those of the configuration count again. `by`: who did it."""
 
+    phrase = Phrase("Bot credentials reset", "机器人凭据已重置", "{account}<, by {by}>", "{account}<，{by}>")
     account: str
     by: str | None = None
 

@@ -20,6 +20,7 @@ from core.events import Aggregate, Event, Record
 from core.ids import now, stamp, uuid7
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 CONNECTIONS = Aggregate("connections", "all")
 CODE_SECONDS = 600
@@ -37,6 +38,12 @@ class TooManyCodes(Refused):
 class ConnectionOffered(Event, frozen=True):
     """A user got a code for a provider (a platform). Of the code only its hash is kept."""
 
+    phrase = Phrase(
+        "Connection code issued",
+        "连接码已发出",
+        "{provider}, to {user}, until {expires}",
+        "{provider}，{user}，有效至 {expires}",
+    )
     code: str
     user: str
     provider: str
@@ -47,6 +54,12 @@ class ConnectionOffered(Event, frozen=True):
 class ConnectionBound(Event, frozen=True):
     """The person `external` of an account sent the code: from here on they are the user `user`."""
 
+    phrase = Phrase(
+        "Chat person connected",
+        "聊天用户已连接",
+        "<{name}><!name?{external}> on {account} is {user}",
+        "{account} 上的 <{name}><!name?{external}> 是 {user}",
+    )
     connection: str
     code: str
     """The hash of the code, which is used up."""
@@ -60,6 +73,7 @@ class ConnectionBound(Event, frozen=True):
 class ConnectionRevoked(Event, frozen=True):
     """A connection does not count any more: its user ended it, or the person connected anew."""
 
+    phrase = Phrase("Connection ended", "连接已结束", "{connection}")
     connection: str
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from core.errors import Invalid
 from core.events import Aggregate, Event
+from core.phrases import Phrase
 
 KIND = "chat"
 ACCOUNT = re.compile(r"[a-z]+(-[a-z0-9_]{1,32})?")
@@ -101,6 +102,14 @@ ASKED = "asked"
 class ChatReceived(Event, frozen=True):
     """A person's message, or a pressed button. It is in the log before the platform is told that it has arrived."""
 
+    phrase = Phrase(
+        "Chat message arrived",
+        "收到聊天消息",
+        "<{sender_name}><!sender_name?{sender}>:< {text:quote}>< presses {choice.button}>"
+        "< quotes {quoted.text:quote}>< {attachments.name}>",
+        "<{sender_name}><!sender_name?{sender}>：<{text:quote}>< 按下 {choice.button}>"
+        "< 引用 {quoted.text:quote}>< {attachments.name}>",
+    )
     message: str
     """The platform's id of the message, or one of the press. With `edited` and `choice`, it is the same at each
     delivery, and that of no other message or press (`key_of`)."""
@@ -141,6 +150,12 @@ def key_of(event: ChatReceived) -> str:
 class ChatFetched(Event, frozen=True):
     """The attachments of a message have arrived, each in the object store or with the reason why not."""
 
+    phrase = Phrase(
+        "Attachments fetched",
+        "附件已获取",
+        "{files.name}<; failed: {files.error}>",
+        "{files.name}<；失败：{files.error}>",
+    )
     message: str
     """The message's key (`key_of`)."""
     files: tuple[Fetched, ...]
@@ -151,6 +166,12 @@ class ChatRouted(Event, frozen=True):
     `merged`: it is part of another message's turn; `asked`: it has files without words, and goes with the next ones).
     """
 
+    phrase = Phrase(
+        "Chat message handled",
+        "聊天消息已处理",
+        "{outcome}<, run {run_id}><: {reason}>",
+        "{outcome}<，运行 {run_id}><：{reason}>",
+    )
     message: str
     """The message's key (`key_of`)."""
     outcome: str
@@ -165,6 +186,7 @@ class ChatRouted(Event, frozen=True):
 class ChatBegun(Event, frozen=True):
     """From here on the messages of the conversation go to this thread."""
 
+    phrase = Phrase("Chat conversation begun", "聊天会话已开始", "thread {thread} of {user}", "{user} 的对话 {thread}")
     thread: str
     user: str
 
@@ -182,6 +204,12 @@ SEND_AGAIN = Button("again", "Send again")
 class DeliveryPlanned(Event, frozen=True):
     """Something is to be said in the conversation. `plan`: the run whose answer it is, or one of its own."""
 
+    phrase = Phrase(
+        "Chat message planned",
+        "聊天消息待发送",
+        "{purpose}<replaces? in place of another>:< {text:quote}>< [{buttons.label}]>< {artifacts.name}>",
+        "{purpose}<replaces?，替换另一条>：<{text:quote}>< [{buttons.label}]>< {artifacts.name}>",
+    )
     plan: str
     purpose: Purpose
     target: Target
@@ -206,6 +234,12 @@ class DeliveryPlanned(Event, frozen=True):
 class DeliveryDrafted(Event, frozen=True):
     """The platform has a message in which the answer of a run grows; the answer will replace it."""
 
+    phrase = Phrase(
+        "Chat draft begun",
+        "聊天草稿已开始",
+        "the answer grows in message {message}",
+        "回答在消息 {message} 中增长",
+    )
     plan: str
     message: str
 
@@ -213,6 +247,7 @@ class DeliveryDrafted(Event, frozen=True):
 class DeliveryAttempted(Event, frozen=True):
     """A part is about to be sent: if nothing follows, its fate is unknown."""
 
+    phrase = Phrase("Sending to the chat", "正在发送到聊天", "part {part:next}", "第 {part:next} 部分")
     plan: str
     part: int
     withdrawn: bool = False
@@ -222,6 +257,12 @@ class DeliveryAttempted(Event, frozen=True):
 class DeliverySent(Event, frozen=True):
     """The platform has a part: `part` of `parts`, the texts before the files."""
 
+    phrase = Phrase(
+        "Sent to the chat",
+        "已发送到聊天",
+        "part {part:next} of {parts}<, message {message}>",
+        "第 {part:next}/{parts} 部分<，消息 {message}>",
+    )
     plan: str
     part: int
     parts: int
@@ -234,6 +275,12 @@ class DeliveryFailed(Event, frozen=True):
     `unknown`: it may have been delivered, and sending it again could double it.
     """
 
+    phrase = Phrase(
+        "Not sent to the chat",
+        "未能发送到聊天",
+        "part {part:next}, {fate}: {reason}",
+        "第 {part:next} 部分，<fate=refused?被拒绝><fate=gone?聊天已不存在><fate=unknown?结果未知>：{reason}",
+    )
     plan: str
     part: int
     fate: Literal["refused", "gone", "unknown"]
@@ -243,12 +290,14 @@ class DeliveryFailed(Event, frozen=True):
 class ChatErased(Event, frozen=True):
     """What was written and said in these deleted threads is erased from the conversation; only ids stay."""
 
+    phrase = Phrase("Chat texts erased", "聊天内容已删除", "words of {threads}", "对话 {threads} 的内容")
     threads: tuple[str, ...]
 
 
 class TopicNoted(Event, frozen=True):
     """A message of ours belongs to this topic of its chat: replies to it go on there (`Traits.replies_are_topics`)."""
 
+    phrase = Phrase("Chat topic noted", "聊天话题已记录", "{topic}")
     topic: str
 
 
@@ -263,8 +312,16 @@ def sent_message(account: str, chat: str, message: str) -> Aggregate:
 class ConversationBegun(Event, frozen=True):
     """From here on the messages of a conversation go to this thread."""
 
+    phrase = Phrase(
+        "Channel conversation linked",
+        "渠道会话已关联",
+        "its messages go to thread {thread}",
+        "其消息进入对话 {thread}",
+    )
     thread: str
 
 
 class ReplyDelivered(Event, frozen=True):
     """The outcome of the run was delivered to the conversation it was asked for in."""
+
+    phrase = Phrase("Reply delivered", "回复已送达", "delivered to the conversation", "已送达会话")

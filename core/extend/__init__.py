@@ -15,6 +15,7 @@ from core.actor import Actor, Context, Progress, Retries
 from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable
 from core.events import Aggregate, Event, Json, Message, Opaque, Record, thread
 from core.log.repository import Repository
+from core.phrases import Phrase
 from core.policy import End, Policy, Refuse, ToolCall, View
 from core.thread.messages import text_of
 from core.thread.state import ThreadState
@@ -33,6 +34,7 @@ __all__ = [
     "Message",
     "NotFound",
     "Opaque",
+    "Phrase",
     "Policy",
     "Progress",
     "Prompt",

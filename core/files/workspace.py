@@ -14,6 +14,7 @@ from core.events import ArtifactReplaced, Event, FileConverted, FileRemoved, Fil
 from core.files.paths import USER_DATA, Mount
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 MAX_FILES = 200
 """Limit of files shown of one run."""
@@ -70,6 +71,12 @@ class WorkspaceScanned(Event, frozen=True):
     did to them. `upto`: sequence of the event by which the run ended.
     """
 
+    phrase = Phrase(
+        "Files of the run compared",
+        "已比较运行的文件",
+        "{changes:count} files changed by the run",
+        "运行改动了 {changes:count} 个文件",
+    )
     upto: int
     seen: dict[str, Entry] = msgspec.field(default_factory=dict)
     gone: list[str] = msgspec.field(default_factory=list)
@@ -87,6 +94,7 @@ class WorkspaceScanned(Event, frozen=True):
 class WorkspaceUndone(Event, frozen=True):
     """A person took back what a run did to files. `upto`: as in the `workspace.scanned` of the run."""
 
+    phrase = Phrase("Changes of files undone", "文件改动已撤销", "{paths}, by {by}", "{paths}，{by}")
     upto: int
     paths: list[str]
     by: User
@@ -94,6 +102,8 @@ class WorkspaceUndone(Event, frozen=True):
 
 class WorkspaceForgotten(Event, frozen=True):
     """The thread was erased, and with it the record of its files."""
+
+    phrase = Phrase("Record of files erased", "文件记录已删除")
 
 
 class Scan(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from core.events import Aggregate, Event, Record
 from core.identity.errors import EmailTaken, Initialized
 from core.identity.sessions import Session
 from core.ids import stamp
+from core.phrases import Phrase
 
 KIND = "identity"
 ACCOUNTS = Aggregate(KIND, "accounts")
@@ -43,6 +44,12 @@ class AccountCreated(Event, frozen=True):
     is theirs; after a self-registration it is false.
     """
 
+    phrase = Phrase(
+        "Account created",
+        "账户已创建",
+        "{user}: {email}, {role}<, by {by}>",
+        "{user}：{email}，{role}<，{by}>",
+    )
     user: str
     email: str
     role: AccountRole = "user"
@@ -53,6 +60,7 @@ class AccountCreated(Event, frozen=True):
 class AccountRenamed(Event, frozen=True):
     """The person changed their address; the new one is not verified."""
 
+    phrase = Phrase("Address of an account changed", "账户地址已更改", "{user}: {email}")
     user: str
     email: str
 
@@ -60,6 +68,12 @@ class AccountRenamed(Event, frozen=True):
 class AccountAppointed(Event, frozen=True):
     """The account has another role from here on."""
 
+    phrase = Phrase(
+        "Role of an account changed",
+        "账户角色已更改",
+        "{user}: {role}<, by {by}>",
+        "{user}：{role}<，{by}>",
+    )
     user: str
     role: AccountRole
     by: str | None = None
@@ -68,6 +82,7 @@ class AccountAppointed(Event, frozen=True):
 class AccountDisabled(Event, frozen=True):
     """The account cannot be used any more; its sessions and keys end."""
 
+    phrase = Phrase("Account disabled", "账户已停用", "{user}<, by {by}>", "{user}<，{by}>")
     user: str
     by: str | None = None
 
@@ -75,6 +90,7 @@ class AccountDisabled(Event, frozen=True):
 class AccountEnabled(Event, frozen=True):
     """The account may be used again; its keys work again, its old sessions do not."""
 
+    phrase = Phrase("Account enabled", "账户已启用", "{user}<, by {by}>", "{user}<，{by}>")
     user: str
     by: str | None = None
 
@@ -82,6 +98,12 @@ class AccountEnabled(Event, frozen=True):
 class PasswordSet(Event, frozen=True):
     """The account has another password; all its sessions end. `temporary`: the person should change it."""
 
+    phrase = Phrase(
+        "Password set",
+        "密码已设定",
+        "{user}<temporary?, to be changed><, by {by}>",
+        "{user}<temporary?，需更改><，{by}>",
+    )
     user: str
     hash: str
     """Argon2id, in PHC string format."""
@@ -95,6 +117,7 @@ class PasswordSet(Event, frozen=True):
 class SessionEnded(Event, frozen=True):
     """The person signed out: the token of this session is invalid from here on."""
 
+    phrase = Phrase("Signed out", "已退出登录", "{user} signed out", "{user} 已退出")
     user: str
     session: str
     """Its id, which is no secret."""
@@ -105,12 +128,24 @@ class SessionEnded(Event, frozen=True):
 class AccountSignedOut(Event, frozen=True):
     """All sessions of the account end, at the person's wish. Its keys stay."""
 
+    phrase = Phrase(
+        "Signed out everywhere",
+        "已在所有设备退出",
+        "{user} signed out everywhere",
+        "{user} 已在所有设备退出",
+    )
     user: str
 
 
 class KeyCreated(Event, frozen=True):
     """An API key of a user was created. The key itself is shown once and stored nowhere."""
 
+    phrase = Phrase(
+        "API key created",
+        "API 密钥已创建",
+        "{key} of {user}: <{scopes}><!scopes?all><, by {by}>",
+        "{user} 的 {key}：<{scopes}><!scopes?全部权限><，{by}>",
+    )
     key: str
     """Its public id, which is part of it."""
     user: str
@@ -128,6 +163,7 @@ class KeyCreated(Event, frozen=True):
 class KeyRevoked(Event, frozen=True):
     """The key works no longer."""
 
+    phrase = Phrase("API key revoked", "API 密钥已吊销", "{key}<, by {by}>", "{key}<，{by}>")
     key: str
     by: str | None = None
 
@@ -135,6 +171,7 @@ class KeyRevoked(Event, frozen=True):
 class SubjectLinked(Event, frozen=True):
     """The `subject` of the identity provider `issuer` signs in as this user from here on."""
 
+    phrase = Phrase("Identity linked", "身份已关联", "{user}: {subject} at {issuer}", "{user}：{issuer} 的 {subject}")
     user: str
     issuer: str
     subject: str

@@ -17,6 +17,7 @@ from core.errors import SikaError
 from core.events import Aggregate, Event, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 log = structlog.get_logger("sika.identity")
 
@@ -32,6 +33,7 @@ MOST_SEEN = 10_000
 class SessionOpened(Event, frozen=True):
     """Somebody signed in to the account. `method`: `password`, `registration`, or the name of an identity provider."""
 
+    phrase = Phrase("Signed in", "已登录", "by {method} from {ip}", "{method}，来自 {ip}")
     method: str
     ip: str
 
@@ -39,6 +41,7 @@ class SessionOpened(Event, frozen=True):
 class SessionRefused(Event, frozen=True):
     """A sign-in to the account failed, for this reason (an error code)."""
 
+    phrase = Phrase("Sign-in refused", "登录被拒绝", "{reason} from {ip}", "{reason}，来自 {ip}")
     reason: str
     ip: str
 
@@ -46,6 +49,7 @@ class SessionRefused(Event, frozen=True):
 class KeyUsed(Event, frozen=True):
     """An API key of the account was used, for the first time in an hour from this address."""
 
+    phrase = Phrase("API key used", "API 密钥已使用", "{key} from {ip}", "{key}，来自 {ip}")
     key: str
     ip: str
 
@@ -53,6 +57,12 @@ class KeyUsed(Event, frozen=True):
 class AccessRefused(Event, frozen=True):
     """A request of the account was not permitted. `key`: the API key that it showed, empty for a session."""
 
+    phrase = Phrase(
+        "Request not permitted",
+        "请求未获许可",
+        "{operation}: {code} from {ip}",
+        "{operation}：{code}，来自 {ip}",
+    )
     operation: str
     """Method and path of the route, as `PUT /mcp/config`."""
     code: str

@@ -26,6 +26,7 @@ from core.identity.principal import Principal
 from core.ids import now, stamp
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 from core.runs.ledger import Ledgers
 from core.thread.threads import Threads
 
@@ -54,12 +55,19 @@ class Admission(msgspec.Struct, frozen=True):
 class RunAdmitted(Event, frozen=True):
     """A run of the user's was admitted; `open` are the open admissions, this one last."""
 
+    phrase = Phrase("Run admitted", "运行已接纳", "{open:count} at a time", "同时 {open:count} 个")
     open: list[Admission]
 
 
 class RunRefused(Event, frozen=True):
     """An admitted run was refused for another reason; `open` are the other admissions."""
 
+    phrase = Phrase(
+        "Run refused",
+        "运行被拒绝",
+        "its place is free again; {open:count} at a time",
+        "名额已释放；同时 {open:count} 个",
+    )
     open: list[Admission]
 
 

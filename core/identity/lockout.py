@@ -19,6 +19,7 @@ from core.events import Aggregate, Event, Record
 from core.identity.errors import TooMany
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 log = structlog.get_logger("sika.identity")
 
@@ -31,15 +32,20 @@ LOCKED = timedelta(seconds=300)
 class SigninFailed(Event, frozen=True):
     """A password was wrong; in an address's registrations: another account was requested."""
 
+    phrase = Phrase("Sign-in failed", "登录失败")
+
 
 class SigninLocked(Event, frozen=True):
     """Too many failures: no password is checked until then."""
 
+    phrase = Phrase("Sign-in locked", "登录已锁定", "until {until}", "直到 {until}")
     until: str
 
 
 class SigninSucceeded(Event, frozen=True):
     """The failures before do not count any more."""
+
+    phrase = Phrase("Sign-in succeeded", "登录成功")
 
 
 class Tries(msgspec.Struct, frozen=True):

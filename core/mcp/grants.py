@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from core.events import Event, Record
+from core.phrases import Phrase
 
 PERSONS, SERVERS = "mcp_grants", "mcp_clients"
 EVERYBODY = "servers"
@@ -48,6 +49,12 @@ class OAuthIssuer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class LoginBegun(Event, frozen=True):
     """A person was sent to an authorisation server. `state`: SHA-256 of the parameter. `verifier` is sealed."""
 
+    phrase = Phrase(
+        "Login at a server begun",
+        "开始登录服务器",
+        "{server} at {issuer.issuer}",
+        "{server}，{issuer.issuer}",
+    )
     server: str
     state: str
     verifier: str
@@ -62,6 +69,7 @@ class LoginBegun(Event, frozen=True):
 class LoginReturned(Event, frozen=True):
     """The person came back. The state is used up from here on, whatever becomes of its code."""
 
+    phrase = Phrase("Person back from the login", "用户已从登录返回", "{server}")
     server: str
     state: str
 
@@ -69,6 +77,7 @@ class LoginReturned(Event, frozen=True):
 class LoginFailed(Event, frozen=True):
     """A login ended without access."""
 
+    phrase = Phrase("Login at a server failed", "登录服务器失败", "{server}: {reason}")
     server: str
     reason: str
 
@@ -78,6 +87,7 @@ class LoginDemanded(Event, frozen=True):
     stays in use.
     """
 
+    phrase = Phrase("Server demands a login", "服务器要求登录", "{server}: {reason}")
     server: str
     reason: str
     scope: str | None = None
@@ -88,6 +98,7 @@ class GrantRequested(Event, frozen=True):
     server has refused the present one.
     """
 
+    phrase = Phrase("Access asked for", "请求访问令牌", "{server}")
     server: str
     until: str
     refused: bool = False
@@ -96,6 +107,7 @@ class GrantRequested(Event, frozen=True):
 class GrantIssued(Event, frozen=True):
     """There is a token from here on. `access` and `refresh` are sealed. `seed` is a hash of the settings it came of."""
 
+    phrase = Phrase("Access granted", "已获得访问权", "{server}<, until {expires_at}>", "{server}<，至 {expires_at}>")
     server: str
     access: str
     token_type: str = "Bearer"
@@ -111,6 +123,12 @@ class GrantIssued(Event, frozen=True):
 class GrantFailed(Event, frozen=True):
     """No token was got. It is tried again at `retry_at`; None: not before something else changes."""
 
+    phrase = Phrase(
+        "Access not granted",
+        "未获得访问权",
+        "{server}: {reason}; <again at {retry_at}><!retry_at?given up>",
+        "{server}：{reason}；<{retry_at} 重试><!retry_at?已放弃>",
+    )
     server: str
     reason: str
     retry_at: str | None = None
@@ -120,6 +138,7 @@ class GrantFailed(Event, frozen=True):
 class GrantRevoked(Event, frozen=True):
     """A person gave access up. `reason`: why the authorisation server was not told, if so."""
 
+    phrase = Phrase("Access given up", "已放弃访问权", "{server}<: {reason}>")
     server: str
     reason: str = ""
 
@@ -127,6 +146,12 @@ class GrantRevoked(Event, frozen=True):
 class ClientRegistered(Event, frozen=True):
     """An authorisation server has registered this installation."""
 
+    phrase = Phrase(
+        "Registered at a login server",
+        "已在登录服务器注册",
+        "{client.id} at {issuer}",
+        "{issuer} 的 {client.id}",
+    )
     issuer: str
     redirect: str
     client: OAuthClient
@@ -135,6 +160,7 @@ class ClientRegistered(Event, frozen=True):
 class ClientForgotten(Event, frozen=True):
     """An authorisation server does not know the client any more."""
 
+    phrase = Phrase("Registration void", "注册已失效", "{client} at {issuer}", "{issuer} 的 {client}")
     issuer: str
     client: str
 
@@ -162,6 +188,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 class GrantsKept(Event, frozen=True):
     """All access as it stands: earlier events are not needed any more, and are purged."""
 
+    phrase = Phrase(
+        "Access summed up",
+        "访问权已汇总",
+        "access to <{servers}><!servers?no server>",
+        "<{servers}><!servers?没有服务器>",
+    )
     servers: Mapping[str, Grant] = {}
     logins: Sequence[LoginBegun] = ()
     clients: Sequence[ClientRegistered] = ()

@@ -26,6 +26,7 @@ from core.log.store import EventLog
 from core.mcp.authorisation import Server
 from core.mcp.schemas import sound
 from core.mcp.seen import Seen, first, versions
+from core.phrases import Phrase
 from core.ports.mcp_frames import Listing, Offer, Problem
 
 KIND = "mcp"
@@ -41,6 +42,12 @@ class McpConfigured(Event, frozen=True):
     `headers`, secrets of `oauth`, and arguments and a `url` with a secret are sealed (`core.identity.seal`).
     """
 
+    phrase = Phrase(
+        "MCP servers configured",
+        "MCP 服务器已配置",
+        "<{servers}><!servers?as in the files><, by {by}>",
+        "<{servers}><!servers?与文件一致><，{by}>",
+    )
     servers: Mapping[str, Json | None]
     by: str | None = None
     """The administrator who changed it."""
@@ -49,6 +56,14 @@ class McpConfigured(Event, frozen=True):
 class McpListed(Event, frozen=True):
     """A server has offered these tools, resources and prompts."""
 
+    phrase = Phrase(
+        "MCP server listed",
+        "MCP 服务器已列出",
+        "{server}: {tools:count} tools, {resources:count} resources, {prompts:count} prompts"
+        "<problems?, {problems:count} problems>",
+        "{server}：{tools:count} 个工具，{resources:count} 个资源，{prompts:count} 个提示"
+        "<problems?，{problems:count} 个问题>",
+    )
     server: str
     config: str
     """Names the configuration of the server at that time."""
@@ -63,6 +78,12 @@ class McpListed(Event, frozen=True):
 class McpFailed(Event, frozen=True):
     """A server could not be started or listed."""
 
+    phrase = Phrase(
+        "MCP server did not answer",
+        "MCP 服务器没有回答",
+        "{server}: {reason}<; again at {again_at}>",
+        "{server}：{reason}<；{again_at} 重试>",
+    )
     server: str
     config: str
     reason: str
@@ -74,6 +95,12 @@ class McpFailed(Event, frozen=True):
 class McpForgotten(Event, frozen=True):
     """The lists were dropped, and are asked for again when they are needed: of one server, or of all."""
 
+    phrase = Phrase(
+        "MCP lists dropped",
+        "MCP 列表已丢弃",
+        "<{server}><!server?all servers><, by {by}>",
+        "<{server}><!server?所有服务器><，{by}>",
+    )
     server: str | None = None
     by: str | None = None
 
@@ -83,6 +110,12 @@ class McpAccepted(Event, frozen=True):
     user; None for a command on the server's machine.
     """
 
+    phrase = Phrase(
+        "Tools of an MCP server accepted",
+        "MCP 服务器的工具已接受",
+        "{server}: {versions:count} tools<, by {by}>",
+        "{server}：{versions:count} 个工具<，{by}>",
+    )
     server: str
     config: str
     versions: Mapping[str, str]

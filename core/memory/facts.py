@@ -22,6 +22,7 @@ from core.ids import safe_id
 from core.log.repository import Decision, Repository
 from core.log.store import EventLog
 from core.memory.words import normal
+from core.phrases import Phrase
 
 KIND = "memory"
 SECTIONS: Mapping[str, Mapping[str, str]] = {
@@ -91,12 +92,19 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class FactRemembered(Event, frozen=True):
     """A fact is known from here on."""
 
+    phrase = Phrase("Fact remembered", "已记住事实", "{fact.id} {fact.content:quote}")
     fact: Fact
 
 
 class FactReplaced(Event, frozen=True):
     """A fact took the place of the fact `replaced`, which it contradicts or makes more exact."""
 
+    phrase = Phrase(
+        "Fact replaced",
+        "事实已替换",
+        "{replaced} by {fact.id} {fact.content:quote}",
+        "{replaced} → {fact.id} {fact.content:quote}",
+    )
     replaced: str
     fact: Fact
 
@@ -104,6 +112,7 @@ class FactReplaced(Event, frozen=True):
 class FactReinforced(Event, frozen=True):
     """The person said again what the fact says."""
 
+    phrase = Phrase("Fact confirmed", "事实已确认", "{fact}, confidence {confidence}", "{fact}，可信度 {confidence}")
     fact: str
     confidence: float
 
@@ -111,12 +120,14 @@ class FactReinforced(Event, frozen=True):
 class FactRevised(Event, frozen=True):
     """A person changed the fact, which is `fact` from here on."""
 
+    phrase = Phrase("Fact changed by a person", "事实被用户修改", "{fact.id} {fact.content:quote}")
     fact: Fact
 
 
 class FactRetired(Event, frozen=True):
     """The fact is not used any more: there were too many, or the person said that it is not so."""
 
+    phrase = Phrase("Fact retired", "事实已停用", "{fact}: {reason}")
     fact: str
     reason: Retirement
 
@@ -124,12 +135,14 @@ class FactRetired(Event, frozen=True):
 class FactForgotten(Event, frozen=True):
     """A person had the fact forgotten. Its text was erased from the log; this tombstone stays."""
 
+    phrase = Phrase("Fact forgotten", "事实已遗忘", "{fact}")
     fact: str
 
 
 class SummaryWritten(Event, frozen=True):
     """The summary of a section has this text from here on."""
 
+    phrase = Phrase("Summary of the memory written", "记忆摘要已写入", "{section}: {text:quote}")
     section: str
     text: str
 
@@ -137,6 +150,12 @@ class SummaryWritten(Event, frozen=True):
 class MemoryExtracted(Event, frozen=True):
     """The conversation in a thread was read up to a sequence; the events before this one in the log came of it."""
 
+    phrase = Phrase(
+        "Conversation read for the memory",
+        "已为记忆读取对话",
+        "thread {thread} up to {upto}<, by {model}>",
+        "对话 {thread} 到 {upto}<，{model}>",
+    )
     thread: str
     upto: int
     model: str | None = None
@@ -146,6 +165,12 @@ class MemoryExtracted(Event, frozen=True):
 class MemoryFailed(Event, frozen=True):
     """A conversation could not be read: no model gave a usable answer. `again_at`: the time of the next attempt."""
 
+    phrase = Phrase(
+        "Conversation not read for the memory",
+        "未能为记忆读取对话",
+        "thread {thread}, attempt {attempt}: {reason}",
+        "对话 {thread}，第 {attempt} 次：{reason}",
+    )
     thread: str
     upto: int
     attempt: int
@@ -156,16 +181,25 @@ class MemoryFailed(Event, frozen=True):
 class MemoryCleared(Event, frozen=True):
     """A person had everything forgotten. The texts were erased from the log."""
 
+    phrase = Phrase("Memory erased", "记忆已清除")
+
 
 class MemoryImported(Event, frozen=True):
     """A person replaced the memory by a document; its content is in the `MemoryKept` before."""
 
+    phrase = Phrase("Memory replaced by a document", "记忆已由文档替换", "{facts} facts", "{facts} 条事实")
     facts: int
 
 
 class MemoryKept(Event, frozen=True):
     """The whole memory as it is here. Older events are erased."""
 
+    phrase = Phrase(
+        "Memory summed up",
+        "记忆已汇总",
+        "{facts:count} facts, {summaries:count} summaries",
+        "{facts:count} 条事实，{summaries:count} 条摘要",
+    )
     facts: list[Fact] = []  # noqa: RUF012
     summaries: Mapping[str, Summary] = {}
     reads: Mapping[str, int] = {}

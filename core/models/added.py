@@ -23,6 +23,7 @@ from core.events import Aggregate, Event, Record
 from core.identity.seal import Seal
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 log = structlog.get_logger("sika.models")
 
@@ -54,6 +55,12 @@ class ModelsConfigured(Event, frozen=True):
     changed it; None for a command on the server's machine.
     """
 
+    phrase = Phrase(
+        "Models configured",
+        "模型已配置",
+        "<{models.name}><!models?none beside the file><, by {by}>",
+        "<{models.name}><!models?仅文件中的模型><，{by}>",
+    )
     models: list[AddedModel]
     roles: Mapping[str, list[str]]
     by: str | None = None

@@ -23,6 +23,7 @@ from core.events import Aggregate, Event, Record
 from core.ids import now
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 from core.thread.state import Run, ThreadState
 from core.thread.usage import Tokens, by_model, together
 
@@ -50,6 +51,12 @@ class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
 class TokensSpent(Event, frozen=True):
     """All that these entries (runs and events, or users) have used of a day (`2026-01-31`), by model."""
 
+    phrase = Phrase(
+        "Tokens counted",
+        "词元已计数",
+        "{day}: {used:count} brought up to date",
+        "{day}：更新 {used:count} 项",
+    )
     day: str
     used: dict[str, dict[str, Counts]]
 

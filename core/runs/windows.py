@@ -16,6 +16,7 @@ from core.config.windows import Window, window_of
 from core.events import Address, Event, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 KIND, ALL = "windows", "all"
 DAYS = 30
@@ -26,6 +27,7 @@ KEPT = 1000
 class WindowLearned(Event, frozen=True):
     """A provider refused a request for its length, and named the context window of the model."""
 
+    phrase = Phrase("Context window learned", "已得知上下文窗口", "{model}: {tokens} tokens", "{model}：{tokens} 词元")
     model: str
     """The provider's name of it."""
     address: Address

@@ -18,6 +18,7 @@ from core.errors import SikaError
 from core.events import Event, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 log = structlog.get_logger("sika.config")
 
@@ -34,6 +35,7 @@ class ConfigurationApplied(Event, frozen=True):
     values as JSON, without secrets; null: the default one.
     """
 
+    phrase = Phrase("Configuration applied", "配置已生效", "{file}: {changed}, by {by}", "{file}：{changed}，{by}")
     file: str
     changed: Mapping[str, str | None]
     by: str

@@ -21,6 +21,7 @@ from core.errors import Conflict
 from core.events import Aggregate, Event
 from core.ids import uuid7
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 KIND = "letters"
 DECISIONS = Aggregate(KIND, "decisions")
@@ -32,6 +33,12 @@ CONTENT_CHARACTERS = 4000
 class LetterRedriven(Event, frozen=True):
     """Somebody had the actor of a dead letter woken again."""
 
+    phrase = Phrase(
+        "Dead letter sent again",
+        "死信已重新发送",
+        "{letter} of {wakes} on {about}, by {by}",
+        "{wakes} 的 {letter}，关于 {about}，{by}",
+    )
     letter: int
     wakes: str
     """The actor that the letter wakes."""
@@ -43,6 +50,12 @@ class LetterRedriven(Event, frozen=True):
 class LetterDiscarded(Event, frozen=True):
     """Somebody deleted a dead letter. Nothing is done about what it says."""
 
+    phrase = Phrase(
+        "Dead letter discarded",
+        "死信已丢弃",
+        "{letter} of {wakes} on {about}, by {by}",
+        "{wakes} 的 {letter}，关于 {about}，{by}",
+    )
     letter: int
     wakes: str
     """The actor that the letter wakes."""

@@ -14,6 +14,7 @@ from core.events import Event, Json, Record
 from core.ids import safe_id
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 from core.skills.format import FILE
 
 KIND = "skills"
@@ -28,6 +29,7 @@ Action = Literal["install", "create", "edit", "patch", "write_file", "remove_fil
 class SkillEnabled(Event, frozen=True):
     """Agents may use the skill from here on. `by`: who turned it on."""
 
+    phrase = Phrase("Skill turned on", "技能已启用", "{name}<, by {by}>", "{name}<，{by}>")
     name: str
     by: str | None = None
 
@@ -35,6 +37,7 @@ class SkillEnabled(Event, frozen=True):
 class SkillDisabled(Event, frozen=True):
     """Agents do not use the skill from here on. `by`: who turned it off."""
 
+    phrase = Phrase("Skill turned off", "技能已停用", "{name}<, by {by}>", "{name}<，{by}>")
     name: str
     by: str | None = None
 
@@ -42,6 +45,7 @@ class SkillDisabled(Event, frozen=True):
 class SkillWritten(Event, frozen=True):
     """A user's skill has this version from here on."""
 
+    phrase = Phrase("Skill written", "技能已写入", "{name}: {action} {path}")
     name: str
     tree: str
     """Hash of its files."""
@@ -56,6 +60,7 @@ class SkillWritten(Event, frozen=True):
 class SkillRemoved(Event, frozen=True):
     """A user's skill is gone. Its history stays."""
 
+    phrase = Phrase("Skill removed", "技能已移除", "{name}")
     name: str
     thread: str | None = None
 
@@ -63,6 +68,7 @@ class SkillRemoved(Event, frozen=True):
 class SkillRefused(Event, frozen=True):
     """The content of a skill was not accepted, by fixed rules or by a model."""
 
+    phrase = Phrase("Skill not accepted", "技能未被接受", "{name}: {action}: {reason}")
     name: str
     reason: str
     action: Action

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from core.control import UNSEEN, neutralised
 from core.events import Message
+from core.phrases import text_of as text_of
 from core.thread.state import Run, ThreadState
 
 REMINDER = "reminder"
@@ -40,14 +41,6 @@ RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, SPEAKE
 _UNSEEN = re.compile(rf"[{UNSEEN}]")
 
 
-def text_of(content: Any) -> str:
-    """Returns the text of a message's content, which is a string or a list of blocks."""
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else []
-    return "".join(b if isinstance(b, str) else str(b.get("text") or "") for b in blocks if isinstance(b, str | dict))
-
-
 def speaker_of(message: Message) -> str:
     """Returns the speaker of a message as text for a model (`person`); "" if the message names none."""
     extra = message.get("additional_kwargs")
@@ -69,18 +62,6 @@ def person(name: Any, identity: Any) -> str:
 def _one_line(value: Any) -> str:
     text = _UNSEEN.sub("", value) if isinstance(value, str) else ""
     return neutralised(" ".join(text.split())[:MOST_NAME])
-
-
-SUBJECTS = ("command", "path", "pattern", "query", "url", "prompt", "question")
-"""Arguments that say what a tool call is about, the most specific first."""
-
-
-def subject_of(args: Mapping[str, Any], *, described: bool = False) -> str:
-    """Returns the argument that says what a call is about; empty if none does. `described`: rather the model's own
-    description of it.
-    """
-    names = ("description", *SUBJECTS) if described else SUBJECTS
-    return next((value.strip() for name in names if isinstance(value := args.get(name), str) and value.strip()), "")
 
 
 def timed(message: Message, run: Run | None) -> Message:

@@ -13,6 +13,7 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import Aggregate, Event, Record
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 KIND = "agents"
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -28,6 +29,7 @@ _NAME = re.compile(r"[a-z0-9-]{1,64}")
 class AgentDefined(Event, frozen=True):
     """A user's agent has this definition from here on, with all its fields."""
 
+    phrase = Phrase("Agent defined", "代理已定义", "{name}<: {description:short}>")
     name: str
     description: str = ""
     model: str | None = None
@@ -50,12 +52,14 @@ class AgentDefined(Event, frozen=True):
 class AgentRemoved(Event, frozen=True):
     """The user's agent of this name was removed."""
 
+    phrase = Phrase("Agent removed", "代理已移除", "{name}")
     name: str
 
 
 class ProfileWritten(Event, frozen=True):
     """The user's profile for all agents, as Markdown. None: it was removed."""
 
+    phrase = Phrase("Profile written", "个人资料已写入", "{content:quote}")
     content: str | None
 
 

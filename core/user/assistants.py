@@ -15,6 +15,7 @@ from core.events import Event, Json, Record, RunRequested
 from core.ids import assistant_id
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 from core.user.agents import Rosters
 
 KIND = "assistants"
@@ -55,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class AssistantCreated(Event, frozen=True):
     """A user created an assistant; this is its version 1."""
 
+    phrase = Phrase("Assistant created", "助手已创建", "{assistant}: {settings.name}")
     assistant: str
     settings: Settings
 
@@ -62,6 +64,7 @@ class AssistantCreated(Event, frozen=True):
 class AssistantRevised(Event, frozen=True):
     """The assistant has a new version, which is in force from here on."""
 
+    phrase = Phrase("Assistant changed", "助手已修改", "{assistant}: {settings.name}")
     assistant: str
     settings: Settings
 
@@ -69,6 +72,12 @@ class AssistantRevised(Event, frozen=True):
 class AssistantReverted(Event, frozen=True):
     """Another version (counted from 1) is in force from here on."""
 
+    phrase = Phrase(
+        "Version of an assistant restored",
+        "助手版本已恢复",
+        "{assistant}: version {number} is in force",
+        "{assistant}：版本 {number} 生效",
+    )
     assistant: str
     number: int
 
@@ -76,6 +85,7 @@ class AssistantReverted(Event, frozen=True):
 class AssistantRemoved(Event, frozen=True):
     """The assistant was removed, with all its versions. Its runs stay as they are."""
 
+    phrase = Phrase("Assistant removed", "助手已移除", "{assistant}")
     assistant: str
 
 

@@ -17,6 +17,7 @@ from core.events import Event, Json, Message, Record, RunRequested
 from core.ids import stamp
 from core.log.repository import Repository
 from core.log.store import EventLog
+from core.phrases import Phrase
 from core.user.assistants import Assistant
 
 KIND = "schedules"
@@ -91,6 +92,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ScheduleCreated(Event, frozen=True):
     """A user created a schedule."""
 
+    phrase = Phrase(
+        "Schedule created",
+        "定时任务已创建",
+        "{schedule}: <once at {plan.timing.at}>"
+        "<!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>< on thread {plan.thread}>",
+        "{schedule}：<{plan.timing.at} 一次><!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>"
+        "<，对话 {plan.thread}>",
+    )
     schedule: str
     plan: Plan
     enabled: bool = True
@@ -99,6 +108,14 @@ class ScheduleCreated(Event, frozen=True):
 class ScheduleRevised(Event, frozen=True):
     """The plan was replaced. If its timing changed, missed due times of the old one are dropped."""
 
+    phrase = Phrase(
+        "Schedule changed",
+        "定时任务已修改",
+        "{schedule}: <once at {plan.timing.at}>"
+        "<!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>< on thread {plan.thread}>",
+        "{schedule}：<{plan.timing.at} 一次><!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>"
+        "<，对话 {plan.thread}>",
+    )
     schedule: str
     plan: Plan
 
@@ -106,6 +123,7 @@ class ScheduleRevised(Event, frozen=True):
 class SchedulePaused(Event, frozen=True):
     """The schedule is not due until it is resumed. `reason` is set if the server paused it."""
 
+    phrase = Phrase("Schedule paused", "定时任务已暂停", "{schedule}<: {reason}>")
     schedule: str
     reason: str | None = None
 
@@ -115,6 +133,7 @@ class ScheduleResumed(Event, frozen=True):
     paused waited for a time ahead: the clock was wrong when it was last due.
     """
 
+    phrase = Phrase("Schedule resumed", "定时任务已恢复", "{schedule}")
     schedule: str
 
 
@@ -123,6 +142,12 @@ class ScheduleFired(Event, frozen=True):
     are derived from the schedule and `due`; that of a run that was triggered is chosen by whoever did it.
     """
 
+    phrase = Phrase(
+        "Schedule fired",
+        "定时任务已触发",
+        "{schedule}: <manual?triggered><!manual?due {due}>, thread {thread_id}",
+        "{schedule}：<manual?手动触发><!manual?到期 {due}>，对话 {thread_id}",
+    )
     schedule: str
     due: str
     run_id: str
@@ -133,6 +158,12 @@ class ScheduleFired(Event, frozen=True):
 class ScheduleSkipped(Event, frozen=True):
     """The schedule was due at `due`, without a run."""
 
+    phrase = Phrase(
+        "Schedule skipped",
+        "定时任务已跳过",
+        "{schedule}: due {due}, {reason}",
+        "{schedule}：到期 {due}，{reason}",
+    )
     schedule: str
     due: str
     reason: str
@@ -141,12 +172,19 @@ class ScheduleSkipped(Event, frozen=True):
 class SchedulesFired(Event, frozen=True):
     """Several schedules were due together: the decisions about all of them in one event."""
 
+    phrase = Phrase(
+        "Schedules fired together",
+        "多个定时任务已触发",
+        "{decisions.schedule}<, due {decisions.due}>",
+        "{decisions.schedule}<，到期 {decisions.due}>",
+    )
     decisions: list[ScheduleFired | ScheduleSkipped]
 
 
 class ScheduleFailed(Event, frozen=True):
     """The run of a firing could not be requested. `reason` is fit for people."""
 
+    phrase = Phrase("Schedule failed", "定时任务失败", "{schedule}: {reason}")
     schedule: str
     run_id: str
     reason: str
@@ -155,6 +193,7 @@ class ScheduleFailed(Event, frozen=True):
 class ScheduleRemoved(Event, frozen=True):
     """The schedule was removed, with its firings. Their runs stay as they are."""
 
+    phrase = Phrase("Schedule removed", "定时任务已移除", "{schedule}")
     schedule: str
 
 
@@ -238,6 +277,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulesKept(Event, frozen=True):
     """Snapshot of the user's schedules, oldest first: the events before it may be erased."""
 
+    phrase = Phrase(
+        "Schedules summed up",
+        "定时任务已汇总",
+        "{schedules:count} schedules; what was before may be forgotten",
+        "{schedules:count} 个定时任务；之前的可以忘记",
+    )
     schedules: list[Schedule]
 
 

@@ -19,6 +19,7 @@ from core.ids import now
 from core.log.repository import Repository
 from core.log.snapshots import Parts
 from core.log.store import EventLog
+from core.phrases import Phrase
 
 KIND = "store"
 MOST_ITEMS = 100_000
@@ -41,6 +42,12 @@ Namespace = tuple[str, ...]
 class ItemPut(Event, frozen=True):
     """An item has this value from here on."""
 
+    phrase = Phrase(
+        "Item stored",
+        "条目已存储",
+        "{namespace} {key}<, until {expires}>",
+        "{namespace} {key}<，至 {expires}>",
+    )
     namespace: list[str]
     key: str
     value: Json
@@ -51,6 +58,7 @@ class ItemPut(Event, frozen=True):
 class ItemRemoved(Event, frozen=True):
     """The item was removed: on request, or because it had expired and its space was needed."""
 
+    phrase = Phrase("Item removed", "条目已移除", "{namespace} {key}")
     namespace: list[str]
     key: str
 

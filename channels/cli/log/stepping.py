@@ -11,10 +11,10 @@ import anyio.to_thread
 import msgspec
 
 from channels.cli.log.report import step_text
-from channels.terminal.log.phrases import quote_message
 from channels.terminal.text import Style, clean, one_line
 from core.errors import SikaError
 from core.events import Record
+from core.phrases import quote
 from core.replay import moment as moments
 from core.replay.debugger import Decision, Moment, edited
 
@@ -82,7 +82,7 @@ class Prompt:
 def _lines(moment: Moment, style: Style) -> Sequence[str]:
     state, record = moment.state, moment.record
     last = state.messages[-1] if state.messages else {}
-    before = f"{len(state.messages)} messages, the last: {last.get('type', 'none')} {quote_message(last, 80)}"
+    before = f"{len(state.messages)} messages, the last: {last.get('type', 'none')} {quote(last, 80)}"
     return [
         style.bold(f"seq:{record.seq} {record.type}, run {moment.run}"),
         f"  before    {before.rstrip()}",

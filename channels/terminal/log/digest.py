@@ -8,8 +8,7 @@ from datetime import datetime
 import msgspec
 
 from channels.terminal.log.numbers import Numbers
-from channels.terminal.log.phrases import is_error
-from channels.terminal.log.story import Story
+from channels.terminal.log.story import Story, is_error
 from channels.terminal.text import Style, one_line, seconds
 from core.events import Event, ModelCompleted, ModelFailed, Opaque, Record, ToolCompleted, ToolRequested
 

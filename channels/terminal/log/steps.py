@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from channels.terminal.log.numbers import Numbers
-from channels.terminal.log.phrases import UNCUT, cut_for, decisions_of, is_error, quote_message
-from channels.terminal.log.story import text_of_event
+from channels.terminal.log.story import is_error, text_of_event
 from channels.terminal.text import Style, clean, money, one_line, seconds
 from core.events import (
     ApprovalRequested,
@@ -32,8 +31,8 @@ from core.events import (
     ToolRequested,
 )
 from core.lifecycle import ENDS
+from core.phrases import UNCUT, decisions, quote, subject_of
 from core.replay.money import Cost, Meter, Prices, Used, together
-from core.thread.messages import subject_of
 
 IDLE_SECONDS = 1.0
 """Length of a gap between two events from which on it has a line."""
@@ -117,7 +116,6 @@ def lines(
     prices: Prices | None = None,
 ) -> Iterator[str]:
     """Yields the lines of events, and the totals. `every`: all events of the log, for the numbers."""
-    cut_for(width)
     numbers = Numbers(every or records)
     of_runs: dict[str | None, Totals] = {}
     whole = Totals()
@@ -193,7 +191,7 @@ class _Rows:
                 pass
             case _:
                 mark = "■" if type(event) in ENDS else " "
-                text = f"{record.type}  {text_of_event(event) if isinstance(event, Event) else ''}".rstrip()
+                text = f"{record.type}  {text_of_event(event, UNCUT) if isinstance(event, Event) else ''}".rstrip()
                 yield Row(record, mark, text, failed=isinstance(event, RunFailed))
 
     def _started(self, record: Record, run: str, attempt: int, worker: str) -> Iterator[Row]:
@@ -206,8 +204,8 @@ class _Rows:
     def _answer(self, record: Record, run: str, event: ModelCompleted) -> Row:
         for call in event.message.get("tool_calls") or ():
             self._args[run, str(call.get("id"))] = call.get("args") or {}
-        text = quote_message(event.message, UNCUT) or f"{len(event.message.get('tool_calls') or ())} calls"
-        return Row(record, "◆", " ".join([text, *decisions_of(event, UNCUT)]), took=event.duration_ms)
+        text = quote(event.message, UNCUT) or f"{len(event.message.get('tool_calls') or ())} calls"
+        return Row(record, "◆", " ".join([text, decisions(event.decisions, UNCUT)]), took=event.duration_ms)
 
     def _failed(self, event: ModelFailed) -> str:
         again = "given up" if event.wait_ms is None else f"again after {seconds(event.wait_ms)}"
@@ -236,7 +234,7 @@ def _of_outcome(record: Record, outcome: Record, text: str) -> Row:
     assert isinstance(event, ToolCompleted)
     failed = is_error(event) or event.unknown
     result = f"exit {event.exit_code}  " if event.exit_code else ""
-    result += " ".join([quote_message(event.message, UNCUT), *decisions_of(event, UNCUT)])
+    result += " ".join([quote(event.message, UNCUT), decisions(event.decisions, UNCUT)])
     return Row(record, "✗" if failed else " ", text, result, event.duration_ms, failed=failed)
 
 

@@ -9,12 +9,12 @@ import msgspec
 
 from channels.terminal.log import diff as diff_text
 from channels.terminal.log.numbers import Numbers
-from channels.terminal.log.phrases import quote_message
 from channels.terminal.log.steps import lines as step_lines
 from channels.terminal.log.story import WIDTH, Story
 from channels.terminal.log.tree import tree_lines
 from channels.terminal.text import Style, about, clean, one_line, todo_line
 from core.events import Aggregate, Record
+from core.phrases import quote
 from core.replay import causes, moment
 from core.replay import diff as diffs
 from core.replay import source as sources
@@ -307,7 +307,7 @@ def _run_line(run: Run) -> str:
 def _message_line(message: dict[str, Any]) -> str:
     calls = [f"→ {call.get('name')}({about(call.get('args') or {}, 60)})" for call in message.get("tool_calls") or ()]
     author = message.get("name") if message.get("type") == "tool" else message.get("type")
-    return one_line(f"{author or '?'}: {' '.join([quote_message(message, 110), *calls]).strip()}", 160)
+    return one_line(f"{author or '?'}: {' '.join([quote(message, 110), *calls]).strip()}", 160)
 
 
 def _other_line(name: str, value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from core.events import Event, Json
+from core.phrases import Phrase
 
 KIND = "evaluation"
 SAMPLE = "sample"
@@ -33,6 +34,12 @@ class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
 class EvaluationStarted(Event, frozen=True):
     """An evaluation of a suite began. First event of its aggregate."""
 
+    phrase = Phrase(
+        "Evaluation begun",
+        "评估已开始",
+        "{suite}: {cases:count} cases, {samples} samples",
+        "{suite}：{cases:count} 个案例，{samples} 个样本",
+    )
     suite: str
     """The name of the suite's file."""
     sha256: str
@@ -52,6 +59,12 @@ class EvaluationStarted(Event, frozen=True):
 class EvaluationSampled(Event, frozen=True):
     """One sample of a case was taken under a model and a prompt, and checked."""
 
+    phrase = Phrase(
+        "Sample evaluated",
+        "样本已评估",
+        "{case} {model}/{prompt} sample {sample}: {outcome}",
+        "{case} {model}/{prompt} 样本 {sample}：{outcome}",
+    )
     case: str
     thread: str
     """The thread of the pin; of a task its name."""
@@ -87,6 +100,7 @@ class EvaluationSampled(Event, frozen=True):
 class EvaluationCompleted(Event, frozen=True):
     """The evaluation ended. `incomplete`: samples are missing, by errors or the budget, and nothing else is wrong."""
 
+    phrase = Phrase("Evaluation done", "评估完成", "{outcome}<: {reasons}>")
     outcome: Verdict
     reasons: list[str] = msgspec.field(default_factory=list)
     left_out: int = 0
@@ -96,4 +110,5 @@ class EvaluationCompleted(Event, frozen=True):
 class SampleRecorded(Event, frozen=True):
     """A sample, as `core.replay.whatif.Future`. The only event of its aggregate."""
 
+    phrase = Phrase("Sample recorded", "样本已记录", "{future.end}")
     future: Json

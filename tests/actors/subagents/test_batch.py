@@ -141,7 +141,7 @@ async def test_a_quota_pauses_a_batch(tmp_path: Path, monkeypatch: pytest.Monkey
         batch = [e async for r in client.system.log.read(aggregate) if isinstance(e := r.event, SubagentCompleted)]
     pauses = [event.pause_seconds for event in batch if event.pause_seconds]
     assert pauses == [0.01, 0.02] * (4 if pool == 1 else 1)
-    assert any("failed, to be tried again, the batch pauses 10 ms" in text_of_event(event) for event in batch)
+    assert any("failed, to be tried again, the batch pauses 0.01 s" in text_of_event(event) for event in batch)
     [result] = [m["content"] for m in messages if m["type"] == "tool"]
     assert "4/4 done. " in result
     assert [(row["status"], row["attempts"]) for row in table(tmp_path)] == [("completed", 3)] * 4

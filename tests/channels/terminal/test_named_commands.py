@@ -14,8 +14,8 @@ from channels.cli import parser
 
 ROOT = Path(__file__).parents[3]
 NAMED = re.compile(r"(?<![@\w/-])(?<!from )sika ([a-z][a-z-]+)(?:[ \n]+([a-z][a-z-]+))?")
-NOT_COMMANDS = {"dompurify", "process", "sandbox"}
-"""Words that follow the name of the program in sentences, and in other programs' names."""
+NOT_COMMANDS = {"days", "dompurify", "process", "sandbox"}
+"""Words that follow the name of the program in sentences and in other programs' names, and a guide's own verb."""
 
 
 def subcommands(of: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:

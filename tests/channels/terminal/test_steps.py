@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 
 from channels.terminal.log.digest import is_routine
-from channels.terminal.log.phrases import UNCUT
 from channels.terminal.log.steps import lines, span
 from channels.terminal.log.story import Story
 from channels.terminal.text import Style
@@ -28,6 +27,7 @@ from core.events import (
     encode,
     written,
 )
+from core.phrases import UNCUT
 from tests.support.records import ai, call, human
 
 DANGEROUS = "cd /tmp\nrm -rf " + "x" * 200

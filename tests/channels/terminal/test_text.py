@@ -57,7 +57,7 @@ def test_one_line_is_one_line_and_short() -> None:
         ({"description": "look", "command": "ls"}, "look"),
         ({"command": "ls -la"}, "ls -la"),
         ({"path": "/mnt/a", "content": "…"}, "/mnt/a"),
-        ({"todos": [{"status": "completed"}, {"status": "pending"}]}, "1 of 2 done"),
+        ({"todos": [{"status": "completed"}, {"status": "pending"}]}, "☑ 1/2"),
         ({"n": 1}, '{"n":1}'),
         ({}, ""),
     ],

@@ -27,12 +27,12 @@ from channels.cli.log.futures import result_lines
 from channels.cli.log.report import replayed
 from channels.cli.log.stepping import Prompt
 from channels.terminal.log import views as logs
-from channels.terminal.log.phrases import UNCUT
 from channels.terminal.log.story import Story as Lines
 from channels.terminal.text import Style
 from channels.terminal.tui.app import Viewer
 from channels.terminal.tui.recording import Recording
 from core.events import Event, Record, RunRequested, SubagentStarted, ThreadForked, ToolCompleted, ToolRequested, thread
+from core.phrases import UNCUT
 from core.replay import moment
 from core.replay.archive import Archive
 from core.replay.archives import Archives
