@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,7 @@ def is_change(record: Record) -> bool:
     return kind not in OF_THREADS and (of in NAMELESS or _is_signed(of))
 
 
+@functools.lru_cache(maxsize=1024)
 def _is_signed(type_name: str) -> bool:
     cls = catalogue().get(type_name)
     return cls is not None and "by" in cls.__struct_fields__
