@@ -81,9 +81,10 @@ DIALOGS = {
 VIEWS = {"": ".try", "t": ".answer", "approvals": ".waiting-list article", "files": ".file-tree li"}
 VIEWS |= {"settings": ".settings-section form", "operate": ".operate-section .tiles"}
 VIEWS |= {"timeline": ".tl-row"}
-"""By the beginning of its address, what a view shows: all of them are opened by `test_views`."""
+"""By the beginning of its address, what a view shows: all of them are opened by `test_views`. Those of packages
+(`added`) are opened by `test_added`."""
 ROOMS = {"account/view.js": "SignIn", "approvals/view.js": "View", "chat/view.js": "Chat", "files/view.js": "View"}
-ROOMS |= {"share/view.js": "View"}
+ROOMS |= {"share/view.js": "View", "added/view.js": "View"}
 """Modules of views: those of addresses, where people sign in, and the page at `/shared`."""
 
 
@@ -101,7 +102,7 @@ def test_no_dialog_is_forgotten() -> None:
 def test_no_view_is_forgotten() -> None:
     texts = sources()
     [table] = re.findall(r"const VIEWS = \{\n(.*?)\n\};", texts["main.js"], re.DOTALL)
-    assert [line.strip().split(":")[0].strip('"') for line in table.splitlines()] == list(VIEWS)
+    assert [line.strip().split(":")[0].strip('"') for line in table.splitlines()] == [*VIEWS, "added"]
     rooms = {name: re.findall(r"^export function ([A-Z]\w*)", text, re.MULTILINE) for name, text in texts.items()}
     assert {name: views for name, views in rooms.items() if views and name.endswith("/view.js")} == {
         name: [view] for name, view in ROOMS.items()

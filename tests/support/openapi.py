@@ -191,6 +191,6 @@ def _answered(events: Path, document: Json) -> dict[str, set[int]]:
     for line in events.read_text().splitlines():
         recorder = json.loads(line).get("ScenarioFinished", {}).get("recorder") or {}
         for interaction in (recorder.get("interactions") or {}).values():
-            if interaction["response"] and recorder["label"] in found:
+            if interaction.get("response") and recorder["label"] in found:
                 found[recorder["label"]].add(interaction["response"]["status_code"])
     return found
