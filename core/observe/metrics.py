@@ -247,7 +247,10 @@ class Metrics:
 
     def _run(self, record: Record) -> _Run:
         name = record.run or ""
-        return self._runs.setdefault(name, _Run())
+        run = self._runs.get(name)
+        if run is None:
+            run = self._runs[name] = _Run()
+        return run
 
 
 def _stand_in(message: Message) -> str | None:
