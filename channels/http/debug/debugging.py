@@ -26,7 +26,7 @@ from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable, ungr
 from core.events import Aggregate, Record, thread
 from core.files.paths import thread_root
 from core.ids import now, uuid7
-from core.log.kinds import SUBAGENT
+from core.log.kinds import KIND, SUBAGENT
 from core.log.reader import ReadAll
 from core.replay import causes, files, moment, places, queries, requests
 from core.replay.breakpoints import Breakpoint
@@ -90,9 +90,7 @@ async def get_events(
     since: Annotated[str, "ISO 8601 in UTC; this and later"] = "",
     until: Annotated[str, "ISO 8601 in UTC; this and earlier"] = "",
     seconds: Annotated[float, msgspec.Meta(ge=0), "It took at least so long"] = 0.0,
-    stop: Annotated[
-        Sequence[str], "Breakpoints, one of which it meets: `tool.requested name=bash args.command~rm`"
-    ] = (),
+    stop: Annotated[Sequence[str], "Breakpoints, one of which it meets: `model.completed message.content~sorry`"] = (),
     after: Annotated[int, msgspec.Meta(ge=0), "Only events after this sequence: `next` of the page before"] = 0,
     before: Annotated[
         int | None,
@@ -212,7 +210,7 @@ class ModelTokens(msgspec.Struct):
 
 
 class UsedSoFar(msgspec.Struct):
-    """What the runs had used at the event `seq`, with those that were rolled back and with subagents: tokens by model,
+    """Usage of the runs up to the event `seq`, with those that were rolled back and with subagents: tokens by model,
     and the cost at the prices of today; null where no model has a price, or they are in several currencies.
     """
 
@@ -257,19 +255,14 @@ def _readable(call: Call, source: Source) -> ReadAll:
     """
 
     async def read(aggregate: Aggregate) -> Sequence[Record]:
-        match aggregate.kind:
-            case "thread":
-                try:
-                    await call.services.commands.state(call.user, aggregate.id)
-                except NotFound:
-                    return ()
-            case str(kind) if kind == OF_THREAD:
-                try:
-                    await call.services.commands.state(call.user, aggregate.id)
-                except NotFound:
-                    return ()
-            case str(kind) if kind not in (SUBAGENT, SETUP) and (kind, aggregate.id) != (SCHEDULES, call.user):
+        kind = aggregate.kind
+        if kind in (KIND, OF_THREAD):
+            try:
+                await call.services.commands.state(call.user, aggregate.id)
+            except NotFound:
                 return ()
+        elif kind not in (SUBAGENT, SETUP) and (kind, aggregate.id) != (SCHEDULES, call.user):
+            return ()
         return await source.read(aggregate)
 
     return read
