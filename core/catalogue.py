@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import importlib
 
-from core.events import Event, catalogue
-
 MODULES = (
     "chat.account", "chat.connections", "chat.facts", "files.workspace", "identity.accounts",
     "identity.activity", "identity.limits", "identity.lockout", "mcp.grants", "mcp.servers", "memory.facts",
@@ -19,8 +17,3 @@ MODULES = (
 
 for _module in MODULES:
     importlib.import_module(f"core.{_module}")
-
-
-def event_types() -> dict[str, type[Event]]:
-    """Returns every event type of ours and of the plug-ins that are imported, by name."""
-    return dict(sorted(catalogue().items()))
