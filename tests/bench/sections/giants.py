@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,11 +32,7 @@ _BESIDE = 1500
 
 def giants(lab: Laboratory) -> Iterator[Row]:
     """What one thread costs that has been talked in for years."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    for size in _QUICK if lab.quick else _SIZES:
-        lab.say(f"one thread of {size} events")
-        home = lab.new_home()
-        run(publish_giant(lab, home, size))
+    for size, home in published(lab, _QUICK if lab.quick else _SIZES):
         with lab.sika(home, warm=False) as server:
             Asker(server, _FOLDED_SECONDS).ask("GET", _STATE.format(giant.NAME))
             await_snapshot(home)
@@ -51,6 +47,16 @@ def giants(lab: Laboratory) -> Iterator[Row]:
 
 
 _STATE = "/threads/{}/state?select=next"
+
+
+def published(lab: Laboratory, sizes: Sequence[int]) -> Iterator[tuple[int, Path]]:
+    """Yields sizes, each with a data directory in whose log is a giant of so many events."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    for size in sizes:
+        lab.say(f"one thread of {size} events")
+        home = lab.new_home()
+        run(publish_giant(lab, home, size))
+        yield size, home
 
 
 async def publish_giant(lab: Laboratory, home: Path, size: int) -> None:

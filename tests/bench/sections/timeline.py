@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import http.client
-import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import structlog
-
 from tests.bench import giant
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, median
 from tests.bench.processes import Broken, Sika
-from tests.bench.sections.giants import await_snapshot, publish_giant
+from tests.bench.sections.giants import await_snapshot, published
 from tests.bench.sections.threads import Asker
-from tests.support.model_server import run
 
 _SIZES = (10_000, 200_000)
 _QUICK = (2000,)
@@ -35,12 +31,8 @@ _BESIDE = "beside"
 
 
 def timeline(lab: Laboratory) -> Iterator[Row]:
-    """What looking at the log of a thread costs, however long it is."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    for size in _QUICK if lab.quick else _SIZES:
-        lab.say(f"one thread of {size} events")
-        home = lab.new_home()
-        run(publish_giant(lab, home, size))
+    """Yields the costs of looking at the log of a thread, however long it is."""
+    for size, home in published(lab, _QUICK if lab.quick else _SIZES):
         with lab.sika(home, warm=False) as server:
             asker = Asker(server, _FOLDED_SECONDS)
             for name in (giant.NAME, _BESIDE):

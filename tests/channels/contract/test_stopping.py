@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.chat.facts import STOP
+from core.chat.facts import STOP, ChatReceived, ChatRouted
 from core.events import ModelCompleted, RunCancelled, RunCompleted
 from tests.channels.contract.tables import Table
 from tests.support.nats import eventually
@@ -17,13 +17,19 @@ DingTalk have no buttons of ours. A draft of Telegram has one of its own."""
 IN_THEM = pytest.mark.parametrize("here", GROWS_IN_A_MESSAGE, indirect=True)
 
 
+async def growing(here: Table, person: str, question: str, text: str) -> tuple[str, ChatReceived, ChatRouted]:
+    """Returns the chat in which an answer grows, the person's message, and its run, once the button is there."""
+    group = GROWS_IN_A_MESSAGE[here.seat.name]
+    event = await here.hears(person, question, group)
+    routed = await here.works(event)
+    await here.says(routed, text)
+    await here.until(lambda: here.seat.has_label(person, STOP.label, group))
+    return group, event, routed
+
+
 @IN_THEM
 async def test_a_button_stops_the_answer_that_grows(here: Table) -> None:
-    group = GROWS_IN_A_MESSAGE[here.seat.name]
-    event = await here.hears("iris", "count to a million", group)
-    routed = await here.works(event)
-    await here.says(routed, "One, two")
-    await here.until(lambda: here.seat.has_label("iris", STOP.label, group))
+    group, event, routed = await growing(here, "iris", "count to a million", "One, two")
     await here.seat.presses("iris", STOP.label, group)
 
     async def cancelled() -> bool:
@@ -37,11 +43,7 @@ async def test_a_button_stops_the_answer_that_grows(here: Table) -> None:
 
 @IN_THEM
 async def test_a_button_of_an_answer_that_stands_there_is_gone(here: Table) -> None:
-    group = GROWS_IN_A_MESSAGE[here.seat.name]
-    event = await here.hears("jack", "hello", group)
-    routed = await here.works(event)
-    await here.says(routed, "Hello, Jack.")
-    await here.until(lambda: here.seat.has_label("jack", STOP.label, group))
+    group, _, routed = await growing(here, "jack", "hello", "Hello, Jack.")
     await here.does(routed, ModelCompleted(message=ai("a", "Hello, Jack.")), RunCompleted())
     await here.until(lambda: not here.seat.has_label("jack", STOP.label, group))
     assert await here.shows("Hello, Jack.", "jack", group)
