@@ -334,7 +334,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     channel: str
     conversation: Address
     speaker: Speaker | None = None
-    """Who wrote the run's message, or answered its question, where several people talk to the agent."""
+    """The person who wrote the run's message, or answered its question, where several people talk to the agent."""
 
 
 class RunOrigin(msgspec.Struct, frozen=True):

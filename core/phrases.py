@@ -310,4 +310,4 @@ FILTERS: Mapping[str, Callable[[Any, int], str]] = {
     "approvals": _approvals,
     "questions": _questions,
 }
-"""How a field is written, by name: what they return is empty if there is nothing to say."""
+"""Functions that write a field, by name; they return an empty text if there is nothing to say."""

@@ -62,8 +62,8 @@ class Edits:
             start = last_question(place)
         except Refused:
             return False
-        asked = (start[1].get("messages") or [{}])[-1] if start else {}
-        return asked.get("id") == f"human-{original.run}" and asked.get("content") == Turn([first]).content
+        question = (start[1].get("messages") or [{}])[-1] if start else {}
+        return question.get("id") == f"human-{original.run}" and question.get("content") == Turn([first]).content
 
     async def _received(self, call: Call, known: ReceivedMessage) -> Message | None:
         place = Aggregate(KIND, call.conversation)

@@ -228,13 +228,15 @@ class Runs:
         )
         rest = [ChatRouted(message=m.key, outcome=together, thread=thread, user=routed.user) for m in others]
 
-        said = [_refusing(call, event) if outcome in ("refused", "choice") else event for event in more]
+        replies = [_refusing(call, event) if outcome in ("refused", "choice") else event for event in more]
 
         def decide(state: Conversation) -> Sequence[Event]:
             heard = state.heard.get(first.key)
             if heard is None or heard.outcome:
                 return []
-            new = [event for event in said if not isinstance(event, DeliveryPlanned) or event.plan not in state.plans]
+            new = [
+                event for event in replies if not isinstance(event, DeliveryPlanned) or event.plan not in state.plans
+            ]
             return [routed, *rest, *new]
 
         await self._chats.decide(call.conversation, decide, actor=ACTOR, cause=first.id)

@@ -136,7 +136,7 @@ class _Top(Parser):
     """The parser of `sika`, whose help shows the verbs by what they are for."""
 
     installed: Sequence[Verb] = ()
-    """Those of packages."""
+    """Verbs of installed packages."""
 
     def format_help(self) -> str:
         lines = ["usage: sika [--version] COMMAND …", "", str(self.description)]

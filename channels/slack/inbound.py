@@ -73,8 +73,8 @@ def mentioned(envelope: Mapping[str, Any], bot: Identity) -> list[str]:
 
 def people_in(*texts: Any) -> list[str]:
     """Returns the ids of the people whom Slack's texts mention, each once."""
-    found = (match[1] for text in texts if isinstance(text, str) for match in _PERSON.finditer(text))
-    return list(dict.fromkeys(found))[:MOST_MENTIONS]
+    ids = (match[1] for text in texts if isinstance(text, str) for match in _PERSON.finditer(text))
+    return list(dict.fromkeys(ids))[:MOST_MENTIONS]
 
 
 def _event(event: Mapping[str, Any], bot: Identity, names: Mapping[str, str]) -> ChatReceived | None:

@@ -87,7 +87,7 @@ class Telegram:
         self._timing = timing
         self._drafts = Drafts(api)
         self._people: Recent[str, User] = Recent(PEOPLE)
-        """Those who were seen, by user name."""
+        """People whose messages have come, by user name."""
         self._presses: Recent[tuple[str, str, str], tuple[str, anyio.Event]] = Recent(PEOPLE)
 
     async def check(self) -> Sequence[Finding]:

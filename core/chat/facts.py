@@ -193,12 +193,12 @@ class ChatBegun(Event, frozen=True):
 
 FAILED_NOTICE = "/failed"
 """End of the id of the plan that tells a person that another one failed."""
+SEND_AGAIN = Button("again", "Send again")
+"""The button of such a plan, if the fate of the other one is unknown."""
 STOP = Button("stop", "Stop", "danger")
 """The button of an answer that grows: its plan is the run."""
 ANEW = Button("anew", "Answer anew")
 """The button below the question whether a message that was changed is to be answered anew."""
-SEND_AGAIN = Button("again", "Send again")
-"""The button of such a plan, if the fate of the other one is unknown."""
 
 
 class DeliveryPlanned(Event, frozen=True):

@@ -73,8 +73,8 @@ class ChannelSettings(AccountSettings, frozen=True, kw_only=True):
     Its other keys are the platform's: its credentials, and what the platform's page lists."""
 
     use: str | None = None
-    """The Python package of a platform that is not found by itself, with the modules `traits` and
-    `platform`; or a single module that has all of it."""
+    """The Python package of a platform that is not found by itself, with the modules `traits` and `platform`; or a
+    single module that has all of it."""
     accounts: Mapping[str, AccountSettings] = {}
     """Further accounts by their names, as `work`: letters, digits and `_`."""
 

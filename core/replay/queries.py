@@ -69,9 +69,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     values: Json
     runs: Sequence[Any]
     messages: int
-    """How many messages the values have there, also if some are left out."""
+    """The number of messages that the values have there, also if some are left out."""
     older_runs: int = 0
-    """How many runs are left out."""
+    """The number of runs that are left out."""
 
 
 class Cause(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ KEPT_BYTES = 32 << 20
 __all__ = ["encode", "full", "head", "numbered_values", "once", "raw", "timed_values", "values", "with_number"]
 
 ONCE_BYTES = 8 << 20
-"""What was made once for several clients, over all threads; what was not sent for the longest time goes first."""
+"""Limit of the bytes that are made once for several clients, over all threads: those used last stay."""
 
 encode = msgspec.json.Encoder().encode
 
@@ -77,9 +77,9 @@ def once(fact: Record, name: str, make: Callable[[], bytes]) -> bytes:
     """Returns what all clients are sent of a name for a fact, as its bytes, made once: those who follow a thread share
     its facts. It may depend on nothing but the thread up to the fact.
     """
-    made = _made.get((id(fact), name))
-    if made is not None and made[0] is fact:
-        return made[1]
+    entry = _made.get((id(fact), name))
+    if entry is not None and entry[0] is fact:
+        return entry[1]
     data = make()
     if len(data) <= ONCE_BYTES:
         _made[id(fact), name] = fact, data

@@ -1,4 +1,4 @@
-"""What `/mcp` answers to each request of the protocol: one list of tools, those declared here and the agent's own."""
+"""Handlers of the requests of `/mcp`, with one list of tools: those declared here and the agent's own."""
 
 from __future__ import annotations
 
