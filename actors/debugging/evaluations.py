@@ -20,8 +20,6 @@ from core.config.redaction import redactor
 from core.errors import Conflict, Invalid, SikaError
 from core.events import Aggregate, Event, ModelCompleted, ModelFailed, Record, RunRequested
 from core.ids import uuid7
-from core.replay.archive import Archive
-from core.replay.archives import Archives
 from core.replay.evaluation.checks import Judge, Subject, subject
 from core.replay.evaluation.facts import (
     KIND,
@@ -35,7 +33,9 @@ from core.replay.evaluation.facts import (
 )
 from core.replay.evaluation.results import Evaluation, failures, folded
 from core.replay.evaluation.suite import RECORDED, REPLAY, Case, Cell, Suite
-from core.replay.whatif import Changes, Estimate, Future, Point
+from core.replay.exports.archive import Archive
+from core.replay.exports.archives import Archives
+from core.replay.whatif.running import Changes, Estimate, Future, Point
 from core.runs.prompts import release
 from core.thread.fold import fold
 from core.thread.usage import is_apology

@@ -15,8 +15,8 @@ from core.files.undo import later_changes, later_uploads
 from core.files.workspace import KIND as SCANS
 from core.ids import safe_id
 from core.log.kinds import KIND
-from core.replay import moment
 from core.replay.fork import Forked, fork
+from core.replay.moments import moment
 from core.replay.source import Source, records_of
 from core.thread.threads import Threads
 

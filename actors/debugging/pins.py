@@ -1,13 +1,13 @@
-"""Pinned runs (`core.replay.pins`) replayed under the present policies and configuration, for tests."""
+"""Pinned runs (`core.replay.exports.pins`) replayed under the present policies and configuration, for tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.replay.archive import Archive
-from core.replay.archives import Archives
-from core.replay.pins import Difference, expected, mismatch
+from core.replay.exports.archive import Archive
+from core.replay.exports.archives import Archives
+from core.replay.exports.pins import Difference, expected, mismatch
 
 if TYPE_CHECKING:
     from actors.wiring.compose import Options

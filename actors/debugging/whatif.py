@@ -47,11 +47,11 @@ from core.files.paths import make_home
 from core.files.undo import later_changes, later_uploads
 from core.files.workspace import KIND as SCANS
 from core.files.workspace import Entry, FileChange
-from core.replay import whatif_results
 from core.replay.recorded import RecordedLog
 from core.replay.source import Source, records_of
-from core.replay.whatif import MOST_SAMPLES, Changes, Estimate, Point, Result, Sample, fork_point
-from core.replay.whatif_journal import SANDBOXED, SampleJournal
+from core.replay.whatif import results as whatif_results
+from core.replay.whatif.journal import SANDBOXED, SampleJournal
+from core.replay.whatif.running import MOST_SAMPLES, Changes, Estimate, Point, Result, Sample, fork_point
 from core.runs.journal import CallRef, Failed, Journal, Paused
 from core.thread.fold import fold
 from core.thread.state import ThreadState

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from actors.agent.setup.plan import RunSetup
     from channels.http.server.live import ToolListing, Trial
     from core.replay.fork import Forked
-    from core.replay.whatif import Changes, Experiment
+    from core.replay.whatif.running import Changes, Experiment
     from core.runs.replay import Report
 
 log = structlog.get_logger("sika.compose")

@@ -15,7 +15,7 @@ from core.config.redaction import redactor
 from core.errors import Invalid
 from core.events import Json
 from core.replay.exchanges import Answer, Mismatch, Recording, conversation_of, to_line
-from core.replay.format import ExchangeLine
+from core.replay.exports.format import ExchangeLine
 
 BODY_BYTES = 32 << 20
 """Limit of a request."""

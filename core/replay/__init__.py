@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.replay.archive import Archive as Archive
+    from core.replay.exports.archive import Archive as Archive
     from core.replay.find import Query as Query
-    from core.replay.moment import part as part
+    from core.replay.moments.moment import part as part
     from core.replay.queries import Cause as Cause
     from core.replay.queries import Compared as Compared
     from core.replay.queries import EventPage as EventPage
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from core.replay.tree import Span as Span
 
 _PLACES = {
-    "archive": ("Archive",),
+    "exports.archive": ("Archive",),
     "find": ("Query",),
-    "moment": ("part",),
+    "moments.moment": ("part",),
     "queries": ("Cause", "Compared", "EventPage", "Moment", "Side", "compare", "events", "spans", "state_at", "why"),
     "source": ("LogSource", "Source"),
     "tree": ("Span",),

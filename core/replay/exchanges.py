@@ -17,8 +17,8 @@ import msgspec
 from core.errors import Invalid
 from core.events import Aggregate, Json, Message, ModelCompleted, Record
 from core.log.kinds import KIND, SUBAGENT
-from core.replay.archive import Archive
-from core.replay.format import ExchangeLine
+from core.replay.exports.archive import Archive
+from core.replay.exports.format import ExchangeLine
 from core.thread.fold import fold
 from core.thread.messages import text_of
 from core.thread.state import ThreadState

@@ -9,7 +9,7 @@ import msgspec
 from core.errors import Conflict, Invalid, Refused
 from core.events import Event, Record, ThreadCreated, ThreadForked, ThreadTitled
 from core.ids import checkpoint_id, safe_id
-from core.replay import moment
+from core.replay.moments import moment
 from core.runs.copies import steps_to, write_steps
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState

@@ -15,10 +15,11 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Json, Record, RunStarted
-from core.replay import causes, moment
+from core.replay import causes
 from core.replay import diff as diffs
 from core.replay.find import Query, Search, is_bad_end
-from core.replay.models import RunModels
+from core.replay.moments import moment
+from core.replay.moments.models import RunModels
 from core.replay.money import Cost, Prices
 from core.replay.source import LAST, LAST_FAILED, MOST_NAMED, Source, aggregate_of, records_of
 from core.replay.tree import Span, tree

@@ -27,8 +27,8 @@ from core.ids import safe_id
 from core.log.chain import CHAIN, START, link
 from core.log.kinds import KIND, SUBAGENT
 from core.log.store import EventLog
-from core.replay.archive import Archive
 from core.replay.causes import wanted_by
+from core.replay.exports.archive import Archive
 from core.replay.undecoded import problem_of
 from core.thread.fold import fold
 

@@ -37,7 +37,7 @@ BEGINNINGS = {
     "actors/debugging/work/runner.py": OPERATOR,  # `sika eval run`, on a system of its own
     "channels/http/accounts/access.py": INTAKE,  # all requests
     "channels/http/protocols/langgraph/runs.py": INTAKE,  # those of LangGraph's clients, by way of `access`
-    "core/replay/whatif_journal.py": REQUEST,  # what-ifs: a journal in memory, for as long as a request
+    "core/replay/whatif/journal.py": REQUEST,  # what-ifs: a journal in memory, for as long as a request
 }
 """Modules that have runs begin, and who asks whether the person still may."""
 

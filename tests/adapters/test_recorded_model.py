@@ -22,10 +22,10 @@ from pydantic import SecretStr
 from adapters.models.recorded import answering, recording, serving
 from channels.cli.log.record import recorded
 from core.errors import Invalid
-from core.replay.archive import Archive
 from core.replay.exchanges import Recording
-from core.replay.exporting import write
-from core.replay.format import ExchangeLine
+from core.replay.exports.archive import Archive
+from core.replay.exports.exporting import write
+from core.replay.exports.format import ExchangeLine
 from tests.channels.terminal.test_share import file_of
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from core.config.redaction import Redactor
 from core.errors import Invalid
 from core.events import ENVELOPE, Aggregate, Record, ThreadCreated, thread
-from core.replay.archive import Archive
-from core.replay.exporting import Scope, lines
-from core.replay.format import FORMAT, Header, checked_lines
-from core.replay.redact import Redaction
+from core.replay.exports.archive import Archive
+from core.replay.exports.exporting import Scope, lines
+from core.replay.exports.format import FORMAT, Header, checked_lines
+from core.replay.exports.redact import Redaction
 from core.thread.fold import fold
 from tests.property.test_fold import logs, same
 from tests.support.laws import EXAMPLES

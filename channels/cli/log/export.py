@@ -14,9 +14,9 @@ from core.events import Aggregate, ThreadCreated, ThreadPruned
 from core.files.paths import thread_root
 from core.ids import now
 from core.log.kinds import KIND
-from core.replay.exporting import LogReader, Reader, Scope, lines, write
-from core.replay.format import FORMAT, Header
-from core.replay.redact import Redaction
+from core.replay.exports.exporting import LogReader, Reader, Scope, lines, write
+from core.replay.exports.format import FORMAT, Header
+from core.replay.exports.redact import Redaction
 from core.replay.source import LogSource, aggregate_of
 from core.runs.prompts import release
 

@@ -9,8 +9,8 @@ from channels.terminal.log.diff import run_lines
 from channels.terminal.log.numbers import Numbers
 from channels.terminal.text import Style, one_line, seconds
 from core.events import Record
-from core.replay.whatif import Estimate, Future, Result, Sample
-from core.replay.whatif_results import wilson
+from core.replay.whatif.results import wilson
+from core.replay.whatif.running import Estimate, Future, Result, Sample
 
 WIDTH = 100
 """Limit of the characters of a text on a line."""

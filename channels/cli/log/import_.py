@@ -12,9 +12,9 @@ from channels.cli.log.sources import open_file
 from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
 from core.events import ThreadCreated, ThreadPruned
-from core.replay.archive import Archive
-from core.replay.importing import restore as append
-from core.replay.importing import restore_files
+from core.replay.exports.archive import Archive
+from core.replay.exports.importing import restore as append
+from core.replay.exports.importing import restore_files
 
 if TYPE_CHECKING:
     from core.log.store import EventLog
@@ -42,7 +42,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def restore(log: EventLog, archive: Archive, home: Path, thread: str | None, user: str | None) -> str:
-    """Imports a file, and returns a line about it. Raises what `core.replay.importing.restore` raises."""
+    """Imports a file, and returns a line about it. Raises what `core.replay.exports.importing.restore` raises."""
     if archive.header.redacted:
         user = user or LOCAL
     result = await append(log, archive, thread=thread, user=user)

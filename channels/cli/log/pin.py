@@ -18,14 +18,14 @@ from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
 from core.errors import Invalid, NotFound
 from core.ids import safe_id
-from core.replay import pins, shared
 from core.replay.causes import find
-from core.replay.exporting import LogReader
-from core.replay.pins import Difference, decision
+from core.replay.exports import pins, shared
+from core.replay.exports.exporting import LogReader
+from core.replay.exports.pins import Difference, decision
 from core.replay.source import LogSource, aggregate_of, records_of
 
 if TYPE_CHECKING:
-    from core.replay.exporting import Reader
+    from core.replay.exports.exporting import Reader
 
 PINNED = "tests/golden/pinned"
 TEST = '''"""Pinned runs: by the policies of today, under `config.yaml` beside this file, they are decided as before."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from channels.cli.common import OK
 from channels.cli.verbs import Parser
 from core.ids import now
-from core.replay.format import FORMAT, ExchangeLine, Header, Writer
+from core.replay.exports.format import FORMAT, ExchangeLine, Header, Writer
 from core.runs.prompts import release
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def run(arguments: argparse.Namespace) -> int:
     import anyio
 
     from adapters.models.recorded import recording, serving
-    from core.replay.exporting import write
+    from core.replay.exports.exporting import write
 
     send, receive = anyio.create_memory_object_stream[ExchangeLine](0)
     async with (

@@ -15,8 +15,8 @@ from channels.cli.verbs import Parser
 from core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from core.replay.archive import Archive
-    from core.replay.archives import Archives
+    from core.replay.exports.archive import Archive
+    from core.replay.exports.archives import Archives
     from core.replay.source import Source
     from core.runtime.system import System
 
@@ -59,7 +59,7 @@ async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
 
     In place of a file's name, the arguments get the name under which its thread is read.
     """
-    from core.replay.archives import Archives
+    from core.replay.exports.archives import Archives
 
     archives = Archives()
     async with AsyncExitStack() as opened:
@@ -76,7 +76,7 @@ async def files_of(arguments: argparse.Namespace) -> AsyncIterator[Archives]:
 
 async def open_file(path: Path, opened: AsyncExitStack) -> Archive:
     """Opens an exported file until `opened` ends. Raises `NotFound`, `Invalid`."""
-    from core.replay.archive import Archive
+    from core.replay.exports.archive import Archive
 
     if not path.is_file():
         raise NotFound(f"{path}: no such file")

@@ -15,8 +15,8 @@ from channels.terminal.text import Style, clean, one_line
 from core.errors import SikaError
 from core.events import Record
 from core.phrases import quote
-from core.replay import moment as moments
 from core.replay.debugger import Decision, Moment, edited
+from core.replay.moments import moment as moments
 
 HELP = """\
   step            go on to the next step (also: s, an empty line)

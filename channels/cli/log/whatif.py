@@ -12,7 +12,7 @@ from channels.cli.log.sources import source_of
 from channels.cli.verbs import Parser
 
 if TYPE_CHECKING:
-    from core.replay.whatif import Changes
+    from core.replay.whatif.running import Changes
 
 
 def arguments(parser: Parser) -> None:
@@ -41,7 +41,7 @@ async def run(arguments: argparse.Namespace) -> int:
     from channels.terminal.text import style_of
     from core.replay.causes import find
     from core.replay.source import aggregate_of, records_of
-    from core.replay.whatif_results import dear
+    from core.replay.whatif.results import dear
 
     options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)
     async with source_of(arguments, server=arguments.allow_effects) as (source, system):
@@ -79,7 +79,7 @@ async def _agreed(line: str) -> bool:
 
 def _changes(arguments: argparse.Namespace) -> Changes:
     """Reads the changes of a what-if. Blocks."""
-    from core.replay.whatif import Changes
+    from core.replay.whatif.running import Changes
 
     results = dict(_pair("--tool-result", text) for text in arguments.tool_result)
     return Changes(

@@ -28,21 +28,22 @@ from core.files.paths import thread_root
 from core.ids import now, uuid7
 from core.log.kinds import KIND, SUBAGENT
 from core.log.reader import ReadAll
-from core.replay import causes, files, moment, places, queries, requests
+from core.replay import causes, queries
 from core.replay.breakpoints import Breakpoint
-from core.replay.exporting import LogReader, Scope, lines
-from core.replay.files import KnownFiles
+from core.replay.exports.exporting import LogReader, Scope, lines
+from core.replay.exports.format import FORMAT, Header
+from core.replay.exports.redact import Redaction
 from core.replay.find import Query
 from core.replay.fork import Forked
-from core.replay.format import FORMAT, Header
-from core.replay.models import RunModels
+from core.replay.moments import files, moment, places, requests
+from core.replay.moments.files import KnownFiles
+from core.replay.moments.models import RunModels
+from core.replay.moments.requests import Sent
 from core.replay.money import Prices
 from core.replay.queries import Cause, Comparison, EventPage, Side
-from core.replay.redact import Redaction
-from core.replay.requests import Sent
 from core.replay.source import Source, records_of
 from core.replay.tree import Span
-from core.replay.whatif import Changes, Experiment, Point, Result
+from core.replay.whatif.running import Changes, Experiment, Point, Result
 from core.runs.prompts import OF_THREAD, SETUP, release
 from core.thread import usage
 from core.thread.state import ThreadState

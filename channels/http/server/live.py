@@ -30,8 +30,8 @@ from core.memory.facts import Memories
 from core.models.added import AddedModels
 from core.plugins import Listed
 from core.replay.fork import Forked
-from core.replay.moments import Moments
-from core.replay.whatif import Changes, Experiment
+from core.replay.moments.marks import Moments
+from core.replay.whatif.running import Changes, Experiment
 from core.runs.commands import Commands
 from core.runs.follow import Follower, Followers
 from core.runs.intake import Intake

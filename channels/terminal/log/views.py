@@ -15,11 +15,12 @@ from channels.terminal.log.tree import tree_lines
 from channels.terminal.text import Style, about, clean, one_line, todo_line
 from core.events import Aggregate, Record
 from core.phrases import quote
-from core.replay import causes, moment
+from core.replay import causes
 from core.replay import diff as diffs
 from core.replay import source as sources
 from core.replay import tree as spans
 from core.replay.find import Query, picked
+from core.replay.moments import moment
 from core.replay.money import Prices
 from core.replay.queries import Side, compare, moment_of, run_of, sequence_of
 from core.replay.source import LogSource, Source, aggregate_of

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from core.errors import Invalid, NotFound
 from core.events import Json, Record, ToolRequested
 from core.replay.evaluation.facts import Checked
-from core.replay.moment import part
+from core.replay.moments.moment import part
 from core.thread.state import ThreadState
 
 COMPLETED = "run.completed"

@@ -108,7 +108,7 @@ class EvaluationCompleted(Event, frozen=True):
 
 
 class SampleRecorded(Event, frozen=True):
-    """A sample, as `core.replay.whatif.Future`. The only event of its aggregate."""
+    """A sample, as `core.replay.whatif.running.Future`. The only event of its aggregate."""
 
     phrase = Phrase("Sample recorded", "样本已记录", "{future.end}")
     future: Json

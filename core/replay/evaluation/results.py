@@ -13,7 +13,7 @@ from core.errors import NotFound
 from core.events import Record
 from core.replay.evaluation.facts import EvaluationCompleted, EvaluationSampled, EvaluationStarted
 from core.replay.evaluation.gates import SHARES, Condition
-from core.replay.whatif_results import wilson
+from core.replay.whatif.results import wilson
 
 REPLAYED = "replay/replay"
 DRAWS = 10_000

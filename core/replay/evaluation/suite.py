@@ -13,7 +13,7 @@ import yaml
 from core.errors import Invalid
 from core.replay.evaluation.checks import Check, parsed
 from core.replay.evaluation.gates import Condition, conditions
-from core.replay.whatif import MOST_SAMPLES
+from core.replay.whatif.running import MOST_SAMPLES
 
 RECORDED = "recorded"
 """The model of the recorded run, if it is still configured."""

@@ -31,11 +31,11 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
-from core.replay.archive import Archive
 from core.replay.causes import why
-from core.replay.exporting import LogReader, Scope, lines, write
-from core.replay.format import FORMAT, Header
-from core.replay.importing import restore
+from core.replay.exports.archive import Archive
+from core.replay.exports.exporting import LogReader, Scope, lines, write
+from core.replay.exports.format import FORMAT, Header
+from core.replay.exports.importing import restore
 from core.replay.soundness import verify
 from core.replay.source import LogSource
 from core.runs.prompts import OF_THREAD, SETUP, Missing, content, release, sent

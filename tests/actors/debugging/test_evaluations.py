@@ -19,11 +19,11 @@ from channels.cli.look.eval import lines
 from channels.terminal.text import Style
 from core.errors import Invalid
 from core.events import Aggregate, thread
-from core.replay import pins
 from core.replay.evaluation.facts import EvaluationSampled
 from core.replay.evaluation.results import Evaluation, folded
 from core.replay.evaluation.suite import read
-from core.replay.exporting import LogReader
+from core.replay.exports import pins
+from core.replay.exports.exporting import LogReader
 from tests.golden.stories import FOLDER
 from tests.support import workers
 from tests.support.model_server import Failure, ModelServer, ToolCall, Turn

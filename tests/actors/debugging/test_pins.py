@@ -17,8 +17,8 @@ from channels.cli import main
 from channels.cli.log.pin import TEST
 from core.errors import Invalid
 from core.events import RunStarted, ThreadPruned
-from core.replay.archive import Archive
-from core.replay.pins import expected
+from core.replay.exports.archive import Archive
+from core.replay.exports.pins import expected
 from core.runs.prompts import sent
 from tests.channels.terminal.test_share import file_of
 from tests.core.replay.recorded import configured, exported
@@ -147,7 +147,7 @@ def test_one_that_cannot_be_replayed_leaves_nothing(tmp_path: Path, capsys: pyte
 
 
 def test_a_big_one_is_refused(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.replay.pins.MOST_BYTES", 4096)
+    monkeypatch.setattr("core.replay.exports.pins.MOST_BYTES", 4096)
     arguments = ["log", "pin", str(recorded), "--name", "big", "--dir", str(tmp_path)]
     assert main(arguments) == 2
     assert not list(tmp_path.glob("*.jsonl"))

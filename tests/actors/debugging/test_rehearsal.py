@@ -25,7 +25,7 @@ from core.events import Aggregate, Record, ToolCompleted, ToolRequested
 from core.replay.breakpoints import Breakpoint
 from core.replay.debugger import Debugger, Decision, Moment, edited
 from core.replay.source import LogSource
-from core.replay.whatif import Changes
+from core.replay.whatif.running import Changes
 from tests.actors.agent.test_tools import bash
 from tests.golden import stories
 from tests.support import warm

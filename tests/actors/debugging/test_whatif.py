@@ -22,8 +22,8 @@ from core.errors import Invalid
 from core.events import Record, ToolCompleted
 from core.files.paths import ROOTS, thread_root
 from core.replay.source import LogSource
-from core.replay.whatif import Changes, Result
-from core.replay.whatif_results import wilson
+from core.replay.whatif.results import wilson
+from core.replay.whatif.running import Changes, Result
 from tests.actors.agent.test_tools import bash
 from tests.core.replay.recorded import configured, exported
 from tests.support.model_server import ToolCall, Turn

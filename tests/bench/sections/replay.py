@@ -10,7 +10,8 @@ from typing import Any
 
 from core.events import Aggregate, Record
 from core.log.reader import ReadAll
-from core.replay import causes, diff, moment, tree
+from core.replay import causes, diff, tree
+from core.replay.moments import moment
 from tests.bench import giant
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most

@@ -25,7 +25,7 @@ from core.events import (
     thread,
 )
 from core.ids import uuid7
-from core.replay.archive import Archive
+from core.replay.exports.archive import Archive
 from core.runtime.system import System
 from tests.channels.http.conftest import Api
 from tests.channels.http.people import ADA, BOB, WithAccounts, place

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from channels.terminal.output import harmless
 from core.events import Opaque, Record
-from core.replay.format import FORMAT, Header, Writer
+from core.replay.exports.format import FORMAT, Header, Writer
 from tests.golden.stories import FOLDER
 
 pytestmark = pytest.mark.long(keep=3)

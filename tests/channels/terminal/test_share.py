@@ -28,10 +28,10 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
-from core.replay.archive import Archive
-from core.replay.exporting import LogReader, Scope, lines, write
-from core.replay.format import FORMAT, Header
-from core.replay.importing import derived, restore
+from core.replay.exports.archive import Archive
+from core.replay.exports.exporting import LogReader, Scope, lines, write
+from core.replay.exports.format import FORMAT, Header
+from core.replay.exports.importing import derived, restore
 from core.replay.soundness import compare, verify, verify_file
 from core.thread.fold import fold
 from tests.channels.terminal.test_log import fill

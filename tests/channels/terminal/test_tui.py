@@ -216,7 +216,7 @@ class _Counting(list[Record]):
 
 async def test_a_file_without_a_server(tmp_path: Path) -> None:
     """The command in a terminal of its own, on an exported file, in a folder without a server."""
-    from core.replay.format import FORMAT, Header, Writer
+    from core.replay.exports.format import FORMAT, Header, Writer
 
     writer, records = Writer(), story()
     header = Header(format=FORMAT, sika="x", thread=records[0].aggregate.id, at=records[0].at)

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from core.events import Aggregate, Record
-from core.replay.exporting import Scope, lines, write
-from core.replay.format import FORMAT, Header
-from core.replay.redact import Redaction
+from core.replay.exports.exporting import Scope, lines, write
+from core.replay.exports.format import FORMAT, Header
+from core.replay.exports.redact import Redaction
 from tests.golden.make_story import NAME, SECTIONS, STORY
 from tests.property.test_export import Records
 

@@ -33,17 +33,17 @@ from channels.terminal.tui.app import Viewer
 from channels.terminal.tui.recording import Recording
 from core.events import Event, Record, RunRequested, SubagentStarted, ThreadForked, ToolCompleted, ToolRequested, thread
 from core.phrases import UNCUT
-from core.replay import moment
-from core.replay.archive import Archive
-from core.replay.archives import Archives
 from core.replay.causes import why
+from core.replay.exports.archive import Archive
+from core.replay.exports.archives import Archives
+from core.replay.exports.importing import restore
+from core.replay.exports.redact import Redaction
 from core.replay.find import Query, find, picked
-from core.replay.importing import restore
 from core.replay.listing import threads_of_file
-from core.replay.redact import Redaction
+from core.replay.moments import moment
 from core.replay.source import LogSource, Source
 from core.replay.tree import shares, tree
-from core.replay.whatif import Changes
+from core.replay.whatif.running import Changes
 from core.thread.fold import fold
 from core.views.overview import newest_file
 from core.views.sql import query

@@ -23,8 +23,8 @@ from core.events import (
     ToolRequested,
     thread,
 )
-from core.replay import moment
 from core.replay.causes import why
+from core.replay.moments import moment
 from core.user.schedules import ScheduleFired
 from tests.support.records import ai, human, record
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.replay.format import FORMAT, Header, Writer
+from core.replay.exports.format import FORMAT, Header, Writer
 from tests.core.replay.recorded import Story
 
 ROOT = Path(__file__).parents[3]

@@ -7,8 +7,8 @@ import pytest
 
 from core.errors import Invalid
 from core.nesting import FACT_LEVELS
-from core.replay.format import FORMAT, Checker, FileLine, Header, Writer, _sum_of
-from core.replay.importing import _replaced
+from core.replay.exports.format import FORMAT, Checker, FileLine, Header, Writer, _sum_of
+from core.replay.exports.importing import _replaced
 
 HEADER = Header(format=FORMAT, sika="x", thread="t")
 

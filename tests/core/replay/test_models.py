@@ -15,7 +15,7 @@ from core.events import (
     thread,
 )
 from core.log.store import EventLog
-from core.replay.models import RunModels
+from core.replay.moments.models import RunModels
 from core.replay.money import Meter
 from core.thread.fold import fold
 from tests.support.records import ai

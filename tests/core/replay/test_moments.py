@@ -11,9 +11,10 @@ import pytest
 from core.errors import NotFound
 from core.events import Aggregate, Event, Record, RunRequested, RunStarted, ThreadAnnotated, ThreadCreated, thread
 from core.log.store import EventLog
-from core.replay import causes, moments
-from core.replay.moments import STEP, Moments
-from core.replay.places import record_at
+from core.replay import causes
+from core.replay.moments import marks
+from core.replay.moments.marks import STEP, Moments
+from core.replay.moments.places import record_at
 from core.replay.queries import moment_of
 from core.thread.fold import fold
 from core.thread.state import ThreadState
@@ -68,7 +69,7 @@ async def test_each_moment_is_what_the_log_folds_to(
     log: EventLog, pairs: list[tuple[Event, str | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forwards, backwards, and with marks that are thinned out."""
-    monkeypatch.setattr(moments, "MARKS_BYTES", 64 << 10)
+    monkeypatch.setattr(marks, "MARKS_BYTES", 64 << 10)
     records = await append(log, pairs)
     now, past = fold(records), Moments(log.read)
     places = [*range(0, len(records), 37), *range(len(records) - 1, 0, -11)]

@@ -21,11 +21,11 @@ from core.events import (
     ThreadCreated,
     ToolCompleted,
 )
-from core.replay.archive import Archive
-from core.replay.archives import Archives
-from core.replay.exporting import Scope, lines, write
-from core.replay.format import FORMAT, Header
-from core.replay.redact import Redaction
+from core.replay.exports.archive import Archive
+from core.replay.exports.archives import Archives
+from core.replay.exports.exporting import Scope, lines, write
+from core.replay.exports.format import FORMAT, Header
+from core.replay.exports.redact import Redaction
 from core.thread.approvals import digest
 from tests.golden.stories import configured, load
 from tests.golden.test_golden import LOGS

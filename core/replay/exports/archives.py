@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.events import Aggregate, Record
 from core.log.kinds import KIND
-from core.replay.archive import Archive
+from core.replay.exports.archive import Archive
 
 if TYPE_CHECKING:
     from core.replay.source import Source

@@ -17,11 +17,11 @@ import msgspec
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Json, Record, RunRequested, ThreadPruned, encode, written
 from core.ids import now
-from core.replay.archive import Archive
-from core.replay.exporting import Reader, Scope, lines, write
-from core.replay.format import FORMAT, WORKSPACE, Header
-from core.replay.redact import Redaction
-from core.replay.shared import Shared
+from core.replay.exports.archive import Archive
+from core.replay.exports.exporting import Reader, Scope, lines, write
+from core.replay.exports.format import FORMAT, WORKSPACE, Header
+from core.replay.exports.redact import Redaction
+from core.replay.exports.shared import Shared
 from core.runs.prompts import OF_THREAD, release
 from core.thread.fold import fold
 from core.thread.runs import thread_metadata

@@ -17,9 +17,9 @@ import msgspec
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Blob, Record, RunStarted, SubagentStarted
 from core.log.kinds import KIND, SUBAGENT
-from core.replay.format import WORKSPACE, FileLine, Header, Writer
-from core.replay.redact import Redaction
-from core.replay.shared import Shared
+from core.replay.exports.format import WORKSPACE, FileLine, Header, Writer
+from core.replay.exports.redact import Redaction
+from core.replay.exports.shared import Shared
 from core.runs.prompts import OF_THREAD, SETUP, logs_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import msgspec
 from core.events import ModelCompleted, Record, ToolCompleted, ToolRequested
 from core.files.workspace import FileChange
 from core.replay.diff import Row, aligned, steps
-from core.replay.whatif import Call, Estimate, Future, Point
+from core.replay.whatif.running import Call, Estimate, Future, Point
 from core.thread.fold import fold
 from core.thread.messages import text_of
 from core.thread.state import ThreadState

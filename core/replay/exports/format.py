@@ -56,7 +56,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="h
     redacted: bool = False
     """Secrets are replaced by placeholders, and answers have no hash of the conversation that was sent."""
     pin: Json | None = None
-    """The terms of a pinned run (`core.replay.pins`)."""
+    """The terms of a pinned run (`core.replay.exports.pins`)."""
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="event", omit_defaults=True):

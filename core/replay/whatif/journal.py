@@ -26,7 +26,7 @@ from core.events import (
     written,
 )
 from core.ids import uuid7
-from core.replay.whatif import ACTOR, Call, Changes, Made, Point
+from core.replay.whatif.running import ACTOR, Call, Changes, Made, Point
 from core.runs.journal import CallRef, outcome_of, tool_message
 from core.runs.previews import Previewer
 from core.thread.fold import fold

@@ -1,7 +1,7 @@
 """Exported files, read: the file is checked as a whole when it is opened, and its events are read from their places.
 
-`Archive.open` reads the file once in bounded memory, checks every sum and chain (`core.replay.format`), and keeps the
-places of events only. The events of an aggregate are then read from their places.
+`Archive.open` reads the file once in bounded memory, checks every sum and chain (`core.replay.exports.format`), and
+keeps the places of events only. The events of an aggregate are then read from their places.
 """
 
 from __future__ import annotations
@@ -18,8 +18,18 @@ import msgspec
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Opaque, Record
 from core.log.kinds import KIND
-from core.replay import shared
-from core.replay.format import LINE_BYTES, BlobLine, End, EventLine, ExchangeLine, Header, Line, checked_lines, decoded
+from core.replay.exports import shared
+from core.replay.exports.format import (
+    LINE_BYTES,
+    BlobLine,
+    End,
+    EventLine,
+    ExchangeLine,
+    Header,
+    Line,
+    checked_lines,
+    decoded,
+)
 from core.runs.prompts import SETUP
 
 
@@ -100,7 +110,7 @@ class Archive:
             yield line
 
     async def stored(self, aggregate: Aggregate) -> AsyncIterator[Record]:
-        """Yields the events of an aggregate as stored (`core.replay.exporting.Reader`)."""
+        """Yields the events of an aggregate as stored (`core.replay.exports.exporting.Reader`)."""
         for offset in self._places.get(aggregate, ()):
             line = await anyio.to_thread.run_sync(self._at, offset)
             if isinstance(line, EventLine):

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 The events up to the fork point are folded as they were recorded: they cost nothing, and no model is asked. From there
-on the agent's loop works on a journal in memory (`core.replay.whatif_journal`). So nothing of a what-if is on the bus:
+on the agent's loop works on a journal in memory (`core.replay.whatif.journal`). So nothing of a what-if is on the bus:
 titles, memories, suggestions, webhooks and chats cannot react to it, and sequences stay those of the thread. The
 rejected alternative is a thread of its own on the log with a label, which each present and future actor would have to
 leave out.

@@ -49,8 +49,8 @@ from core.ids import now, safe_id, uuid7
 from core.lifecycle import IMPORTED, OPEN
 from core.log.kinds import KIND, SUBAGENT
 from core.log.store import EventLog
-from core.replay.archive import Archive
-from core.replay.format import WORKSPACE, FileLine
+from core.replay.exports.archive import Archive
+from core.replay.exports.format import WORKSPACE, FileLine
 from core.runs.prompts import OF_THREAD, SETUP
 from core.thread.fold import fold
 
