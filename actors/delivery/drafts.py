@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import anyio
 import structlog
+from cachetools import FIFOCache
 
 from actors.delivery.outlet import ERRORS, Outlet
 from actors.delivery.progress import Progress
@@ -18,7 +19,6 @@ from actors.delivery.signs import TIMEOUT, sign
 from core.actor import Actor, Context
 from core.chat.facts import KIND, ChatRouted, Target
 from core.chat.port import Draft, FateUnknown, RateLimited
-from core.chat.recent import Recent
 from core.chat.state import REMEMBERED, Conversation
 from core.errors import Unavailable, ungrouped
 from core.runtime.system import System
@@ -102,7 +102,7 @@ class Lives:
         self._lives: dict[str, Live] = {}
         self._taken: dict[str, Live] = {}
         """Those whose answers are being said."""
-        self._ours: Recent[str, None] = Recent(REMEMBERED)
+        self._ours: FIFOCache[str, None] = FIFOCache(REMEMBERED)
         """Runs whose drafts no other process can have begun, the newest last."""
 
     def put(self, live: Live, *, ours: bool) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 import anyio
+from cachetools import FIFOCache
 
 from actors.delivery.fetcher import Admits
 from actors.delivery.outlet import Outlet
 from core.actor import Actor, Context
 from core.chat.facts import KIND, ChatReceived, ChatRouted, Target, key_of
-from core.chat.recent import Recent
 from core.chat.state import REMEMBERED
 
 TIMEOUT = 10.0
@@ -42,7 +42,7 @@ class Signs(Actor[ChatReceived | ChatRouted]):
         self.only = (outlet.account,)  # type: ignore[misc]
         self._outlet = outlet
         self._awaits = awaits
-        self._shown: Recent[str, Target] = Recent(REMEMBERED)
+        self._shown: FIFOCache[str, Target] = FIFOCache(REMEMBERED)
         """The signs of messages that were not routed yet, by conversation and key."""
 
     async def handle(self, event: ChatReceived | ChatRouted, ctx: Context) -> None:

@@ -14,13 +14,13 @@ from hashlib import blake2b
 from typing import Any
 
 import structlog
+from cachetools import FIFOCache
 
 from channels.dingtalk import translation
 from channels.dingtalk.api import Api, Waiting, is_gone
 from channels.markup import dingtalk as markup
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, RateLimited, Rejected
-from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
 
 COOL_DOWN_SECONDS = 1800.0
@@ -52,10 +52,10 @@ class Cards:
         self._robot_code = robot_code
         self._template = template
         self.button_template = button_template
-        self._failures: Recent[str, int] = Recent(CARDS)
+        self._failures: FIFOCache[str, int] = FIFOCache(CARDS)
         """In a row, by chat."""
-        self._off_until: Recent[str, float] = Recent(CARDS)
-        self._refusals: Recent[str, int] = Recent(CARDS)
+        self._off_until: FIFOCache[str, float] = FIFOCache(CARDS)
+        self._refusals: FIFOCache[str, int] = FIFOCache(CARDS)
         """Calls in a row that streams did not answer, by card."""
 
     def are_usable(self, chat: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 import anyio
+from cachetools import FIFOCache
 
 from channels.dingtalk import translation
 from channels.dingtalk.api import Api
 from core.chat.facts import Target
-from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable
 
 REMEMBERED = 1000
@@ -26,7 +26,7 @@ class Sign:
     def __init__(self, api: Api, robot_code: str) -> None:
         self._api = api
         self._robot_code = robot_code
-        self._shown: Recent[str, bool] = Recent(REMEMBERED)
+        self._shown: FIFOCache[str, bool] = FIFOCache(REMEMBERED)
 
     def received(self, message: str) -> None:
         """Notes a message, which has no sign yet."""

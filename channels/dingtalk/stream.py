@@ -22,6 +22,7 @@ import structlog
 import websockets
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from cachetools import FIFOCache
 from dingtalk_stream import (  # type: ignore[import-untyped]
     AckMessage,
     CallbackHandler,
@@ -37,7 +38,6 @@ from channels.dingtalk.api import Api
 from core import reasons
 from core.chat.facts import ChatReceived
 from core.chat.port import RateLimited, Receive, Report
-from core.chat.recent import Recent
 from core.errors import Unavailable, ungrouped
 
 ROBOT = "/v1.0/im/bot/messages/get"
@@ -136,7 +136,7 @@ class Stream:
     def __init__(self, api: Api, on_message: Callable[[str], None], *, ping_seconds: float, pause: float) -> None:
         self._api = api
         self._on_message = on_message
-        self._people: Recent[str, str] = Recent(PEOPLE)
+        self._people: FIFOCache[str, str] = FIFOCache(PEOPLE)
         """Names of people, as of their newest messages."""
         self._ping_seconds = ping_seconds
         self._pause = pause

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 import structlog
+from cachetools import FIFOCache
 
 from core.chat.facts import Attachment, Button, ChatReceived, Choice, Quoted, Target
 from core.chat.people import MOST_MENTIONS, mention
-from core.chat.recent import Recent
 
 log = structlog.get_logger(__name__)
 COLORS = {"": "gray", "primary": "blue", "danger": "red"}
@@ -78,11 +78,11 @@ class _Action(msgspec.Struct, frozen=True, array_like=True):
     kind: Literal["private", "group"]
 
 
-def message(data: Mapping[str, Any], people: Recent[str, str] | None = None) -> ChatReceived | None:
+def message(data: Mapping[str, Any], people: FIFOCache[str, str] | None = None) -> ChatReceived | None:
     """Returns a message; None if it is to be ignored: without a sender in the organisation, of a bot, or of a kind that
     has neither text nor file, nor a mention of the bot. `people`: names by id, to which the sender's is added. Raises
     `msgspec.ValidationError`."""
-    people = Recent(1) if people is None else people
+    people = FIFOCache(1) if people is None else people
     raw = msgspec.convert(data, _Message, strict=False)
     if not raw.sender_staff_id or (raw.sender_id and raw.sender_id == raw.chatbot_user_id):
         log.info("message ignored", reason="no sender of the organisation", message=raw.msg_id)

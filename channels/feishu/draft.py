@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any
 
 import anyio.to_thread
+from cachetools import FIFOCache
 
 from channels.feishu import cards
 from channels.feishu.api import NO_PERMISSION, Api, Refused
 from channels.markup import feishu as markup
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, FateUnknown, Rejected, unfinished
-from core.chat.recent import Recent
 
 OUT_OF_SEQUENCE = 300317
 CLOSED = frozenset((200850, 300309))
@@ -42,7 +42,7 @@ class CardKit:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._sequences: Recent[str, int] = Recent(CARDS)
+        self._sequences: FIFOCache[str, int] = FIFOCache(CARDS)
         """The newest by card."""
         self.permitted = True
         """False once the platform has refused: the app lacks the permission."""

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
+from cachetools import FIFOCache
+
 from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
 from core.chat.people import MOST_MENTIONS, mention
-from core.chat.recent import Recent
 
 ALBUM_MILLISECONDS = 750
 """Longest pause between files that a person sends at once; each is a message (contract channels §7.5)."""
@@ -127,7 +128,7 @@ class Albums:
     """Names what was sent at once: files of one person, each at most `ALBUM_MILLISECONDS` after the one before."""
 
     def __init__(self) -> None:
-        self._newest: Recent[tuple[str, str, str], tuple[int, str]] = Recent(ALBUMS)
+        self._newest: FIFOCache[tuple[str, str, str], tuple[int, str]] = FIFOCache(ALBUMS)
 
     def of(self, event: Json, message: ChatReceived) -> str:
         """Returns the album of a message: the id of its first one; empty if the message is no file."""

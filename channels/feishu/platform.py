@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import anyio
 import msgspec
+from cachetools import FIFOCache
 
 from channels.feishu import cards, incoming
 from channels.feishu.api import NO_PERMISSION, Api, Endpoint, Refused
@@ -36,7 +37,6 @@ from core.chat.port import (
     Rejected,
     Report,
 )
-from core.chat.recent import Recent
 from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
@@ -115,11 +115,11 @@ class FeishuPlatform:
         self._cardkit = CardKit(api)
         self._bot = ""
         self._albums = incoming.Albums()
-        self._own: Recent[str, bool] = Recent(REMEMBERED)
+        self._own: FIFOCache[str, bool] = FIFOCache(REMEMBERED)
         """By message whether it is ours."""
-        self._known: Recent[str, bool] = Recent(REMEMBERED)
+        self._known: FIFOCache[str, bool] = FIFOCache(REMEMBERED)
         """Messages of people that the agent has read, as they addressed it or were quoted."""
-        self._reactions: Recent[str, str] = Recent(REMEMBERED)
+        self._reactions: FIFOCache[str, str] = FIFOCache(REMEMBERED)
         """Reactions that are on, by message."""
         self._names = Names(REMEMBERED)
         self._names_read: deque[float] = deque(maxlen=NAMES_PER_SECOND)

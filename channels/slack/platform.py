@@ -18,6 +18,7 @@ from weakref import WeakSet
 import anyio
 import msgspec
 import structlog
+from cachetools import FIFOCache
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from channels.markup import slack as markup
@@ -31,7 +32,6 @@ from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.people import Names
 from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
-from core.chat.recent import Recent
 from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
@@ -99,12 +99,12 @@ class SlackPlatform:
         self._granted: frozenset[str] = frozenset()
         self._names = Names(REMEMBERED)
         self._names_are_allowed = True
-        self._known_roots: Recent[tuple[str, str], None] = Recent(REMEMBERED)
+        self._known_roots: FIFOCache[tuple[str, str], None] = FIFOCache(REMEMBERED)
         """Channels and threads of which the agent has read the beginning."""
-        self._working: Recent[tuple[str, str, str], tuple[str, float]] = Recent(REMEMBERED)
+        self._working: FIFOCache[tuple[str, str, str], tuple[str, float]] = FIFOCache(REMEMBERED)
         self._status_is_allowed = True
         self._drafts: WeakSet[SlackDraft] = WeakSet()
-        self._streamless: Recent[str, None] = Recent(REMEMBERED)
+        self._streamless: FIFOCache[str, None] = FIFOCache(REMEMBERED)
         """Channels in which native streams were refused."""
 
     @property

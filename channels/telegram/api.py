@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import anyio
 import httpx
+from cachetools import FIFOCache
 from telegram import (
     Bot,
     InlineKeyboardMarkup,
@@ -36,7 +37,6 @@ from core import reasons
 from core.chat.download import save
 from core.chat.facts import Attachment, Target
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
-from core.chat.recent import Recent
 from core.chat.sizes import too_large
 from core.errors import Unavailable
 
@@ -130,7 +130,7 @@ class Api:
         )
         self.flooded_until = 0.0
         """The end of the last pause that Telegram asked for, on the monotonic clock."""
-        self._moved: Recent[int, int] = Recent(_REMEMBERED)
+        self._moved: FIFOCache[int, int] = FIFOCache(_REMEMBERED)
         """Groups that became supergroups, whose ids changed."""
 
     async def close(self) -> None:

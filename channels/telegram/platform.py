@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import anyio
 import structlog
 from anyio.abc import TaskGroup
+from cachetools import FIFOCache
 from telegram import User
 
 from channels.markup import telegram as markup
@@ -35,7 +36,6 @@ from core.chat.port import (
     Rejected,
     Report,
 )
-from core.chat.recent import Recent
 from core.errors import Invalid, Unavailable, ungrouped
 
 BASE_URL = "https://api.telegram.org"
@@ -86,9 +86,9 @@ class Telegram:
         self._api = api
         self._timing = timing
         self._drafts = Drafts(api)
-        self._people: Recent[str, User] = Recent(PEOPLE)
+        self._people: FIFOCache[str, User] = FIFOCache(PEOPLE)
         """People whose messages have come, by user name."""
-        self._presses: Recent[tuple[str, str, str], tuple[str, anyio.Event]] = Recent(PEOPLE)
+        self._presses: FIFOCache[tuple[str, str, str], tuple[str, anyio.Event]] = FIFOCache(PEOPLE)
 
     async def check(self) -> Sequence[Finding]:
         try:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
+from cachetools import FIFOCache
 from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 
 from channels.telegram.texts import choice_of
 from channels.telegram.traits import COMMANDS
 from core.chat.facts import Attachment, ChatReceived, Quoted, Target
 from core.chat.people import mention
-from core.chat.recent import Recent
 
 ALLOWED = ("message", "edited_message", "callback_query", "stopped_message_generation")
 """The updates that the bot asks for. Telegram remembers them, and sends the last one only to who asks for it."""
@@ -23,10 +23,10 @@ _SPACE = " ".encode("utf-16-le")
 _COMMAND = re.compile(r"/(\w+)(?:@(\w+))?(?=\s|$)")
 
 
-def received(update: Update, bot: User, people: Recent[str, User] | None = None) -> ChatReceived | None:
+def received(update: Update, bot: User, people: FIFOCache[str, User] | None = None) -> ChatReceived | None:
     """Returns the message of an update. None: it says nothing, or comes from a bot. `people`: by user name in lower
     case, those who were seen; those of the update are added."""
-    people = Recent(1) if people is None else people
+    people = FIFOCache(1) if people is None else people
     if update.callback_query:
         return _pressed(update.callback_query)
     if message := update.edited_message or update.message:
@@ -41,7 +41,7 @@ def thread_of(topic: str) -> int | None:
     return int(topic.removeprefix(FORUM)) if topic.startswith(FORUM) else None
 
 
-def _note(message: Message, people: Recent[str, User]) -> None:
+def _note(message: Message, people: FIFOCache[str, User]) -> None:
     """Notes the people of a message: Telegram has no way to look for one by the user name that mentions them."""
     replied = message.reply_to_message
     for user in (message.from_user, replied.from_user if replied else None, *message.new_chat_members):

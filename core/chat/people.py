@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import time
 
-from core.chat.recent import Recent
+from cachetools import FIFOCache
+
 from core.thread.messages import person
 
 MENTION = r'@"(?:[^"\\]|\\.)*"(?: \([^()\s]*\))?'
@@ -23,7 +24,7 @@ def mention(name: str, identity: str) -> str:
     return f"@{person(name, identity)}" if name.strip() or not _PLAIN.fullmatch(identity) else f"@{identity}"
 
 
-class Names(Recent[str, tuple[str, float]]):
+class Names(FIFOCache[str, tuple[str, float]]):
     """The names of the `limit` people who were looked up last, by id."""
 
     def of(self, identity: str) -> str | None:
