@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+import msgspec
+
 from core.errors import Invalid
 
 _CONDITION = re.compile(r"([A-Za-z_][\w.]*)(=|!=|~)(.*)", re.DOTALL)
@@ -57,7 +59,7 @@ class Breakpoint(NamedTuple):
 
 
 def _values(value: Any, path: list[str]) -> Iterator[str]:
-    """Yields the texts at a path; of lists, those of each item."""
+    """Yields the texts at a path, what is no text as JSON; of lists, those of each item."""
     if isinstance(value, list):
         for item in value:
             yield from _values(item, path)
@@ -65,4 +67,4 @@ def _values(value: Any, path: list[str]) -> Iterator[str]:
         if isinstance(value, Mapping) and path[0] in value:
             yield from _values(value[path[0]], path[1:])
     else:
-        yield value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+        yield value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -457,6 +457,33 @@ async def test_a_file_is_read_without_a_server(page: Tab, site: Site, thread: st
     assert not asked
 
 
+async def test_steps_of_a_file_lead_from_breakpoint_to_breakpoint(page: Tab, tmp_path: Path) -> None:
+    """In the language of the server, also of bodies beside the events; bodies that are missing are named."""
+    long, missing = entry(2, "far"), entry(3, "far")
+    long["event"] |= {"blob": {"sha256": "b" * 64, "size": 9}}
+    missing["event"] |= {"blob": {"sha256": "c" * 64, "size": 9}}
+    body = {"line": "blob", "sha256": "b" * 64, "body": {**entry(2, "far")["event"], "message": {"content": "sought"}}}
+    file = tmp_path / "far.jsonl"
+    lines = [{"line": "header", "thread": "far"}, entry(1, "far"), body, long, missing, entry(4, "far")]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    await page.open()
+    await page.page.goto(f"{page.site.server.url}/#/timeline/file")
+    await page.page.locator("input[type=file]").set_input_files(file)
+    await page.page.route("**/api/**", lambda route: route.abort())
+    steps, chosen = page.page.locator(".tl-filters"), page.page.locator(".tl-row[aria-selected=true]")
+    stop, on = steps.get_by_role("searchbox", name="Breakpoint"), steps.get_by_role("button", name="On to")
+    await expect(steps.get_by_text("1 long event is not in the file whole")).to_be_visible()
+    for text, place in (("run.* message.content~sought", "tl-row-2"), ("seq=[34] message.content='no 4'", "tl-row-4")):
+        await stop.fill(text)
+        await on.click()
+        await expect(chosen).to_have_id(place)
+    await on.click()
+    await expect(steps.get_by_role("alert")).to_have_text("Nothing further stops there.")
+    await stop.fill("run.steered 'name")
+    await on.click()
+    await expect(steps.get_by_role("alert")).to_contain_text("No closing quotation")
+
+
 @pytest.mark.parametrize("text", ["", "no json", "[1]", '{"line":"header"}x'])
 async def test_what_is_no_file_of_ours_is_named(page: Tab, site: Site, tmp_path: Path, text: str) -> None:
     file = tmp_path / "other.jsonl"

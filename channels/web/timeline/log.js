@@ -3,6 +3,7 @@
 import { signal } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { Follower } from "../api/follower.js";
+import { breakpointOf } from "./breakpoints.js";
 import { Items } from "./items.js";
 
 const PAGE = 1000;
@@ -186,6 +187,9 @@ export class FileLog {
   newest = true;
   /** @type {Map<number, any>} */ #events = new Map();
   /** @type {Map<string, {kind: string, aggregate: string, seq: number, event: any}>} of all logs, by their ids */ #byId = new Map();
+  /** @type {Map<string, any>} by their hashes */ #bodies = new Map();
+  /** Events whose bodies the file does not have. */
+  bodiless = 0;
 
   /** @param {File} file */
   constructor(file) {
@@ -209,15 +213,25 @@ export class FileLog {
   /** @param {any} line */
   #take(line) {
     if (line?.line === "header") this.thread = String(line.thread);
+    if (line?.line === "blob") this.#bodies.set(line.sha256, line.body);
     if (line?.line !== "event" || typeof line.event !== "object") return;
-    const { seq, event } = line;
+    const { seq } = line;
+    const event = this.#bodies.get(line.event.blob?.sha256) ?? line.event;
     this.#byId.set(event.id, { kind: event.kind, aggregate: event.aggregate, seq, event });
     if (event.aggregate !== this.thread || event.kind === "workspace") return;
     this.#events.set(seq, event);
+    if (event === line.event && event.blob) this.bodiless += 1;
     this.items.add(seq, event);
   }
 
   close() {}
+
+  /** The next event at which a breakpoint stops; 0 if there is none. Raises `Failure`. @param {string} stop @param {number} after */
+  async next(stop, after) {
+    const stops = breakpointOf(stop);
+    for (const [seq, event] of this.#events) if (seq > after && stops({ ...event, seq })) return seq;
+    return 0;
+  }
 
   /** @param {number} seq */
   async event(seq) {

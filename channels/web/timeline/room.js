@@ -79,7 +79,7 @@ function Timeline({ thread, file, seq }) {
     </header>
     <${Problems} problems=${problems} chosen=${chosen} onChoose=${choose} />
     <${Filters} log=${log} filter=${filter} onFilter=${setFilter} version=${version} />
-    ${"reach" in log && html`<${Stepping} log=${log} chosen=${chosen} onChoose=${choose} />`}
+    <${Stepping} log=${log} chosen=${chosen} onChoose=${choose} />
     <${Lanes} items=${items} version=${version} live=${condition === "live"} chosen=${chosen} shown=${shown} onChoose=${choose} />
     <div class="tl-below">
       <${List} items=${rows} chosen=${chosen} onChoose=${choose} version=${version} />

@@ -5,7 +5,7 @@ import { Failure } from "../api/client.js";
 import { Button } from "../kit/button.js";
 import { t, wordsOf } from "../words/words.js";
 
-/** @param {{log: import("./log.js").Log, chosen: number, onChoose: (seq: number) => void}} props */
+/** @param {{log: import("./moment.js").AnyLog, chosen: number, onChoose: (seq: number) => void}} props */
 export function Stepping({ log, chosen, onChoose }) {
   const [stop, setStop] = useState("");
   const [problem, setProblem] = useState("");
@@ -28,6 +28,7 @@ export function Stepping({ log, chosen, onChoose }) {
   return html`<form class="tl-filters" onSubmit=${step}>
     <input class="field" type="search" dir="auto" spellcheck="false" aria-label=${t("timeline.stop")} placeholder="model.completed message.content~sorry" value=${stop} onInput=${(/** @type {any} */ e) => setStop(e.target.value)} />
     <${Button} type="submit" disabled=${busy}>${t("timeline.stop.next")}<//>
+    ${"bodiless" in log && log.bodiless > 0 && html`<span class="quiet">${t("timeline.stop.bodiless", { n: log.bodiless })}</span>`}
     ${problem && html`<span class="error" role="alert">${problem}</span>`}
   </form>`;
 }

@@ -145,6 +145,8 @@ export const en = {
   "timeline.since": "{time} after the beginning",
   "timeline.status": "Status: {status}",
   "timeline.stop": "Breakpoint: a type of event, and conditions on its fields",
+  "timeline.stop.bodiless.one": "{n} long event is not in the file whole (exported without its bodies): its longest fields are not looked at.",
+  "timeline.stop.bodiless.other": "{n} long events are not in the file whole (exported without their bodies): their longest fields are not looked at.",
   "timeline.stop.next": "On to the next stop",
   "timeline.stop.none": "Nothing further stops there.",
   "timeline.stored": "As it is stored",

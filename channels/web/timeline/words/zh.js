@@ -145,6 +145,8 @@ export const zh = {
   "timeline.since": "开始后 {time}",
   "timeline.status": "状态：{status}",
   "timeline.stop": "断点：事件类型及其字段的条件",
+  "timeline.stop.bodiless.one": "文件中有 {n} 个长事件不完整（导出时未含正文）：其较长的字段不会被检查。",
+  "timeline.stop.bodiless.other": "文件中有 {n} 个长事件不完整（导出时未含正文）：其较长的字段不会被检查。",
   "timeline.stop.next": "前往下一个断点",
   "timeline.stop.none": "之后没有匹配的事件。",
   "timeline.stored": "存储的内容",
