@@ -35,7 +35,7 @@ class NoCompletion(Unavailable):
 
 
 class Prompt(NamedTuple):
-    """A request. `human` is material: quote the text of others in it, in tags."""
+    """A request. `human` is material: quote foreign text in it, in tags."""
 
     system: str
     human: str

@@ -105,7 +105,7 @@ def of_entry(entry: ToolEntry, number: int) -> Tool:
 
 def remarks(entry: ToolEntry, number: int) -> list[str]:
     """Returns a sentence for each setting that the tool of `tools[number]` does not know, and for a package that it
-    needs and that is not installed. Of tools of others that take settings nothing is known. Raises `Invalid`.
+    needs and that is not installed. Nothing is known of third-party tools that take settings. Raises `Invalid`.
     """
     place = f"tools[{number}]"
     use, defaults = _DEER_FLOW.get(entry.use, (entry.use, {}))

@@ -89,7 +89,7 @@ def neutralised(text: str, *tags: str) -> str:
 
 
 def unmasked(value: Any) -> Any:
-    """Returns JSON of others whose texts, at any depth, have no control tags and no unseen characters."""
+    """Returns foreign JSON whose texts, at any depth, have no control tags and no unseen characters."""
     if isinstance(value, str):
         return neutralised(_INVISIBLE.sub("", value))
     if isinstance(value, dict):
@@ -98,7 +98,7 @@ def unmasked(value: Any) -> Any:
 
 
 def quoted(text: str, tag: str) -> str:
-    """Returns a text of others in a tag that it cannot end, as material for a model."""
+    """Returns a foreign text in a tag that it cannot end, as material for a model."""
     return f"<{tag}>\n{neutralised(text, tag)}\n</{tag}>"
 
 

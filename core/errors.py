@@ -86,7 +86,7 @@ class Overloaded(Unavailable):
 
 
 class Exited(SikaError):
-    """Code of others called `sys.exit`, or panicked: that is its failure, and must not end the process."""
+    """Third-party code called `sys.exit`, or panicked: that is its failure, and must not end the process."""
 
     code = "exited"
 
@@ -118,7 +118,7 @@ def refuse_sync(cls: type, names: Iterable[str]) -> None:
 
 
 def place_of(error: BaseException) -> str:
-    """Returns where code of others raised an error, as ` (words.py:12, in make)`: the innermost line of the first
+    """Returns where third-party code raised an error, as ` (words.py:12, in make)`: the innermost line of the first
     package that is neither Python's nor ours. Empty if there is none.
     """
     package, place = "", ""
@@ -136,7 +136,7 @@ def place_of(error: BaseException) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """Returns a line about a defect: the error's class, its text, and where code of others raised it."""
+    """Returns a line about a defect: the error's class, its text, and where third-party code raised it."""
     return f"{type(error).__name__}: {error}{place_of(error)}"
 
 
@@ -167,7 +167,7 @@ def family_of(error: SikaError) -> type[SikaError]:
 
 
 class _Contained:
-    """A block of code of others. Made once: it is entered for each layer of each call."""
+    """A block of third-party code. Made once: it is entered for each layer of each call."""
 
     def __enter__(self) -> None:
         pass
@@ -188,7 +188,7 @@ _CONTAINED = _Contained()
 
 
 def contained() -> AbstractContextManager[None]:
-    """Runs code of others (tools, policies, handlers).
+    """Runs third-party code (tools, policies, handlers).
 
     A `SystemExit` in a task would end the event loop. What else is no `Exception`, such as a panic of a library in
     Rust, would end every task group.

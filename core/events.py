@@ -1056,7 +1056,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """`aggregate` on the wire."""
     actor: str
     at: str
-    """Time, ISO 8601 with zone. Read as empty if an event of others has none."""
+    """Time, ISO 8601 with zone. Read as empty if a foreign event has none."""
     v: int = 1
     run: str | None = None
     cause: str | None = None

@@ -1,4 +1,4 @@
-"""Forms that programs of others have people fill in: a flat object of texts, numbers, yes or no, and choices.
+"""Forms that third-party programs have people fill in: a flat object of texts, numbers, yes or no, and choices.
 
 The schema is the restricted JSON schema of the Model Context Protocol's elicitation (revision 2025-11-25). It comes
 from a stranger: what is not of that shape is refused, and checking takes time in proportion to its length.

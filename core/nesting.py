@@ -11,7 +11,7 @@ calls.
 VALUE_LEVELS = 200
 """Limit of the depth of what a model or a tool gives: LangGraph copies it, with two calls for each level."""
 FACT_LEVELS = MOST_LEVELS + 100
-"""Limit of the depth of a fact, which puts some levels around JSON of others."""
+"""Limit of the depth of a fact, which puts some levels around foreign JSON."""
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 

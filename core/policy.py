@@ -7,7 +7,7 @@ about to happen or has happened; what they return or call on the view is all tha
 |---|---|---|
 | refuse a tool call | returning `Refuse` | `before_tool` |
 | end the run with a last word | returning `End` | `before_model`, `after_model` |
-| change what the model is told of a result | returning a text | `after_tool` |
+| change what the model gets of a result | returning a text | `after_tool` |
 | tell the model something, once | `view.note` | every hook |
 | say in the log what it did | `view.decided` | every hook |
 | record a fact of its own | `await view.record(event)` | every hook |

@@ -203,7 +203,7 @@ class AgentActor(RunActor):
     async def _recalled(
         self, setup: RunSetup, user: str, at_least: int, text: str, earlier: Sequence[Message]
     ) -> Json | None:
-        """Returns references to what the agent is told of its memory of the user."""
+        """Returns references to the part of the agent's memory of the user that goes into the prompt."""
         settings = setup.config.memory
         if not settings.injection_enabled or setup.options.bootstrap or setup.role is not None:
             return None

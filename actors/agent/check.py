@@ -36,7 +36,7 @@ def check(config: Config, tools: Sequence[Tool], provider: Provider | None) -> s
 
 
 def of_server(pattern: str, server: str) -> bool:
-    """Tells whether a pattern may be meant for tools of an MCP server, whose names are known when it is listed."""
+    """Tells whether a pattern may be for tools of an MCP server, whose names are known when it is listed."""
     prefix = prefix_of(server)
     literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     return literal.startswith(prefix) or (literal != pattern and prefix.startswith(literal))

@@ -30,7 +30,7 @@ ADMITTED = Verdict()
 def judged(
     event: ChatReceived, state: Conversation, config: Config, account: str, connection: Connection | None
 ) -> Verdict:
-    """Tells whether a message is meant for the agent, and its sender may talk to it. `connection`: the sender's."""
+    """Tells whether a message is for the agent, and its sender may talk to it. `connection`: the sender's."""
     settings, connections = config.channels.account(account) or AccountSettings(), config.channel_connections
     traits = platforms.traits(platform_of(account), config)
     verdict = addressed(event, state, settings, rooms=traits.topics_are_rooms)
@@ -71,7 +71,7 @@ class Gate:
 
 
 def addressed(event: ChatReceived, state: Conversation, settings: AccountSettings, *, rooms: bool) -> Verdict:
-    """Tells whether a message is meant for the agent: in a group it mentions or answers the bot, presses its button, or
+    """Tells whether a message is for the agent: in a group it mentions or answers the bot, presses its button, or
     is in a topic in which the agent has taken part, unless it begins with the mention of somebody else. `rooms`: see
     `Traits.topics_are_rooms`.
     """

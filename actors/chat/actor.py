@@ -2,7 +2,7 @@
 
 Reading order: `turns.py` (messages that are answered together) → `call.py`, `router.py`, `runs.py` and `perform.py`
 (what becomes of a turn) → what they use: `access.py`, `place.py`, `session.py`, `commands.py`, `questions.py`,
-`buttons.py`, `files.py` → `answers.py` (what is said at the end of a run).
+`buttons.py`, `files.py` → `answers.py` (replies at the end of a run).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Send(msgspec.Struct, frozen=True, tag_field="op", tag="send"):
 
 
 class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
-    """Decides on the messages of a conversation in their order, and plans what is said.
+    """Decides on the messages of a conversation in their order, and plans the replies.
 
     Guarantees: each message becomes one thing, whoever dies; a run is answered once. A turn to which more may come, or
     whose files are still being fetched, holds up the later ones of the same person, but for commands about the present
@@ -150,7 +150,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _answer(self, ctx: Context) -> None:
-        """Plans what is said at the end of a run."""
+        """Plans the replies at the end of a run."""
         state = await ctx.load()
         run = state.runs.get(ctx.record.run or "")
         if run is None:
@@ -183,7 +183,7 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
         return [msgspec.structs.replace(shown, plan=plan, text=BEGUN, replaces=shown.plan, unless_answered="")]
 
     async def _push(self, run: Run, state: ThreadState, ctx: Context) -> None:
-        """Plans what is said in the chat that a run's metadata name."""
+        """Plans the replies in the chat that a run's metadata name."""
         try:
             push = push_of(run.request.metadata)
         except Invalid as error:

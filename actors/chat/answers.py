@@ -42,7 +42,7 @@ def target_of(run: Run) -> Target | None:
 
 
 def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[DeliveryPlanned]:
-    """Returns what is said at the end of a run: its answer, and the questions it ends with. The first plan has the
+    """Returns the replies at the end of a run: its answer, and the questions it ends with. The first plan has the
     run's id."""
     status = ENDS[type(end.event)].name  # type: ignore[index]
     artifacts = _artifacts(_presented(state, run))
@@ -67,7 +67,7 @@ def plans(end: Record, run: Run, state: ThreadState, target: Target) -> list[Del
 
 
 def pushed(end: Record, run: Run, state: ThreadState, target: Target) -> DeliveryPlanned:
-    """Returns what is said of a run in a chat where nobody asked for it. Its questions are answered elsewhere."""
+    """Returns the replies about a run in a chat where nobody asked for it. Its questions are answered elsewhere."""
     plan = plans(end, run, state, target)[0]
     return msgspec.structs.replace(plan, plan=plan_id(run.id, "push"), purpose="push", buttons=(), question="")
 

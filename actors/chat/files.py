@@ -44,7 +44,7 @@ class Files:
     async def take(self, turn: Turn, user: str, thread: str, limits: Uploads) -> FetchedFiles:
         """Puts the files of a turn into the uploads of a thread. Repeating it takes nothing twice.
 
-        Raises `Unavailable`. Whatever else is wrong with a file is told.
+        Raises `Unavailable`. Whatever else is wrong with a file stands in the text.
         """
         if not turn.has_files:
             return FetchedFiles()

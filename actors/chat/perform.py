@@ -222,7 +222,7 @@ def _of_author(request: RunRequested, question: Json) -> RunRequested:
 
 
 def _stopped(call: Call, runs: Sequence[Run]) -> list[DeliveryPlanned]:
-    """Returns what is said of stopped runs. What one that had begun has answered so far ends with the same word."""
+    """Returns the reply about stopped runs. What one that had begun has answered so far ends with the same word."""
     return [] if any(run.started_seq is not None for run in runs) else [call.says(STOPPED)]
 
 

@@ -1,7 +1,7 @@
 """The users that conversations on chat platforms belong to. Pure.
 
 A person without an account is a user of their own: memory, files, budgets, limits and agents are theirs. So is a group:
-what is said in it, and what is remembered of it, is nobody's alone, and no private memory goes into it.
+its messages, and what is remembered of them, are nobody's alone, and no private memory goes into it.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class Runs:
         user: str = "",
         reason: str = "",
     ) -> None:
-        """Writes what became of a turn, and what is said about it, once."""
+        """Writes what became of a turn, and the reply about it, once."""
         first, *others = call.turn.messages
         others += call.turn.brought
         together = "merged" if run or outcome == "steered" else outcome

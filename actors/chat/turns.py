@@ -108,7 +108,7 @@ def turns_of(
     asked: Sequence[Message] = (),
 ) -> list[Turn]:
     """Returns the messages as turns: those of an album, and what one person writes and sends within a while, also
-    between the messages of others. `is_chat`: tells words for the agent from commands. `asked`: messages with files
+    between other people's messages. `is_chat`: tells words for the agent from commands. `asked`: messages with files
     about which their persons were asked; they go with the next words.
     """
     turns: list[Turn] = []

@@ -258,7 +258,7 @@ class Delivery(Actor[DeliveryPlanned]):
         await self._outlet.record(conversation, plan_id, fact, *await self._notices(conversation, plan_id, end))
 
     async def _notices(self, conversation: str, plan_id: str, end: Ended) -> Sequence[DeliveryPlanned]:
-        """Returns what the person is told of a plan that failed; nothing of one that is such a notice itself."""
+        """Returns the notice about a plan that failed; None for one that is such a notice itself."""
         plan = (await self._outlet.chats.load(conversation)).plans.get(plan_id)
         record = await self._outlet.planned(conversation, plan) if plan else None
         if record is None or not isinstance(record.event, DeliveryPlanned) or end.fate == "gone" or end.silent:
@@ -486,7 +486,7 @@ class Delivery(Actor[DeliveryPlanned]):
         return Way(lambda: self._platform.upload(target, file, artifact.name, key), seconds=FILE_SECONDS)
 
     async def _copy(self, job: Job, artifact: Artifact) -> Path | str:
-        """Returns a copy of an artifact, or what is said instead."""
+        """Returns a copy of an artifact, or the text instead of it."""
         if job.own.folder is None:
             job.own.folder = tempfile.TemporaryDirectory(dir=self._passing)
         path = Path(job.own.folder.name) / str(job.part)
@@ -498,7 +498,7 @@ class Delivery(Actor[DeliveryPlanned]):
         return path if problem is None else self._instead(job, problem)
 
     def _instead(self, job: Job, problem: Unsendable) -> str:
-        """Returns what is said of a file that is not sent."""
+        """Returns the text about a file that is not sent."""
         artifact = job.event.artifacts[job.part - len(job.texts)]
         name = artifact.name.replace("`", "'").replace("[", "(").replace("]", ")")
         if problem.too_large and (link := self._link(job.event, artifact)):

@@ -54,7 +54,7 @@ class Execution:
     """The text of the plan in parts; None before it was split."""
     folder: tempfile.TemporaryDirectory[str] | None = None
     files: dict[int, Path | str] = field(default_factory=dict)
-    """Copies of artifacts, or what is said instead, by part."""
+    """Copies of artifacts, or the texts instead of them, by part."""
 
     def pause(self) -> float:
         """Returns the seconds until the next try."""

@@ -205,7 +205,7 @@ class Mcp(Actor[Never]):
         return answer
 
     async def _stored_as_file(self, use: Use, part: Part) -> Mapping[str, str]:
-        """Keeps the bytes of a result as a file of the thread. Returns what is told of it."""
+        """Keeps the bytes of a result as a file of the thread. Returns the text about it."""
         assert part.data is not None
         kind = part.mime_type or "application/octet-stream"
         what = f"{kind}, {len(part.data)} bytes"

@@ -1,1 +1,1 @@
-"""Sika as an agent of the Agent Client Protocol: `agent` (sessions), `mapping` (what is said), `stdio` (how)."""
+"""Sika as an agent of the Agent Client Protocol: `agent` (sessions), `mapping` (messages), `stdio` (transport)."""

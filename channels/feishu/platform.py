@@ -66,7 +66,7 @@ NAME_SECONDS = 0.5
 QUOTE_SECONDS = 1.0
 """Most time to read a quoted message: the platform waits 3 s for an acknowledgement."""
 PRESS_SECONDS = 0.7
-"""Time for which a press waits for what its person is told: clients wait 3 s for the toast."""
+"""Time for which a press waits for the text that its person gets: clients wait 3 s for the toast."""
 NAMES_PER_SECOND = 20
 """The platform allows 50."""
 WORKING = "Typing"
@@ -126,7 +126,7 @@ class FeishuPlatform:
         """Times at which names were read."""
         self._may_read_names = True
         self._presses: dict[tuple[str, str, str], Whispered] = {}
-        """Presses that wait for what their persons are told."""
+        """Presses that wait for the texts that their persons get."""
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
         """Chats whose messages are being taken into custody, and how many."""
 
@@ -281,7 +281,7 @@ class FeishuPlatform:
         return None
 
     async def _pressed(self, press: ChatReceived, receive: Receive) -> Any:
-        """Takes custody of a press. Returns what is shown to the person: what they are told at once, or a mark."""
+        """Takes custody of a press. Returns what is shown to the person: a text at once, or a mark."""
         place = _press_of(press.target)
         whispered = self._presses[place] = Whispered()
         try:

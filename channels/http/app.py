@@ -59,7 +59,7 @@ async def serve(services: Services, host: str, port: int) -> AsyncIterator[int]:
     """Serve until the block ends; gives the real port (0 asks for a free one).
 
     Without accounts (`auth.enabled`) only loopback addresses are served. `SIKA_TRUSTED_NETWORK=1` lifts that, and is
-    meant for one case: a container whose port is published on the host's loopback address only.
+    for one case: a container whose port is published on the host's loopback address only.
 
     Raises `Invalid` for an address that may not or cannot be bound to, `Refused` if the port is in use.
     """

@@ -128,7 +128,7 @@ class Connection(SocketModeClient):
                 await self._ended.wait()
 
     async def acknowledge(self, envelope_id: str) -> None:
-        """Tells Slack that an envelope is in custody. One that cannot be told is delivered again, and noticed then."""
+        """Tells Slack that an envelope is in custody. Slack delivers others again, and they are noticed."""
         with anyio.move_on_after(CLOSE_SECONDS):
             try:
                 await self.send_socket_mode_response(SocketModeResponse(envelope_id))

@@ -64,7 +64,7 @@ class Timing(NamedTuple):
     """Seconds that the log may take for a message, before it counts as out of reach."""
     acknowledgement: float = 5.0
     press: float = 0.7
-    """Seconds for which a pressed button waits for what its person is told."""
+    """Seconds for which a pressed button waits for the text that its person gets."""
 
 
 def connect(settings: Mapping[str, Any], timing: Timing = Timing()) -> Platform:  # noqa: B008 - it is a constant

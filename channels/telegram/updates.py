@@ -148,7 +148,7 @@ def _topic(message: Message, answers: Message | None) -> str:
 
 
 def _words(message: Message, bot: User, people: Mapping[str, User]) -> tuple[str, bool]:
-    """Returns the text without mentions of the bot and with the names of others, and whether it mentions the bot or is
+    """Returns the text without mentions of the bot and with people's names, and whether it mentions the bot or is
     a command to it."""
     text = message.text or message.caption or ""
     entities = message.entities or message.caption_entities

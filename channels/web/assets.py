@@ -21,7 +21,7 @@ ROOMS = "rooms.js"
 SMALLEST = 1024
 """Bytes from which on a file is compressed."""
 PRELOADED = ("vendor/preact.js",)
-"""Libraries that the browser is told of before it has read the script that needs them."""
+"""Libraries that the browser preloads before it has read the script that needs them."""
 _FRAME = ("diagram/frame.html", "diagram/frame.js")
 """The document of the sandboxed frame that draws diagrams, and its script."""
 _MEDIA = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}

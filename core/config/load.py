@@ -204,7 +204,7 @@ class _Lines:
         return f"{problem} (line {line})" if line else problem
 
     def misspelt(self, problem: str) -> str:
-        """Names the key that was probably meant, where one is missing."""
+        """Names the most similar key, where one is missing."""
         place, _, text = problem.partition(": ")
         missing = text.removeprefix("missing required field ")
         inside = {path.removeprefix(f"{place}."): path for path in self._of if path.startswith(f"{place}.")}

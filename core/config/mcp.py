@@ -32,7 +32,7 @@ class Sampling(Section, frozen=True, kw_only=True):
 
 
 class McpServer(Section, frozen=True, kw_only=True):
-    """A server with tools of others. `stdio` needs `command`; `sse` and `http` need `url`."""
+    """A server with third-party tools. `stdio` needs `command`; `sse` and `http` need `url`."""
 
     enabled: bool = True
     """False: its tools are not there."""

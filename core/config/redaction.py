@@ -1,4 +1,4 @@
-"""Redaction: the secrets in force are replaced wherever text of others becomes a fact, a stream, a line or an answer.
+"""Redaction: the secrets in force are replaced wherever foreign text becomes a fact, a stream, a line or an answer.
 
 Theory of operation
 -------------------
@@ -50,7 +50,7 @@ FORGOTTEN = 4
 WORD_LENGTH = 12
 """A plain word shorter than this is searched for nowhere."""
 ENVELOPE = frozenset({"id", "type", "kind", "aggregate", "actor", "run", "cause", "at", "v"})
-"""Fields of an event that are not text of others."""
+"""Fields of an event that are not foreign text."""
 
 _SECRET_NAME = re.compile(
     r"key|token(?!s|iz)|secret|password|authorization|connection_string|(postgres|redis)_url", re.IGNORECASE
@@ -177,7 +177,7 @@ class Redactor:
         return text if clean is raw else clean.decode("utf-8", "surrogatepass")
 
     def text(self, text: str) -> str:
-        """A text without the secrets in force, and without what looks like one. For errors of others and for lines."""
+        """A text without the secrets in force, and without what looks like one. For foreign errors and for lines."""
         return _PAIR.sub(_pair, _TOKEN.sub(_token, self.known(text)))
 
     def replaced(self, text: str, by: Callable[[str], str]) -> str:

@@ -35,7 +35,7 @@ class Texts:
         self._of: dict[bytes, _Segment] = {}
         self._sorted: list[bytes] = []
         self._first: Counter[int] = Counter()
-        """The numbers of texts that begin with a byte: most places in a text are told by it."""
+        """The numbers of texts that begin with a byte: it decides at most places in a text."""
         self._longest = 0
 
     def __bool__(self) -> bool:

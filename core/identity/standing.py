@@ -1,6 +1,6 @@
 """Permission to have work done: asked wherever work begins or goes on for a user, not only where a request comes in.
 
-Schedules, bots, goals and actors of others start runs without a request. An account that is disabled gets none.
+Schedules, bots, goals and third-party actors start runs without a request. An account that is disabled gets none.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ writers of other processes. Those are met by the guard, and by pauses that grow.
 *Snapshots.* An aggregate of which nothing is in memory is read from its snapshot on (`core.log.snapshots`), if there is
 one. What is kept is offered to be written as the next one.
 
-Rejected: folding the live events into the kept states (bodies would be fetched, and everything decoded, for states
+Rejected: folding the live events into the cached states (bodies would be fetched, and everything decoded, for states
 that nobody looks at again); a bounded staleness for reads (a client that writes at one replica and reads at another
 would see the past).
 """

@@ -24,7 +24,7 @@ _PREFIXES = (
     *("LD_", "DYLD_", "PYTHON", "NODE_", "NPM_", "UV_", "PIP_", "BASH_", "GIT_", "PERL5", "RUBY", "JAVA_", "_JAVA"),
 )
 _VARIABLES = ("GCONV_PATH", "ENV", "PATH", "SHELL", "IFS", "HOME")
-"""Variables, and beginnings of their names, by which a program executes code of others."""
+"""Variables, and beginnings of their names, by which a program executes foreign code."""
 
 
 class Forbidden(Invalid):

@@ -45,9 +45,9 @@ def versions(tools: Iterable[Offer]) -> Mapping[str, str]:
 
 
 def version(description: str, schema: Mapping[str, Any]) -> str:
-    """Returns a hash of what a model is told of a tool. Neither white space nor the order of keys counts."""
-    told = msgspec.json.encode([_plain(description), _plain(schema)], order="deterministic")
-    return hashlib.sha256(told).hexdigest()[:16]
+    """Returns a hash of what a model gets of a tool. Neither white space nor the order of keys counts."""
+    listed = msgspec.json.encode([_plain(description), _plain(schema)], order="deterministic")
+    return hashlib.sha256(listed).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:

@@ -215,7 +215,7 @@ class Memory:
     facts: Mapping[str, Fact] = field(default_factory=dict)
     summaries: Mapping[str, Summary] = field(default_factory=dict)
     former: Mapping[str, str] = field(default_factory=dict)
-    """Texts of former versions of facts and summaries, by their refs: runs were told them."""
+    """Texts of former versions of facts and summaries, by their refs: runs got them."""
     reads: Mapping[str, int] = field(default_factory=dict)
     floor: int = 0
     """Threads that are not in `reads` were read up to this sequence."""

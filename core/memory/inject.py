@@ -1,4 +1,4 @@
-"""The part of a memory that an agent is told in a conversation: chosen once, recorded by references, written when the
+"""The part of a memory that an agent gets in a conversation: chosen once, recorded by references, written when the
 model is asked (`core.memory.facts`, rule 1).
 """
 
@@ -63,7 +63,7 @@ def _candidates(memory: Memory, hits: Sequence[Hit], first: bool, order: Order) 
 
 
 def reference(memory: Memory, refs: Sequence[str], agent: str | None) -> Json:
-    """Returns what a message records of the memory that is told with it: ids and versions, and the text's hash."""
+    """Returns what a message records of the memory that goes with it: ids and versions, and the text's hash."""
     digest = hashlib.sha256(text_of(memory, refs).encode()).hexdigest()[:16]
     return {"agent": agent, "refs": list(refs), "hash": digest}
 
@@ -75,7 +75,7 @@ def referred(messages: Iterable[Message], agent: str | None) -> list[str]:
 
 
 def merged(messages: Sequence[Message]) -> Json | None:
-    """Returns one record for what several messages record of the memory of the agent that was told last; None if they
+    """Returns one record for what several messages record of the memory of the agent that went last; None if they
     record nothing.
     """
     recorded = [extra for message in messages if refs_of(extra := message.get("additional_kwargs"))]

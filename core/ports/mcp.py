@@ -1,4 +1,4 @@
-"""The port of MCP sessions: programs of others that run beside the server, or servers elsewhere."""
+"""The port of MCP sessions: third-party programs that run beside the server, or servers elsewhere."""
 
 from __future__ import annotations
 

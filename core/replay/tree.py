@@ -1,7 +1,7 @@
 """Runs of a thread as trees of spans: run → answer → its calls → the runs of subagents.
 
 A span is a stretch of time. Attempts that failed, waits for a person and takeovers are spans of their own, so that the
-time of a run is told by its children. Times are those of the log's events. An answer began when its call was made; a
+time of a run follows from its children. Times are those of the log's events. An answer began when its call was made; a
 retry ends when the next one may begin.
 """
 

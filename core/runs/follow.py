@@ -9,7 +9,7 @@ again: the finished message says what they would have said.
 
 A run whose previews are to be followed although it is at work already has some that are kept; these come first. Of a
 run that is still to begin they come when it has begun: its worker may have been faster than the follower. A reader
-that misses previews in between asks for the kept ones again (`recall`). So nobody but this file and `previews` knows
+that misses previews in between asks for the stored ones again (`recall`). So nobody but this file and `previews` knows
 how previews are transported.
 
 Items come in batches: what is ready goes to a client in one write.

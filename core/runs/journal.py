@@ -83,7 +83,7 @@ class Journal(Protocol):
         ...
 
     async def steered(self) -> list[Message]:
-        """Take in what people have told the agent meanwhile: record it as part of the conversation. Not between a
+        """Take in what people wrote to the agent meanwhile: record it as part of the conversation. Not between a
         tool call and its outcome: no provider takes that.
         """
         ...

@@ -172,7 +172,7 @@ class Moments:
             subagent.reader = Reader()
 
     def needs(self, item: object) -> str | None:
-        """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
+        """Returns the subagent that `learn` needs before the item is fed, or None."""
         event = item.event if isinstance(item, Record) else None
         if isinstance(item, RunPreview) and isinstance(item.preview, Preview):
             subagent, message = self.subagent(item.run), item.preview.message

@@ -57,7 +57,7 @@ OUTSIDE = ("guardrails", "read_before_write")
 FACTS = (ContextCompacted, ApprovalRequested, ApprovalResolved, StatePatched)
 """Events of policies besides answers and outcomes."""
 _STEPS: tuple[type[Event], ...] = (ModelCompleted, ToolRequested, ToolCompleted, *FACTS, *ENDS)
-"""Events that the loop comes to, or that end it."""
+"""Events that the loop asks to append, or that end it."""
 BESIDE = (SubagentStarted, SubagentProgressed, SubagentCompleted, ModelSampled)
 """Events that are recorded beside the run's own steps."""
 Execute = Callable[["ReplayJournal", Call], Awaitable[None]]
@@ -157,7 +157,7 @@ class ReplayJournal:
                 assert isinstance(event, kind)
                 return event
         now = {"type": kind.__struct_config__.tag, "call_id": key}
-        raise self.differs(f"after {self._end()}: the loop comes to a {now['type']}; the run did not", now)
+        raise self.differs(f"after {self._end()}: the loop reaches a {now['type']}; the run did not", now)
 
     def _ahead(self) -> int:
         """Where the next answer of the model lies."""

@@ -5,9 +5,9 @@ Theory of operation
 *Claim.* A worker owns a run by appending `run.started` under the log's guard. Everybody else's guard is stale from
 then on, so a worker that was frozen and wakes up cannot append any more: it reads, finds another worker's
 `run.started`, and stops (`OwnershipLost`). Liveness comes from the wake-up: it stays un-acked while the run is worked
-on, and is delivered to another worker when its lease ends. `run.started` names the wake-up (`lease`), so that a
-second wake-up of a thread that is being worked on can be told from the redelivery of the first; and which delivery of
-it (`delivery`), so that only a later one takes the run over: a frozen process that wakes up finds deliveries in its
+on, and is delivered to another worker when its lease ends. `run.started` names the wake-up (`lease`): it distinguishes
+a second wake-up of a thread that is being worked on from the redelivery of the first. It names the delivery, too
+(`delivery`), so that only a later one takes the run over: a frozen process that wakes up finds deliveries in its
 socket that others have superseded. The owner looks for further requested runs before it acks; as its last append was
 guarded, a request it did not see must have come after, with a wake-up of its own.
 
@@ -333,7 +333,7 @@ def _failed(owned: OwnedRun, error: Exception) -> RunFailed:
 
 
 def failure_text(error: Exception) -> str:
-    """Returns what people are told of an error that ended a run: a sentence, without secrets and names of classes."""
+    """Returns the text for people about an error that ended a run: a sentence, without secrets and names of classes."""
     text = redactor.text(sendable(str(error))).strip()
     if isinstance(error, SikaError) and text:
         return text

@@ -13,7 +13,7 @@ What waits here has begun nothing. Its lease is extended like any other; if the 
 in which runs wait asks the others each `ASK_SECONDS` whether one has room. If so, it stops pulling, and gives them back
 what could begin there at once; else it goes on pulling, as its queue is fairer than that of the bus.
 
-Places in the queue are told to all processes each second while somebody waits, so that each can say them.
+Places in the queue are published to all processes each second while somebody waits, so that each can show them.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ ASK_SECONDS = 0.25
 """Interval at which others are asked for room, and time that they have to answer."""
 TELL_SECONDS = 1.0
 KEPT_SECONDS = 3 * TELL_SECONDS
-"""Age at which what another process told counts no more."""
+"""Age at which what another process published counts no more."""
 PLACES = 5_000
-"""Places in the queue that are told: the first ones, as a message has a limit."""
+"""Places in the queue that are published: the first ones, as a message has a limit."""
 RATE_STARTS = 100
 """Newest starts of which the rate is taken."""
 RETRY_SECONDS = (5, 600)
-"""The shortest and the longest time after which one who was refused is told to come again."""
+"""The shortest and the longest time after which one who was refused should come again."""
 
 
 class GivenBack(Exception):
@@ -302,7 +302,7 @@ class Admission:
         lag = round(1000 * self.governor.lag_seconds)
         return Load(self.working, self.waiting, lag, self.bound, self.change)
 
-    # ── what people are told ────────────────────────────────────────────────────────────────────────────────────────
+    # ── for people ────────────────────────────────────────────────────────────────────────────────────────
 
     def ahead(self, aggregate: Aggregate) -> int | None:
         """Returns the number of runs that start before the aggregate's, here or in another process; None if it does not

@@ -26,7 +26,7 @@ VERSION = "3.0.0"
 FOREIGN = r"^x\.[a-z][a-z0-9]*\.[a-z][a-z0-9_]*$"
 """The form of event types of other vendors."""
 APPENDED: Sequence[type[Event]] = (ThreadAnnotated, ThreadTitled)
-"""The types of ours that an actor of others may append."""
+"""Our types that a third-party actor may append."""
 _REF = "#/components/schemas/{name}"
 _TOKEN = "[A-Za-z0-9_-]+"
 _STRING: Json = {"type": "string"}

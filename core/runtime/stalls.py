@@ -5,7 +5,7 @@ Theory of operation
 The loop sets a time every `BEAT_SECONDS`; a thread looks at it as often. If it is older than `LIMIT_SECONDS` the thread
 reads the stack of the loop's thread, and once more a beat later: a machine that is merely short of time is elsewhere by
 then. The innermost frame below which a tool, policy, actor or model works says whose code it is. A cause is logged
-once, with the stack, and once more when it is over, with its time; stalls by code of others are noticed by
+once, with the stack, and once more when it is over, with its time; stalls by third-party code are noticed by
 `/ready` and the doctor for an hour after the last. Nothing is done per event or token; both sides together take
 about 0.1 % of a processor.
 """
@@ -35,7 +35,7 @@ BEAT_SECONDS = 0.25
 LIMIT_SECONDS = 1.0
 """Age of the loop's time from which it is stalled."""
 MOST_CAUSES = 100
-"""Causes that are logged; of others only the notice is kept."""
+"""Causes that are logged; of all other causes only the notice is kept."""
 STACK_FRAMES = 30
 _ROLES: dict[type, tuple[str, str]] = {Actor: ("actor", "name"), Policy: ("policy", "name")}
 _RUNNERS = ("asyncio.runners", "asyncio.base_events", "anyio._backends._asyncio")
@@ -53,7 +53,7 @@ class Culprit(NamedTuple):
     by: str
     at: str
     foreign: bool
-    """It is code of others."""
+    """It is third-party code."""
 
 
 class Stalls:
@@ -61,7 +61,7 @@ class Stalls:
 
     def __init__(self) -> None:
         self.notices = Notices()
-        """Sentences about stalls by code of others."""
+        """Sentences about stalls by third-party code."""
         self._beat = time.monotonic()
         self._causes: set[str] = set()
 

@@ -125,7 +125,7 @@ def _root(paths: Sequence[str]) -> str:
 
 
 def _claim(path: str, taken: dict[str, str]) -> None:
-    """Refuses names that are the same on some system, and files that are folders of others."""
+    """Refuses names that are the same on some system, and files that are folders of other files."""
     parts = path.split("/")
     for depth in range(1, len(parts)):
         folder = "/".join(parts[:depth])

@@ -18,7 +18,7 @@ REMINDER = "reminder"
 UPLOADS_BLOCK = "uploads_block"
 """Key of `additional_kwargs`: number of characters of the content, or of its first block, that the server wrote."""
 MEMORY = "memory"
-"""Key of `additional_kwargs`: references to what the model is told of the memory with the message
+"""Key of `additional_kwargs`: references to the part of the memory that the model gets with the message
 (`core.memory.inject`).
 """
 SKILL = "skill"

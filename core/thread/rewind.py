@@ -31,8 +31,8 @@ async def state_before(read: Read, thread_id: str, state: ThreadState, run: Run,
 
 
 def newest_begun(state: ThreadState, seq: int) -> Run | None:
-    """The newest run that had begun at a fact. Whatever is told of a thread from its start on is the same as if it were
-    told from the thread's beginning.
+    """The newest run that had begun at a fact. What is read of a thread from its start on is the same as if it were
+    read from the thread's beginning.
     """
     begun = (run for run in state.runs.newest_first(seq) if run.started_seq is not None and run.started_seq <= seq)
     return next(begun, None)
@@ -50,7 +50,7 @@ async def state_upto(read: Read, thread_id: str, seq: int, earlier: ThreadState 
 
 
 def before_others(state: ThreadState, seq: int) -> ThreadState:
-    """The state before one of the runs that began before a fact; the empty one if none can be told."""
+    """The state before one of the runs that began before a fact; the empty one if none can be determined."""
     begun = (run for run in state.runs.newest_first(seq) if run.started_seq is not None and run.started_seq <= seq)
     for run in islice(begun, _TRIES):
         if run.started_seq is not None and (before := rewound(state, run, run.started_seq - 1)) is not None:
@@ -68,7 +68,7 @@ def before_runs(state: ThreadState, seq: int) -> ThreadState:
 
 
 def rewound(state: ThreadState, run: Run, seq: int) -> ThreadState | None:
-    """The same, of the state alone; None if it cannot be told, as somebody else changed the thread meanwhile, or it got
+    """The same, of the state alone; None if it is unknown, as somebody else changed the thread meanwhile, or it got
     its title, which is near the log's beginning.
 
     Right in what the thread held then: values, commits, pauses, and runs that had ended. What it was annotated with

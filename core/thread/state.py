@@ -45,7 +45,7 @@ from core.thread.values import entitle, places_of, reduce
 
 MAX_PROBLEMS = 100
 _NEAR = 100
-"""Commits behind the head at which the values are told from those at the head."""
+"""Commits behind the head at which the values are derived from those at the head."""
 ROOT = 0
 """Sequence that stands for the checkpoint before the first input of a thread: there is no commit with it."""
 STOPPED = "stopped"

@@ -6,7 +6,7 @@ recorded of them. The calls of an answer are made at once, each in a task of its
 the others are cancelled as the attempt ends. One that asks a person does not stop the others: the run pauses when all
 have come to their ends.
 
-Tools and middlewares of others find what LangGraph gives them in a graph: `interrupt()`, `get_config()`,
+Third-party tools and middlewares find what LangGraph gives them in a graph: `interrupt()`, `get_config()`,
 `get_runtime()`, and the arguments that it injects. There is no store, no stream writer that is heard, and no `goto`.
 """
 

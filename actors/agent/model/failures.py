@@ -168,7 +168,7 @@ def address(error: BaseException, model: object) -> str:
 
 
 def without_address(text: str, error: BaseException, model: object) -> str:
-    """Returns a text for people, who are not told where the model is: neither its host nor an address of a network."""
+    """Returns a text for people, without where the model is: neither its host nor an address of a network."""
     if host := _url_of(error, model).hostname:
         place = rf"(?:[a-z]+://)?(?:[^\s/@]*@)?(?<![\w.-]){re.escape(host)}(?![\w-])(?:', \d+|:\d+)?(?:/[^\s'\")\]>]*)?"
         text = re.sub(place, ELSEWHERE, text, flags=re.IGNORECASE)

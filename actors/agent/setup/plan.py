@@ -248,7 +248,7 @@ class Planner:
         return self._selections.of(await self._skills.of(user, at_least), whitelists, text)
 
     def _section(self, config: Config, tools: Sequence[Tool]) -> str:
-        """Returns what a run is told of the machine of its commands; empty without commands."""
+        """Returns the part of the prompt about the machine of its commands; empty without commands."""
         return self._environment.section(config.sandbox) if any(tool.name == SHELL for tool in tools) else ""
 
     def _read(

@@ -279,7 +279,7 @@ def _entry(speaker: str, message: Message) -> str:
 
 
 def _carried(cut: Cut) -> Json:
-    """Returns what the summary takes over from the messages that go: reminders, and what was told of the memory."""
+    """Returns what the summary takes over from the messages that go: reminders, and their part of the memory."""
     memory = merged(cut.summarised)
     return {**({REMINDER: cut.reminder} if cut.reminder else {}), **({MEMORY: memory} if memory else {})}
 

@@ -43,7 +43,7 @@ def once(
 
 
 def applied(record: Record, path: str, content: bytes) -> bool:
-    """Tells whether a call made its change before: the file then differs from the one that it was meant for."""
+    """Tells whether a call made its change before: the file then differs from the one that it was made for."""
     if not record.path.exists():
         return False
     with _previous(record, path) as previous:

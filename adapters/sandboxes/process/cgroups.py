@@ -197,7 +197,7 @@ def _delegated(own: str) -> str | None:
 
 
 def _step_aside(base: str) -> bool:
-    """Moves this process into a leaf of its group. Returns False if the group has processes of others."""
+    """Moves this process into a leaf of its group. Returns False if the group has other processes."""
     pids = _read(f"{base}/cgroup.procs").split()
     if pids != [str(os.getpid())]:
         return False

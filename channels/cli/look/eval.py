@@ -163,7 +163,7 @@ def outcome(evaluation: Evaluation) -> str:
 
 
 def lines(evaluation: Evaluation, style: Style) -> list[str]:
-    """Returns the table of an evaluation, what failed, and what it comes to."""
+    """Returns the table of an evaluation, what failed, and the verdict."""
     started = evaluation.started
     cases = f"{len(started.cases)} cases × {started.samples} samples"
     result = [style.bold(f"evaluation {evaluation.id}  {one_line(started.suite, MOST)}  {cases}")]

@@ -53,7 +53,7 @@ PAUSE_SECONDS = 1.0
 
 
 class Csrf(Forbidden):
-    """A request of a browser does not show that it is meant."""
+    """A browser's request lacks the token against cross-site requests."""
 
     code = "csrf"
 

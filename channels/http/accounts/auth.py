@@ -369,7 +369,7 @@ async def get_activity(
     addresses without an account.
     """
     if user and user != call.user and not call.principal.is_admin:
-        raise Forbidden("Only an administrator may look at the activity of others")
+        raise Forbidden("Only an administrator may look at the activity of other users")
     name = user or call.user
     known = name if name == activity.UNKNOWN else (await gate.directory.accounts()).find(name).id
     return Entries([_entry_of(each) for each in await gate.directory.activities.of(known)])

@@ -1,4 +1,4 @@
-"""The cookies of people who signed in with a browser, and the token that shows that a request is meant.
+"""The cookies of people who signed in with a browser, and the token against cross-site requests.
 
 `access_token` is the session. `csrf_token` can be read by our pages (and by no other site), which send it back in
 `X-CSRF-Token`. It is signed for its user: one that was planted by somebody else is worth nothing.

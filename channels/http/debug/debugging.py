@@ -249,7 +249,7 @@ def _prices(call: Call) -> Prices:
 
 
 def _readable(call: Call, source: Source) -> ReadAll:
-    """Returns a reader of the logs that the user may see: of others' logs there is nothing.
+    """Returns a reader of the logs that the user may see: other users' logs are absent.
 
     Subagents are named by the logs that called them only, so they are the user's if those are. What models got is the
     user's if the thread is that it was recorded for; contents without anything of a user are everybody's.

@@ -267,7 +267,7 @@ async def _check(call: Call, fields: Mapping[str, Any]) -> None:
 
 
 def _groups(config: Config) -> set[str] | None:
-    """The groups of tools; None if a tool of others may be in one that only its module knows."""
+    """The groups of tools; None if a third-party tool may be in one that only its module knows."""
     if any(tool.group is None and not tool.use.startswith(BUILT_IN) for tool in config.tools):
         return None
     configured = {tool.group for tool in config.tools if tool.group is not None}

@@ -224,7 +224,7 @@ def _path(path: str) -> str:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """The path of a file, and of what is meant in it if it is an archive."""
+    """The path of a file, and of the member if it is an archive."""
     head, mark, tail = path.partition(".skill/")
     return (f"{head}.skill", tail) if mark and tail.strip("/") else (path, "")
 

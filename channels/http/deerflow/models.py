@@ -40,7 +40,7 @@ class Thinking(msgspec.Struct):
 class ModelFailure(msgspec.Struct):
     """A failed call of a model that has not answered since. `at`: when, in UTC. `reason`: `quota`, `auth`, `transient`,
     `busy` or `generic`. `text`: the provider's words, without the model's address; null for who is no administrator, as
-    they may quote conversations of others.
+    they may quote other users' conversations.
     """
 
     at: str

@@ -1,4 +1,4 @@
-"""The subagents of a thread: what they are told, what they do, and what became of it."""
+"""The subagents of a thread: their tasks, what they do, and what became of it."""
 
 from __future__ import annotations
 

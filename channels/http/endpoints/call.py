@@ -43,7 +43,7 @@ class Call:
 
     @property
     def user(self) -> str:
-        """The user of the call, who owns all that it creates; things of others do not exist for it."""
+        """The user of the call, who owns all that it creates; other users' things do not exist for it."""
         return self.principal.user
 
     @property

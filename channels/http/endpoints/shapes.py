@@ -112,7 +112,7 @@ class Updated(State):
 
 class Place(msgspec.Struct):
     ahead: int
-    """Runs that start before it. Of runs of others no more is said."""
+    """Runs that start before it. Of other users' runs nothing else is shown."""
     since: str
 
 

@@ -33,7 +33,7 @@ POLICY = "; ".join(
         "trusted-types sika dompurify",
     )
 )
-"""What the document may load and do: nothing of others, no script and no style but its own files."""
+"""What the document may load and do: no script and no style but its own files, nothing from elsewhere."""
 FRAME_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src {origin}; style-src 'unsafe-inline'; img-src data:; "
     "font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"

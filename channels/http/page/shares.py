@@ -1,7 +1,7 @@
 """Conversations that are read by an address, by anybody: shared, listed, revoked; and read.
 
 What is shared is the conversation and the presented files as they were at that moment. Whoever shares has read up to
-there; what comes later, and what is said in answer to it, was never agreed to be read by others.
+there; what comes later, and the answers to it, was never agreed to be read by others.
 """
 
 from __future__ import annotations

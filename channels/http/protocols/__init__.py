@@ -1,4 +1,4 @@
-"""The protocols of others: LangGraph's two, AG-UI, and the Model Context Protocol. They do not know each other.
+"""Protocols that are not ours: LangGraph's two, AG-UI, and the Model Context Protocol. They do not know each other.
 
 Imports `streams`, `accounts` and below; MCP's tools also what `deerflow` knows of files.
 """

@@ -1,4 +1,4 @@
-"""AG-UI, the Agent-User Interaction protocol 1.0: a run asked for with `RunAgentInput`, told as its events.
+"""AG-UI, the Agent-User Interaction protocol 1.0: a run requested with `RunAgentInput`, sent as its events.
 
 The server holds the conversation, so only messages that the thread does not know are taken, and snapshots say how it
 stands: `MESSAGES_SNAPSHOT` at the start, and wherever what was streamed does not hold any more.

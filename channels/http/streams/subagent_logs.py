@@ -15,7 +15,7 @@ class Behind(Protocol):
     """A translator that has to know the logs of subagents."""
 
     def behind(self, item: Item) -> str | None:
-        """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
+        """Returns the subagent that `learn` needs before the item is fed, or None."""
         ...
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:

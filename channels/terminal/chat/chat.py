@@ -656,14 +656,14 @@ def _is_message(line: str) -> bool:
 
 
 def _misuse(word: str, line: str) -> str:
-    """Returns what is wrong with a command, and what was perhaps meant."""
+    """Returns what is wrong with a command, and the commands that are like it."""
     shown = one_line(line, 60)
     if word in COMMANDS:
         usage = next((line for line in HELP.splitlines() if line.startswith(f"{word} ")), f"{word} NAME chooses one")
         return f"{shown}: is not understood; {word}: {' '.join(usage.removeprefix(word).split())}"
     close = difflib.get_close_matches(word, COMMANDS, n=2, cutoff=0.7)
-    meant = f"; did you mean {' or '.join(close)}?" if close else "; /help lists them"
-    return f"{one_line(word, 60)}: there is no such command, skill or prompt{meant}"
+    hint = f"; did you mean {' or '.join(close)}?" if close else "; /help lists them"
+    return f"{one_line(word, 60)}: there is no such command, skill or prompt{hint}"
 
 
 async def _check_names(line: str) -> None:

@@ -17,7 +17,7 @@ INDENT = "    "
 _SILENT = ("write_todos",)
 """Tools whose effect is shown otherwise."""
 _ASKS = ("ask_clarification",)
-"""Tools whose result is meant for the person."""
+"""Tools whose result is for the person."""
 _DELEGATES = ("task", "tasks")
 """The tools whose calls subagents answer."""
 

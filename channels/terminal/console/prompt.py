@@ -241,7 +241,7 @@ class Piped:
     answer = secret = line
 
     def forget(self) -> None:
-        """Does nothing: the lines of a pipe are meant as answers."""
+        """Does nothing: the lines of a pipe are answers."""
 
     def while_working(
         self, shown: Callable[[str], None], entered: Callable[[str], None], stopped: Callable[[], None]

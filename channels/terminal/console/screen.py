@@ -1,7 +1,7 @@
 """The screen of a conversation: the only writer to the terminal.
 
 On a terminal, answers are Markdown, and a status line is below them. An incomplete block of an answer is part of the
-status. Other outputs get plain text, line by line. Text of others is made harmless first, and is never markup.
+status. Other outputs get plain text, line by line. Foreign text is made harmless first, and is never markup.
 """
 
 from __future__ import annotations

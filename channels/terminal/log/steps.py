@@ -1,7 +1,7 @@
 """Steps of a thread for people: a line for each answer, call, wait and retry, under the totals of their run. Pure.
 
 A call is one line, with its outcome, at the place of its request. If its worker was lost meanwhile, the outcome has a
-line of its own. Events without a rule here are told as `channels.terminal.log.story` tells them.
+line of its own. Events without a rule here are shown as in `channels.terminal.log.story`.
 """
 
 from __future__ import annotations

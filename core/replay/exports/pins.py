@@ -108,7 +108,7 @@ def _values(state: ThreadState) -> Json:
 
 
 class _Kept:
-    """A reader of the kept events of a thread and of its subagents, without what holds something of the user."""
+    """A reader of the pinned events of a thread and of its subagents, without what holds something of the user."""
 
     def __init__(self, reader: Reader, root: Aggregate, records: Sequence[Record]) -> None:
         self._reader, self._root, self._records = reader, root, records

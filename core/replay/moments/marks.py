@@ -2,12 +2,12 @@
 
 Theory of operation
 -------------------
-The state after an event is told from an earlier one and the events in between. The nearest of these is taken:
+The state after an event is folded from an earlier one and the events in between. The nearest of these is taken:
 - the state before a run that had begun by then. It is made of the newest state, which the process keeps anyway, and
   shares its past (`core.thread.rewind`). No event before the run is read
 - a *mark*: a state that was made for an earlier question. Marks are left every `STEP` events, and at each moment that
   was looked at. So each further step costs `STEP` events at most, forwards and backwards, also within a long run
-- the empty state, where the first cannot tell, and nobody has asked yet
+- the empty state, where there is no such run, and nobody has asked yet
 
 Marks of a thread share its messages. When their own weight exceeds `MARKS_BYTES`, those whose neighbours are nearest
 go first, but for the `RECENT` used last. Threads are let go of by the bytes that they hold, those used last stay. Of

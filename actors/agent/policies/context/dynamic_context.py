@@ -43,7 +43,7 @@ class DynamicContext(AgentMiddleware[Any, Attempt, Any]):
         return await handler(request if messages is request.messages else request.override(messages=messages))
 
     async def _memory(self, request: ModelRequest[Attempt]) -> Memory | None:
-        """Returns the memory that the messages refer to; None if they do not, or if nothing is to be told of it."""
+        """Returns the memory that the messages refer to; None if they do not, or if the prompt gets nothing of it."""
         attempt = request.runtime.context
         if self._recall is None or not attempt.config.memory.injection_enabled:
             return None
@@ -92,7 +92,7 @@ def _text(message: HumanMessage, memory: Memory | None, agent: str | None) -> st
 
 
 def _refs(message: AnyMessage, agent: str | None) -> list[str]:
-    """Returns the refs into the memory of the run's agent. Another one's is not told to it."""
+    """Returns the refs into the memory of the run's agent. It does not get another agent's."""
     return refs_of(message.additional_kwargs) if agent_of(message.additional_kwargs) == agent else []
 
 

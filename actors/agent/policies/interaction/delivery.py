@@ -90,7 +90,7 @@ def _new(paths: list[str], shown: set[str]) -> list[str]:
 
 def _written(call: Json, result: Message) -> Iterator[str]:
     """Yields the files in the outputs that a call wrote, as far as it or its result names them."""
-    name, args, told = call["name"], call["args"], text_of(result.get("content", ""))
+    name, args, text = call["name"], call["args"], text_of(result.get("content", ""))
     if name in FILES:
         edits = args.get("edits")
         for edit in (args, *(edits if isinstance(edits, list) else ())):
@@ -98,6 +98,6 @@ def _written(call: Json, result: Message) -> Iterator[str]:
             if isinstance(path, str) and path.startswith(f"{OUTPUTS}/"):
                 yield path
     elif name == TOOL or (name == "bash" and _WRITES.search(command := str(args.get("command", "")))):
-        found = _REPORTED.finditer(told) if name == TOOL else _PATH.finditer(f"{command}\n{told}")
+        found = _REPORTED.finditer(text) if name == TOOL else _PATH.finditer(f"{command}\n{text}")
         for match in found:
             yield f"{OUTPUTS}/{match[1]}"

@@ -138,7 +138,7 @@ def _ended(run: Json, event: Event) -> Iterator[tuple[str, Json]]:
     for question in event.interrupts if isinstance(event, RunPaused) else ():
         match question.value:
             case {"type": "approval"}:
-                continue  # told when it was asked for
+                continue  # sent when it was asked for
             case {"question": str(text)} | str(text):
                 pass
             case value:

@@ -96,9 +96,9 @@ class Subscription:
         if self._hub.stopping:
             raise Stopping("the server is stopping")
         self._ready.clear()
-        told, gap = self._waiting, self._gap
+        news, gap = self._waiting, self._gap
         self._waiting, self._size, self._gap = [], 0, False
-        return told, gap
+        return news, gap
 
 
 class Hub:
@@ -113,7 +113,7 @@ class Hub:
         self._running: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self.seq = 0
-        """Up to here every stream has been told."""
+        """Up to here every stream has got the news."""
 
     @property
     def stopping(self) -> bool:
@@ -147,7 +147,7 @@ class Hub:
                 del self._subscriptions[user]
 
     async def position(self) -> int:
-        """Returns the sequence up to which news have been told, once they are. The reader begins with the first stream,
+        """Returns the sequence up to which news have been sent, once they are. The reader begins with the first stream,
         and does not end before the process.
         """
         if self._running is None:

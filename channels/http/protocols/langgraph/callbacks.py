@@ -1,4 +1,4 @@
-"""The `events` mode: LangChain's callback events, told from facts and previews."""
+"""The `events` mode: LangChain's callback events, made from facts and previews."""
 
 from __future__ import annotations
 

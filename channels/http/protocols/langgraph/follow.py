@@ -197,7 +197,7 @@ async def _begin(
 
 
 async def _before(live: Live, thread_id: str, state: ThreadState, seq: int) -> ThreadState:
-    """A state before a fact, from which on the same is told as from the thread's beginning."""
+    """A state before a fact, from which on the same is sent as from the thread's beginning."""
     run = newest_begun(state, seq)
     if run is None or run.started_seq is None:
         return await state_upto(live.reading.read, thread_id, seq - 1)

@@ -164,7 +164,7 @@ class Frames:
         return [Voice(subagent.id) for subagent in self._moments.subagents] if shown else []
 
     def behind(self, item: Item) -> str | None:
-        """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
+        """Returns the subagent that `learn` needs before the item is fed, or None."""
         return None if self.ended else self._moments.needs(item)
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:

@@ -174,7 +174,7 @@ async def _array(call: Call, items: Iterator[Json]) -> web.StreamResponse:
 
 
 def _is_small(select: Sequence[str] | None) -> bool:
-    """Tells whether what is selected can be told without the values."""
+    """Tells whether what is selected is known without the values."""
     return bool(select) and not any(
         field.split(".")[0] in ("values", "next", "tasks", "interrupts") for field in select or ()
     )

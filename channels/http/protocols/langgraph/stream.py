@@ -80,7 +80,7 @@ async def late(
     """A translator for a run of a thread that is there, and whether the client has missed facts after its state. Call
     it while following.
 
-    A client that resumes is told from the run's request on, and not from the thread's beginning. So is one that comes
+    A client that resumes is served from the run's request on, and not from the thread's beginning. So is one that comes
     while subagents are at work: what they did is not in the thread's state. It is shown what comes from now on.
     """
     read, first = live.reading.read, run.requested_seq - 1

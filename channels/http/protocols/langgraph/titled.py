@@ -1,4 +1,4 @@
-"""The end of a thread's first run, told after its title.
+"""The end of a thread's first run, sent after its title.
 
 Clients read the thread's title when its first run ends, and not again. It is made beside the run (`actors.title`), and
 comes after the end of a quick one. So the last frame waits for it: the run itself does not.

@@ -14,7 +14,7 @@ What its clients depend on: Python `langgraph_sdk` 0.4.14, JavaScript `@langchai
 | `POST …/stream/events` | |
 | --- | --- |
 | opened | Python: one for all projections, one for `lifecycle` and `input`. JS: again with each new subscription |
-| told | all runs from the beginning, those rolled back not |
+| sent | all runs from the beginning, those rolled back not |
 | `since` | Python: the greatest `seq` seen. JS: never, it reads everything again |
 | `seq` | of the unfiltered sequence: a filtered stream has gaps |
 | `event_id` | both drop what they know. Python: the last 10 000; JS: all, also for each subscription |

@@ -27,14 +27,14 @@ MessageEvent = tuple[str, Json]
 class _Block:
     def __init__(self, index: int, piece: Piece) -> None:
         self.index = index
-        self.told = 0
-        """Characters that were told."""
+        self.sent = 0
+        """Characters that were sent."""
         self.blank = piece.part == "call" and piece.call_id is None and piece.name is None
         """A call that the model began and that is not part of what it said: it only keeps its index."""
 
 
 class Body:
-    """One message, as far as it is known. `said` is all that was told of it, after `before`."""
+    """One message, as far as it is known. `said` is all that was sent of it, after `before`."""
 
     def __init__(self, message: str, before: Sequence[MessageEvent] = ()) -> None:
         self.message = message
@@ -56,12 +56,12 @@ class Body:
                 self._enter(key, piece)
         block = self._blocks[key]
         self._waiting += piece.text
-        while len(self._waiting) >= (size := min(max(block.told // GROWTH, LEAST), MOST)):
+        while len(self._waiting) >= (size := min(max(block.sent // GROWTH, LEAST), MOST)):
             self._delta(block, piece.part, size)
         return self.said[before:]
 
     def finish(self, event: ModelCompleted) -> list[MessageEvent]:
-        """Everything that was not told yet of a message whose line was fed; the last one is `message-finish`."""
+        """Everything that was not sent yet of a message whose line was fed; the last one is `message-finish`."""
         before = len(self.said)
         message = event.message
         self._begin()
@@ -95,8 +95,8 @@ class Body:
         text, self._waiting = self._waiting[:size], self._waiting[size:]
         if not block.blank:
             data = {**self._named("content-block-delta"), "index": block.index, **_addition(part, text)}
-            self.said.append((f"{self.message}:{block.index}:{block.told}", data))
-        block.told += size
+            self.said.append((f"{self.message}:{block.index}:{block.sent}", data))
+        block.sent += size
 
     def _block(self, block: _Block, what: str, content: Json) -> None:
         data = {**self._named(f"content-block-{what}"), "index": block.index, "content": content}
@@ -107,7 +107,7 @@ class Body:
 
 
 def tool_message(message: Message) -> list[MessageEvent]:
-    """A tool's answer: text, known at once and told at once."""
+    """A tool's answer: text, known at once and sent at once."""
     identity, text = str(message.get("id")), text_of(message.get("content", ""))
     begun = {"role": "tool", "id": identity, "tool_call_id": message.get("tool_call_id")}
     block: Json = {"id": identity, "index": 0}

@@ -2,21 +2,21 @@
 
 Theory of operation
 -------------------
-There is one live tape per connection, which is at the newest fact that was heard. A new subscription has the past told
+There is one live tape per connection, which is at the newest fact that was heard. A new subscription gets the past
 by a tape of its own, from `since` (or the thread's beginning) to where the live tape is, then what is known of the
 message that is being made; from there on the live tape tells it what comes. All of a connection's subscriptions share
 the live tape, and an event that several want is sent once.
 
-The past is read in batches, from the start of the newest run that had begun where it is told from (`rewind`): neither
+The past is read in batches, from the start of the newest run that had begun where it is sent from (`rewind`): neither
 all of a log nor its beginning is held for a subscription.
 
-Two things of the past are not told. Runs that were rolled back never happened. Of a long past only the last
+Two things of the past are not sent. Runs that were rolled back never happened. Of a long past only the last
 `SNAPSHOTS` values and checkpoints are sent to a client without `since`: each contains all messages, and every one of
 them is superseded.
 
 A subscription to nothing but `lifecycle` and `input`, without `since`, asks how the thread stands: the Python client
-keeps one to learn when its run is over, and takes the end of any run for that. So it is told from the oldest run that
-is open, or from the one that waits for an answer. If there is neither, the last run is told, but only when no other has
+keeps one to learn when its run is over, and takes the end of any run for that. So it is served from the oldest run that
+is open, or from the one that waits for an answer. If there is neither, the last run is sent, but only when no other has
 been asked for within `RECALL_SECONDS`: perhaps it is the client's own and was over before the client could listen;
 more often the client is just about to start one.
 """
@@ -63,7 +63,7 @@ class Feed:
         self._fetched = ""
         """The message whose stored previews were fetched last."""
         self._recalled: dict[str, int] = {}
-        """By subscription: the fact up to which the last run is told, if it is still open whether it is."""
+        """By subscription: the fact up to which the last run is sent, if that is still open."""
         self._recall_due = False
 
     @staticmethod
@@ -79,7 +79,7 @@ class Feed:
         return self._tape.state.erased
 
     def position(self) -> int:
-        """The number up to which everything was told."""
+        """The number up to which everything was sent."""
         return place(self._tape.seq, Slot.ENDED)
 
     async def add(self, name: str, wanted: Filter) -> AsyncIterator[Item]:
@@ -90,18 +90,18 @@ class Feed:
         if self._filters:
             async for record in self._read(after=self._tape.seq):
                 await self._inform(self._tape, record)
-                for told in self._fact(record):
-                    yield told
+                for event in self._fact(record):
+                    yield event
         else:
             state = await self._live.services.threads.load(self._thread)
             self._tape = Tape(state, self._wants, clock=milliseconds(state.updated_at, _clock(state)))
             self._check()
         self._filters[name] = wanted
-        async for told in self._past(wanted):
-            yield told
-        for told in self._tape.unfinished():
-            if wanted.wants(told.channel, told.namespace):
-                yield told
+        async for event in self._past(wanted):
+            yield event
+        for event in self._tape.unfinished():
+            if wanted.wants(event.channel, event.namespace):
+                yield event
         if wanted.present and not _waiting(self._tape.state) and self._tape.state.runs:
             self._recalled[name] = self._tape.seq
             asyncio.get_running_loop().call_later(RECALL_SECONDS, self._call_due)
@@ -122,22 +122,22 @@ class Feed:
             await self._inform(self._tape, item)
             match item:
                 case Record() if item.seq > self._tape.seq:
-                    for told in self._fact(item):
-                        yield told
+                    for event in self._fact(item):
+                        yield event
                 case RunPreview(run_id, preview, stored) if not (stored and isinstance(preview, Progress)):
-                    for told in self._tape.preview(run_id, preview):
-                        yield told
+                    for event in self._tape.preview(run_id, preview):
+                        yield event
                 case Beat():
                     yield item
         self._fetch_missed()
         if self._recall_due:
-            async for told in self._recall():
-                yield told
+            async for event in self._recall():
+                yield event
 
     def _fact(self, record: Record) -> list[WireEvent]:
-        told = self._tape.fact(record)
+        events = self._tape.fact(record)
         self._check()
-        return told
+        return events
 
     def _check(self) -> None:
         owned_or_absent(self._tape.state, self._thread, self._user)
@@ -159,8 +159,8 @@ class Feed:
             after = since
         elif len(now.commits) > SNAPSHOTS:
             snapshots_from = now.commits[-SNAPSHOTS].seq
-        async for told in self._replayed(wanted, after, self._tape.seq, snapshots_from):
-            yield told
+        async for event in self._replayed(wanted, after, self._tape.seq, snapshots_from):
+            yield event
 
     async def _recall(self) -> AsyncIterator[WireEvent]:
         """Tell of the last run after all, unless another one was asked for."""
@@ -168,8 +168,8 @@ class Feed:
         for name, upto in recalled.items():
             last = next(reversed(self._tape.state.runs.values()), None)
             if last is not None and last.requested_seq <= upto:
-                async for told in self._replayed(self._filters[name], place(last.requested_seq), upto):
-                    yield told
+                async for event in self._replayed(self._filters[name], place(last.requested_seq), upto):
+                    yield event
 
     def _call_due(self) -> None:
         self._recall_due = True
@@ -190,12 +190,12 @@ class Feed:
         )
         async for record in self._read(after=state.seq, upto=upto):
             await self._inform(tape, record)
-            for told in tape.fact(record):
-                yield told
+            for event in tape.fact(record):
+                yield event
         self._tape.clock = max(self._tape.clock, tape.clock)
 
     async def _begun_by(self, seq: int) -> ThreadState:
-        """The state after a fact, or an earlier one from which the same is told as from the thread's beginning."""
+        """The state after a fact, or an earlier one from which the same is sent as from the thread's beginning."""
         if seq <= 0:
             return ThreadState()
         now, read = await self._live.services.threads.load(self._thread), self._live.reading.read
@@ -233,7 +233,7 @@ def _waiting(state: ThreadState) -> bool:
 
 
 def _since(state: ThreadState) -> int:
-    """The fact from which on it is told how a thread stands."""
+    """The fact from which on the state of a thread is sent."""
     successes = (run for run in reversed(state.runs.values()) if run.status == "success")
     runs = state.runs.open() if state.paused is None else islice(successes, 1)
     return min((run.requested_seq for run in runs), default=state.seq + 1)

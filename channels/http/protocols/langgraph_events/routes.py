@@ -37,7 +37,7 @@ async def command(call: Call) -> Annotated[Json, Success | Failure]:
 async def events(
     call: Call, thread: OwnedThread, body: SubscribeParams, *, last_event_id: LastEventId = None
 ) -> Annotated[web.StreamResponse, SSE]:
-    """Follow a thread over all its runs. Everything is told again from the beginning, or after `since`, after
+    """Follow a thread over all its runs. Everything is sent again from the beginning, or after `since`, after
     `since_event_id`, or after the event that `Last-Event-ID` names by its `id` or its `event_id`.
 
     The stream stays open. `seq` numbers the events of the whole thread, so a filtered stream has gaps; what a message

@@ -71,8 +71,8 @@ class Tape:
     """Feed it every fact of the thread after `state`, in order, and previews as they come.
 
     `after`: the number up to which everything was seen. `clock`: of the newest fact so far, see `milliseconds`.
-    `gone`: runs that are known to be rolled back; only their ends are told. `snapshots_from`: the fact from which on
-    values and checkpoints are told.
+    `gone`: runs that are known to be rolled back; only their ends are shown. `snapshots_from`: the fact from which on
+    values and checkpoints are sent.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Tape:
         return self._printed(self._moments.preview(run_id, preview))
 
     def behind(self, item: Item) -> str | None:
-        """Returns the subagent of which `learn` has to be told before the item is fed, if there is any."""
+        """Returns the subagent that `learn` needs before the item is fed, or None."""
         return self._moments.needs(item)
 
     def learn(self, subagent: str, messages: Sequence[Message]) -> None:
@@ -132,7 +132,7 @@ class Tape:
         return [Voice(subagent.id) for subagent in self._moments.subagents]
 
     def unfinished(self) -> list[WireEvent]:
-        """Everything that was told of the messages that are being made."""
+        """Everything that was sent of the messages that are being made."""
         speakers = [run for run in self._bodies if run in self.state.runs]
         speakers += [subagent for subagent in self._bodies if self._moments.subagent(subagent) is not None]
         return [
