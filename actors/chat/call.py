@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from actors.chat.answers import plan_id
+from actors.chat.person import person_user
 from actors.chat.turns import Message, Turn
 from core.chat.facts import DeliveryPlanned, Target
 from core.chat.state import Conversation
@@ -31,6 +32,8 @@ class Call(NamedTuple):
     """The user whom the turn concerns (`actors.chat.person`)."""
     connected: bool = False
     """True if the sender is connected as this user."""
+    account_user: str | None = None
+    """The user as whom the sender is connected."""
 
     @property
     def first(self) -> Message:
@@ -45,6 +48,11 @@ class Call(NamedTuple):
     @property
     def who(self) -> str:
         return self.first.event.sender_name or self.first.event.sender
+
+    @property
+    def writer(self) -> str:
+        """The user who wrote it, also in a group."""
+        return self.account_user or person_user(self.account, self.first.event.sender)
 
     def id(self, *what: str) -> str:
         """Returns an id that derives from the message."""

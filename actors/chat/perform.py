@@ -157,7 +157,7 @@ class Performer:
             request = msgspec.structs.replace(
                 _of_author(self._runs.request(call), start[1]), base=start[0], input=start[1]
             )
-            await self._intake.request_run(place.id, run, request, user=call.user, actor=ACTOR)
+            await self._runs.begin(call, place.id, request)
         if place is None:
             return await self._runs.end(call, "command", call.says(NOTHING_TO_RETRY))
         closed = [*await self._runs.close(call, place), *also]

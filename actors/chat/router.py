@@ -102,7 +102,7 @@ class Router:
         connection = (await self._connections.state()).of_person(call.account, event.sender)
         if call.config.channel_connections.enabled and connection is not None:
             user = user_of(call.account, event.target, event.sender, connection.user)
-            call = call._replace(user=user, connected=user == connection.user)
+            call = call._replace(user=user, connected=user == connection.user, account_user=connection.user)
             if not await self._standing.active(connection.user):
                 return await self._runs.end(call, "refused", call.says(INACTIVE), reason="the account is disabled")
         verdict = judged(event, call.state, call.config, call.account, connection)

@@ -26,6 +26,7 @@ from core.events import Event, Json, Origin, RunOrigin, RunRequested, Speaker
 from core.ids import now
 from core.log.store import EventLog
 from core.runs.intake import Intake
+from core.runs.share import asking
 from core.thread import approvals
 from core.thread.messages import SPEAKER
 from core.thread.state import Run, ThreadState
@@ -93,7 +94,7 @@ class Runs:
                 input={"messages": [message]},
                 multitask="interrupt" if mode == "interrupt" else "enqueue",
             )
-            await self._intake.request_run(thread_id, run, request, user=call.user, actor=ACTOR)
+            await self.begin(call, thread_id, request)
         await self._files.forget(call.turn)
         await self.end(call, outcome, *says, thread=thread_id, run=run)
 
@@ -122,6 +123,11 @@ class Runs:
             origin=Origin(call.account, call.conversation, _speaker(call)),
             wanted=RunOrigin(KIND, call.conversation, call.first.key),
         )
+
+    async def begin(self, call: Call, thread_id: str, request: RunRequested) -> None:
+        """Requests the run of a turn, in the share of its writer: in a group all have one user."""
+        with asking(call.writer):
+            await self._intake.request_run(thread_id, call.id("run"), request, user=call.user, actor=ACTOR)
 
     async def _steered(self, call: Call, thread_id: str, state: ThreadState, message: Json, run: Run | None) -> bool:
         """Adds a message to a run that has not ended. Tells whether it went there, or to another one before."""
@@ -184,7 +190,7 @@ class Runs:
             origin=own.origin,
             wanted=own.wanted,
         )
-        await self._intake.request_run(thread_id, run, request, user=call.user, actor=ACTOR)
+        await self.begin(call, thread_id, request)
         await self.end(call, outcome, *closed, thread=thread_id, run=run)
 
     async def close(self, call: Call, place: Place) -> list[DeliveryPlanned]:

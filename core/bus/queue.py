@@ -57,7 +57,7 @@ REASON_CHARACTERS = 10_000
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of a wake-up: the event that led to it. `seq` is 0 if there is none. `again`: it became a dead letter,
     and somebody wants it handled all the same. `share`: whose share of the places a run takes (`core.runs.share`); if
-    it is empty, the aggregate's.
+    it is empty, the user's of the thread.
     """
 
     seq: int = 0

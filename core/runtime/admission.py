@@ -2,12 +2,12 @@
 
 Theory of operation
 -------------------
-A process takes up to `HELD` wake-ups of runs from the bus, more than it works on, so that it can choose. `Hint.share`
-says whose a run is, and each share gets its turns: the first run that it asks for has the number of the newest run that
-was started, each further one the next number, and the lowest number starts, of several the one that came first. So who
-asks for three hundred runs waits for their own, and somebody else's first run is the next. A configured number of runs
-is kept to; without one the governor says whether there is a place. One run is started in a turn of the event loop, so
-that those under way go on between.
+A process takes up to `HELD` wake-ups of runs from the bus, more than it works on, so that it can choose. A share
+(`core.runs.share`) says whose a run is, and each share gets its turns: the first run that it asks for has the number of
+the newest run that was started, each further one the next number, and the lowest number starts, of several the one that
+came first. So who asks for three hundred runs waits for their own, and somebody else's first run is the next. A
+configured number of runs is kept to; without one the governor says whether there is a place. One run is started in a
+turn of the event loop, so that those under way go on between.
 
 What waits here has begun nothing. Its lease is extended like any other; if the process dies, others get it. A process
 in which runs wait asks the others each `ASK_SECONDS` whether one has room. If so, it stops pulling, and gives them back
@@ -213,9 +213,10 @@ class Admission:
         return self._lines[actor]
 
     @asynccontextmanager
-    async def place(self, line: Line, wakeup: Wakeup) -> AsyncIterator[None]:
-        """Waits for the wake-up's turn, and gives it a place. Raises `GivenBack` if another process takes it."""
-        share = share_of(wakeup)
+    async def place(self, line: Line, wakeup: Wakeup, share: str) -> AsyncIterator[None]:
+        """Waits for the turn of a wake-up in a share, and gives it a place. Raises `GivenBack` if another process takes
+        it.
+        """
         place = Place(line, share)
         turn = line.turn(share)
         if not line.waiting and self._may(line, share) and not self._turn.is_set():
@@ -445,11 +446,6 @@ class Admission:
         except (Unavailable, msgspec.DecodeError) as error:
             log.debug("nobody was asked for room", error=str(error))
         return room
-
-
-def share_of(wakeup: Wakeup) -> str:
-    """Returns whose share of the places a wake-up's run takes: see `core.runs.share`."""
-    return wakeup.hint.share or str(wakeup.aggregate)
 
 
 async def _subscribed(bus: Bus, subject: str, handler: Handler) -> None:

@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -39,9 +39,9 @@ from core.runs.intake import Intake
 from core.runs.owned import Suspended, Unread, Worker
 from core.runs.previews import Pump
 from core.runs.run import RunActor, not_yet
-from core.runs.share import CLIENT
+from core.runs.share import ASKER, share_of
 from core.runtime import clock, own_state
-from core.runtime.admission import HELD, MOST_WAITING, Admission, GivenBack, share_of
+from core.runtime.admission import HELD, MOST_WAITING, Admission, GivenBack
 from core.runtime.answers import Answers, Later
 from core.runtime.attempts import DEADLY, Attempts
 from core.runtime.context import HandlerContext
@@ -221,15 +221,28 @@ class System:
         line = self.admission.line(actor.name, actor.concurrency)
 
         async def one(wakeup: Wakeup) -> None:
-            CLIENT.set(share_of(wakeup))  # what the run asks for counts in the same share
             try:
-                async with _draining(actor, wakeup), self.admission.place(line, wakeup):
-                    with work.measured():
-                        await self._work_on_run(actor, wakeup, work)
+                async with _draining(actor, wakeup):
+                    share = await self._share(actor, wakeup)
+                    ASKER.set(share)  # what the run asks for counts in the same share
+                    async with self.admission.place(line, wakeup, share):
+                        with work.measured():
+                            await self._work_on_run(actor, wakeup, work)
             except GivenBack:
                 await self._again(wakeup, 0)
 
         await self.queue.serve(actor.name, one, line.room)
+
+    async def _share(self, actor: RunActor, wakeup: Wakeup) -> str:
+        """Returns whose share of the places a wake-up's run takes (`core.runs.share`). Those that no request sent (of
+        timers, of dispatchers, of open runs) do not say it: the thread does.
+        """
+        share = wakeup.hint.share
+        if not share:
+            with suppress(SikaError):
+                threads = self.workers[actor.kind or KIND].threads
+                share = share_of((await threads.load(wakeup.aggregate.id)).user)
+        return share or str(wakeup.aggregate)
 
     async def _work_on_run(self, actor: RunActor, wakeup: Wakeup, work: Work) -> None:
         try:

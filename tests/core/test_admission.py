@@ -14,7 +14,7 @@ from core.bus.endpoint import Endpoint
 from core.errors import Overloaded
 from core.events import RunRequested, thread
 from core.ids import uuid7
-from core.runs.share import CLIENT, share_of
+from core.runs.share import CLIENT, asking, share_of
 from core.runtime import system
 from core.runtime.governor import LAGS, Governor, Level, Occupied
 from core.runtime.memory import Memory, tightest
@@ -98,6 +98,27 @@ async def test_without_accounts_by_client(one: tuple[System, Held]) -> None:
 def test_whose_share() -> None:
     CLIENT.set("client 192.0.2.1")
     assert (share_of("ada"), share_of("default")) == ("user ada", "client 192.0.2.1")
+
+
+async def test_a_run_that_no_request_wakes_counts_for_its_user(one: tuple[System, Held]) -> None:
+    """The dispatcher wakes for what was appended: as goals go on, or by a process that died before it could wake."""
+    running, actor = one
+    for number in range(5):
+        await running.intake.create_thread(f"ada-{number}", user="ada")
+        await running.threads.decide(f"ada-{number}", lambda _: [RunRequested()], actor="goals", run=uuid7())
+        await waiting(running, number)
+    await ask(running, "bob", "bob")
+    await waiting(running, 5)
+    for number in range(1, 7):
+        actor.end((await actor.until(number))[-1])
+    order = await actor.until(6)
+    assert order.index("bob") <= 2, order
+
+
+def test_who_asks_goes_before_whose_thread_it_is() -> None:
+    with asking("slack__U1"):
+        assert share_of("slack__group__C1") == "user slack__U1"
+    assert share_of("slack__group__C1") == "user slack__group__C1"
 
 
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────────────────────

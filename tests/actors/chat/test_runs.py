@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import anyio
+import msgspec
 import pytest
 
 from actors.chat import answers
@@ -15,6 +16,8 @@ from actors.chat import runs as chat_runs
 from actors.chat.actor import Chat
 from actors.chat.commands import help_text
 from actors.chat.perform import GREETING
+from core.bus.queue import Hint
+from core.bus.streams import find
 from core.chat.facts import ChatReceived, ChatRouted, DeliveryPlanned, Quoted, Target, conversation
 from core.chat.inbox import Inbox
 from core.chat.state import Chats
@@ -28,6 +31,7 @@ from core.events import (
     RunRolledBack,
     ToolCompleted,
     ToolRequested,
+    thread,
 )
 from core.runtime import system
 from tests.actors.chat.site import account
@@ -268,3 +272,16 @@ async def test_a_mention_alone_is_about_what_it_quotes(tmp_path: Path) -> None:
         event = await office.hears("", kind="group", mentioned=True, quoted=Quoted("the plan", "Bob"))
         [message] = (await office.run(event)).request.input["messages"]  # type: ignore[index]
         assert message["content"] == "Quoted message of Bob:\n> the plan"
+
+
+async def test_in_a_group_a_run_counts_in_the_share_of_who_wrote(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        bus = office.stage.system.bus
+        shares = []
+        for number, sender in enumerate(("U1", "U2", "U1")):
+            heard = await office.hears("hello", sender=sender, topic=f"t{number}", kind="group", mentioned=True)
+            run = await office.outcome(heard)
+            wakeup = await find(bus, "cmd", {"last_by_subj": bus.names.cmd("lead", thread(run.thread))})
+            assert wakeup is not None
+            shares.append(msgspec.json.decode(wakeup.data, type=Hint).share)
+        assert shares == ["user office__U1", "user office__U2", "user office__U1"]
