@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import anyio
 
-from core import reasons
+from channels.chat.calls import CHUNK, Waits, certainty, check_transfer, retry_after
 from core.chat.download import save
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
@@ -29,7 +29,6 @@ RENEWAL_SECONDS = 300.0
 """A token is not used in its last seconds (contract channels §5)."""
 THROTTLE_SECONDS = 1.0
 """Seconds to wait after a refusal for the rate that names no time."""
-CHUNK = 256 << 10
 GONE = (
     "chatbotnotfound",
     "chatbot.notfound",
@@ -78,7 +77,7 @@ class Api:
         self._token = ""
         self._token_until = 0.0
         self._renewal = anyio.Lock()
-        self._waits: dict[str, float] = {}
+        self._waits = Waits()
 
     async def call(
         self, method: str, path: str, body: Mapping[str, Any], *, idempotent: bool = False
@@ -87,12 +86,12 @@ class Api:
 
         Raises `Waiting` while DingTalk, which limits the calls of an app, has asked to wait.
         """
-        if (seconds := self._waits.get(path, 0.0) - time.monotonic()) > 0:
+        if (seconds := self._waits.rest(path)) > 0:
             raise Waiting(f"DingTalk {path}: it has asked to wait", seconds)
         try:
             return await self._called(method, path, body, idempotent)
         except RateLimited as error:
-            self._waits[path] = time.monotonic() + error.seconds
+            self._waits.note(path, error.seconds)
             raise
 
     async def _called(self, method: str, path: str, body: Mapping[str, Any], idempotent: bool) -> Mapping[str, Any]:
@@ -178,20 +177,14 @@ class Api:
     async def download(self, url: str, into: Path, limit: int, is_page: bool) -> None:
         """Writes what lies at an address into a file. `is_page`: it may be HTML."""
         timeout = aiohttp.ClientTimeout(total=TRANSFER_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=CALL_SECONDS)
-        try:
+        with certainty("the file", effect=False):
             async with self._session(kept=True).get(url, timeout=timeout) as response:
-                if response.status >= 500 or response.status == 429:
-                    raise Unavailable(f"the file's host answers {response.status}")
-                if response.status >= 400:
-                    raise Rejected(f"the file's address is not valid any more ({response.status})")
+                check_transfer(response, "the file's host", "the file's address is not valid any more")
                 if response.content_type == "text/html" and not is_page:
                     raise Rejected("the file's address shows a page, not the file")
                 chunks = response.content.iter_chunked(CHUNK)
                 kept = chunks if is_page else _without_page(chunks)
                 await save(kept, into, limit, "the file", response.content_length)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            # The address is a secret: it is in the text of aiohttp's errors.
-            raise Unavailable(f"the file did not arrive: {reasons.lost(error)}") from None
 
     async def _send(
         self, method: str, url: str, idempotent: bool, seconds: float = CALL_SECONDS, **content: Any
@@ -199,14 +192,10 @@ class Api:
         """Sends a request. Raises `Unavailable` if it did not leave or may be sent again, else `FateUnknown`."""
         path = url.partition("://")[2].partition("/")[2]
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        try:
+        with certainty(f"DingTalk /{path}", effect=not idempotent):
             async with self._session(kept=idempotent).request(method, url, timeout=timeout, **content) as response:
                 text = await response.text(errors="replace")
-                answer = Answer(response.status, _object(text), _seconds(response.headers.get("Retry-After", "")))
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unavailable(f"DingTalk /{path} is out of reach: {reasons.lost(error)}") from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _lost(f"DingTalk /{path}: no answer: {reasons.lost(error)}", idempotent) from None
+                answer = Answer(response.status, _object(text), retry_after(response.headers, 0.0))
         if answer.status >= 500 and not _matches(answer, LIMITED):
             raise _lost(f"DingTalk /{path} answers {answer.status} {_code(answer)}".rstrip(), idempotent)
         if answer.status < 300 and answer.body is None:
@@ -274,10 +263,6 @@ def _object(text: str) -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _seconds(text: str) -> float:
-    return float(text) if text.isdecimal() else 0.0
 
 
 async def _without_page(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

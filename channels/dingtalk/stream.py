@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import sys
-import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any
 
 import anyio
 import msgspec
 import structlog
 import websockets
-from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from cachetools import FIFOCache
 from dingtalk_stream import (  # type: ignore[import-untyped]
     AckMessage,
@@ -33,12 +30,13 @@ from dingtalk_stream import (  # type: ignore[import-untyped]
     SystemMessage,
 )
 
+from channels.chat.lanes import Lanes, custody
+from channels.chat.reconnecting import Ended, stay_connected
 from channels.dingtalk import translation
 from channels.dingtalk.api import Api
 from core import reasons
 from core.chat.facts import ChatReceived
-from core.chat.port import RateLimited, Receive, Report
-from core.errors import Unavailable, ungrouped
+from core.chat.port import Receive, Report
 
 ROBOT = "/v1.0/im/bot/messages/get"
 CARD = "/v1.0/card/instances/callback"
@@ -46,85 +44,12 @@ PING_SECONDS = 15.0
 """Between a pong and the next ping, and the time to answer one: a half-open socket is noticed within twice that."""
 OPEN_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
-ACK_SECONDS = 10.0
-"""A second delivery was seen after 16 s (research im-platforms §2.4)."""
-RECEIVE_SECONDS = 30.0
-LANES = 16
-LANE_BOUND = 64
-"""Messages that wait for the log. Further ones are not acknowledged."""
 PEOPLE = 2000
-LONGEST_PAUSE = 60.0
-LONGEST_RETRY = 5.0
 
 log = structlog.get_logger(__name__)
 _quiet = logging.getLogger("dingtalk_stream.quiet")
 _quiet.setLevel(logging.CRITICAL + 1)
 """The SDK logs frames with people's texts. The reasons of failures go to the report instead."""
-
-
-class Custody:
-    """The way of messages into the log: in order for each chat, tried again while the log is out of reach."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self._lanes = [_Lane(*anyio.create_memory_object_stream[_Waiting](LANE_BOUND)) for _ in range(LANES)]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for lane in self._lanes:
-            lane.send.close()
-            lane.waiting.close()
-
-    def start(self, tasks: TaskGroup) -> None:
-        for lane in self._lanes:
-            tasks.start_soon(self._work, lane)
-
-    async def take(self, event: ChatReceived) -> None:
-        """Returns when a message is in the log. Raises `Unavailable` if that takes too long; it is still tried."""
-        waiting = _Waiting(event)
-        lane = self._lanes[zlib.crc32(event.target.chat.encode()) % LANES]
-        try:
-            lane.send.send_nowait(waiting)
-        except anyio.WouldBlock:
-            raise Unavailable("too many messages wait for the log") from None
-        with anyio.move_on_after(ACK_SECONDS):
-            await waiting.received.wait()
-            return
-        raise Unavailable("the log is out of reach")
-
-    async def _work(self, lane: _Lane) -> None:
-        async for waiting in lane.waiting:
-            await self._keep_trying(waiting)
-
-    async def _keep_trying(self, waiting: _Waiting) -> None:
-        pause = 0.1
-        while True:
-            try:
-                with anyio.fail_after(RECEIVE_SECONDS):
-                    await self._receive(waiting.event)
-            except (Unavailable, TimeoutError) as error:
-                log.warning("message waits for the log", message=waiting.event.message, reason=str(error))
-                await anyio.sleep(pause)
-                pause = min(pause * 2, LONGEST_RETRY)
-            except Exception:
-                log.exception("message not received", message=waiting.event.message)
-                return
-            else:
-                waiting.received.set()
-                return
-
-
-class _Waiting:
-    def __init__(self, event: ChatReceived) -> None:
-        self.event = event
-        self.received = anyio.Event()
-
-
-class _Lane(NamedTuple):
-    send: MemoryObjectSendStream[_Waiting]
-    waiting: MemoryObjectReceiveStream[_Waiting]
 
 
 class Stream:
@@ -143,47 +68,35 @@ class Stream:
 
     async def listen(self, receive: Receive, report: Report) -> None:
         """Connects again and again, until cancelled. Raises `CredentialsDead`."""
-        with ungrouped(), Custody(receive) as custody:
-            async with anyio.create_task_group() as tasks:
-                custody.start(tasks)
-                await self._connect_for_ever(custody, report)
+        async with custody("dingtalk", receive) as lanes:
+            connection = partial(self._connection, lanes, report)
+            await stay_connected("dingtalk", connection, report, first_pause=self._pause)
 
-    async def _connect_for_ever(self, custody: Custody, report: Report) -> None:
-        failures = 0
-        while True:
-            client = _Client(self._api.client_id, self._ping_seconds, report)
-            handlers = {ROBOT: self._message_handler(custody), CARD: _press_handler(custody)}
-            for topic, handler in handlers.items():
-                client.register_callback_handler(topic, _Handler(handler, client.heard))
-            least = 0.0
-            try:
-                topics = [{"type": "CALLBACK", "topic": topic} for topic in handlers]
-                client.connection = await self._api.open_stream(topics)
-                await client.run()
-                reason = client.reason
-            except Unavailable as error:
-                reason = str(error)
-                least = error.seconds if isinstance(error, RateLimited) else 0.0
-            report.disconnected(reason)
-            failures = 0 if client.alive else failures + 1
-            pause = min(self._pause * 2**failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
-            await anyio.sleep(max(pause, least))
+    async def _connection(self, lanes: Lanes[ChatReceived], report: Report) -> Ended:
+        """Connects, and returns when the connection has ended. Raises `CredentialsDead` and `Unavailable`."""
+        client = _Client(self._api.client_id, self._ping_seconds, report)
+        handlers = {ROBOT: self._message_handler(lanes), CARD: _press_handler(lanes)}
+        for topic, handler in handlers.items():
+            client.register_callback_handler(topic, _Handler(handler, client.heard))
+        client.connection = await self._api.open_stream([{"type": "CALLBACK", "topic": topic} for topic in handlers])
+        await client.run()
+        return Ended(client.reason, client.alive)
 
-    def _message_handler(self, custody: Custody) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+    def _message_handler(self, lanes: Lanes[ChatReceived]) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
         async def handle(data: Mapping[str, Any]) -> None:
             event = translation.message(data, self._people)
             if event is not None:
                 self._on_message(event.message)
-                await custody.take(event)
+                await lanes.take(event.target.chat, event)
 
         return handle
 
 
-def _press_handler(custody: Custody) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+def _press_handler(lanes: Lanes[ChatReceived]) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
     async def handle(data: Mapping[str, Any]) -> None:
         event = translation.press(data)
         if event is not None:
-            await custody.take(event)
+            await lanes.take(event.target.chat, event)
 
     return handle
 

@@ -14,7 +14,7 @@ import aiohttp
 import anyio
 import yarl
 
-from core import reasons
+from channels.chat.calls import certainty
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
 
@@ -175,7 +175,7 @@ class Api:
         is_file = form is not None or path.rpartition("/resources/")[1] != ""
         timeout = aiohttp.ClientTimeout(total=FILE_SECONDS if is_file else CALL_SECONDS, sock_connect=10.0)
         what = f"{method} {path.removeprefix('/open-apis/')}"
-        try:
+        with certainty(what):
             async with self._session.request(
                 method,
                 self._domain.join(yarl.URL(path)),
@@ -187,12 +187,6 @@ class Api:
                 allow_redirects=False,
             ) as response:
                 yield response
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unavailable(f"{what}: no connection to {self._domain.host}: {reasons.lost(error)}") from None
-        except aiohttp.InvalidURL:
-            raise Rejected(f"domain {str(self._domain)!r}: no URL") from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise FateUnknown(f"{what}: no answer: {reasons.lost(error)}") from None
 
 
 async def _json(response: aiohttp.ClientResponse, what: str) -> dict[str, Any]:

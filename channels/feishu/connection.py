@@ -25,7 +25,9 @@ import structlog
 import websockets
 from websockets.asyncio.client import ClientConnection
 
+from channels.chat.reconnecting import Ended
 from core import reasons
+from core.chat.port import Report
 from core.errors import Unavailable, ungrouped
 
 
@@ -84,33 +86,40 @@ class Disconnected(Unavailable):
 class Connection(sdk.Client):  # type: ignore[misc]
     """One connection, from its opening to its end."""
 
-    def __init__(self, settings: Mapping[str, Any], handle: Handle, heard: Callable[[], None]) -> None:
+    def __init__(self, settings: Mapping[str, Any], handle: Handle, report: Report) -> None:
         super().__init__("", "", log_level=sdk.LogLevel.CRITICAL, auto_reconnect=False)
         self._handle = handle
-        self._heard = heard
+        self._report = report
+        self._worked = False
         self._heard_at = time.monotonic()
         self._slots = anyio.Semaphore(HANDLED_AT_ONCE)
         self._ping_interval = _interval(settings.get("PingInterval"))
 
-    async def serve(self, url: str, connected: Callable[[], None]) -> None:
-        """Opens the connection at `url` and handles its events until cancelled. Raises `Disconnected`."""
+    async def serve(self, url: str) -> Ended:
+        """Opens the connection at `url` and handles its events until it ends. Raises `Disconnected` if it cannot be
+        opened."""
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)
         self._service_id = query.get(sdk.SERVICE_ID, ["0"])[0]
         try:
             self._conn = await _open(url)
-            connected()
+            self._report.connected()
             self._heard_at = time.monotonic()
             with ungrouped():
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._ping_loop)
                     tasks.start_soon(self._watch)
                     tasks.start_soon(self._receive)
+        except Disconnected as error:
+            if not self._worked:
+                raise
+            return Ended(str(error), worked=True)
         finally:
             self._cache._cron.cancel()
             if self._conn is not None:
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                     await self._conn.close()
                 self._conn.transport.abort()
+        raise AssertionError
 
     async def _receive(self) -> None:
         try:
@@ -118,7 +127,8 @@ class Connection(sdk.Client):  # type: ignore[misc]
                 while True:
                     message = await self._conn.recv()
                     self._heard_at = time.monotonic()
-                    self._heard()
+                    self._worked = True
+                    self._report.heard()
                     await self._slots.acquire()
                     tasks.start_soon(self._take, message)
         except* websockets.ConnectionClosed as group:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,6 +16,9 @@ import anyio
 import msgspec
 from cachetools import FIFOCache
 
+from channels.chat.calls import CHUNK
+from channels.chat.presses import Presses
+from channels.chat.reconnecting import Ended, stay_connected
 from channels.feishu import cards, incoming
 from channels.feishu.api import NO_PERMISSION, Api, Endpoint, Refused
 from channels.feishu.connection import Connection
@@ -32,7 +34,6 @@ from core.chat.port import (
     CredentialsDead,
     FateUnknown,
     Finding,
-    RateLimited,
     Receive,
     Rejected,
     Report,
@@ -40,11 +41,8 @@ from core.chat.port import (
 from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 30.0
 PAGES = 100
 """Pages of a chat that are looked through for a message."""
-"""Seconds before the next connection, doubled from the first on until a frame arrives."""
 DRAFT = "/draft"
 """Keys of drafts end so (`actors.delivery`)."""
 KEYS_LIVE = timedelta(minutes=55)
@@ -65,12 +63,9 @@ KINDS = {
 NAME_SECONDS = 0.5
 QUOTE_SECONDS = 1.0
 """Most time to read a quoted message: the platform waits 3 s for an acknowledgement."""
-PRESS_SECONDS = 0.7
-"""Time for which a press waits for the text that its person gets: clients wait 3 s for the toast."""
 NAMES_PER_SECOND = 20
 """The platform allows 50."""
 WORKING = "Typing"
-CHUNK = 1 << 16
 
 SCOPES: Sequence[tuple[str, Sequence[str]]] = (
     ("messages in private chats", ("im:message.p2p_msg:readonly", "im:message.p2p_msg")),
@@ -97,14 +92,6 @@ def connect(settings: Mapping[str, Any]) -> FeishuPlatform:
     return FeishuPlatform(Api(domain, settings["app_id"], settings["app_secret"]))
 
 
-class Whispered:
-    """The text that answers a press, once there is one."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.done = anyio.Event()
-
-
 class FeishuPlatform:
     """One app's bot. See `core.chat.port.Platform`."""
 
@@ -125,8 +112,7 @@ class FeishuPlatform:
         self._names_read: deque[float] = deque(maxlen=NAMES_PER_SECOND)
         """Times at which names were read."""
         self._may_read_names = True
-        self._presses: dict[tuple[str, str, str], Whispered] = {}
-        """Presses that wait for the texts that their persons get."""
+        self._presses = Presses()
         self._turns: dict[str, tuple[anyio.Lock, int]] = {}
         """Chats whose messages are being taken into custody, and how many."""
 
@@ -151,27 +137,14 @@ class FeishuPlatform:
         return findings
 
     async def listen(self, receive: Receive, report: Report) -> None:
-        pause = FIRST_PAUSE
-
         async def handle(payload: bytes) -> Any:
             return await self._handle(payload, receive)
 
-        def heard() -> None:
-            nonlocal pause
-            pause = FIRST_PAUSE
-            report.heard()
+        async def connection() -> Ended:
+            endpoint = await self._endpoint()
+            return await Connection(endpoint.settings, handle, report).serve(endpoint.url)
 
-        while True:
-            try:
-                endpoint = await self._endpoint()
-                await Connection(endpoint.settings, handle, heard).serve(endpoint.url, report.connected)
-            except RateLimited as error:
-                reason, least = str(error), error.seconds
-            except Unavailable as error:
-                reason, least = str(error), 0.0
-            report.disconnected(reason)
-            await anyio.sleep(max(least, pause * random.uniform(0.5, 1.0)))
-            pause = min(pause * 2, LONGEST_PAUSE)
+        await stay_connected("feishu", connection, report)
 
     def parts(self, text: str) -> Sequence[str]:
         return markup.parts(text)
@@ -282,24 +255,16 @@ class FeishuPlatform:
 
     async def _pressed(self, press: ChatReceived, receive: Receive) -> Any:
         """Takes custody of a press. Returns what is shown to the person: a text at once, or a mark."""
-        place = _press_of(press.target)
-        whispered = self._presses[place] = Whispered()
+        waiting = self._presses.note(press.target)
         try:
             await receive(press)
-            with anyio.move_on_after(PRESS_SECONDS):
-                await whispered.done.wait()
+            text = await self._presses.text(press.target, waiting)
         finally:
-            if self._presses.get(place) is whispered:
-                del self._presses[place]
-        if whispered.text:
-            return {"toast": {"type": "warning", "content": whispered.text}}
-        return {"toast": {"type": "info", "content": "✓"}}
+            self._presses.drop(press.target, waiting)
+        return {"toast": {"type": "warning", "content": text} if text else {"type": "info", "content": "✓"}}
 
     async def whisper(self, target: Target, text: str) -> None:
-        if (whispered := self._presses.pop(_press_of(target), None)) is None:
-            raise Rejected("Feishu shows a text to one person of a group only when they press a button")
-        whispered.text = text
-        whispered.done.set()
+        self._presses.whisper(target, text, self.traits.title)
 
     @asynccontextmanager
     async def _turn(self, chat: str) -> AsyncIterator[None]:
@@ -427,8 +392,3 @@ class FeishuPlatform:
             )
             for what, names in SCOPES
         ]
-
-
-def _press_of(target: Target) -> tuple[str, str, str]:
-    """Returns the chat, the topic and the person of a press."""
-    return target.chat, target.topic, target.sender

@@ -1,32 +1,31 @@
 """The Socket Mode connection of an account, and custody of what arrives through it.
 
 A listener (`Listener.run`) keeps one connection at a time: it asks for credentials first, since the SDK's `connect`
-retries for ever even with dead ones (research im-platforms S3), and connects anew when a connection ends, with growing
-pauses. What arrives goes to lanes, one for each share of the channels, so that messages of a channel stay in order. An
-envelope is acknowledged when its message is in custody. One that finds its lane full is not, so Slack repeats it.
+retries for ever even with dead ones (research im-platforms S3). An envelope is acknowledged when its message is in
+custody. One that finds its lane full is not, so Slack repeats it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
-from zlib import crc32
+from typing import Any
 
 import aiohttp
 import anyio
 import structlog
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.response import SocketModeResponse
 
+from channels.chat.lanes import Handle, Lanes, custody
+from channels.chat.reconnecting import Ended, stay_connected
 from channels.slack.inbound import chat_of
 from channels.slack.web import Web
 from core import reasons
-from core.chat.port import CredentialsDead, RateLimited, Report
+from core.chat.port import Report
 from core.errors import Unavailable
 
 log = structlog.get_logger("sika.channels.slack")
@@ -35,21 +34,7 @@ PING_SECONDS = 10.0
 """Between pings. The SDK's 5 seconds take slow links for dead ones (S5)."""
 CONNECT_SECONDS = 20.0
 """Most time from the request for an address to Slack's `hello`."""
-STABLE_SECONDS = 20.0
-"""A connection that lasted as long resets the pauses."""
-FIRST_PAUSE = 0.25
-LONGEST_PAUSE = 60.0
-LONGEST_BREAK = 4.0
-"""Longest pause after a connection that Slack had greeted: long ones are for what refuses connections, and an envelope
-is delivered four times only."""
-CUSTODY_SECONDS = 30.0
-"""Most time for one attempt to take a message into custody."""
-LANES = 8
-LANE_LENGTH = 64
 CLOSE_SECONDS = 3.0
-
-Handle = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Takes an envelope into custody. Raises `Unavailable`: then it must be delivered again."""
 
 
 class Connection(SocketModeClient):
@@ -149,101 +134,45 @@ class Connection(SocketModeClient):
             await self.aiohttp_client_session.close()
 
 
-class _Offer(NamedTuple):
-    connection: Connection
-    envelope: Mapping[str, Any]
-
-
 class Listener:
     """Listens for one account. `handle` takes an envelope into custody."""
 
     def __init__(
-        self, web: Web, handle: Handle, report: Report, *, authorise: Callable[[], Awaitable[Any]], ping_seconds: float
+        self,
+        web: Web,
+        handle: Handle[Mapping[str, Any]],
+        report: Report,
+        *,
+        authorise: Callable[[], Awaitable[Any]],
+        ping_seconds: float,
     ) -> None:
         self._web = web
         self._handle = handle
         self._report = report
         self._authorise = authorise
         self._ping_seconds = ping_seconds
-        self._lanes: Sequence[MemoryObjectSendStream[_Offer]] = ()
 
     async def run(self) -> None:
         """Listens until cancelled. Raises `CredentialsDead`."""
-        dead: CredentialsDead | None = None
-        streams = [anyio.create_memory_object_stream[_Offer](LANE_LENGTH) for _ in range(LANES)]
-        self._lanes = [send for send, _ in streams]
-        try:
-            async with anyio.create_task_group() as tasks:
-                for _, receive in streams:
-                    tasks.start_soon(self._lane, receive)
-                try:
-                    await self._connect_for_ever()
-                except CredentialsDead as error:
-                    dead = error
-                tasks.cancel_scope.cancel()
-        finally:
-            for send, receive in streams:
-                send.close()
-                receive.close()
-        if dead is not None:
-            raise dead
+        async with custody("slack", self._handle) as lanes:
+            await stay_connected("slack", lambda: self._connection(lanes), self._report)
 
-    async def _connect_for_ever(self) -> None:
-        failures = 0
-        while True:
-            began, wait, longest = monotonic(), 0.0, LONGEST_PAUSE
-            try:
-                ended = await self._connection()
-                reason, longest = ended.reason, LONGEST_BREAK if ended.greeted else LONGEST_PAUSE
-            except RateLimited as error:
-                reason, wait = str(error), error.seconds
-            except Unavailable as error:
-                reason = str(error)
-            failures = 0 if monotonic() - began > STABLE_SECONDS else failures + 1
-            self._report.disconnected(reason)
-            log.info("disconnected from Slack", reason=reason)
-            if failures:
-                wait = max(wait, min(longest, FIRST_PAUSE * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0))
-            await anyio.sleep(wait)
-
-    async def _connection(self) -> Connection:
-        """Connects, and returns the connection when it has ended. Raises `CredentialsDead` and `Unavailable`."""
+    async def _connection(self, lanes: Lanes[Mapping[str, Any]]) -> Ended:
+        """Connects, and returns when the connection has ended. Raises `CredentialsDead` and `Unavailable`."""
         await self._authorise()
         url = await self._web.socket_url()
-        connection = Connection(self._web, url, self._ping_seconds, self._offer, self._report)
+
+        def offer(connection: Connection, envelope: Mapping[str, Any]) -> None:
+            acknowledge = partial(connection.acknowledge, str(envelope["envelope_id"]))
+            lanes.offer(chat_of(envelope), envelope, acknowledge)
+
+        connection = Connection(self._web, url, self._ping_seconds, offer, self._report)
         try:
             with anyio.fail_after(CONNECT_SECONDS):
                 await connection.connect()
             await connection.watch()
-            return connection
+            return Ended(connection.reason, connection.greeted)
         except TimeoutError:
             raise Unavailable(f"Socket Mode: no connection within {CONNECT_SECONDS:.0f} s") from None
         finally:
             await connection.close()
-
-    def _offer(self, connection: Connection, envelope: Mapping[str, Any]) -> None:
-        try:
-            self._lanes[crc32(chat_of(envelope).encode()) % LANES].send_nowait(_Offer(connection, envelope))
-        except anyio.WouldBlock:
-            log.warning("too many messages of Slack wait, one will be delivered again")
-
-    async def _lane(self, offers: MemoryObjectReceiveStream[_Offer]) -> None:
-        async for connection, envelope in offers:
-            if await self._in_custody(envelope):
-                await connection.acknowledge(str(envelope["envelope_id"]))
-
-    async def _in_custody(self, envelope: Mapping[str, Any]) -> bool:
-        """Takes an envelope into custody, however long the bus is away: what comes after it must not overtake it."""
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                with anyio.fail_after(CUSTODY_SECONDS):
-                    await self._handle(envelope)
-                return True
-            except (Unavailable, TimeoutError) as error:
-                log.warning("a message of Slack waits for the bus", reason=str(error) or type(error).__name__)
-            except Exception:
-                log.exception("a message of Slack was not taken", type=envelope.get("type"))
-                return False
-            await anyio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, 10.0)

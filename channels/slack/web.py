@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,7 +20,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from core import reasons
+from channels.chat.calls import CHUNK, Waits, certainty, check_transfer, retry_after
 from core.chat.download import save
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Invalid, Unavailable
@@ -41,7 +40,6 @@ Slack allows 20 of the latter."""
 MINUTE = 61.0
 RETRY_SECONDS = 30.0
 """Pause after a refusal that names none."""
-CHUNK = 1 << 16
 _DEAD = frozenset(
     {
         "account_inactive",
@@ -72,7 +70,6 @@ _RATED = frozenset({"message_limit_exceeded", "rate_limited", "ratelimited"})
 _REFUSED = frozenset({"accesslimited", "request_timeout", "service_unavailable", "team_added_to_org"})
 _UNCERTAIN = frozenset({"fatal_error", "internal_error"})
 """Documented as: some part of the operation may have succeeded."""
-_BEFORE_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
 
 class Web:
@@ -86,7 +83,7 @@ class Web:
         self._way: dict[str, Any] = {"timeout": FILE_TIMEOUT, "proxy": self.client.proxy}
         self._bot_token = bot_token
         self._app_token = app_token
-        self._refused_until: dict[tuple[str, str], float] = {}
+        self._waits = Waits()
         self._recent: dict[str, deque[float]] = {method: deque() for method in DRAFT_CALLS}
         self._begun: deque[float] = deque()
 
@@ -95,17 +92,18 @@ class Web:
     ) -> AsyncSlackResponse:
         """Returns the answer to a call of the SDK. Raises the errors of `core.chat.port`. `effect`: people see it, so a
         lost answer is `FateUnknown`. `chat`: of methods that are limited by channel, and not by workspace."""
-        now, limited = monotonic(), (method, chat)
-        if (rest := self._refused_until.get(limited, 0.0) - now) > 0:
+        limited = (method, chat)
+        try:
+            self._waits.check(limited, method)
+        except RateLimited:
             request.close()
-            raise RateLimited(f"{method}: Slack asked to wait", rest)
+            raise
         if method in self._recent:
-            self._recent[method].append(now)
+            self._recent[method].append(monotonic())
         try:
             return await _answer(method, request)
         except RateLimited as error:
-            self._refused_until = {key: until for key, until in self._refused_until.items() if until > now}
-            self._refused_until[limited] = monotonic() + error.seconds
+            self._waits.note(limited, error.seconds)
             raise
         except FateUnknown as error:
             if effect:
@@ -115,7 +113,7 @@ class Web:
     def has_room(self, method: str) -> bool:
         """Returns whether a draft may make a call now: it gives way to answers."""
         free = _within_minute(self._recent[method]) < DRAFT_CALLS[method]
-        return free and self._refused_until.get((method, ""), 0.0) <= monotonic()
+        return free and not self._waits.rest((method, ""))
 
     def begin_draft(self) -> bool:
         """Returns whether one more draft may begin in this minute, and counts it."""
@@ -138,37 +136,29 @@ class Web:
 
     async def send_bytes(self, url: str, file: Path) -> None:
         """Sends the content of a file to the address that Slack gave for it. Nobody sees it yet."""
-        async with reaching("files upload"), await anyio.open_file(file, "rb") as content:
+        async with await anyio.open_file(file, "rb") as content:
 
             async def chunks() -> AsyncIterator[bytes]:
                 while chunk := await content.read(CHUNK):
                     yield chunk
 
             length = {"Content-Length": str(file.stat().st_size)}
-            async with self.session.post(url, data=chunks(), headers=length, **self._way) as response:
-                if response.status == 429:
-                    raise RateLimited("files upload: HTTP 429", _seconds(response.headers))
-                if response.status >= 500:
-                    raise Unavailable(f"files upload: HTTP {response.status}")
-                if response.status != 200:
-                    raise Rejected(f"files upload: HTTP {response.status}")
+            post = self.session.post(url, data=chunks(), headers=length, **self._way)
+            with certainty("files upload", effect=False):
+                async with post as response:
+                    check_transfer(response, "files upload")
 
     async def load_bytes(self, url: str, into: Path, limit: int, html: bool) -> None:
         """Writes a file of Slack into a file. `html`: a page is what it should be. Raises `Rejected` if it is over
         `limit` bytes, or the page at which people sign in (research im-platforms §2.1)."""
         bearer = {"Authorization": f"Bearer {self._bot_token}"}
-        get = self.session.get(url, headers=bearer, **self._way)
-        async with reaching("files download"), get as response:
-            if response.status == 429:
-                raise RateLimited("files download: HTTP 429", _seconds(response.headers))
-            if response.status >= 500:
-                raise Unavailable(f"files download: HTTP {response.status}")
-            if response.status != 200:
-                raise Rejected(f"files download: HTTP {response.status}")
-            if response.content_type == "text/html" and (response.history or not html):
-                raise Rejected("files download: a page to sign in came instead of the file: is files:read granted?")
-            chunks = response.content.iter_chunked(CHUNK)
-            await save(chunks, into, limit, "files download", response.content_length)
+        with certainty("files download", effect=False):
+            async with self.session.get(url, headers=bearer, **self._way) as response:
+                check_transfer(response, "files download")
+                if response.content_type == "text/html" and (response.history or not html):
+                    raise Rejected("files download: a page to sign in came instead of the file: is files:read granted?")
+                chunks = response.content.iter_chunked(CHUNK)
+                await save(chunks, into, limit, "files download", response.content_length)
 
     async def close(self) -> None:
         await self.session.close()
@@ -182,23 +172,12 @@ def _within_minute(times: deque[float]) -> int:
 
 
 async def _answer(method: str, request: Awaitable[AsyncSlackResponse]) -> AsyncSlackResponse:
-    try:
-        return await request
-    except SlackApiError as error:
-        raise _error(method, error.response) from None
-    except _BEFORE_CONNECTED as error:
-        raise Unavailable(f"{method}: no connection: {reasons.lost(error)}") from None
-    except (aiohttp.ClientError, TimeoutError, OSError, SlackClientError, UnicodeDecodeError, ValueError) as error:
-        raise FateUnknown(f"{method}: no answer: {reasons.lost(error)}") from None
-
-
-@asynccontextmanager
-async def reaching(what: str) -> AsyncIterator[None]:
-    """Turns failures of a transfer that changes nothing into `Unavailable`."""
-    try:
-        yield
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Unavailable(f"{what}: {reasons.lost(error)}") from None
+    with certainty(method, others=(SlackClientError, UnicodeDecodeError, ValueError)):
+        try:
+            return await request
+        except SlackApiError as error:
+            answer = error.response
+    raise _error(method, answer) from None
 
 
 def code_of(error: Invalid) -> str:
@@ -216,7 +195,7 @@ def _error(method: str, response: Any) -> Exception:
     if code == "missing_scope":
         return Rejected(f"{text} (the app needs {body.get('needed')})")
     if status == 429 or code in _RATED:
-        return RateLimited(text, _seconds(getattr(response, "headers", {})))
+        return RateLimited(text, retry_after(getattr(response, "headers", {}), RETRY_SECONDS))
     if code in _DEAD:
         return CredentialsDead(text)
     if code in _GONE:
@@ -229,10 +208,3 @@ def _error(method: str, response: Any) -> Exception:
         return FateUnknown(text)
     details = (body.get("response_metadata") or {}).get("messages")
     return Rejected(f"{text} {json.dumps(details)}" if details else text)
-
-
-def _seconds(headers: Mapping[str, str]) -> float:
-    try:
-        return max(0.0, float(headers.get("Retry-After", RETRY_SECONDS)))
-    except ValueError:
-        return RETRY_SECONDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,8 @@ from anyio.abc import TaskGroup
 from cachetools import FIFOCache
 from telegram import User
 
+from channels.chat.presses import Press, Presses
+from channels.chat.reconnecting import pause_after
 from channels.markup import telegram as markup
 from channels.telegram import texts
 from channels.telegram.api import Api, Conflict
@@ -63,8 +64,6 @@ class Timing(NamedTuple):
     custody: float = 60.0
     """Seconds that the log may take for a message, before it counts as out of reach."""
     acknowledgement: float = 5.0
-    press: float = 0.7
-    """Seconds for which a pressed button waits for the text that its person gets."""
 
 
 def connect(settings: Mapping[str, Any], timing: Timing = Timing()) -> Platform:  # noqa: B008 - it is a constant
@@ -88,7 +87,7 @@ class Telegram:
         self._drafts = Drafts(api)
         self._people: FIFOCache[str, User] = FIFOCache(PEOPLE)
         """People whose messages have come, by user name."""
-        self._presses: FIFOCache[tuple[str, str, str], tuple[str, anyio.Event]] = FIFOCache(PEOPLE)
+        self._presses = Presses()
 
     async def check(self) -> Sequence[Finding]:
         try:
@@ -173,8 +172,7 @@ class Telegram:
         return bot
 
     def _pause(self, failures: int) -> float:
-        longest: float = min(self._timing.longest_pause, self._timing.first_pause * 2 ** min(failures - 1, 10))
-        return longest * random.uniform(0.5, 1.0)
+        return pause_after(failures, self._timing.first_pause, self._timing.longest_pause)
 
     async def _take(
         self, updates: Sequence[Mapping[str, Any]], bot: User, receive: Receive, offset: int, presses: TaskGroup
@@ -192,7 +190,7 @@ class Telegram:
 
         async def take(events: Sequence[tuple[int, ChatReceived]]) -> None:
             for number, event in events:
-                press = self._pressed(event) if event.choice else None
+                press = self._presses.note(event.target) if event.choice else None
                 try:
                     with anyio.fail_after(self._timing.custody):
                         await receive(event)
@@ -226,30 +224,17 @@ class Telegram:
             log.warning("an update of unknown shape was skipped", update=update.get("update_id"), reason=repr(error))
             return None
 
-    def _pressed(self, event: ChatReceived) -> anyio.Event:
-        """Notes a press, which can be answered. Returns what is set when it is."""
-        answered = anyio.Event()
-        self._presses[_press_of(event.target)] = (event.message, answered)
-        return answered
-
-    async def _acknowledge(self, event: ChatReceived, answered: anyio.Event) -> None:
-        """Ends the waiting sign of a press, unless the person is told something."""
-        with anyio.move_on_after(self._timing.press):
-            await answered.wait()
-            return
-        self._presses.pop(_press_of(event.target), None)
+    async def _acknowledge(self, event: ChatReceived, waiting: Press) -> None:
+        """Ends the waiting sign of a press, with the text that its person gets."""
+        text = await self._presses.text(event.target, waiting)
         with anyio.move_on_after(self._timing.acknowledgement):
             try:
-                await self._api.acknowledge(event.message)
+                await self._api.acknowledge(event.message, text[:WHISPER])
             except (Unavailable, Invalid) as error:
                 log.info("a pressed button was not acknowledged", reason=str(error))
 
     async def whisper(self, target: Target, text: str) -> None:
-        press, answered = self._presses.pop(_press_of(target), ("", None))
-        if answered is None:
-            raise Rejected("Telegram shows a text to one person of a group only when they press a button")
-        answered.set()
-        await self._api.acknowledge(press, text[:WHISPER])
+        self._presses.whisper(target, text, self.traits.title)
 
     def parts(self, text: str) -> Sequence[str]:
         return markup.parts(text)
@@ -281,8 +266,3 @@ class Telegram:
 
     async def close(self) -> None:
         await self._api.close()
-
-
-def _press_of(target: Target) -> tuple[str, str, str]:
-    """Returns the chat, the message with the button, and the person of a press."""
-    return target.chat, target.reply_to, target.sender

@@ -215,7 +215,7 @@ async def test_a_message_survives_the_loss_of_its_connection() -> None:
 
 
 async def test_more_messages_than_can_wait_are_left_to_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("channels.dingtalk.stream.LANE_BOUND", 1)
+    monkeypatch.setattr("channels.chat.lanes.LANE_LENGTH", 1)
     async with DingTalkServer() as server, listening(server) as (account, _):
         account.gate = anyio.Event()
         await server.person("ann").says("1")
@@ -236,7 +236,7 @@ async def test_more_messages_than_can_wait_are_left_to_the_platform(monkeypatch:
 async def test_the_log_out_of_reach_for_long_means_no_acknowledgement_but_a_second_delivery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("channels.dingtalk.stream.ACK_SECONDS", 0.05)
+    monkeypatch.setattr("channels.chat.lanes.ACK_SECONDS", 0.05)
     async with DingTalkServer() as server, listening(server) as (account, _):
         account.gate = anyio.Event()
         await server.person("ann").says("hello")

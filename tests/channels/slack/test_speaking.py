@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from channels.chat.calls import Waits
 from channels.slack.platform import SlackPlatform
 from core.chat.facts import Attachment, Button, Choice, Target
 from core.chat.port import ChatGone, Content, CredentialsDead, FateUnknown, RateLimited, Rejected
@@ -147,7 +148,7 @@ async def test_the_local_server_notices_a_call_before_the_end_of_a_pause() -> No
         async with account(server) as beside:  # a process that knows nothing of the pause
             await beside.post(target, Content("text"), "key")
         assert server.problems == []
-        slack.web._refused_until.clear()
+        slack.web._waits = Waits()
         await slack.post(target, Content("text"), "key")
         assert server.problems == ["chat.postMessage was called before Retry-After ended"]
 

@@ -1,0 +1,72 @@
+"""What is certain after a call over HTTP: it did not leave, it was refused, or nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+
+import aiohttp
+
+from core import reasons
+from core.chat.port import FateUnknown, RateLimited, Rejected
+from core.errors import Unavailable
+
+CHUNK = 1 << 16
+RETRY_SECONDS = 30.0
+"""Pause after a refusal that names none."""
+_LOST: tuple[type[Exception], ...] = (aiohttp.ClientError, TimeoutError, OSError)
+_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+@contextmanager
+def certainty(what: str, *, effect: bool = True, others: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turns failures of a call into `Unavailable`, if it has not left or may be made again, and `FateUnknown`.
+    `effect`: people see it. `others`: errors of an SDK that mean the same. The text has no address: those may hold
+    tokens."""
+    try:
+        yield
+    except _NOT_SENT as error:
+        raise Unavailable(f"{what}: no connection: {reasons.lost(error)}") from None
+    except (*_LOST, *others) as error:
+        kind = FateUnknown if effect else Unavailable
+        raise kind(f"{what}: no answer: {reasons.lost(error)}") from None
+
+
+def retry_after(headers: Mapping[str, str], default: float) -> float:
+    """Returns the seconds for which a refused call is to wait (`Retry-After`)."""
+    try:
+        return max(0.0, float(headers.get("Retry-After", default)))
+    except ValueError:
+        return default
+
+
+class Waits:
+    """The times until which a platform has asked to wait, by what they limit."""
+
+    def __init__(self) -> None:
+        self._until: dict[object, float] = {}
+
+    def check(self, limited: object, what: str) -> None:
+        """Raises `RateLimited` if it is to wait still."""
+        if (seconds := self.rest(limited)) > 0:
+            raise RateLimited(f"{what}: the platform has asked to wait", seconds)
+
+    def rest(self, limited: object) -> float:
+        """Returns the seconds to wait."""
+        return max(0.0, self._until.get(limited, 0.0) - monotonic())
+
+    def note(self, limited: object, seconds: float) -> None:
+        now = monotonic()
+        self._until = {key: until for key, until in self._until.items() if until > now}
+        self._until[limited] = now + seconds
+
+
+def check_transfer(response: aiohttp.ClientResponse, what: str, refused: str = "") -> None:
+    """Raises the error of an answer to a file that is sent or fetched. `refused`: what a refusal means."""
+    if response.status == 429:
+        raise RateLimited(f"{what}: HTTP 429", retry_after(response.headers, RETRY_SECONDS))
+    if response.status >= 500:
+        raise Unavailable(f"{what}: HTTP {response.status}")
+    if response.status != 200:
+        raise Rejected(f"{refused or what} (HTTP {response.status})")
