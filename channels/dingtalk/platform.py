@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from channels.chat.reconnecting import FIRST_PAUSE
 from channels.dingtalk import card, stream, translation
 from channels.dingtalk.api import Api, Forbidden
 from channels.dingtalk.sign import Sign
@@ -53,7 +54,7 @@ class DingTalk:
     """One app. `ping_seconds` and `pause`: see `stream.Stream`."""
 
     def __init__(
-        self, settings: Mapping[str, Any], *, ping_seconds: float = stream.PING_SECONDS, pause: float = 1.0
+        self, settings: Mapping[str, Any], *, ping_seconds: float = stream.PING_SECONDS, pause: float = FIRST_PAUSE
     ) -> None:
         client_id = str(settings["client_id"]).strip()
         secret = str(settings["client_secret"]).strip()

@@ -250,7 +250,9 @@ async def test_the_log_out_of_reach_for_long_means_no_acknowledgement_but_a_seco
         assert account.texts == ["hello"]
 
 
-async def test_the_connection_comes_back_after_every_kind_of_end() -> None:
+async def test_the_connection_comes_back_after_every_kind_of_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("channels.chat.reconnecting.LONGEST_BREAK", 0.2)
+    monkeypatch.setattr("channels.chat.reconnecting.LONGEST_PAUSE", 0.2)
     async with DingTalkServer() as server, listening(server) as (account, _):
         server.faults.cut()
         await server.until(lambda: server.opened == 2 and bool(server.sockets))
