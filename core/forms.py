@@ -172,7 +172,7 @@ def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, Sequence[Option]]
         if options := _options(name, schema):
             return "choice", options
         if isinstance(pattern := schema.get("pattern"), str):
-            Pattern(pattern[:MOST_SHOWN])
+            Pattern(pattern)
         return "text", ()
     elif kind in ("integer", "number", "boolean"):
         return kind, ()
@@ -240,7 +240,7 @@ def _text(field: Field, value: str) -> str:
         raise Invalid(f"{field.name}: has more than {MOST_CHARACTERS} characters")
     _counted(field, value, "Length", "characters")
     pattern = field.schema.get("pattern")
-    if isinstance(pattern, str) and not Pattern(pattern[:MOST_SHOWN]).found_in(value):
+    if isinstance(pattern, str) and not Pattern(pattern).found_in(value):
         raise Invalid(f"{field.name}: does not match {pattern[:80]}")
     kind = field.schema.get("format")
     if isinstance(kind, str) and not _is_formatted(kind, value):

@@ -19,7 +19,7 @@ FORM = {
         "pet": {"type": "string", "oneOf": [{"const": "c", "title": "Cat"}, {"const": "d", "title": "Dog"}]},
         "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "maxItems": 1},
         "day": {"type": "string", "format": "date"},
-        "code": {"type": "string", "pattern": "^[0-9]+$"},
+        "code": {"type": "string", "pattern": "^[A-Z]{2}[0-9]{1,3}$"},
     },
     "required": ["name"],
 }
@@ -31,7 +31,7 @@ GOOD = {
     "pet": "d",
     "tags": ["a"],
     "day": "2026-01-02",
-    "code": "7",
+    "code": "AB7",
 }
 
 
@@ -57,7 +57,8 @@ def test_content_that_fits() -> None:
         {"tags": ["a", "b"]},
         {"tags": ["x"]},
         {"day": "soon"},
-        {"code": "x"},
+        {"code": "AB"},
+        {"code": "ab7"},
         {"other": 1},
     ],
 )

@@ -160,7 +160,7 @@ def _entry(tool: Deferred) -> tuple[str, str, str]:
 def _scores(query: str, catalogue: Sequence[Deferred]) -> list[int]:
     """Returns a score for each tool. A query that is not a valid expression is searched literally."""
     try:
-        hit = Pattern(query).found_in
+        hit = Pattern(query, any_case=True).found_in
     except Invalid:
         return [_score(lambda text: query.lower() in text.lower(), tool) for tool in catalogue]
     return [_score(hit, tool) for tool in catalogue]
