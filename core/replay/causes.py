@@ -4,13 +4,20 @@ An event names one cause, in its envelope. Three kinds of facts have more, or an
 - an answer of the model rests on all outcomes and messages since the answer before it. The last of them started it
 - a run rests on what it was requested for (`RunRequested.wanted`): a pause, a schedule's firing, a chat message
 - a subagent's run rests on the call of its caller, which is in another log
+
+A cause lies before its effect, so logs are read backwards from there, as far as the cause. Of a log the events that
+were read last are held (`HELD`, `HELD_BYTES`), as the next cause is mostly among them.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import uuid
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from core.errors import NotFound
 from core.events import (
@@ -26,6 +33,7 @@ from core.events import (
     ThreadCreated,
     ToolCompleted,
     thread,
+    type_of,
 )
 from core.log.kinds import SUBAGENT
 
@@ -36,6 +44,15 @@ SEQUENCE = "seq:"
 """Begins a place that is a sequence of the stream."""
 MOST_DIGITS = 18
 """Digits of a number that is read as a place: it fits 64 bits."""
+HELD = 256
+HELD_BYTES = 4 << 20
+"""Events of a log, and their bytes, that are held while its causes are looked for."""
+APART_SECONDS = 24 * 3600
+"""An event whose id is so much older than that of another one was before it, whatever the clocks of processes say."""
+_ANSWER, _FAILURE, _PAUSE, _REQUEST, _START = (
+    type_of(kind.__name__) for kind in (ModelCompleted, ModelFailed, RunPaused, RunRequested, SubagentStarted)
+)
+_INPUTS = frozenset(type_of(kind.__name__) for kind in (ToolCompleted, MessageAdded))
 
 
 class Link(NamedTuple):
@@ -45,34 +62,79 @@ class Link(NamedTuple):
     beside: tuple[Record, ...] = ()
 
 
+class Logs(Protocol):
+    """Logs that are read backwards. Bodies that lie outside of the log may be left out there."""
+
+    def back(self, aggregate: Aggregate, *, before: int = 0) -> AsyncGenerator[Record]:
+        """Yields the events before a sequence (0: from the end), newest first; none of a log that is unknown."""
+        ...
+
+    async def first(self, aggregate: Aggregate) -> Record | None:
+        """Returns the first event with its body; None for a log that is unknown."""
+        ...
+
+    async def whole(self, record: Record) -> Record:
+        """Returns an event with its body."""
+        ...
+
+
+class InMemory:
+    """Logs that can be read as a whole only."""
+
+    def __init__(self, read: ReadAll) -> None:
+        self._read = read
+        self._logs: dict[Aggregate, Sequence[Record]] = {}
+
+    async def back(self, aggregate: Aggregate, *, before: int = 0) -> AsyncGenerator[Record]:
+        for record in reversed(await self._all(aggregate)):
+            if not before or record.seq < before:
+                yield record
+
+    async def first(self, aggregate: Aggregate) -> Record | None:
+        return next(iter(await self._all(aggregate)), None)
+
+    async def whole(self, record: Record) -> Record:
+        return record
+
+    async def _all(self, aggregate: Aggregate) -> Sequence[Record]:
+        if aggregate not in self._logs:
+            self._logs[aggregate] = await self._read(aggregate)
+        return self._logs[aggregate]
+
+
 async def why(read: ReadAll, aggregate: Aggregate, place: str) -> list[Link]:
     """Returns the chain of causes of a fact, the first cause first.
 
     `place`: see `find`.
     Raises `NotFound` for a log that is empty, and for a place that is not in it.
     """
-    log = _Log(await read(aggregate))
-    record: Record | None = find(log.records, place, aggregate)
-    chain: list[Link] = []
-    logs = {aggregate}
+    return await chain(InMemory(read), find(await read(aggregate), place, aggregate))
+
+
+async def chain(logs: Logs, fact: Record, most: int | None = None) -> list[Link]:
+    """Returns the chain of causes of a fact, the first cause first. Of events beyond `most` bytes, counted from the
+    fact, only the envelopes are returned.
+    """
+    links, visited, size = list[Link](), {fact.aggregate}, _Size(most)
+    record: Record | None = await logs.whole(fact)
     while record is not None:
-        before, beside = log.rests_on(record)
-        chain.append(Link(record, beside))
-        if before is None and (caller := log.caller()) and caller[0] not in logs:
-            logs.add(caller[0])
-            log = _Log(await read(caller[0]))
-            before = log.started(caller[1])
-        elif before is None and (wanted := wanted_by(record)) and (other := _aggregate(wanted)) not in logs:
-            logs.add(other)
-            log = _Log(await read(other))
-            before = log.named(wanted.event)
-        record = before
-    return chain[::-1]
+        async with aclosing(_Earlier(logs, record.aggregate)) as earlier:
+            while record is not None:
+                before, beside = await earlier.rests_on(record)
+                links.append(Link(size.bounded(record), tuple(map(size.bounded, beside))))
+                last, record = record, before and await size.whole(logs, before)
+        record = await _elsewhere(logs, last, visited)
+    return links[::-1]
 
 
-def cause_of(records: Sequence[Record], record: Record) -> Record | None:
+async def cause_of(records: Sequence[Record], record: Record) -> Record | None:
     """Returns the cause of a record in its own log; None for the first cause, and for one that is in another log."""
-    return _Log(records).rests_on(record)[0]
+
+    async def read(_: Aggregate) -> Sequence[Record]:
+        return records
+
+    async with aclosing(_Earlier(InMemory(read), record.aggregate)) as earlier:
+        return (await earlier.rests_on(record))[0]
 
 
 def find(records: Sequence[Record], place: str, aggregate: Aggregate) -> Record:
@@ -107,69 +169,146 @@ def _aggregate(wanted: RunOrigin) -> Aggregate:
     return Aggregate(wanted.kind, wanted.aggregate)
 
 
-class _Log:
-    """Records of one log, with their places by id."""
+async def _elsewhere(logs: Logs, record: Record, visited: set[Aggregate]) -> Record | None:
+    """Returns the cause of a fact in a log that was not visited yet: the start of its subagent, or what it is for."""
+    if (caller := await _caller(logs, record.aggregate)) and caller not in visited:
+        visited.add(caller)
+        return await _started(logs, caller, record)
+    if (wanted := wanted_by(record)) and (other := _aggregate(wanted)) not in visited:
+        visited.add(other)
+        async with aclosing(_Earlier(logs, other)) as earlier:
+            return await earlier.named(wanted.event, record.seq)
+    return None
 
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = records
-        self._places = {record.id: index for index, record in enumerate(records)}
 
-    def rests_on(self, record: Record) -> tuple[Record | None, tuple[Record, ...]]:
+async def _caller(logs: Logs, aggregate: Aggregate) -> Aggregate | None:
+    """Returns the log that called a subagent; None for a thread."""
+    first = await logs.first(aggregate) if aggregate.kind == SUBAGENT else None
+    if first is None or not isinstance(first.event, ThreadCreated):
+        return None
+    about = first.event.metadata
+    return Aggregate(SUBAGENT, str(about["caller"])) if about.get("caller") else thread(str(about.get("thread")))
+
+
+async def _started(logs: Logs, caller: Aggregate, record: Record) -> Record | None:
+    """Returns the start of the subagent of a record in the log of its caller, from its last one on backwards."""
+    async with aclosing(logs.back(caller)) as records:
+        async for other in records:
+            if other.type == _START:
+                started = (await logs.whole(other)).event
+                if isinstance(started, SubagentStarted) and started.subagent == record.aggregate.id:
+                    return other
+    return None
+
+
+class _Size:
+    """Bytes of events up to a limit."""
+
+    def __init__(self, most: int | None) -> None:
+        self._left = most
+
+    async def whole(self, logs: Logs, record: Record) -> Record:
+        """Returns an event with its body; without that if it is beyond the limit, and no cause is named in it."""
+        blob = record.head.blob
+        beyond = blob is not None and self._left is not None and blob.size > self._left
+        return record if beyond and record.type != _REQUEST else await logs.whole(record)
+
+    def bounded(self, record: Record) -> Record:
+        """Returns the record, or its envelope alone beyond the limit."""
+        if self._left is None:
+            return record
+        self._left -= len(record.raw)
+        return record if self._left >= 0 else Record(record.seq, msgspec.json.encode(record.head), record.head)
+
+
+class _Earlier:
+    """The events of a log, read backwards from a place; the `HELD` read last are held for the next look."""
+
+    def __init__(self, logs: Logs, aggregate: Aggregate) -> None:
+        self._logs, self._aggregate = logs, aggregate
+        self._held = deque[Record]()
+        """Newest first, without gaps."""
+        self._size = self._from = 0
+        """What is held begins before this sequence."""
+        self._reading: AsyncGenerator[Record] | None = None
+
+    async def aclose(self) -> None:
+        if self._reading is not None:
+            await self._reading.aclose()
+
+    async def rests_on(self, record: Record) -> tuple[Record | None, tuple[Record, ...]]:
         """Returns the cause of a record, if it is in this log, and the other facts that it rests on."""
+        if record.type in (_ANSWER, _FAILURE):
+            return await self._before_answer(record)
         match record.event:
-            case ModelCompleted() | ModelFailed():
-                return self._before_answer(record)
             case RunRequested(wanted=RunOrigin() as wanted) if _aggregate(wanted) == record.aggregate:
-                return self.named(wanted.event), ()
+                return await self.named(wanted.event, record.seq), ()
             case RunRequested(input=None, wanted=None):
-                return self._pause_before(record), ()
-        return self._cause(record), ()
+                return await self._pause_before(record), ()
+        return await self._cause(record), ()
 
-    def caller(self) -> tuple[Aggregate, str] | None:
-        """Returns the log that called the subagent of this one, and the subagent; None for a thread."""
-        first = self.records[0] if self.records else None
-        if first is None or first.head.kind != SUBAGENT or not isinstance(first.event, ThreadCreated):
+    async def named(self, name: str, before: int) -> Record | None:
+        """Returns the last event with this id, message key or `run_id` before a sequence."""
+        async for other in self._upto(name, before):
+            whole = other if name.encode() in other.raw or other.head.blob is None else await self._logs.whole(other)
+            if name in (other.id, getattr(whole.event, "key", ""), getattr(whole.event, "run_id", "")):
+                return other
+        return None
+
+    async def _cause(self, record: Record) -> Record | None:
+        if record.head.cause is None:
             return None
-        about = first.event.metadata
-        if caller := about.get("caller"):
-            return Aggregate(SUBAGENT, str(caller)), first.head.aggregate_id
-        return thread(str(about.get("thread"))), first.head.aggregate_id
+        earlier = self._upto(record.head.cause, record.seq)
+        return await anext((other async for other in earlier if other.id == record.head.cause), None)
 
-    def started(self, subagent: str) -> Record | None:
-        """Returns the start of a subagent."""
-        starts = (r for r in self.records if isinstance(r.event, SubagentStarted) and r.event.subagent == subagent)
-        return next(starts, None)
-
-    def named(self, name: str) -> Record | None:
-        """Returns the event with this id, message key or `run_id`."""
-        if (place := self._places.get(name)) is not None:
-            return self.records[place]
-        named = (r for r in self.records if name in (getattr(r.event, "key", ""), getattr(r.event, "run_id", "")))
-        return next(named, None)
-
-    def _before_answer(self, answer: Record) -> tuple[Record | None, tuple[Record, ...]]:
-        since: list[Record] = []
-        for index in range(self._index(answer) - 1, -1, -1):
-            record = self.records[index]
-            if record.run != answer.run:
-                continue
-            if isinstance(record.event, ModelCompleted):
+    async def _before_answer(self, answer: Record) -> tuple[Record | None, tuple[Record, ...]]:
+        since = list[Record]()
+        async for other in self._before(answer.seq):
+            if other.run == answer.run and other.type in (_ANSWER, _REQUEST):
                 break
-            if isinstance(record.event, ToolCompleted | MessageAdded | ModelFailed):
-                since.append(record)
-        inputs = [record for record in since if not isinstance(record.event, ModelFailed)]
-        main = inputs[0] if inputs else self._cause(answer)
-        while main is not None and isinstance(main.event, ModelFailed):
-            main = self._cause(main)
-        return main, tuple(record for record in reversed(since) if record is not main)
+            if other.run == answer.run and (other.type in _INPUTS or other.type == _FAILURE):
+                since.append(other)
+        inputs = [record for record in since if record.type != _FAILURE]
+        main = inputs[0] if inputs else await self._cause(answer)
+        while main is not None and main.type == _FAILURE:
+            main = await self._cause(main)
+        return main, tuple(record for record in reversed(since) if main is None or record.seq != main.seq)
 
-    def _pause_before(self, record: Record) -> Record | None:
-        earlier = (self.records[index] for index in range(self._index(record) - 1, -1, -1))
-        return next((before for before in earlier if isinstance(before.event, RunPaused)), None)
+    async def _pause_before(self, record: Record) -> Record | None:
+        return await anext((other async for other in self._before(record.seq) if other.type == _PAUSE), None)
 
-    def _cause(self, record: Record) -> Record | None:
-        place = self._places.get(record.head.cause or "")
-        return self.records[place] if place is not None and self.records[place].seq < record.seq else None
+    async def _upto(self, name: str, before: int) -> AsyncIterator[Record]:
+        """Yields the events before a sequence down to those that are older than the id `name`."""
+        async for record in self._before(before):
+            if _seconds(record.id, name) > APART_SECONDS:
+                return
+            yield record
 
-    def _index(self, record: Record) -> int:
-        return bisect_left(self.records, record.seq, key=lambda other: other.seq)
+    async def _before(self, seq: int) -> AsyncIterator[Record]:
+        if self._reading is None or seq > self._from:
+            await self.aclose()
+            self._held.clear()
+            self._size, self._from, self._reading = 0, seq, self._logs.back(self._aggregate, before=seq)
+        for held in [held for held in self._held if held.seq < seq]:
+            yield held
+        reading = self._reading
+        assert reading is not None
+        while (record := await anext(reading, None)) is not None:
+            self._hold(record)
+            yield record
+
+    def _hold(self, record: Record) -> None:
+        self._held.append(record)
+        self._size += len(record.raw)
+        while len(self._held) > HELD or (self._size > HELD_BYTES and len(self._held) > 1):
+            self._from = self._held[0].seq
+            self._size -= len(self._held.popleft().raw)
+
+
+def _seconds(earlier: str, later: str) -> float:
+    """Returns the time between two ids, as far as both say when they were made (`core.ids.uuid7`); else 0."""
+    try:
+        times = [uuid.UUID(one) for one in (earlier, later)]
+    except ValueError:
+        return 0.0
+    return ((times[1].int >> 80) - (times[0].int >> 80)) / 1000 if {one.version for one in times} == {7} else 0.0

@@ -8,6 +8,7 @@ model's or the world's.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
@@ -17,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from core.events import Json, Message, ModelCompleted, Record, RunRequested, RunStarted, ToolCompleted, ToolRequested
+from core.replay.cuts import Spend, cut
 from core.replay.money import FREE, Cost, Meter, Prices
 from core.thread.messages import text_of
 
@@ -28,6 +30,10 @@ MOST_PAIRS = 250_000
 """Limit of the pairs of steps in a difference that are aligned exactly, in time that grows with their number."""
 WINDOW = 64
 """Steps on each side among which longer differences look for the next equal ones."""
+LONGEST = 2000
+"""Characters of a text in a step that is cut."""
+STEP_BYTES = 600
+"""Bytes that a step takes besides what went in and came out."""
 
 
 class Step(NamedTuple):
@@ -44,6 +50,30 @@ class Step(NamedTuple):
 
     def key(self) -> str:
         return msgspec.json.encode((self.kind, self.name, self.input), order="deterministic").decode()
+
+    def came_out(self) -> Any:
+        """Returns what tells the output from another one."""
+        return self.output
+
+
+class CutStep(Step):
+    """A step whose `input` and `output` are cut. The whole ones are told apart by their hashes."""
+
+    hashes: tuple[str, str]
+
+    @classmethod
+    def of(cls, step: Step) -> CutStep:
+        whole = step.key(), msgspec.json.encode(step.output, order="deterministic").decode()
+        short = cls(*step._replace(input=cut(step.input, LONGEST), output=cut(step.output, LONGEST)))
+        key, output = (hashlib.sha256(text.encode()).hexdigest() for text in whole)
+        short.hashes = key, output
+        return short
+
+    def key(self) -> str:
+        return self.hashes[0]
+
+    def came_out(self) -> Any:
+        return self.hashes[1]
 
 
 class Piece(NamedTuple):
@@ -65,7 +95,9 @@ class Row(NamedTuple):
     @property
     def same(self) -> bool:
         left, right = self.left, self.right
-        return left is not None and right is not None and left.key() == right.key() and left.output == right.output
+        return (
+            left is not None and right is not None and left.key() == right.key() and left.came_out() == right.came_out()
+        )
 
     @property
     def difference(self) -> Literal["", "input", "output", "only left", "only right"]:
@@ -90,41 +122,86 @@ class Change(NamedTuple):
 
 def steps(records: Sequence[Record], run: str | None = None, prices: Prices | None = None) -> list[Step]:
     """Returns the steps of a log, or of one run of it. Calls of one answer are in the order in which they were made."""
-    prompts: dict[str, str | None] = {}
-    calls: dict[tuple[str, str], int] = {}
-    result: list[Step] = []
-    meter = Meter(prices)
+    if not records:
+        return []
+    taken = Steps(records[0].head.aggregate_id, run, prices)
     for record in records:
+        taken.add(record)
+    return taken.steps()
+
+
+class Steps:
+    """Takes the steps of a log, or of one run of it, event by event. With `spend`, what went in and came out of a step
+    is cut (`LONGEST`) and told apart by its hash.
+    """
+
+    def __init__(
+        self, thread: str, run: str | None = None, prices: Prices | None = None, spend: Spend | None = None
+    ) -> None:
+        self.start: RunStarted | None = None
+        """The last start of the run, or of the last run."""
+        self._run, self._spend = run, spend
+        self._prompts: dict[str, str | None] = {}
+        self._calls: dict[tuple[str, str], int] = {}
+        """Calls without an outcome."""
+        self._steps = list[Step]()
+        self._meter = Meter(prices)
+        self._thread = re.compile(rf"(?<![\w-]){re.escape(thread)}(?![\w-])")
+
+    def add(self, record: Record) -> None:
         of_run = record.run or ""
-        meter.learn(record)
-        if run not in (None, record.run):
-            continue
+        self._meter.learn(record)
+        if self._run not in (None, record.run):
+            return
         match record.event:
             case RunRequested(input=run_input, context=context):
                 texts = [text_of(message.get("content", "")) for message in (run_input or {}).get("messages") or ()]
                 model = context.get("model_name")
-                result.append(Step("request", "", record.seq, {"messages": texts, "model": model}, None))
-            case RunStarted(prompt=prompt):
-                prompts[of_run] = prompt
+                self._append(Step("request", "", record.seq, {"messages": texts, "model": model}, None))
+            case RunStarted(prompt=prompt) as start:
+                self._prompts[of_run], self.start = prompt, start
             case ModelCompleted() as answer:
-                went_in = {"conversation": answer.request, "prompt": prompts.get(of_run)}
-                message, took = answer.message, answer.duration_ms
-                tokens, cost = (used.tokens.total, used.cost) if (used := meter.used(record)) else (0, {})
-                result.append(Step("answer", "", record.seq, went_in, _comparable(message), tokens, took, cost))
-                for call in message.get("tool_calls") or ():
-                    calls[of_run, str(call.get("id"))] = len(result)
-                    result.append(Step("call", str(call.get("name")), record.seq, call.get("args") or {}, None))
-            case ToolRequested(call_id=call, args=args) if args is not None and (of_run, call) in calls:
-                place = calls[of_run, call]
-                result[place] = result[place]._replace(input=args)
-            case ToolCompleted() as outcome if (of_run, outcome.call_id) in calls:
-                place = calls[of_run, outcome.call_id]
+                self._answered(record, answer)
+            case ToolRequested(call_id=call, args=args) if args is not None and (of_run, call) in self._calls:
+                place = self._calls[of_run, call]
+                self._steps[place] = self._steps[place]._replace(input=args)
+            case ToolCompleted() as outcome if (of_run, outcome.call_id) in self._calls:
+                place = self._calls.pop((of_run, outcome.call_id))
                 text = text_of(outcome.message.get("content", ""))
                 ended = {"status": outcome.message.get("status", "success"), "text": text}
-                took = outcome.duration_ms
-                result[place] = result[place]._replace(seq=record.seq, output=ended, milliseconds=took)
-    thread = re.compile(rf"(?<![\w-]){re.escape(records[0].head.aggregate_id)}(?![\w-])") if records else None
-    return [_neutral(step, thread) for step in result] if thread else result
+                step = self._steps[place]._replace(seq=record.seq, output=ended, milliseconds=outcome.duration_ms)
+                self._steps[place] = self._taken(step)
+
+    def steps(self) -> list[Step]:
+        """Returns the steps; calls without an outcome, too."""
+        for place in self._calls.values():
+            self._steps[place] = self._taken(self._steps[place])
+        self._calls.clear()
+        return self._steps
+
+    def _answered(self, record: Record, answer: ModelCompleted) -> None:
+        of_run = record.run or ""
+        went_in = {"conversation": answer.request, "prompt": self._prompts.get(of_run)}
+        tokens, cost = (used.tokens.total, used.cost) if (used := self._meter.used(record)) else (0, {})
+        came_out = _comparable(answer.message)
+        self._append(Step("answer", "", record.seq, went_in, came_out, tokens, answer.duration_ms, cost))
+        for call in answer.message.get("tool_calls") or ():
+            self._calls[of_run, str(call.get("id"))] = len(self._steps)
+            self._steps.append(Step("call", str(call.get("name")), record.seq, call.get("args") or {}, None))
+
+    def _append(self, step: Step) -> None:
+        self._steps.append(self._taken(step))
+
+    def _taken(self, step: Step) -> Step:
+        """Returns the step with the thread's id replaced, so that those of two threads can be equal."""
+        plain = msgspec.json.encode((step.input, step.output)).decode()
+        went_in, came_out = msgspec.json.decode(self._thread.sub("<thread>", plain))
+        step = step._replace(input=went_in, output=came_out)
+        if self._spend is None:
+            return step
+        short = CutStep.of(step)
+        self._spend(STEP_BYTES + len(msgspec.json.encode((short.input, short.output))))
+        return short
 
 
 def aligned(left: Sequence[Step], right: Sequence[Step]) -> list[Row]:
@@ -140,7 +217,7 @@ def aligned(left: Sequence[Step], right: Sequence[Step]) -> list[Row]:
 
 def _place(step: Step) -> str:
     """Returns the key by which steps are aligned: answers by what they say, for their input holds all before it."""
-    return step.key() if step.kind != "answer" else msgspec.json.encode(("answer", step.output)).decode()
+    return step.key() if step.kind != "answer" else msgspec.json.encode(("answer", step.came_out())).decode()
 
 
 def _gap(left: Sequence[Step], right: Sequence[Step]) -> Iterator[Row]:
@@ -203,13 +280,6 @@ def _comparable(message: Message) -> Json:
         "text": text_of(message.get("content", "")),
         "calls": [[call.get("name"), call.get("args") or {}] for call in message.get("tool_calls") or ()],
     }
-
-
-def _neutral(step: Step, thread: re.Pattern[str]) -> Step:
-    """Returns the step with the thread's id replaced, so that those of two threads can be equal."""
-    plain = msgspec.json.encode((step.input, step.output)).decode()
-    went_in, came_out = msgspec.json.decode(thread.sub("<thread>", plain))
-    return step._replace(input=went_in, output=came_out)
 
 
 # ── states and texts ────────────────────────────────────────────────────────────────────────────────────────────────

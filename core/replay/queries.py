@@ -17,6 +17,7 @@ from core.errors import Invalid, NotFound
 from core.events import Aggregate, Json, Record, RunStarted
 from core.replay import causes
 from core.replay import diff as diffs
+from core.replay.causes import Link, Logs
 from core.replay.find import Query, Search, is_bad_end
 from core.replay.moments import moment
 from core.replay.moments.models import RunModels
@@ -34,6 +35,8 @@ PAGE_BYTES = 8 << 20
 """Bytes of events after which a page ends."""
 PAGE_SCANNED = 50_000
 """Events that are tested for one page."""
+WHY_BYTES = 8 << 20
+"""Bytes of events in a chain of causes that are returned with their bodies."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -259,9 +262,20 @@ def moment_of(thread_id: str, state: ThreadState, *, runs: int | None = None, me
 
 async def why(read: ReadAll, aggregate: Aggregate, place: str) -> list[Cause]:
     """Returns the chain of causes of an event, the first cause first. Raises `NotFound` (see `causes.find`)."""
+    return _causes(await causes.why(read, aggregate, place))
+
+
+async def causes_of(logs: Logs, fact: Record) -> list[Cause]:
+    """Returns the same of logs that are not held. Of what goes beyond `WHY_BYTES`, counted from the event, only the
+    envelopes are returned.
+    """
+    return _causes(await causes.chain(logs, fact, WHY_BYTES))
+
+
+def _causes(links: Sequence[Link]) -> list[Cause]:
     return [
         Cause(*link.record.aggregate, link.record.seq, msgspec.Raw(link.record.raw), [r.seq for r in link.beside])
-        for link in await causes.why(read, aggregate, place)
+        for link in links
     ]
 
 

@@ -8,7 +8,7 @@ retry ends when the next one may begin.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -34,11 +34,13 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.log.kinds import SUBAGENT
+from core.replay.cuts import MORE, Spend, cut
 from core.replay.money import Cost, Meter, Prices
 from core.thread.messages import text_of
 
 if TYPE_CHECKING:
-    from core.log.reader import ReadAll
+    from core.log.reader import Read, ReadAll
+    from core.thread.state import Run
 
 Kind = Literal["run", "answer", "call", "retry", "wait", "attempt", "summary"]
 DEEPEST = 8
@@ -47,6 +49,10 @@ SHORT = 8
 """Characters by which a subagent is named."""
 PAUSE_EVERY = 1000
 """Events after which other tasks of the process go on."""
+LONGEST = 2000
+"""Characters of a text in a bounded tree."""
+SPAN_BYTES = 500
+"""Bytes that a span takes besides its text and its arguments."""
 
 
 class Span(msgspec.Struct):
@@ -70,7 +76,7 @@ class Span(msgspec.Struct):
     """Arguments of a call."""
     subagent: str | None = None
     number: int = 0
-    """The number of the event `seq` in its log, from 1."""
+    """The number of the event `seq` in its log, from 1; 0 where the log was not read from its beginning."""
     actor: str = ""
     """The actor whose event it is."""
     children: list[Span] = []
@@ -164,21 +170,51 @@ async def tree(
     read: ReadAll, aggregate: Aggregate, prices: Prices | None = None, *, deepest: int = DEEPEST
 ) -> list[Span]:
     """Returns the runs of a log, oldest first, with those of their subagents."""
-    builder = _Builder(prices)
-    for number, record in enumerate(await read(aggregate)):
-        builder.add(Record(record.seq, record.raw, record.head))  # decoded for itself: a long log is not kept decoded
+
+    async def records(log: Aggregate) -> AsyncIterator[Record]:
+        for record in await read(log):
+            yield Record(record.seq, record.raw, record.head)  # decoded for itself: a long log is not kept decoded
+
+    return await _tree(records, _Builder(prices), aggregate, deepest)
+
+
+async def bounded_tree(
+    read: Read, aggregate: Aggregate, prices: Prices | None, spend: Spend, run: Run | None = None
+) -> list[Span]:
+    """Returns the same, or one run of a thread, without holding the log: texts and arguments are cut (`LONGEST`).
+    `spend` is told the bytes that each span takes.
+    """
+
+    def records(log: Aggregate) -> AsyncIterator[Record]:
+        if run is None or log != aggregate:
+            return read(log)
+        return read(log, after=run.requested_seq - 1, upto=run.ended_seq)
+
+    return await _tree(records, _Builder(prices, spend, run.id if run else None), aggregate, DEEPEST)
+
+
+Records = Callable[[Aggregate], AsyncIterator[Record]]
+
+
+async def _tree(records: Records, builder: _Builder, aggregate: Aggregate, deepest: int) -> list[Span]:
+    number = 0
+    async for record in records(aggregate):
+        builder.add(record)
+        number += 1
         if number % PAUSE_EVERY == 0:
             await asyncio.sleep(0)
     for call in builder.delegated if deepest > 0 else ():
-        call.children = await tree(read, Aggregate(SUBAGENT, call.subagent or ""), prices, deepest=deepest - 1)
+        call.children = await _tree(records, builder.another(), Aggregate(SUBAGENT, call.subagent or ""), deepest - 1)
     return list(builder.runs.values())
 
 
 class _Builder:
-    """Builds the spans of one log, event by event."""
+    """Builds the spans of one log, event by event; those of one run if it is named. With `spend`, texts are cut."""
 
-    def __init__(self, prices: Prices | None) -> None:
+    def __init__(self, prices: Prices | None, spend: Spend | None = None, only: str | None = None) -> None:
         self.runs: dict[str, Span] = {}
+        self._prices, self._spend, self._only = prices, spend, only
+        self._longest = None if spend is None else LONGEST
         self._meter = Meter(prices)
         self._number = 0
         self.delegated: list[Span] = []
@@ -187,8 +223,14 @@ class _Builder:
         self._waits: dict[str, Span] = {}
         self._args: dict[str, Json] = {}
 
+    def another(self) -> _Builder:
+        """Returns a builder for the log of a subagent."""
+        return _Builder(self._prices, self._spend)
+
     def add(self, record: Record) -> None:
-        self._number += 1
+        self._number += self._only is None
+        if self._only not in (None, record.run):
+            return
         run = self.runs.get(record.run or "")
         event = record.event
         if isinstance(event, RunRequested) and record.run:
@@ -235,7 +277,8 @@ class _Builder:
                 self._end(run, record)
                 run.state = ENDS[type(end)].name
                 run.failed = isinstance(end, RunFailed)
-                run.text = f"{run.text}: {end.text}" if isinstance(end, RunFailed) else run.text
+                if isinstance(end, RunFailed):
+                    self._say(run, f"{run.text}: {end.text}")
 
     def _answered(self, run: Span, record: Record, answer: ModelCompleted) -> None:
         span = self._leaf(run, "answer", "answer", record, text=text_of(answer.message.get("content", "")))
@@ -252,7 +295,7 @@ class _Builder:
         self._end(span, record)
         span.failed = outcome.message.get("status") == "error" or outcome.unknown or bool(outcome.exit_code)
         text = text_of(outcome.message.get("content", ""))
-        span.text = f"{span.text}: {text}" if span.text else text
+        self._say(span, f"{span.text}: {text}" if span.text else text)
 
     def _leaf(self, run: Span, kind: Kind, name: str, record: Record, text: str = "", failed: bool = False) -> Span:
         """Adds a span of one event to a run, with the usage of its model call."""
@@ -263,8 +306,22 @@ class _Builder:
         run.children.append(span)
         return span
 
-    def _span(self, kind: Kind, name: str, record: Record, **facts: Any) -> Span:
-        return Span(kind, name, record.seq, record.at, number=self._number, actor=record.head.actor, **facts)
+    def _span(
+        self, kind: Kind, name: str, record: Record, text: str = "", args: Json | None = None, **facts: Any
+    ) -> Span:
+        span = Span(kind, name, record.seq, record.at, number=self._number, actor=record.head.actor, **facts)
+        shown = cut(args or {}, self._longest)
+        span.args = shown if isinstance(shown, dict) else {MORE: shown}
+        if self._spend is not None:
+            self._spend(SPAN_BYTES + len(msgspec.json.encode(span.args)))
+        self._say(span, text)
+        return span
+
+    def _say(self, span: Span, text: str) -> None:
+        """Gives a span its text."""
+        span.text = cut(text, self._longest)
+        if self._spend is not None:
+            self._spend(len(span.text))
 
     def _end(self, span: Span, record: Record) -> None:
         span.seq, span.number, span.end = record.seq, self._number, record.at

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
@@ -15,6 +16,7 @@ import structlog
 from aiohttp import web
 
 from channels.http.accounts import access
+from channels.http.debug.readable import Readable
 from channels.http.endpoints.call import Call, OwnedThread
 from channels.http.endpoints.endpoint import Created, Limit, Routes
 from channels.http.server.errors import Forbidden
@@ -22,14 +24,13 @@ from channels.http.server.live import Outlet
 from channels.http.server.routes import API, SSE
 from channels.http.streams import sse
 from core.config.redaction import redactor
-from core.errors import Invalid, NotFound, Refused, SikaError, Unavailable, ungrouped
-from core.events import Aggregate, Record, thread
+from core.errors import Invalid, Refused, SikaError, Unavailable, ungrouped
+from core.events import Record, thread
 from core.files.paths import thread_root
 from core.ids import now, uuid7
-from core.log.kinds import KIND, SUBAGENT
-from core.log.reader import ReadAll
-from core.replay import causes, queries
+from core.replay import queries
 from core.replay.breakpoints import Breakpoint
+from core.replay.comparing import compare_pasts
 from core.replay.exports.exporting import LogReader, Scope, lines
 from core.replay.exports.format import FORMAT, Header
 from core.replay.exports.redact import Redaction
@@ -41,13 +42,11 @@ from core.replay.moments.models import RunModels
 from core.replay.moments.requests import Sent
 from core.replay.money import Prices
 from core.replay.queries import Cause, Comparison, EventPage, Side
-from core.replay.source import Source, records_of
-from core.replay.tree import Span
+from core.replay.tree import Span, bounded_tree
 from core.replay.whatif.running import Changes, Experiment, Point, Result
-from core.runs.prompts import OF_THREAD, SETUP, release
+from core.runs.prompts import release
 from core.thread import usage
 from core.thread.state import ThreadState
-from core.user.schedules import KIND as SCHEDULES
 
 log = structlog.get_logger("sika.http")
 
@@ -170,11 +169,12 @@ async def get_diff(
     """Compare two moments of the thread as states, or runs and threads step by step, the first difference named."""
     if left and left[0] not in "#@":
         raise Invalid(f"left: #RUN or @EVENT is expected, got {left[:40]!r}")
-    sides = Side.of(owned.id + left), Side.of(owned.id + right if right[:1] in ("#", "@") else right)
-    if sides[1].thread != owned.id:
-        await call.services.commands.state(call.user, sides[1].thread)
-    async with call.live.reading.whole() as source:
-        compared = await queries.compare(source, *sides, _prices(call), contents=_readable(call, source))
+    first, second = Side.of(owned.id + left), Side.of(owned.id + right if right[:1] in ("#", "@") else right)
+    readable = Readable(call)
+    pasts = await readable.past(owned.id), await readable.past(second.thread)
+    async with call.live.reading.whole() as whole:
+        contents = partial(readable.contents, whole)
+        compared = await compare_pasts(pasts[0], first, pasts[1], second, _prices(call), contents, whole.spend)
         return await anyio.to_thread.run_sync(queries.comparison, compared)
 
 
@@ -189,8 +189,8 @@ async def get_prompt(call: Call, owned: OwnedThread, *, at: Annotated[Place, Pla
     async def state_at(seq: int) -> ThreadState:
         return await call.live.moments.at(owned.id, owned.state, seq)
 
-    async with call.live.reading.whole() as source:
-        return await requests.sent_at(read, _readable(call, source), state_at, record)
+    async with call.live.reading.whole() as whole:
+        return await requests.sent_at(read, partial(Readable(call).contents, whole), state_at, record)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/files", "threads:read")
@@ -233,40 +233,30 @@ async def get_usage(call: Call, owned: OwnedThread, *, at: Annotated[str, PlaceT
 @ROUTES("GET", "/threads/{thread_id}/log/why", "threads:read")
 async def get_why(call: Call, owned: OwnedThread, *, event: Annotated[Place, PlaceText]) -> list[Cause]:
     """Return the chain of causes of an event, the first cause first, over runs, subagents and the user's schedules."""
-    async with call.live.reading.whole() as source:
-        return await queries.why(_readable(call, source), thread(owned.id), event)
+    readable = Readable(call)
+    fact = await readable.record_at(thread(owned.id), event)
+    async with call.live.reading.whole():
+        return await queries.causes_of(readable, fact)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/tree", "threads:read")
-async def get_tree(call: Call, owned: OwnedThread) -> list[Span]:
-    """Return the runs as trees of what took time: answers, calls, retries, waits, and the runs of subagents."""
-    async with call.live.reading.whole() as source:
-        return await queries.spans(_readable(call, source), thread(owned.id), _prices(call))
+async def get_tree(
+    call: Call,
+    owned: OwnedThread,
+    *,
+    run: Annotated[str, "One run: its number from 1, the beginning of its id, `@last` or `@last-failed`"] = "",
+) -> list[Span]:
+    """Return the runs as trees of what took time: answers, calls, retries, waits, and the runs of subagents. Long texts
+    are cut.
+    """
+    readable = Readable(call)
+    only = await (await readable.past(owned.id)).run_named(run) if run else None
+    async with call.live.reading.whole() as whole:
+        return await bounded_tree(readable.read, thread(owned.id), _prices(call), whole.spend, only)
 
 
 def _prices(call: Call) -> Prices:
     return {model.name: model.pricing for model in call.config.models if model.pricing is not None}
-
-
-def _readable(call: Call, source: Source) -> ReadAll:
-    """Returns a reader of the logs that the user may see: other users' logs are absent.
-
-    Subagents are named by the logs that called them only, so they are the user's if those are. What models got is the
-    user's if the thread is that it was recorded for; contents without anything of a user are everybody's.
-    """
-
-    async def read(aggregate: Aggregate) -> Sequence[Record]:
-        kind = aggregate.kind
-        if kind in (KIND, OF_THREAD):
-            try:
-                await call.services.commands.state(call.user, aggregate.id)
-            except NotFound:
-                return ()
-        elif kind not in (SUBAGENT, SETUP) and (kind, aggregate.id) != (SCHEDULES, call.user):
-            return ()
-        return await source.read(aggregate)
-
-    return read
 
 
 # ── exports and forks ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -313,8 +303,8 @@ async def post_fork(call: Call, owned: OwnedThread, body: ForkBody) -> Created[F
     if call.services.fork is None:
         raise Refused("this process makes no forks")
     aggregate = thread(owned.id)
-    async with call.live.reading.whole() as source:
-        at = causes.find(await source.read(aggregate), body.at, aggregate).seq
+    at = (await places.record_at(call.live.reading.read, aggregate, body.at)).seq
+    async with call.live.reading.whole():
         return await call.live.to_its_end(call.services.fork(aggregate, at, body.thread_id or uuid7()))
 
 
@@ -360,9 +350,8 @@ async def post_whatif(call: Call, owned: OwnedThread, body: WhatIfBody) -> web.S
             model=body.model, prompt=body.prompt, settings=body.settings, results=body.results, message=body.message
         )
         experiment = await call.services.what_if(changes, body.allow_effects)
-        async with call.live.reading.whole() as source:
-            records = await records_of(source, thread(owned.id))
-            at = causes.find(records, body.at, thread(owned.id)).seq
+        at = (await places.record_at(call.live.reading.read, thread(owned.id), body.at)).seq
+        async with call.live.reading.whole():
             point = await experiment.point(owned.id, at)
         if not body.estimate_only:
             await call.request.app[access.GATE].limits.admit_run(principal, owned.id, uuid7())

@@ -6,8 +6,8 @@ A client may ask for a thread of any length, and all clients come back at once w
 reads comes in batches of `BATCH` facts or `BATCH_BYTES`, of which `READING` are being read at a time. A turn ends with
 its batch: a client that reads slowly holds its own batch, and nobody's turn.
 
-Questions that need all of a log (what caused what, what differs) hold it while they are answered. `WHOLE` of them at a
-time may, each `WHOLE_BYTES` at most, whatever logs it reads. `sika log` on the machine answers them for longer logs.
+Questions about much of a log (what took time, what differs) read it in batches, too, and hold their answer only:
+`WHOLE` of them at a time may, each `ANSWER_BYTES` at most. `sika log` on the machine answers in full.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from channels.http.server.errors import HttpError
 from core.errors import Unavailable
 from core.events import Aggregate, Record
 from core.log.store import EventLog
-from core.replay.source import LogSource
 
 READING = 4
 """Batches that are read at the same time."""
 BATCH = 50
 BATCH_BYTES = 1 << 20
 WHOLE = 2
-"""Requests that hold whole logs in memory at the same time."""
+"""Requests with such questions that are answered at the same time."""
 WHOLE_BYTES = 64 << 20
-"""Bytes of events that one such request may hold."""
+"""Bytes of events that one of them may hold: of a run, or of what models got besides the conversation."""
+ANSWER_BYTES = 16 << 20
+"""Bytes of the answer to one of them."""
 WAIT_SECONDS = 30.0
 """Timeout of the wait for a turn."""
 
@@ -52,9 +53,9 @@ class Reading:
                     yield record
                 await asyncio.sleep(0)
 
-    async def back(self, aggregate: Aggregate, *, before: int = 0) -> AsyncGenerator[Record]:
+    async def back(self, aggregate: Aggregate, *, before: int = 0, bodies: bool = True) -> AsyncGenerator[Record]:
         """Yields the aggregate's events newest first, like `EventLog.back`. Raises `Unavailable`."""
-        async with aclosing(self._log.back(aggregate, before=before)) as records:
+        async with aclosing(self._log.back(aggregate, before=before, bodies=bodies)) as records:
             while batch := await self._batch(records):
                 for record in batch:
                     yield record
@@ -85,19 +86,31 @@ class Reading:
 
     @asynccontextmanager
     async def whole(self) -> AsyncIterator[Whole]:
-        """Gives a turn of holding whole logs. Raises `Unavailable` if none comes in time."""
+        """Gives a turn of answering a question about much of a log. Raises `Unavailable` if none comes in time."""
         async with _turn(self._wholes):
-            yield Whole(self._log, self)
+            yield Whole(self)
 
 
-class Whole(LogSource):
-    """Whole logs for one request."""
+class Whole:
+    """Bounds of one request: what it holds of logs, and its answer."""
 
-    def __init__(self, log: EventLog, reading: Reading) -> None:
-        super().__init__(log)
+    def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._left = WHOLE_BYTES
+        self._left, self._answer = WHOLE_BYTES, ANSWER_BYTES
         self._logs: dict[Aggregate, Sequence[Record]] = {}
+
+    def spend(self, size: int) -> None:
+        """Takes bytes of the answer. Raises `HttpError` (413) beyond `ANSWER_BYTES`."""
+        self._answer -= size
+        if self._answer < 0:
+            raise _too_large(f"the answer is longer than {ANSWER_BYTES >> 20} MiB: ask about one run")
+
+    def hold(self, record: Record) -> None:
+        """Takes the bytes of an event that is held. Raises `HttpError` (413) beyond `WHOLE_BYTES`."""
+        self._left -= len(record.raw)
+        if self._left < 0:
+            kind, identity = record.aggregate
+            raise _too_large(f"{kind} {identity}: more than the {WHOLE_BYTES >> 20} MiB that a request may hold")
 
     async def read(self, aggregate: Aggregate) -> Sequence[Record]:
         """Returns all events of an aggregate, the oldest first. Raises `HttpError` (413) beyond `WHOLE_BYTES`."""
@@ -106,17 +119,14 @@ class Whole(LogSource):
         records = list[Record]()
         async with aclosing(self._reading.read(aggregate)) as following:
             async for record in following:
-                self._left -= len(record.raw)
-                if self._left < 0:
-                    raise HttpError(
-                        413,
-                        f"{aggregate.kind} {aggregate.id}: longer than the {WHOLE_BYTES >> 20} MiB that a request may "
-                        "hold; `sika log` answers this on the server",
-                        "too_large",
-                    )
+                self.hold(record)
                 records.append(record)
         self._logs[aggregate] = records
         return records
+
+
+def _too_large(text: str) -> HttpError:
+    return HttpError(413, f"{text}; `sika log` answers this on the server", "too_large")
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ No I/O. Methods that say so take time that grows with the log: they are called i
 
 from __future__ import annotations
 
+import asyncio
 import re
 from array import array
 from bisect import bisect_right
@@ -143,7 +144,7 @@ class Recording:
 
     def cause(self, place: int) -> int | None:
         """Returns the place of the cause of an event, if it is in this log. Takes time."""
-        before = causes.cause_of(self.records, self.records[place])
+        before = asyncio.run(causes.cause_of(self.records, self.records[place]))
         return None if before is None else self.records.index(before)
 
     def call_of(self, place: int) -> Record | None:

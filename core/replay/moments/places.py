@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from core.errors import NotFound
-from core.events import Aggregate, Record, ToolCompleted
+from core.events import Aggregate, Record, ToolCompleted, catalogue, type_of
 from core.log.reader import Read
 from core.replay.causes import MOST_DIGITS, SEQUENCE
+
+_OUTCOME = type_of(ToolCompleted.__name__)
 
 
 async def record_at(read: Read, aggregate: Aggregate, place: str) -> Record:
@@ -16,35 +18,49 @@ async def record_at(read: Read, aggregate: Aggregate, place: str) -> Record:
     """
     sequence = place.removeprefix(SEQUENCE)
     if sequence != place and sequence.isdecimal() and len(sequence) <= MOST_DIGITS:
-        async with aclosing(read(aggregate, after=int(sequence) - 1, upto=int(sequence))) as records:
-            record = await anext(records, None)
+        seq: int | None = int(sequence)
     elif place.isdecimal() and len(place) <= MOST_DIGITS:
-        record = await _nth(read, aggregate, int(place))
+        seq = await _nth(read, aggregate, int(place))
     else:
-        record = await _named(read, aggregate, place)
+        seq = await _named(read, aggregate, place)
+    record = None if seq is None else await _at(read, aggregate, seq)
     if record is None:
         raise NotFound(f"{aggregate.kind} {aggregate.id}: no event and no call {place!r}")
     return record
 
 
-async def _nth(read: Read, aggregate: Aggregate, number: int) -> Record | None:
+async def _at(read: Read, aggregate: Aggregate, seq: int) -> Record | None:
+    async with aclosing(read(aggregate, after=seq - 1, upto=seq)) as records:
+        return await anext(records, None)
+
+
+async def _nth(read: Read, aggregate: Aggregate, number: int) -> int | None:
     async with aclosing(read(aggregate, bodies=False)) as records:
         count = 0
         async for record in records:
             count += 1
             if count == number:
-                return record
+                return record.seq
     return None
 
 
-async def _named(read: Read, aggregate: Aggregate, name: str) -> Record | None:
-    """Returns the outcome of a call, else its request, else the last event whose id begins so."""
+async def _named(read: Read, aggregate: Aggregate, name: str) -> int | None:
+    """Returns the sequence of the outcome of a call, else of its request, else of the last event whose id begins so.
+    Of the bodies outside of the log those are read that may be of a call.
+    """
     outcome = request = begun = None
     raw = name.encode()
-    async with aclosing(read(aggregate)) as records:
+    async with aclosing(read(aggregate, bodies=False)) as records:
         async for record in records:
             if record.id.startswith(name):
-                begun = record
-            if raw in record.raw and getattr(record.event, "call_id", None) == name:
-                outcome, request = (record, request) if isinstance(record.event, ToolCompleted) else (outcome, record)
+                begun = record.seq
+            body: Record | None = record
+            if record.head.blob is not None and _may_have_call(record):
+                body = await _at(read, aggregate, record.seq)
+            if body and raw in body.raw and getattr(body.event, "call_id", None) == name:
+                outcome, request = (record.seq, request) if record.type == _OUTCOME else (outcome, record.seq)
     return outcome or request or begun
+
+
+def _may_have_call(record: Record) -> bool:
+    return "call_id" in getattr(catalogue().get(record.type), "__struct_fields__", ())

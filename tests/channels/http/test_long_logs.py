@@ -19,6 +19,7 @@ from channels.http.server.routes import Route
 from core.errors import Unavailable
 from core.events import Event, Record, ThreadAnnotated
 from core.log.reader import PAGE
+from core.replay.causes import HELD
 from core.runtime.system import System
 from core.thread.threads import Decision
 from tests.channels.http.conftest import Api, Worker
@@ -33,8 +34,8 @@ READERS = PAGES + 1
 ONE = PAGE + 2 * BATCH
 """Events that one reader may have in memory: a page of the log, the batch of its turn, and the one that is written."""
 LAST = "the last words of a long thread"
-WHOLES = {f"GET /threads/{{thread_id}}/log/{name}" for name in ("diff", "why", "tree")}
-"""Questions that need all of a log."""
+QUESTIONS = {f"GET /threads/{{thread_id}}/log/{name}" for name in ("diff", "why", "tree")}
+"""Questions about much of a log."""
 
 
 class Counts:
@@ -114,7 +115,7 @@ def answers() -> list[Route]:
 
 def path_of(route: Route, long: Long) -> str:
     path = filled(route, thread_id=long.thread, run_id=long.run)
-    return path.replace("event=x", "event=2").replace("right=x", "right=%231") if "/log/" in path else path
+    return path.replace("event=x", f"event={EVENTS}").replace("right=x", "right=%231") if "/log/" in path else path
 
 
 async def read(api: Api, path: str, **headers: str) -> int:
@@ -156,13 +157,12 @@ async def test_each_answer_is_made_of_few_events_at_a_time(
     surprises = list[str]()
     with counted(monkeypatch) as counts:
         for route in answers():
-            most = WHOLE * (EVENTS + 100) if named(route) in WHOLES else 0
-            readers = WHOLE + 1 if most else READERS
+            most = WHOLE * HELD if named(route) in QUESTIONS else 0
             counts.begin()
-            statuses = await asyncio.gather(*(read(api, path_of(route, long)) for _ in range(readers)))
-            if counts.most_pages > PAGES or counts.held > most + readers * ONE:
+            statuses = await asyncio.gather(*(read(api, path_of(route, long)) for _ in range(READERS)))
+            if counts.most_pages > PAGES or counts.held > most + READERS * ONE:
                 surprises.append(f"{named(route)}: {counts.most_pages} pages, {counts.held} events")
-            if named(route) in WHOLES and set(statuses) != {200}:
+            if named(route) in QUESTIONS and set(statuses) != {200}:
                 surprises.append(f"{named(route)}: {statuses}")
     assert surprises == [], "\n".join(surprises)
 
@@ -212,10 +212,11 @@ async def test_a_socket_reads_for_each_subscription_in_batches(
     assert counts.held <= 3 * 2 * ONE
 
 
-async def test_a_log_beyond_the_bound_is_not_held(api: Api, long: Long, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "WHOLE_BYTES", 1 << 16)
-    refusal = await api.ask("GET", f"/threads/{long.thread}/log/tree", status=413)
-    assert "that a request may hold" in refusal["detail"]
+async def test_an_answer_beyond_the_bound_is_refused(api: Api, long: Long, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "ANSWER_BYTES", 200)
+    for question in ("tree", "diff?left=%231&right=%231"):
+        refusal = await api.ask("GET", f"/threads/{long.thread}/log/{question}", status=413)
+        assert "ask about one run" in refusal["detail"], question
 
 
 async def test_a_turn_that_does_not_come_is_said(api: Api, system: System, monkeypatch: pytest.MonkeyPatch) -> None:

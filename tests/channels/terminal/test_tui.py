@@ -99,7 +99,7 @@ async def test_keys_go_to_failures_runs_and_causes() -> None:
         await until(pilot, lambda: viewer.place == failures[1])
         await pilot.press("comma")
         await until(pilot, lambda: viewer.place == failures[0])
-        expected = causes.cause_of(records, records[failures[0]])
+        expected = await causes.cause_of(records, records[failures[0]])
         await pilot.press("c")
         await until(pilot, lambda: records[viewer.place] is expected)
         await pilot.press("b")

@@ -1,0 +1,130 @@
+"""A thread of more than what a request may hold: each question of the debugger costs what it needs of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import core.log.reader
+from channels.http.server.reading import WHOLE_BYTES
+from core.events import Event, ModelCompleted, Record, ThreadAnnotated, ToolCompleted, ToolRequested
+from core.runtime.system import System
+from tests.channels.http.conftest import Api, Worker
+from tests.channels.http.story import ai
+
+pytestmark = pytest.mark.anyio
+
+EVENT_BYTES = 6 << 20
+"""Bytes of a big event."""
+EVENTS = WHOLE_BYTES // EVENT_BYTES + 1
+MOST_BYTES = 3 * EVENT_BYTES
+"""Bytes of events that a question may have in memory: an event that is read, folded, or passed on."""
+CALL = {"id": "c1", "name": "bash", "args": {"command": "x" * EVENT_BYTES}}
+
+
+class Bytes:
+    """Bytes of events that requests have in memory, now and at most; actors read the same events meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+
+@contextmanager
+def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bytes]:
+    held = Bytes()
+
+    class Measured(Record):
+        __slots__ = ("size",)
+
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            task = asyncio.current_task()
+            self.size = len(self.raw) if task and "RequestHandler" in str(task.get_coro()) else 0
+            held.now += self.size
+            held.most = max(held.most, held.now)
+
+        def __del__(self) -> None:
+            held.now -= self.size
+
+    with monkeypatch.context() as patched:
+        patched.setattr(core.log.reader, "Record", Measured)
+        yield held
+
+
+async def big(api: Api, worker: Worker, system: System) -> str:
+    """Makes a thread with two runs, of which the first has big events that its state does not keep, and a big call."""
+    thread = await api.thread()
+    run = await api.run(thread)
+    await worker.start(thread, run)
+    cause: str | None
+
+    async def append(event: Event) -> None:
+        nonlocal cause
+        _, records = await system.threads.decide(thread, lambda _: [event], actor="test", run=run, cause=cause)
+        cause = records[-1].id
+
+    cause = (await system.threads.load(thread)).runs[run].last_id
+    for number in range(EVENTS):
+        await append(ThreadAnnotated(metadata={"n": number, "text": "y" * EVENT_BYTES}))
+    await append(ThreadAnnotated(metadata={"text": ""}))
+    await append(ModelCompleted(message=ai("a1", "I look.", CALL)))
+    await append(ToolRequested(call_id="c1", name="bash", effect="idempotent"))
+    result = {"type": "tool", "id": "t1", "tool_call_id": "c1", "name": "bash", "content": "z" * EVENT_BYTES}
+    await append(ToolCompleted(call_id="c1", message=result))
+    await worker.finish(thread, run, "done")
+    other = await api.run(thread)
+    await worker.start(thread, other)
+    await worker.finish(thread, other, "again")
+    return thread
+
+
+async def test_questions_about_a_big_thread_hold_little_of_it(
+    api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = await big(api, worker, system)
+    await api.ask("GET", f"/threads/{thread}/state?select=next")
+    questions = {
+        "why?event=c1": _why,
+        "tree": _tree,
+        "tree?run=2": _tree_of_one,
+        "diff?left=%231&right=%232": _steps,
+        "diff?left=@c1&right=@2": _values,
+    }
+    with measured(monkeypatch) as held:
+        for question, check in questions.items():
+            held.most = held.now
+            before = held.now
+            check(await api.ask("GET", f"/threads/{thread}/log/{question}"))
+            assert held.most - before <= MOST_BYTES, f"{question}: {(held.most - before) >> 20} MiB"
+
+
+def _why(causes: Any) -> None:
+    types = [cause["event"]["type"] for cause in causes]
+    assert types[0] == "run.started"
+    assert types[-4:] == ["thread.annotated", "model.completed", "tool.requested", "tool.completed"]
+    assert causes[-1]["event"]["message"]["content"].startswith("zz")
+    assert "message" not in causes[-3]["event"], "of what is beyond the bound there is the envelope"
+
+
+def _tree(runs: Any) -> None:
+    call = runs[0]["children"][0]["children"][0]
+    assert (call["name"], call["text"].strip("z"), call["args"]["command"].strip("x")) == ("bash", "…", "…")
+    assert [run["state"] for run in runs] == ["success", "success"]
+
+
+def _tree_of_one(runs: Any) -> None:
+    assert [run["children"][0]["text"] for run in runs] == ["again"]
+
+
+def _steps(compared: Any) -> None:
+    [call] = [row["left"] for row in compared["steps"] if row["left"] and row["left"]["kind"] == "call"]
+    assert (call["output"]["text"].strip("z"), call["input"]["command"].strip("x")) == ("…", "…")
+
+
+def _values(compared: Any) -> None:
+    before = {value["path"]: value.get("before") for value in compared["values"]}
+    assert len(str(before["messages"])) < EVENT_BYTES
