@@ -88,6 +88,11 @@ class Commands:
         """Returns the state of a user's thread, as `Threads.load` does. Raises `NotFound`."""
         return owned(await self._threads.load(thread_id, at_least=at_least), thread_id, user)
 
+    async def check_owner(self, user: str, thread_id: str) -> None:
+        """Raises `NotFound` unless the thread is there and the user's. Costs the same, however long its log is."""
+        if await self._threads.owner(thread_id) != user:
+            raise missing(thread_id)
+
     async def state_or_empty(self, user: str, thread_id: str, *, at_least: int | None = None) -> ThreadState:
         """Returns the state like `state`, or an empty one if there is no such thread. Raises `NotFound` only for the
         thread of somebody else.

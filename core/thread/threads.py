@@ -5,11 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
+
+from cachetools import LRUCache
 
 from core import traces
 from core.errors import Conflict, Unavailable
-from core.events import Aggregate, Event, Record, RunRequested, SubagentStarted, ThreadErased, type_of
+from core.events import (
+    Aggregate,
+    Event,
+    Record,
+    RunRequested,
+    SubagentStarted,
+    ThreadCreated,
+    ThreadErased,
+    ThreadPruned,
+    type_of,
+)
 from core.log import repository
 from core.log.kinds import KIND, SUBAGENT
 from core.log.repository import Folded, Repository
@@ -24,7 +37,9 @@ KEPT_BYTES = 128 << 20
 kept is read again, about 11 ms per 1 000 events.
 """
 
-STARTED = type_of(SubagentStarted.__name__)
+STARTED, ERASED = type_of(SubagentStarted.__name__), type_of(ThreadErased.__name__)
+OWNERS = 10_000
+"""Threads whose owners are kept."""
 
 Decision = repository.Decision[ThreadState]
 
@@ -54,6 +69,8 @@ class Threads(Repository[ThreadState]):
             directory=snapshots,
         )
         self.subagents = self if kind == SUBAGENT else subagents
+        self._owners: LRUCache[str, str] = LRUCache(OWNERS)
+        """Users of threads, which stay the same, also when an id is used again."""
 
     def aggregate(self, identity: str) -> Aggregate:
         return Aggregate(self.kind, identity)
@@ -102,6 +119,33 @@ class Threads(Repository[ThreadState]):
                     if not await self.subagents.erase(event.subagent, seconds=until - time.monotonic(), rest=rest):
                         return False
         return await super().erase(identity, before=before, seconds=until - time.monotonic())
+
+    async def owner(self, thread_id: str) -> str | None:
+        """Returns the user of a thread; None if it is not there. Nothing is folded: a log begins with its owner, or
+        with the tombstone of an earlier one of the same owner (`core.runs.reuse`). That of a deleted thread ends with a
+        tombstone.
+
+        Raises `Unavailable`.
+        """
+        aggregate = self.aggregate(thread_id)
+        if not (tip := await self.log.tip(aggregate)):
+            return None
+        last = await self._event_after(aggregate, tip - 1, tip)
+        if last is None or last.type == ERASED:
+            return None
+        if thread_id not in self._owners:
+            first = await self.log.first(aggregate)
+            if first is not None and first.type == ERASED:
+                first = await self._event_after(aggregate, first.seq)
+            created = first and (await self.log.whole(first)).event
+            if not isinstance(created, ThreadCreated | ThreadPruned):
+                return (await self.existing(thread_id)).user
+            self._owners[thread_id] = created.user
+        return self._owners[thread_id]
+
+    async def _event_after(self, aggregate: Aggregate, seq: int, upto: int | None = None) -> Record | None:
+        async with aclosing(self.log.read(aggregate, after=seq, upto=upto, bodies=False)) as records:
+            return await anext(records, None)
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""

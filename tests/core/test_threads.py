@@ -22,6 +22,8 @@ from core.events import (
     StatePatched,
     ThreadAnnotated,
     ThreadCreated,
+    ThreadErased,
+    ThreadPruned,
     thread,
 )
 from core.ids import uuid7
@@ -52,6 +54,33 @@ async def name(intake: Intake) -> str:
     name = fresh().id
     await intake.create_thread(name, user="ada")
     return name
+
+
+CREATED, ERASED = ThreadCreated(user="ada"), ThreadErased(by="ada")
+OWNERS: dict[str, tuple[list[Event], str | None]] = {
+    "no events": ([], None),
+    "a thread": ([CREATED, ThreadAnnotated(metadata={"n": 1})], "ada"),
+    "deleted": ([CREATED, ThreadAnnotated(metadata={"n": 1}), ERASED], None),
+    "deleted, and erased": ([ERASED], None),
+    "its id used again": ([ERASED, CREATED], "ada"),
+    "its beginning deleted": (
+        [ThreadPruned(user="ada", metadata={}, created_at="2026-01-01T00:00:00+00:00", values={}), STARTED],
+        "ada",
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "owner"), OWNERS.values(), ids=OWNERS)
+async def test_a_log_says_whose_it_is_without_a_fold(
+    threads: Threads, log: EventLog, events: list[Event], owner: str | None
+) -> None:
+    name = fresh().id
+    if events:
+        await later(log, name, *events)
+    assert await threads.owner(name) == owner == await threads.owner(name)
+    assert threads.kept(name) is None
+    state = await threads.load(name)
+    assert owner == (state.user if state.exists else None)
 
 
 async def later(log: EventLog, name: str, *events: Event, run: str | None = None) -> None:

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from channels.http.accounts import access
 from channels.http.debug.readable import Readable
-from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.call import Call, OwnedLog
 from channels.http.endpoints.endpoint import Created, Limit, Routes
 from channels.http.server.errors import Forbidden
 from channels.http.server.live import Outlet
@@ -79,7 +79,7 @@ LIMITS: web.AppKey[Limits] = web.AppKey("debugging", Limits)
 @ROUTES("GET", "/threads/{thread_id}/log/events", "threads:read")
 async def get_events(
     call: Call,
-    owned: OwnedThread,
+    owned: OwnedLog,
     *,
     type: Annotated[Sequence[str], "Types of events, or patterns such as `tool.*`"] = (),
     text: Annotated[str, "A text that occurs in the stored event, in any case"] = "",
@@ -113,7 +113,7 @@ async def get_events(
         stops=tuple(map(Breakpoint.of, stop)),
     )
     reading = call.live.reading
-    models = RunModels(owned.state, reading.read) if model else None
+    models = RunModels(await owned.state(), reading.read) if model else None
     if before is None:
         return await queries.events(reading.read(thread(owned.id), after=after), query, models, limit=limit)
     newest = _after(reading.back(thread(owned.id), before=before), after)
@@ -132,7 +132,7 @@ async def _after(records: AsyncGenerator[Record], after: int) -> AsyncIterator[R
 @ROUTES("GET", "/threads/{thread_id}/log/state", "threads:read")
 async def get_state(
     call: Call,
-    owned: OwnedThread,
+    owned: OwnedLog,
     *,
     at: Annotated[str, PlaceText] = "",
     path: Annotated[str, "A part of the values, such as `messages[-1].content`: names, indexes and `[*]`"] = "",
@@ -150,18 +150,18 @@ async def get_state(
     return await anyio.to_thread.run_sync(lambda: queries.moment_of(owned.id, state, runs=runs, messages=messages))
 
 
-async def _state_at(call: Call, owned: OwnedThread, at: str) -> ThreadState:
+async def _state_at(call: Call, owned: OwnedLog, at: str) -> ThreadState:
     """Returns the thread after the event at a place, or as it stands."""
     if not at:
-        return owned.state
+        return await owned.state()
     record = await places.record_at(call.live.reading.read, thread(owned.id), at)
-    return await call.live.moments.at(owned.id, owned.state, record.seq)
+    return await call.live.moments.at(owned.id, await owned.state(), record.seq)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/diff", "threads:read")
 async def get_diff(
     call: Call,
-    owned: OwnedThread,
+    owned: OwnedLog,
     *,
     right: Annotated[str, "`THREAD`, `THREAD#RUN` (from 1), `THREAD@EVENT`; without THREAD: this thread"],
     left: Annotated[str, "`#RUN` or `@EVENT` of this thread; empty: all of it"] = "",
@@ -179,25 +179,25 @@ async def get_diff(
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/prompt", "threads:read")
-async def get_prompt(call: Call, owned: OwnedThread, *, at: Annotated[Place, PlaceText]) -> Sent:
+async def get_prompt(call: Call, owned: OwnedLog, *, at: Annotated[Place, PlaceText]) -> Sent:
     """Return what a model got in the call that ended with an event, an answer or a failure: the system prompt, the
     tools, the parameters and the messages, and what changed since the call before in the thread.
     """
     read = call.live.reading.read
-    record = await places.record_at(read, thread(owned.id), at)
+    record, state = await places.record_at(read, thread(owned.id), at), await owned.state()
 
     async def state_at(seq: int) -> ThreadState:
-        return await call.live.moments.at(owned.id, owned.state, seq)
+        return await call.live.moments.at(owned.id, state, seq)
 
     async with call.live.reading.whole() as whole:
         return await requests.sent_at(read, partial(Readable(call).contents, whole), state_at, record)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/files", "threads:read")
-async def get_files(call: Call, owned: OwnedThread, *, at: Annotated[str, PlaceText] = "") -> KnownFiles:
+async def get_files(call: Call, owned: OwnedLog, *, at: Annotated[str, PlaceText] = "") -> KnownFiles:
     """Return the files as they were known at an event: by the last scan before it, and what people did after that."""
     read = call.live.reading.read
-    seq = (await places.record_at(read, thread(owned.id), at)).seq if at else owned.state.seq
+    seq = (await places.record_at(read, thread(owned.id), at)).seq if at else await owned.last()
     return await files.known_at(read, thread(owned.id), seq)
 
 
@@ -222,7 +222,7 @@ class UsedSoFar(msgspec.Struct):
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/usage", "threads:read")
-async def get_usage(call: Call, owned: OwnedThread, *, at: Annotated[str, PlaceText] = "") -> UsedSoFar:
+async def get_usage(call: Call, owned: OwnedLog, *, at: Annotated[str, PlaceText] = "") -> UsedSoFar:
     """Return the tokens and the cost of the thread up to an event."""
     state = await _state_at(call, owned, at)
     tokens = await anyio.to_thread.run_sync(usage.tokens_of_thread, state)
@@ -231,7 +231,7 @@ async def get_usage(call: Call, owned: OwnedThread, *, at: Annotated[str, PlaceT
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/why", "threads:read")
-async def get_why(call: Call, owned: OwnedThread, *, event: Annotated[Place, PlaceText]) -> list[Cause]:
+async def get_why(call: Call, owned: OwnedLog, *, event: Annotated[Place, PlaceText]) -> list[Cause]:
     """Return the chain of causes of an event, the first cause first, over runs, subagents and the user's schedules."""
     readable = Readable(call)
     fact = await readable.record_at(thread(owned.id), event)
@@ -242,7 +242,7 @@ async def get_why(call: Call, owned: OwnedThread, *, event: Annotated[Place, Pla
 @ROUTES("GET", "/threads/{thread_id}/log/tree", "threads:read")
 async def get_tree(
     call: Call,
-    owned: OwnedThread,
+    owned: OwnedLog,
     *,
     run: Annotated[str, "One run: its number from 1, the beginning of its id, `@last` or `@last-failed`"] = "",
 ) -> list[Span]:
@@ -265,7 +265,7 @@ def _prices(call: Call) -> Prices:
 @ROUTES("GET", "/threads/{thread_id}/log/export", "threads:export", answers={200: "application/x-ndjson"})
 async def get_export(
     call: Call,
-    owned: OwnedThread,
+    owned: OwnedLog,
     *,
     redact: Annotated[bool, "Replace secrets, users and addresses by placeholders"] = False,
     blobs: Annotated[bool, "The bodies that are too big for the log, too"] = False,
@@ -275,7 +275,7 @@ async def get_export(
 
     An API key needs the scope `threads:export`.
     """
-    folder = thread_root(call.services.home, owned.state.user, owned.id) / "user-data" if files else None
+    folder = thread_root(call.services.home, call.user, owned.id) / "user-data" if files else None
     redaction = Redaction() if redact else None
     scope = Scope(blobs=blobs, files=folder, redaction=redaction)
     identity = await call.services.log.identity()
@@ -298,7 +298,7 @@ class ForkBody(msgspec.Struct):
 
 
 @ROUTES("POST", "/threads/{thread_id}/log/fork", "threads:write", errors=(409,))
-async def post_fork(call: Call, owned: OwnedThread, body: ForkBody) -> Created[Forked]:
+async def post_fork(call: Call, owned: OwnedLog, body: ForkBody) -> Created[Forked]:
     """Make a thread of its own of the thread as it was after an event, with its files as far as they are recorded."""
     if call.services.fork is None:
         raise Refused("this process makes no forks")
@@ -331,7 +331,7 @@ class WhatIfBody(msgspec.Struct):
 
 
 @ROUTES("POST", "/threads/{thread_id}/log/whatif", "runs:create", answers={200: SSE}, errors=(409,))
-async def post_whatif(call: Call, owned: OwnedThread, body: WhatIfBody) -> web.StreamResponse:
+async def post_whatif(call: Call, owned: OwnedLog, body: WhatIfBody) -> web.StreamResponse:
     """Go on from an event under other conditions, live, in a copy of the files: the events as SSE, then both futures.
 
     `estimate` is sent first; the events of a sample are those of a thread's log stream, with `SAMPLE-SEQUENCE` as id;

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
-from channels.http.endpoints.call import Call, OwnedThread
+from channels.http.endpoints.call import Call, OwnedLog
 from channels.http.endpoints.endpoint import Accepted, Endless, Header, Routes
 from channels.http.server.live import Outlet
 from channels.http.server.routes import SSE
@@ -31,7 +31,7 @@ MOST_VOICES = 8
 @ROUTES("GET", "/threads/{thread_id}/log", "threads:read", answers={204: None})
 async def get_log(
     call: Call,
-    owned: OwnedThread,
+    owned: OwnedLog,
     *,
     after: Annotated[int, msgspec.Meta(ge=0), "Only events after this sequence"] = 0,
     since: Annotated[
@@ -52,12 +52,13 @@ async def get_log(
         return await _array(call, owned.id, after)
     if last.isascii() and last.isdigit() and len(last) < 19:
         after, since = int(last), None
-        if not follow and after >= owned.state.seq:
+        if not follow and after >= await owned.last():
             return web.Response(
                 status=204, headers={"Content-Type": SSE}
             )  # at which an `EventSource` does not come again
-    after = _before_turn(owned.state) if since == "turn" else after
-    log = _Log(after, owned.state if follow and previews else None)
+    state = await owned.state() if since == "turn" or (follow and previews) else None
+    after = _before_turn(state) if state and since == "turn" else after
+    log = _Log(after, state if follow and previews else None)
     return await _stream(call, owned.id, log, follow)
 
 

@@ -74,7 +74,7 @@ class Readable:
         if kind not in (KIND, OF_THREAD):
             return kind in (SUBAGENT, SETUP) or (kind, aggregate.id) == (SCHEDULES, self._call.user)
         try:
-            await self._call.services.commands.state(self._call.user, aggregate.id)
+            await self._call.services.commands.check_owner(self._call.user, aggregate.id)
         except NotFound:
             return False
         return True

@@ -11,6 +11,7 @@ from aiohttp import web
 from channels.http.server.live import LIVE, PRINCIPAL, Live, Services
 from core.config.load import Config
 from core.errors import NotFound
+from core.events import thread
 from core.identity.principal import Principal
 from core.ids import safe_id
 from core.thread.ownership import missing
@@ -71,6 +72,30 @@ class OwnedThread:
     @classmethod
     async def of_call(cls, call: Call) -> Self:
         return cls(call.thread_id, await call.services.commands.state(call.user, call.thread_id))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedLog:
+    """The log of the path's thread. `NotFound` also if it is somebody else's. Whose it is costs the same, however long
+    the log is; the thread itself is folded where a question needs it.
+    """
+
+    id: str
+    call: Call
+    errors: ClassVar = (404,)
+
+    @classmethod
+    async def of_call(cls, call: Call) -> Self:
+        await call.services.commands.check_owner(call.user, call.thread_id)
+        return cls(call.thread_id, call)
+
+    async def state(self) -> ThreadState:
+        """Returns the thread as it stands. Raises `NotFound`."""
+        return await self.call.services.commands.state(self.call.user, self.id)
+
+    async def last(self) -> int:
+        """Returns the sequence of the last event."""
+        return await self.call.services.log.tip(thread(self.id))
 
 
 DEERFLOW, DEERFLOW_PAGE = "/api/langgraph/", "/workspace/"

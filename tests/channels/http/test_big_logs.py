@@ -128,3 +128,22 @@ def _steps(compared: Any) -> None:
 def _values(compared: Any) -> None:
     before = {value["path"]: value.get("before") for value in compared["values"]}
     assert len(str(before["messages"])) < EVENT_BYTES
+
+
+LOOKS = ("log/events", "log/why?event=2", "log/tree", "log/files?at=2", "log/files", "log/export", "log?after=1")
+"""Questions that need a thread's log and not the thread."""
+
+
+@pytest.mark.parametrize("path", LOOKS)
+async def test_whose_a_log_is_needs_no_fold(
+    api: Api, system: System, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    thread = await api.thread()
+    await api.run(thread)
+
+    async def folded(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the thread is folded")
+
+    monkeypatch.setattr(system.threads, "load", folded)
+    async with api.session.get(f"{api.url}/api/threads/{thread}/{path}") as response:
+        assert (response.status, bool(await response.read())) == (200, True)
