@@ -2,18 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import anyio.to_thread
+
+from core.errors import Invalid
+from core.events import Record
+from core.replay.exports import pins
 from core.replay.exports.archive import Archive
 from core.replay.exports.archives import Archives
-from core.replay.exports.pins import Difference, expected, mismatch
+from core.replay.exports.pins import Difference, Packed, expected, mismatch
 
 if TYPE_CHECKING:
     from actors.wiring.compose import Options
+    from core.replay.exports.exporting import Reader
 
 CONFIG = "config.yaml"
 """The configuration of the pins of a folder, if it lies there."""
+TEST_FILE = "test_pinned.py"
+TEST = '''"""Pinned runs: by the policies of today, under `config.yaml` beside this file, they are decided as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from actors.debugging import pins
+
+PINS = sorted(Path(__file__).parent.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", PINS, ids=[path.stem for path in PINS])
+def test_it_is_decided_as_it_was_pinned(path: Path, tmp_path: Path) -> None:
+    assert not anyio.run(pins.check_alone, path, tmp_path)
+'''
+"""The test of a folder of pins."""
+
+
+async def packed(
+    reader: Reader, records: Sequence[Record], name: str, options: Options, *, until: int | None = None
+) -> Packed:
+    """Pins the last run up to a sequence, as `sika log pin` does, as an archive of the files that it writes.
+
+    `records`: of the thread, whole. Raises `NotFound` and `Invalid`.
+    """
+    with TemporaryDirectory(prefix="sika-pin-") as folder:
+        draft, root = Path(folder) / f"{name}.jsonl", records[0].aggregate
+        await pins.pin(reader, root, records, draft, until=until, most=pins.MOST_BYTES)
+        decided = await settle(draft, options)
+        (draft.parent / TEST_FILE).write_text(TEST)
+        return Packed(await anyio.to_thread.run_sync(pins.packed, draft.parent), decided)
+
+
+async def settle(draft: Path, options: Options) -> Difference | None:
+    """Replays a new pin, and has it expect the first decision that is another one today. Returns that.
+
+    Raises `Invalid` for a run that cannot be replayed.
+    """
+    archive = await Archive.open(draft)
+    try:
+        decided = await difference(archive, options)
+    finally:
+        archive.close()
+    if decided is not None:
+        if (decided.now or {}).get("type") == "run.failed":
+            raise Invalid(f"{draft.name}: is not written: {decided.text}")
+        await pins.expect(draft, decided)
+    return decided
 
 
 async def difference(archive: Archive, options: Options) -> Difference | None:
@@ -22,7 +82,7 @@ async def difference(archive: Archive, options: Options) -> Difference | None:
 
     archives = Archives()
     archives.name(archive)
-    report = await rehearsal.replay(archives, archive.root.id, None, options)
+    report = await rehearsal.replay(archives, archive.root.id, None, options, look=rehearsal.yielding)
     if report.divergence is None:
         return None
     return Difference(report.divergence, report.seq, report.recorded, report.now)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio.lowlevel
+
 from core.config.load import ConfigSource
 from core.errors import Unavailable
+from core.events import Json, Record
 from core.replay.recorded import RecordedLog
 from core.replay.source import Source
-from core.runs.replay import Look, Report
+from core.runs.replay import Look, Read, ReplayJournal, Report
 from core.runs.replay import replay as execute
 
 if TYPE_CHECKING:
@@ -25,12 +28,13 @@ async def replay(
     *,
     log: EventLog | None = None,
     look: Look | None = None,
+    run: str | None = None,
 ) -> Report:
-    """Replays a thread with the present policies and configuration, and asks nobody. Raises `NotFound`.
+    """Replays a thread, or one of its runs, with the present policies and configuration, and asks nobody.
 
-    `log`: the log that holds agents, skills and memories; without one they are read from `source`.
+    Raises `NotFound`. `log`: the log that holds agents, skills and memories; without one they are read from `source`.
     """
-    return await Rehearsal(source, options, log).replay(thread_id, until, look)
+    return await Rehearsal(source, options, log).replay(thread_id, until, look, run)
 
 
 class Rehearsal:
@@ -55,10 +59,26 @@ class Rehearsal:
         subagents = Subagents(*parts, threads=threads, subagents=intake, batches=LocalBatchFiles(home), **more)
         self._source, self._lead, self._subagents = source, Lead(*parts, **more), subagents
 
-    async def replay(self, thread_id: str, until: int | None = None, look: Look | None = None) -> Report:
-        """Replays a thread up to a sequence. Raises `NotFound`."""
+    async def replay(
+        self,
+        thread_id: str,
+        until: int | None = None,
+        look: Look | None = None,
+        run: str | None = None,
+        read: Read | None = None,
+    ) -> Report:
+        """Replays a thread, or one of its runs, up to a sequence. `read`: reads it in place of the source.
+
+        Raises `NotFound`.
+        """
         both = self._lead.execute, self._subagents.execute
-        return await execute(self._source.read, thread_id, until, *both, look)
+        return await execute(read or self._source.read, thread_id, until, *both, look, run)
+
+
+async def yielding(_: ReplayJournal, record: Record, __: Json) -> Record:
+    """Lets the event loop of a server do something else between two steps of a replay (`Look`)."""
+    await anyio.lowlevel.checkpoint()
+    return record
 
 
 async def _nobody(actor: str, request: Mapping[str, Any], *more: Any) -> Any:

@@ -34,7 +34,7 @@ from core.chat.account import Accounts
 from core.config.load import Additions, ConfigSource, parse
 from core.config.settings import Config, Model
 from core.errors import Invalid, ungrouped
-from core.events import Aggregate, RunRequested
+from core.events import Aggregate, Record, RunRequested
 from core.files.paths import THREADS
 from core.identity.seal import Seal
 from core.models.added import AddedModels
@@ -50,9 +50,11 @@ from core.views.projections import own_file
 if TYPE_CHECKING:
     from actors.agent.setup.plan import RunSetup
     from channels.http.server.live import ToolListing, Trial
+    from core.replay.exports.exporting import Reader
+    from core.replay.exports.pins import Packed
     from core.replay.fork import Forked
     from core.replay.whatif.running import Changes, Experiment
-    from core.runs.replay import Report
+    from core.runs.replay import Read, Report
 
 log = structlog.get_logger("sika.compose")
 
@@ -220,7 +222,9 @@ async def _try_model(entry: Additions | Model) -> Trial:
 
 
 def _debugging(running: System, options: Options) -> dict[str, Any]:
-    """Returns the services that fork threads and execute what-ifs; their modules are loaded when they are used."""
+    """Returns the services that fork, replay and pin threads and execute what-ifs; their modules are loaded when they
+    are used.
+    """
     from core.replay.source import LogSource
 
     async def fork(aggregate: Aggregate, at: int, new: str) -> Forked:
@@ -237,7 +241,18 @@ def _debugging(running: System, options: Options) -> dict[str, Any]:
 
         return await anyio.to_thread.run_sync(make)
 
-    return {"fork": fork, "what_if": what_if}
+    async def replay_run(read: Read, thread_id: str, run: str) -> Report:
+        from actors.debugging import rehearsal
+
+        prepared = await anyio.to_thread.run_sync(rehearsal.Rehearsal, LogSource(running.log), options, running.log)
+        return await prepared.replay(thread_id, None, rehearsal.yielding, run, read)
+
+    async def pin(reader: Reader, records: Sequence[Record], name: str, until: int | None) -> Packed:
+        from actors.debugging import pins
+
+        return await pins.packed(reader, records, name, options, until=until)
+
+    return {"fork": fork, "what_if": what_if, "replay": replay_run, "pin": pin}
 
 
 @asynccontextmanager

@@ -89,9 +89,9 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class ComparedStep(msgspec.Struct, frozen=True):
-    """A step of a run, as `core.replay.diff.Step`."""
+    """A step of a run, as `core.replay.diff.Step`; or a `decision` of a replay."""
 
-    kind: diffs.Kind
+    kind: diffs.Kind | Literal["decision"]
     name: str
     seq: int
     input: Any

@@ -93,6 +93,8 @@ class Report(msgspec.Struct):
     """The sequence of the first difference: of the recorded event that the loop did not come to."""
     edited: bool = False
     """A recorded outcome was changed on the way."""
+    differing: str | None = None
+    """The id of the log with the first difference: the thread, or a subagent."""
 
     @property
     def verdict(self) -> Verdict:
@@ -305,12 +307,13 @@ async def replay(
     execute: Execute,
     of_subagents: Execute | None = None,
     look: Look | None = None,
+    run: str | None = None,
 ) -> Report:
-    """Replays a thread's runs, oldest first, up to a sequence; then the runs of its subagents. Runs that did not
-    complete are replayed as far as they got. Raises `NotFound`.
+    """Replays a thread's runs (or only the run `run`), oldest first, up to a sequence; then the runs of its subagents.
+    Runs that did not complete are replayed as far as they got. Raises `NotFound`.
     """
     report = Report()
-    subagents = await _replay(read, Aggregate(KIND, thread_id), until, execute, report, look)
+    subagents = await _replay(read, Aggregate(KIND, thread_id), until, execute, report, look, run)
     while subagents and of_subagents is not None and report.divergence is None:
         aggregate = Aggregate(SUBAGENT, subagents.pop(0))
         subagents += await _replay(read, aggregate, None, of_subagents, report, look)
@@ -318,9 +321,15 @@ async def replay(
 
 
 async def _replay(
-    read: Read, aggregate: Aggregate, until: int | None, execute: Execute, report: Report, look: Look | None
+    read: Read,
+    aggregate: Aggregate,
+    until: int | None,
+    execute: Execute,
+    report: Report,
+    look: Look | None,
+    run: str | None = None,
 ) -> list[str]:
-    """Replays the runs of one log. Returns the subagents that they called."""
+    """Replays the runs of one log, or one of them. Returns the subagents that they called."""
     records = [record for record in await read(aggregate) if until is None or record.seq <= until]
     if not records and aggregate.kind == KIND:
         raise missing(aggregate.id)
@@ -329,6 +338,8 @@ async def _replay(
     for record in records:
         of_run.setdefault(record.run, []).append(record)
     for number, record in enumerate(records, 1):
+        if run not in (None, record.run):
+            continue
         if isinstance(record.event, RunStarted) and record.event.attempt == 1 and record.run:
             state, folded = fold(records[folded:number], state), number
             following = [later for later in of_run[record.run] if later.seq > record.seq]
@@ -336,7 +347,8 @@ async def _replay(
             await _replay_run(journal, following, execute, report)
             if report.divergence:
                 break
-    return [record.event.subagent for record in records if isinstance(record.event, SubagentStarted)]
+    called = (record for record in records if run in (None, record.run))
+    return [record.event.subagent for record in called if isinstance(record.event, SubagentStarted)]
 
 
 async def _replay_run(journal: ReplayJournal, records: Sequence[Record], execute: Execute, report: Report) -> None:
@@ -350,6 +362,7 @@ async def _replay_run(journal: ReplayJournal, records: Sequence[Record], execute
     if divergence and (completed or journal.rest() is not None):
         report.divergence = f"run {journal.id}: {divergence}"
         report.recorded, report.now, report.seq = divergence.recorded, divergence.now, journal.differed
+        report.differing = journal.thread_id
     elif end is None:
         report.unfinished += 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,8 @@ import pytest
 from playwright.async_api import Browser, Locator, Request, Route, expect
 
 import core.events
+from actors.debugging import pins
+from actors.wiring.compose import Options
 from channels import web
 from core.events import Event
 from core.ids import uuid7
@@ -34,8 +37,12 @@ OWN = {
 
 
 @pytest.fixture(scope="module")
-async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Site]:
-    path: Path = tmp_path_factory.mktemp("timeline")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("timeline")
+
+
+@pytest.fixture(scope="module")
+async def site(path: Path, anyio_backend: str) -> AsyncIterator[Site]:
     async with ModelServer({**SCRIPTS, **OWN}) as models:
         config = configure(path / "config.yaml", models, http={"heartbeat_seconds": 1})
         async with serving(path / "home", config) as server:
@@ -350,6 +357,62 @@ async def test_what_if_names_its_price_before_it_asks_a_model(page: Tab, site: S
     await futures.get_by_text("Sample 1: ").click()
     await expect(futures.locator("ins").filter(has_text="One two three.").first).to_be_visible()
     assert await site.ask("GET", f"/threads/{thread}/log/events?limit=1000") == events, "nothing of it is on the log"
+
+
+async def test_a_run_is_compared_with_its_replay(timeline: Timeline, site: Site, path: Path) -> None:
+    """By the policies of then, and by others, under which it is pinned, too."""
+    requests = len(site.models.requests)
+    await timeline.row("All is done.").first.click()
+    await timeline.look_at("From here")
+    await timeline.moment.get_by_role("button", name="Replay this run").click()
+    compared = timeline.moment.get_by_role("region", name="What differs between the run and its replay")
+    await expect(compared).to_contain_text("Decided as it is recorded.")
+    await expect(compared).to_contain_text("Nothing differs.")
+    configure(path / "config.yaml", site.models, approvals=[{"tool": "bash", "match": "oops"}])
+    try:
+        await timeline.look_at("What happened")
+        await timeline.look_at("From here")
+        await timeline.moment.get_by_role("button", name="Replay this run").click()
+        await expect(compared).to_contain_text("Decided otherwise today.")
+        await expect(compared.locator("del")).to_contain_text("echo first")
+        await expect(compared.locator("ins")).to_contain_text("approval.requested")
+        await expect(compared).to_contain_text("steps after that are not compared")
+        pin, saved = await pinned(timeline)
+        assert "otherwise" in saved
+        assert b'"approval.requested"' in pin.read(f"{site_thread(timeline)}.jsonl").splitlines()[0]
+        await compared.locator("del").get_by_role("button", name="Go to this step").click()
+        await expect(timeline.page.locator(".tl-row[aria-selected=true]")).to_contain_text("Tool called")
+    finally:
+        configure(path / "config.yaml", site.models, http={"heartbeat_seconds": 1})
+    assert len(site.models.requests) == requests, "no model was asked"
+
+
+def site_thread(timeline: Timeline) -> str:
+    match = re.search(r"#/timeline/([\w-]+)", timeline.page.url)
+    assert match
+    return match[1]
+
+
+async def pinned(timeline: Timeline) -> tuple[zipfile.ZipFile, str]:
+    """The archive that is saved by the button, and what the page says of it."""
+    async with timeline.page.expect_download() as download:
+        await timeline.moment.get_by_role("button", name="Pin this run as a test").click()
+    archive = zipfile.ZipFile(await (await download.value).path())
+    return archive, await timeline.moment.get_by_role("status").inner_text()
+
+
+async def test_a_run_is_pinned_as_a_test(timeline: Timeline, thread: str, tmp_path: Path) -> None:
+    """With the files of `sika log pin`, which fail under other policies."""
+    await timeline.row("oops").first.click()
+    await timeline.look_at("From here")
+    pin, saved = await pinned(timeline)
+    assert saved == f"{thread}.zip is saved. The run is decided as it is recorded."
+    pin.extractall(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {f"{thread}.jsonl", "shared", "test_pinned.py"}
+    options = Options(tmp_path / "home", configure(tmp_path / "config.yaml", timeline.tab.site.models))
+    assert await pins.check(tmp_path / f"{thread}.jsonl", options) == ""
+    configure(tmp_path / "config.yaml", timeline.tab.site.models, approvals=[{"tool": "bash", "match": "oops"}])
+    assert "approval.requested" in await pins.check(tmp_path / f"{thread}.jsonl", options)
 
 
 async def test_a_link_to_a_moment_opens_there(timeline: Timeline, chromium: Browser, site: Site) -> None:

@@ -16,7 +16,7 @@ from channels.cli.common import FAILED, OK, options_of
 from channels.cli.log.sources import file_of, open_file
 from channels.cli.verbs import Parser
 from channels.terminal.text import one_line
-from core.errors import Invalid, NotFound
+from core.errors import NotFound
 from core.ids import safe_id
 from core.replay.causes import find
 from core.replay.exports import pins, shared
@@ -25,28 +25,10 @@ from core.replay.exports.pins import Difference, decision
 from core.replay.source import LogSource, aggregate_of, records_of
 
 if TYPE_CHECKING:
+    from actors.wiring.compose import Options
     from core.replay.exports.exporting import Reader
 
 PINNED = "tests/golden/pinned"
-TEST = '''"""Pinned runs: by the policies of today, under `config.yaml` beside this file, they are decided as before."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-import anyio
-import pytest
-
-from actors.debugging import pins
-
-PINS = sorted(Path(__file__).parent.glob("*.jsonl"))
-
-
-@pytest.mark.parametrize("path", PINS, ids=[path.stem for path in PINS])
-def test_it_is_decided_as_it_was_pinned(path: Path, tmp_path: Path) -> None:
-    assert not anyio.run(pins.check_alone, path, tmp_path)
-'''
-"""The test of a folder of pins."""
 MOST = 300
 """Limit of the characters of a decision on a line."""
 
@@ -67,19 +49,17 @@ async def run(arguments: argparse.Namespace) -> int:
     """Writes a pin as a draft, and moves it into its folder, with the bodies that it shares, once it was replayed."""
     if arguments.update:
         return await _update(arguments)
+    from actors.debugging.pins import TEST, TEST_FILE, settle
+
     folder: Path = arguments.dir
     if not folder.is_dir():
         raise NotFound(f"{folder}: no such folder; name one with --dir")
     with TemporaryDirectory(prefix=".pin-", dir=folder) as drafts:
         draft, size = await _draft(Path(drafts), arguments)
-        difference = await _difference(draft, folder, arguments)
+        difference = await settle(draft, _options(folder, arguments))
         path = folder / draft.name
-        if difference is not None:
-            if (difference.now or {}).get("type") == "run.failed":
-                raise Invalid(f"{path}: is not written: {difference.text}")
-            await pins.expect(draft, difference)
         shared.publish(draft, path)
-    if not (test := folder / "test_pinned.py").exists():
+    if not (test := folder / TEST_FILE).exists():
         test.write_text(TEST)
     shown = ["; it is decided otherwise today, which is pinned:", *lines(difference)] if difference else [""]
     print(f"{path}: {size} bytes" + "\n".join(shown))
@@ -107,25 +87,26 @@ async def _draft(folder: Path, arguments: argparse.Namespace) -> tuple[Path, int
         return path, await pins.pin(reader, aggregate, records, path, until=until, most=most)
 
 
-async def _difference(path: Path, folder: Path, arguments: argparse.Namespace) -> Difference | None:
-    """Replays a pin, by default under the configuration of a folder."""
-    from actors.debugging.pins import CONFIG, difference
+def _options(folder: Path, arguments: argparse.Namespace) -> Options:
+    """Returns the options of a replay of pins: by default under the configuration of their folder."""
+    from actors.debugging.pins import CONFIG
 
     options = options_of(arguments)
     if options.config is None and (beside := folder / CONFIG).exists():
-        options = replace(options, config=beside)
-    async with AsyncExitStack() as opened:
-        return await difference(await open_file(path, opened), options)
+        return replace(options, config=beside)
+    return options
 
 
 async def _update(arguments: argparse.Namespace) -> int:
     """Shows how a pinned run is decided today, and asks whether that is expected from now on."""
+    from actors.debugging import pins as pinned
+
     if not (file := file_of(arguments.thread)):
         raise NotFound(f"{arguments.thread}: no such file")
     path = file[0]
     async with AsyncExitStack() as opened:
-        terms = pins.expected(await open_file(path, opened))
-    difference = await _difference(path, path.parent, arguments)
+        terms = pins.expected(archive := await open_file(path, opened))
+        difference = await pinned.difference(archive, _options(path.parent, arguments))
     mismatch = pins.mismatch(terms, difference)
     if not mismatch:
         print(f"{path}: is decided as it was pinned")

@@ -174,7 +174,7 @@ async def get_diff(
     pasts = await readable.past(owned.id), await readable.past(second.thread)
     async with call.live.reading.whole() as whole:
         contents = partial(readable.contents, whole)
-        compared = await compare_pasts(pasts[0], first, pasts[1], second, _prices(call), contents, whole.spend)
+        compared = await compare_pasts(pasts[0], first, pasts[1], second, prices(call), contents, whole.spend)
         return await anyio.to_thread.run_sync(queries.comparison, compared)
 
 
@@ -227,7 +227,7 @@ async def get_usage(call: Call, owned: OwnedLog, *, at: Annotated[str, PlaceText
     state = await _state_at(call, owned, at)
     tokens = await anyio.to_thread.run_sync(usage.tokens_of_thread, state)
     by_model = {model: ModelTokens(*used) for model, used in tokens.items()}
-    return UsedSoFar(state.seq, by_model, *usage.price(tokens, _prices(call)))
+    return UsedSoFar(state.seq, by_model, *usage.price(tokens, prices(call)))
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/why", "threads:read")
@@ -252,10 +252,11 @@ async def get_tree(
     readable = Readable(call)
     only = await (await readable.past(owned.id)).run_named(run) if run else None
     async with call.live.reading.whole() as whole:
-        return await bounded_tree(readable.read, thread(owned.id), _prices(call), whole.spend, only)
+        return await bounded_tree(readable.read, thread(owned.id), prices(call), whole.spend, only)
 
 
-def _prices(call: Call) -> Prices:
+def prices(call: Call) -> Prices:
+    """Returns the prices of the configured models."""
     return {model.name: model.pricing for model in call.config.models if model.pricing is not None}
 
 

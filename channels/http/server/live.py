@@ -20,7 +20,7 @@ from core.chat.account import Accounts
 from core.config.load import Additions, Config, Written
 from core.config.settings import Model
 from core.errors import SikaError, Unavailable
-from core.events import Aggregate, Json
+from core.events import Aggregate, Json, Record
 from core.files import workspace
 from core.identity.principal import Principal
 from core.identity.seal import Seal
@@ -29,12 +29,15 @@ from core.mcp.servers import Directory
 from core.memory.facts import Memories
 from core.models.added import AddedModels
 from core.plugins import Listed
+from core.replay.exports.exporting import Reader
+from core.replay.exports.pins import Packed
 from core.replay.fork import Forked
 from core.replay.moments.marks import Moments
 from core.replay.whatif.running import Changes, Experiment
 from core.runs.commands import Commands
 from core.runs.follow import Follower, Followers
 from core.runs.intake import Intake
+from core.runs.replay import Read, Report
 from core.runtime.admission import Load
 from core.runtime.readiness import Finding, Missing
 from core.runtime.system import System
@@ -147,6 +150,10 @@ class Services:
     """Makes a thread of another one up to an event, under an id; None in a process without the actors' parts."""
     what_if: Callable[[Changes, bool], Awaitable[Experiment]] | None = None
     """Returns a what-if under changed conditions, and whether effects are allowed; None as above."""
+    replay: Callable[[Read, str, str], Awaitable[Report]] | None = None
+    """Replays a run of a thread, and asks nobody; None as above."""
+    pin: Callable[[Reader, Sequence[Record], str, int | None], Awaitable[Packed]] | None = None
+    """Pins the last run of a thread up to a sequence, under a name; None as above."""
     try_model: Callable[[Additions | Model], Awaitable[Trial]] | None = None
     """Calls a model, also one that is not configured yet; None in a process without the providers' libraries."""
     plugins: Sequence[Listed] = ()

@@ -5,6 +5,7 @@ import { call, send as request } from "../api/client.js";
 import { Button } from "../kit/button.js";
 import { Dialog } from "../kit/dialog.js";
 import { Room } from "../kit/room.js";
+import { saveAs } from "../kit/save.js";
 import { entryOf } from "../state/threads.js";
 import { t } from "../words/words.js";
 import { complain, rename } from "./actions.js";
@@ -74,7 +75,7 @@ function Export({ thread, onClose }) {
     try {
       const messages = await allMessages(thread.id);
       const text = kind === "md" ? markdownOf(title, messages) : JSON.stringify({ thread_id: thread.id, title, messages }, null, 2);
-      download(`${title.replace(/[^\p{L}\p{N} _-]/gu, "").slice(0, 80) || "conversation"}.${kind}`, text, kind === "md" ? "text/markdown" : "application/json");
+      saveAs(`${title.replace(/[^\p{L}\p{N} _-]/gu, "").slice(0, 80) || "conversation"}.${kind}`, new Blob([text], { type: kind === "md" ? "text/markdown" : "application/json" }));
     } catch (error) {
       complain(error);
     }
@@ -102,16 +103,6 @@ async function allMessages(thread) {
     before = page.next_before_seq;
   } while (before !== null);
   return messages.filter((message) => !message.additional_kwargs?.hide_from_ui);
-}
-
-/** @param {string} name @param {string} text @param {string} type */
-function download(name, text, type) {
-  const url = URL.createObjectURL(new Blob([text], { type }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
 /** @type {Record<string, any>} */

@@ -5,6 +5,7 @@ import { html, useEffect, useId, useState } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { Button } from "../kit/button.js";
 import { copyText } from "../kit/copy.js";
+import { saveAs } from "../kit/save.js";
 import { t, wordsOf } from "../words/words.js";
 
 /**
@@ -151,10 +152,5 @@ export function parsed(text, field) {
 
 /** Saves a text as a file. @param {string} name @param {string} text */
 export function save(name, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  saveAs(name, new Blob([text], { type: "application/json" }));
 }

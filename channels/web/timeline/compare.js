@@ -22,13 +22,14 @@ export function Compared({ thread, left, right }) {
 /** Two runs step by step: what differs first, in order. @param {{thread: string, left: string, right: string, onChoose: (seq: number) => void}} props ids of runs */
 export function ComparedRuns({ thread, left, right, onChoose }) {
   const compared = useLoaded(() => call("GET", `threads/${thread}/log/diff`, { query: { left: `#${left}`, right: `#${right}` } }), [thread, left, right]);
-  const steps = compared.value?.steps ?? [];
-  const setups = compared.value?.setups ?? [];
-  const different = steps.filter((/** @type {any} */ one) => one.difference);
   return html`<section class="tl-compared" aria-label=${t("timeline.runs.compared")}><h3>${t("timeline.runs.compared")}</h3>
-    <${Wait} of=${compared}>
-      ${different.length + setups.length === 0 ? html`<p>${t("timeline.same")}</p>` : html`<p class="quiet">${t("timeline.runs.same", { n: steps.length - different.length })}</p>`}
-      <ul>${setups.map((/** @type {any} */ one) => html`<li key=${one.part}><b>${one.part}</b>${one.before !== null && html`<del><${Text} text=${one.before} /></del>`}${one.after !== null && html`<ins><${Text} text=${one.after} /></ins>`}</li>`)}
-      ${different.map((/** @type {any} */ one, /** @type {number} */ index) => html`<${Step} key=${index} step=${one} onChoose=${onChoose} />`)}</ul>
-    <//></section>`;
+    <${Wait} of=${compared}><${Differences} ...${compared.value} onChoose=${onChoose} /><//></section>`;
+}
+
+/** What differs in two runs, in order, and how much does not. @param {{steps?: any[], setups?: any[], onChoose: (seq: number) => void}} props */
+export function Differences({ steps = [], setups = [], onChoose }) {
+  const different = steps.filter((one) => one.difference);
+  return html`${different.length + setups.length === 0 ? html`<p>${t("timeline.same")}</p>` : html`<p class="quiet">${t("timeline.runs.same", { n: steps.length - different.length })}</p>`}
+    <ul>${setups.map((one) => html`<li key=${one.part}><b>${one.part}</b>${one.before !== null && html`<del><${Text} text=${one.before} /></del>`}${one.after !== null && html`<ins><${Text} text=${one.after} /></ins>`}</li>`)}
+    ${different.map((one, index) => html`<${Step} key=${index} step=${one} onChoose=${onChoose} />`)}</ul>`;
 }

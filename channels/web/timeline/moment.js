@@ -8,6 +8,7 @@ import { copyText } from "../kit/copy.js";
 import { classes } from "../kit/view.js";
 import { go } from "../state/route.js";
 import { duration, t, wordsOf } from "../words/words.js";
+import { Pin, Replayed } from "./again.js";
 import { Compared, ComparedRuns } from "./compare.js";
 import { textOf } from "./items.js";
 import { clock } from "./list.js";
@@ -126,6 +127,7 @@ const If = ({ log, item }) => html`<${WhatIf} key=${item.seq} thread=${log.threa
 function Do({ log, item, onChoose }) {
   const [problem, setProblem] = useState("");
   const [comparing, setComparing] = useState("");
+  const [replaying, setReplaying] = useState(false);
   const runs = [...new Set(log.items.items.map((one) => one.run).filter(Boolean))];
   const others = item.run ? runs.filter((run) => run !== item.run) : [];
   const asked = item.type === "run.requested" ? log.items.items[log.items.indexOf(item.seq) - 1] : undefined;
@@ -151,6 +153,9 @@ function Do({ log, item, onChoose }) {
     <div><a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`)}>${t("timeline.export")}</a>
       <a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`, { redact: 1 })}>${t("timeline.export.redacted")}</a><p class="quiet">${t("timeline.export.text")}</p></div>
     ${problem && html`<p class="error" role="alert">${problem}</p>`}
+    ${item.run && html`<div><${Button} onClick=${() => setReplaying(true)}>${t("timeline.replay")}<//><p class="quiet">${t("timeline.replay.text")}</p>
+      ${replaying && html`<${Replayed} thread=${log.thread} run=${item.run} onChoose=${onChoose} />`}</div>
+    <${Pin} key=${item.run} thread=${log.thread} run=${item.run} />`}
     ${others.length > 0 && html`<div><select class="field" aria-label=${t("timeline.runs.with")} value=${comparing} onChange=${(/** @type {any} */ e) => setComparing(e.target.value)}>
       <option value="">${t("timeline.runs.with")}</option>${others.map((run) => html`<option key=${run} value=${run}>${t("timeline.run", { number: runs.indexOf(run) + 1 })}</option>`)}</select>
       ${comparing && html`<${ComparedRuns} thread=${log.thread} left=${comparing} right=${item.run} onChoose=${onChoose} />`}</div>`}

@@ -8,8 +8,11 @@ Times, ids, usage and the prompt are not.
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio.to_thread
 import msgspec
@@ -54,6 +57,23 @@ class Difference(msgspec.Struct, frozen=True):
 
     def decided(self) -> Json | None:
         return decision(self.now)
+
+
+class Packed(NamedTuple):
+    """A pin as a zip archive, with its test and the bodies that it shares; `difference`: as it is decided today."""
+
+    data: bytes
+    difference: Difference | None
+
+
+def packed(folder: Path) -> bytes:
+    """Returns the files of a folder as a zip archive. Blocks."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                file.write(path, path.relative_to(folder).as_posix())
+    return data.getvalue()
 
 
 def decision(step: Json | None) -> Json | None:

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from actors.debugging import pins
+from actors.debugging.pins import TEST
 from actors.wiring.compose import Options
 from channels.cli import main
-from channels.cli.log.pin import TEST
 from core.errors import Invalid
 from core.events import RunStarted, ThreadPruned
 from core.replay.exports.archive import Archive

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ import aiohttp
 import anyio
 import pytest
 
+from actors.debugging.pins import check
 from actors.wiring import compose
 from core.events import (
     Aggregate,
@@ -78,6 +81,8 @@ async def test_a_thread_is_debugged_over_http(tmp_path: Path) -> None:
             await _forks(place)
             await _exported(place, tmp_path)
             await _what_if(place)
+            await _replayed(place, tmp_path)
+            await _pinned(place, tmp_path)
 
 
 async def _pages(place: Place) -> None:
@@ -247,6 +252,46 @@ async def _what_if(place: Place) -> None:
     await place.ask("whatif", {**body, "settings": {"runs.nothing": "1"}}, status=422)
 
 
+async def _replayed(place: Place, folder: Path) -> None:
+    """By the policies of the run, and by others."""
+    requests, events = len(place.models.requests), await place.ask("events?limit=1000")
+    [outcome] = (await place.ask("events?type=tool.completed"))["events"]
+    same = await place.ask("replay?run=1")
+    assert (same["verdict"], same["runs"], same["difference"], same["not_compared"]) == ("identical", 1, "", 0)
+    steps = [(row["left"]["kind"], row["difference"]) for row in same["comparison"]["steps"]]
+    assert steps == [("request", ""), ("answer", ""), ("call", ""), ("answer", "")]
+    configure(folder / "config.yaml", place.models, approvals=[{"tool": "bash", "match": "echo"}])
+    other = await place.ask(f"replay?run={outcome['event']['run']}")
+    assert (other["verdict"], other["comparison"]["same"], other["not_compared"]) == ("different", False, 2)
+    first = other["comparison"]["first"]
+    assert other["comparison"]["steps"][-1] == first
+    assert (first["left"]["name"], first["right"]["name"]) == ("tool.requested", "approval.requested")
+    assert "configuration" in str(other["changed"])
+    assert (await place.ask("replay?run=2"))["verdict"] == "same decisions", "that run called nothing"
+    assert (len(place.models.requests), await place.ask("events?limit=1000")) == (requests, events), "nothing happens"
+    for query, status in (("run=9", 404), ("", 422), ("run=", 422)):
+        await place.ask(f"replay?{query}", status=status)
+
+
+async def _pinned(place: Place, folder: Path) -> None:
+    """As it would be decided now, in the archive that `sika log pin` would make."""
+    pins, configured = folder / "pins", folder / "config.yaml"
+    for decided in ("otherwise", "as-recorded"):
+        async with place.api.session.get(f"{place.api.url}/api/threads/t/log/pin?run=1&name=look") as response:
+            assert (response.status, response.headers["X-Pin-Decided"]) == (200, decided)
+            assert response.headers["Content-Disposition"] == 'attachment; filename="look.zip"'
+            with zipfile.ZipFile(io.BytesIO(await response.read())) as archive:
+                archive.extractall(pins)
+        assert {path.name for path in pins.iterdir()} == {"look.jsonl", "shared", "test_pinned.py"}
+        options = compose.Options(folder / "other", configured)
+        assert await check(pins / "look.jsonl", options) == ""
+        configure(configured, place.models)
+    configure(configured, place.models, approvals=[{"tool": "bash", "match": "echo"}])
+    assert "approval.requested" in await check(pins / "look.jsonl", options)
+    for query, status in (("run=9", 404), ("run=1&name=../x", 422), ("name=x", 422)):
+        await place.ask(f"pin?{query}", status=status)
+
+
 async def test_keys_and_roles(system: System, tmp_path: Path) -> None:
     """An export needs a scope of its own, and conditions of the whole server an administrator."""
     async with place(system, WithAccounts(), tmp_path) as here:
@@ -259,6 +304,8 @@ async def test_keys_and_roles(system: System, tmp_path: Path) -> None:
             program = here.browser(**{"X-Api-Key": await here.key(ADA, [scope])})
             answer = await program.ask("GET", f"{log}/export")
             assert answer.status == status, scope
+            pin = await program.ask("GET", f"{log}/pin?run=1")
+            assert (pin.status == 403) == (status == 403), scope
         for body in ({"settings": {"sandbox.provider": "host"}}, {"allow_effects": True}):
             answer = await ada.ask("POST", f"{log}/whatif", {"at": "1", **body})
             assert (answer.status, answer.body["code"]) == (403, "forbidden")

@@ -206,6 +206,8 @@ ONLY_REFUSING = {
     "POST /api/threads/{thread_id}/log/whatif",
     # No place in a log is guessed (test_debugging).
     "GET /api/threads/{thread_id}/log/diff",
+    "GET /api/threads/{thread_id}/log/pin",
+    "GET /api/threads/{thread_id}/log/replay",
     "GET /api/threads/{thread_id}/log/prompt",
     "GET /api/threads/{thread_id}/log/why",
     # Connections are off.
