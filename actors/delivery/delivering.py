@@ -36,7 +36,7 @@ from actors.delivery import files
 from actors.delivery.drafts import FIND_SECONDS, Lives
 from actors.delivery.files import Unsendable
 from actors.delivery.job import Ended, Execution, Job, Way
-from actors.delivery.outlet import ERRORS, FILE_SECONDS, Outlet
+from actors.delivery.outlet import ERRORS, FILE_SECONDS, Outlet, person
 from actors.delivery.pacing import PATIENCE_SECONDS, Later
 from actors.delivery.plain import plain
 from core.actor import Actor, Context
@@ -105,7 +105,7 @@ class Delivery(Actor[DeliveryPlanned]):
     """
 
     kind = KIND
-    concurrency = 256
+    concurrency = 1000
     prompt = True
     deadline_seconds = 3600.0
 
@@ -290,7 +290,8 @@ class Delivery(Actor[DeliveryPlanned]):
                 return message
             job.own.unsent.add(job.part)
         turns = self._outlet.turns
-        await (turns.call() if way.beside else turns.send(job.event.target.chat, job.group))
+        target = job.event.target
+        await (turns.call(person(target)) if way.beside else turns.send(target.chat, job.group, person(target)))
         if way.posts:
             job.own.unsent.add(job.part)  # if what follows is stored and we do not hear of it
             attempt = DeliveryAttempted(plan=job.id, part=job.part)
@@ -325,7 +326,7 @@ class Delivery(Actor[DeliveryPlanned]):
         target, since = job.event.target, job.at - timedelta(seconds=FIND_SECONDS)
         if wait := self._outlet.turns.pause(target.chat):
             raise Later(wait)
-        await self._outlet.turns.call()
+        await self._outlet.turns.call(person(target))
         try:
             return await self._outlet.call(target, lambda: self._platform.find(target, key, since))
         except FateUnknown as error:  # nor can the platform tell
@@ -399,9 +400,10 @@ class Delivery(Actor[DeliveryPlanned]):
         try:
             await cast(Whispering, self._platform).whisper(job.event.target, content.text)
         except Rejected:
-            await self._outlet.turns.send(job.event.target.chat, job.group)
-            message = await self._platform.post(job.event.target, content, job.key)
-            self._outlet.turns.sent(job.event.target.chat)
+            target = job.event.target
+            await self._outlet.turns.send(target.chat, job.group, person(target))
+            message = await self._platform.post(target, content, job.key)
+            self._outlet.turns.sent(target.chat)
             return message
         return ""
 
@@ -412,7 +414,7 @@ class Delivery(Actor[DeliveryPlanned]):
             return await self._platform.post(target, msgspec.structs.replace(content, text=marked), job.key)
         await self._platform.post(target, Content(AGAIN), f"{job.key}/again")
         self._outlet.turns.sent(target.chat)
-        await self._outlet.turns.send(target.chat, job.group)
+        await self._outlet.turns.send(target.chat, job.group, person(target))
         return await self._platform.post(target, content, job.key)
 
     def _content(self, job: Job) -> Content:

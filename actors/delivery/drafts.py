@@ -13,7 +13,7 @@ import anyio
 import structlog
 from cachetools import FIFOCache
 
-from actors.delivery.outlet import ERRORS, Outlet
+from actors.delivery.outlet import ERRORS, Outlet, person
 from actors.delivery.progress import Progress
 from actors.delivery.signs import TIMEOUT, sign
 from core.actor import Actor, Context
@@ -188,7 +188,7 @@ class Drafts(Actor[ChatRouted]):
         platform = self._outlet.platform
         if not platform.traits.answers_can_be_found:
             return None
-        await self._outlet.turns.call()
+        await self._outlet.turns.call(person(live.target))
         try:
             return await self._outlet.call(live.target, lambda: platform.find(live.target, live.key, since))
         except ERRORS as error:
@@ -267,7 +267,7 @@ class Drafts(Actor[ChatRouted]):
                 await self._wait_for_earlier(live)
                 await self._gather_words(live)
             with live.waits():
-                await self._outlet.turns.edit(live.target.chat, live.group, live.run)
+                await self._outlet.turns.edit(live.target.chat, live.group, live.run, person(live.target))
             if live.closing.is_set() or live.over:
                 continue
             try:
@@ -343,7 +343,7 @@ class Drafts(Actor[ChatRouted]):
         draft, outlet = live.draft, self._outlet
         if draft is None or live.shown == (live.text, ""):
             return
-        await outlet.turns.edit(live.target.chat, live.group, live.run)
+        await outlet.turns.edit(live.target.chat, live.group, live.run, person(live.target))
         with suppress(*ERRORS):
             if live.text:
                 await outlet.call(live.target, lambda: draft.show(live.text, ""))

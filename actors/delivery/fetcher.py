@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import structlog
 
-from actors.delivery.outlet import FILE_SECONDS, Outlet
+from actors.delivery.outlet import FILE_SECONDS, Outlet, person
 from core.actor import Actor, Context
 from core.chat.facts import KIND, Attachment, ChatFetched, ChatReceived, Fetched, key_of
 from core.chat.objects import Objects
@@ -94,7 +94,7 @@ class Fetcher(Actor[ChatReceived]):
         """Writes an attachment to a file. Returns what was wrong; "" if nothing."""
         until = anyio.current_time() + PATIENCE_SECONDS
         for pause in (*PAUSES, None):
-            await self._outlet.turns.call()
+            await self._outlet.turns.call(person(event.target))
             try:
                 await self._outlet.call(
                     event.target,

@@ -28,6 +28,11 @@ ERRORS = (Unavailable, ChatGone, Rejected, CredentialsDead)
 """Errors of `Outlet.call`; `RateLimited` and `FateUnknown` are kinds of `Unavailable`."""
 
 
+def person(target: Target) -> str:
+    """Returns for whom what is shown there is: the person has a share of the account's calls."""
+    return target.sender or target.chat
+
+
 class Outlet:
     """The author of its facts is the account, not an actor: an actor is not woken again by an event that it answered,
     and one fact of a delivery is not yet the answer.

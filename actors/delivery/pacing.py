@@ -3,9 +3,10 @@
 Guarantees, at the moment at which `Turns` lets a call pass: no chat gets a message sooner than `Pace.send_seconds`
 after the last, no message is edited sooner than its interval after the last edit, no group gets more than
 `group_per_minute` calls in a minute, the account makes no more than `per_second` in a second, and no chat is called
-before the pause has passed that the platform asked for. Edits give way to messages: they wait while one does, and
-leave a part of a group's minute to them. Signs that somebody is at work take what is left. Non-guarantees: pauses are
-not remembered over a restart.
+before the pause has passed that the platform asked for. People have the account's calls in turn, so that three hundred
+answers to one do not hold up the answer to another. Of a person, and of people who had as many turns, edits give way to
+messages; they also wait while a message of their chat does, and leave a part of a group's minute to them. Signs that
+somebody is at work take what is left. Non-guarantees: pauses are not remembered over a restart.
 """
 
 from __future__ import annotations
@@ -134,18 +135,81 @@ def _room(times: deque[float], limit: int, window: float, now: float) -> float:
     return times[-limit] + window if len(times) >= limit else NEVER
 
 
+class _Waiting:
+    """A call that waits for the account's turn."""
+
+    __slots__ = ("edit", "passed", "share", "woken")
+
+    def __init__(self, share: str, *, edit: bool) -> None:
+        self.share = share
+        self.edit = edit
+        self.passed = False
+        self.woken = anyio.Event()
+
+
+class _Queue:
+    """The calls that wait for the account's turn, by share. The share is next that has had the fewest turns while it
+    had calls waiting, of several one with a message, of several the one whose call came first.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[str, tuple[deque[_Waiting], deque[_Waiting]]] = {}
+        """Messages and edits of each share that has some."""
+        self._turns: dict[str, int] = {}
+        """The next turn of each share that is ahead of the newest one."""
+        self._turn = 0
+
+    @property
+    def has_messages(self) -> bool:
+        return any(messages for messages, _ in self._calls.values())
+
+    def put(self, share: str, *, edit: bool) -> _Waiting:
+        if share not in self._calls:
+            self._calls[share] = (deque(), deque())
+            self._turns[share] = max(self._turn, self._turns.get(share, 0))
+        call = _Waiting(share, edit=edit)
+        self._calls[share][edit].append(call)
+        return call
+
+    def remove(self, call: _Waiting) -> None:
+        """Removes a call, which may have passed."""
+        calls = self._calls.get(call.share)
+        if calls is not None and call in calls[call.edit]:
+            calls[call.edit].remove(call)
+            if not any(calls):
+                del self._calls[call.share]
+
+    def pass_first(self) -> None:
+        """Lets the call pass whose turn it is. There must be one."""
+        share = min(self._calls, key=lambda share: (self._turns[share], not self._calls[share][0]))
+        messages, edits = self._calls[share]
+        call = (messages or edits)[0]
+        self.remove(call)
+        self._turn = self._turns[share]
+        self._turns[share] += 1
+        if len(self._turns) > KEPT_CHATS:
+            self._turns = {s: turn for s, turn in self._turns.items() if turn > self._turn or s in self._calls}
+        call.passed = True
+        call.woken.set()
+
+    def wake(self) -> None:
+        """Wakes one of those that wait."""
+        for calls in self._calls.values():
+            (calls[0] or calls[1])[0].woken.set()
+            return
+
+
 class Turns:
-    """Lets calls pass when they may be made. One for each account."""
+    """Lets calls pass when they may be made. One for each account. `share`: the person for whom a call is."""
 
     def __init__(self, pace: Pace, clock: Callable[[], float] = time.monotonic) -> None:
         self.schedule = Schedule(pace)
         self._clock = clock
-        self._calls = anyio.Lock()
-        self._edits = anyio.Lock()
-        self._waiting = 0
-        """Calls that wait for the account's turn, other than edits."""
+        self._queue = _Queue()
+        self._watched = False
+        """One of those that wait watches the clock, for all."""
 
-    async def send(self, chat: str, group: bool) -> None:
+    async def send(self, chat: str, group: bool, share: str = "") -> None:
         """Waits for the turn of a message, after those of the same chat that came before. Raises `Later`."""
         known = self.schedule.chat(chat)
         known.senders += 1
@@ -157,7 +221,7 @@ class Turns:
                     if wait:
                         await anyio.sleep(wait)
                         continue
-                    await self.call()
+                    await self.call(share or chat)
                     if not self.schedule.until_send(chat, group, self._clock()):
                         self.schedule.sent(chat, self._clock())
                         return
@@ -168,7 +232,7 @@ class Turns:
         """Notes that a message has arrived: the next is counted from there on."""
         self.schedule.chat(chat).sent = self._clock()
 
-    async def edit(self, chat: str, group: bool, draft: str) -> None:
+    async def edit(self, chat: str, group: bool, draft: str, share: str = "") -> None:
         """Waits for the turn of an edit; may be cancelled."""
         while True:
             if wait := self.schedule.until_edit(chat, group, draft, self._clock()):
@@ -176,7 +240,7 @@ class Turns:
             elif self.schedule.chat(chat).senders:
                 await anyio.sleep(LOOK_SECONDS)
             else:
-                await self._call_for_edit()
+                await self.call(share or chat, edit=True)
                 if not self.schedule.until_edit(chat, group, draft, self._clock()):
                     self.schedule.edited(chat, draft, self._clock())
                     return
@@ -185,33 +249,38 @@ class Turns:
         """Notes that an edit has arrived."""
         self.schedule.chat(chat).edited[draft] = self._clock()
 
-    async def call(self) -> None:
-        """Waits until the account may make a call; first come, first served."""
-        self._waiting += 1
+    async def call(self, share: str = "", *, edit: bool = False) -> None:
+        """Waits until the account may make a call, in the share's turn."""
+        call = self._queue.put(share, edit=edit)
         try:
-            async with self._calls:
-                while True:
-                    if not (wait := self.schedule.until_call(self._clock())):
-                        break
-                    await anyio.sleep(wait)
-                self.schedule.called(self._clock())
+            while not call.passed:
+                if self._watched:
+                    await call.woken.wait()
+                    call.woken = anyio.Event()
+                else:
+                    await self._watch(call)
         finally:
-            self._waiting -= 1
+            self._queue.remove(call)
+            if not self._watched:
+                self._queue.wake()
 
-    async def _call_for_edit(self) -> None:
-        """Waits until the account may make a call that no message waits for."""
-        async with self._edits:
-            while True:
-                wait = self.schedule.until_call(self._clock())
-                if not wait and not self._waiting:
-                    break
-                await anyio.sleep(max(wait, LOOK_SECONDS))
-            self.schedule.called(self._clock())
+    async def _watch(self, call: _Waiting) -> None:
+        """Lets calls pass until one has."""
+        self._watched = True
+        try:
+            while not call.passed:
+                if wait := self.schedule.until_call(self._clock()):
+                    await anyio.sleep(wait)
+                else:
+                    self.schedule.called(self._clock())
+                    self._queue.pass_first()
+        finally:
+            self._watched = False
 
     def spare(self) -> bool:
         """Takes the turn for a call that can be left out. Returns whether there was one: others have half of it all."""
         now = self._clock()
-        if self._waiting or not self.schedule.has_spare(now):
+        if self._queue.has_messages or not self.schedule.has_spare(now):
             return False
         self.schedule.called(now)
         return True

@@ -11,7 +11,7 @@ import anyio
 from cachetools import FIFOCache
 
 from actors.delivery.fetcher import Admits
-from actors.delivery.outlet import Outlet
+from actors.delivery.outlet import Outlet, person
 from core.actor import Actor, Context
 from core.chat.facts import KIND, ChatReceived, ChatRouted, Target, key_of
 from core.chat.state import REMEMBERED
@@ -25,7 +25,7 @@ async def sign(outlet: Outlet, target: Target, on: bool) -> None:
     if on and (outlet.turns.pause(target.chat) or not outlet.turns.spare()):
         return
     if not on:
-        await outlet.turns.call()
+        await outlet.turns.call(person(target))
     with suppress(Exception), anyio.move_on_after(TIMEOUT):
         await outlet.platform.working(target, on)
 

@@ -189,3 +189,45 @@ async def test_a_long_wait_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(Later) as later:
         await turns.send("a", False)
     assert later.value.seconds == 60.0
+
+
+@pytest.mark.parametrize("many", ["edit", "send"])
+@pytest.mark.parametrize("few", ["edit", "send"])
+async def test_who_has_many_calls_does_not_hold_up_others(many: str, few: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One person's answers in 60 chats, and one of somebody else, who comes later."""
+    clock, order = Clock(monkeypatch), list[str]()
+    turns = Turns(PACE, clock)
+
+    async def call(how: str, chat: str, share: str) -> None:
+        await (turns.send(chat, False, share) if how == "send" else turns.edit(chat, False, "d", share))
+        order.append(share)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(60):
+            tasks.start_soon(call, many, f"c{number}", "one")
+        await clock.run(lambda: len(order) == 10)
+        tasks.start_soon(call, few, "other", "other")
+        await clock.run(lambda: len(order) == 61)
+    assert order.index("other") <= 10 + PACE.per_second
+
+
+async def test_calls_that_are_given_up_leave_the_others_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever of those that wait is cancelled, the one that watches the clock, too."""
+    clock, order = Clock(monkeypatch), list[int]()
+    turns = Turns(PACE, clock)
+    scopes = [anyio.CancelScope() for _ in range(20)]
+
+    async def call(number: int) -> None:
+        with scopes[number]:
+            await turns.call(f"p{number % 3}")
+            order.append(number)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(call, number)
+        await clock.run(lambda: len(order) == PACE.per_second)
+        left = [number for number in range(20) if number not in order]
+        for number in left[::2]:
+            scopes[number].cancel()
+        await clock.run(lambda: len(order) == PACE.per_second + len(left[1::2]))
+    assert sorted(order[PACE.per_second :]) == left[1::2]

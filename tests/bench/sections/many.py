@@ -1,4 +1,4 @@
-"""Many people at once: how long their answers take, what a waiting one costs, and whether one stands in another's way.
+"""Many people at once: how long their answers take, and what a waiting one costs.
 
 All on the defaults. 100 tokens at 10 a second; arrivals are spread evenly, 250 a second. The ideal is the last arrival
 and the answer after it. The model servers are several processes, the clients share this one.
@@ -22,16 +22,14 @@ from tests.bench.processes import Broken, Sika
 from tests.support.model_server import run
 
 _TOKENS, _RATE, _ARRIVALS = 100, 10, 250
-_ANSWER = _TOKENS / _RATE
-_MODEL = f"tokens-{_TOKENS}-delay-{1000 // _RATE}"
-_SHORT = "tokens-20-delay-50"
+_SECONDS = _TOKENS / _RATE
+ANSWER = f"tokens-{_TOKENS}-delay-{1000 // _RATE}"
+SHORT = "tokens-20-delay-50"
 _SIZES = {300: (1.2, 1.0), 600: (1.2, None), 1_000: (1.3, None), 2_000: (2.0, None)}
 """Streams: the most that they may take over the ideal, and the 95th percentile of the first token if it has a limit."""
 _QUICK = (30, 60)
 _STREAMS_A_SERVER = 500
 _FOLLOWERS = 5_000
-_OTHERS = 20
-"""Runs of others, one a second, behind the many of one."""
 
 
 def many(lab: Laboratory) -> Iterator[Row]:
@@ -40,31 +38,35 @@ def many(lab: Laboratory) -> Iterator[Row]:
         servers = max(1, -(-max(sizes) // _STREAMS_A_SERVER))
         urls = [stack.enter_context(processes.models()) for _ in range(servers)]
         config = lab.folder / "many.yaml"
-        entries = [
-            {"name": f"{model}@{place}", "model": model, "base_url": url, "api_key": "none"}
-            for place, url in enumerate(urls)
-            for model in (_MODEL, _SHORT)
-        ]
-        off = {"title": {"enabled": False}, "memory": {"enabled": False}}
-        config.write_text(json.dumps({"models": entries, "http": {"trusted_proxies": ["127.0.0.1"]}, **off}))
+        config.write_text(json.dumps(settings(urls)))
         for size, (most, first) in sizes.items():
             lab.say(f"{size} streams")
             with processes.sika(lab.new_home(), config) as server:
                 yield from _streams(server, size, servers, most, first)
         with processes.sika(lab.new_home(), config) as server:
             yield from _followers(lab, server)
-        with processes.sika(lab.new_home(), config) as server:
-            yield from _fairness(lab, server, servers)
+
+
+def settings(urls: Sequence[str], **sections: Any) -> dict[str, Any]:
+    """A configuration on the defaults, with each of our models at each server, by `MODEL@PLACE`. Titles and memory are
+    off, as they ask models, too.
+    """
+    entries = [
+        {"name": f"{model}@{place}", "model": model, "base_url": url, "api_key": "none"}
+        for place, url in enumerate(urls)
+        for model in (ANSWER, SHORT)
+    ]
+    return {"models": entries, "title": {"enabled": False}, "memory": {"enabled": False}, **sections}
 
 
 def _streams(server: Sika, size: int, servers: int, most: float | None, first: float | None) -> Iterator[Row]:
-    run(_arriving(server, 20, servers, _SHORT))
+    run(_arriving(server, 20, servers, SHORT))
     before, cpu, peak = server.memory(), server.cpu(), 0
     start = time.perf_counter()
 
     async def measured() -> list[Sample]:
         nonlocal peak
-        samples = asyncio.ensure_future(_arriving(server, size, servers, _MODEL))
+        samples = asyncio.ensure_future(_arriving(server, size, servers, ANSWER))
         while not samples.done():
             peak = max(peak, server.memory())
             await asyncio.wait([samples], timeout=1)
@@ -73,7 +75,7 @@ def _streams(server: Sika, size: int, servers: int, most: float | None, first: f
     samples = run(measured())
     wall, spent = time.perf_counter() - start, server.cpu() - cpu
     failed = [sample.error or f"status {sample.status}" for sample in samples if sample.error or not sample.ended]
-    ideal = _ANSWER + size / _ARRIVALS
+    ideal = _SECONDS + size / _ARRIVALS
     firsts = [sample.first_token for sample in samples if sample.first_token is not None] or [float("nan")]
     yield Row(
         f"{size} streams, time over the ideal",
@@ -100,12 +102,12 @@ async def _arriving(server: Sika, size: int, servers: int, model: str) -> list[S
 
     async def one(number: int) -> Sample:
         await asyncio.sleep(number / _ARRIVALS)
-        return await _asked(server, f"{model}@{number % servers}")
+        return await asked(server, f"{model}@{number % servers}")
 
     return list(await asyncio.gather(*(one(number) for number in range(size))))
 
 
-async def _asked(
+async def asked(
     server: Sika, model: str, headers: Mapping[str, str] | None = None, kind: str = "messages-tuple"
 ) -> Sample:
     body: dict[str, Any] = {
@@ -138,7 +140,7 @@ def _followers(lab: Laboratory, server: Sika) -> Iterator[Row]:
         cpu = server.cpu()
         await asyncio.sleep(seconds)
         spent, used = (server.cpu() - cpu) / seconds, server.memory() - before
-        sample = await _asked(server, f"{_SHORT}@0")
+        sample = await asked(server, f"{SHORT}@0")
         for writer in open_ones:
             writer.close()
         return used, spent, sample, failed
@@ -164,50 +166,3 @@ async def _request(server: Sika, method: str, path: str, body: bytes) -> bytes:
 
 def _host(server: Sika) -> str:
     return f"{server.host}:{server.port}"
-
-
-def _fairness(lab: Laboratory, server: Sika, servers: int) -> Iterator[Row]:
-    """One client has many runs, and others ask once a second: addresses of loopback tell them apart."""
-    one, others = (60, 4) if lab.quick else (300, _OTHERS)
-    lab.say(f"{one} runs of one, {others} of others")
-
-    async def asked_by_others() -> list[Sample]:
-        asked = []
-        for number in range(others):
-            asked.append(asyncio.ensure_future(_asked(server, f"{_SHORT}@{number % servers}", _from(number + 2))))
-            await asyncio.sleep(1)
-        return list(await asyncio.gather(*asked))
-
-    async def behind() -> tuple[list[Sample], list[Sample]]:
-        mine = [asyncio.ensure_future(_asked(server, f"{_MODEL}@{n % servers}", _from(1))) for n in range(one)]
-        await asyncio.sleep(3)
-        theirs = await asked_by_others()
-        return theirs, list(await asyncio.gather(*mine))
-
-    run(_arriving(server, 20, servers, _SHORT))
-    alone = _firsts(run(asked_by_others()))
-    theirs, mine = run(behind())
-    firsts = _firsts(theirs)
-    _firsts(mine)
-    yield Row(
-        f"first token of others behind {one} runs of one, over alone",
-        percentile(firsts, 50) / percentile(alone, 50),
-        at_most(1.2),
-        "ms",
-        1000 * percentile(firsts, 50),
-        1000 * percentile(alone, 50),
-        note=f"p95 {1000 * percentile(firsts, 95):.0f} ms, alone {1000 * percentile(alone, 95):.0f} ms",
-    )
-
-
-def _from(number: int) -> Mapping[str, str]:
-    """The header of a proxy that speaks for a client."""
-    return {"x-forwarded-for": f"192.0.2.{number}"}
-
-
-def _firsts(samples: Sequence[Sample]) -> list[float]:
-    """Times to the first token. All must have succeeded."""
-    for sample in samples:
-        if sample.error or sample.first_token is None:
-            raise Broken(f"a run failed: {sample.error or 'no token'} (status {sample.status})")
-    return [sample.first_token or 0 for sample in samples]
