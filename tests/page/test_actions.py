@@ -289,10 +289,17 @@ async def test_files_are_attached_by_drop(page: Tab, tmp_path: Path) -> None:
     await page.open("plain")
     session = await page.page.context.new_cdp_session(page.page)
     data = {"items": [], "files": paths, "dragOperationsMask": 1}
-    for kind in ("dragEnter", "dragOver"):
+
+    async def drag(kind: str) -> None:
         await session.send("Input.dispatchDragEvent", {"type": kind, "x": 600, "y": 300, "data": data})
-    await expect(page.page.locator(".composer.dropping")).to_be_visible()
-    await session.send("Input.dispatchDragEvent", {"type": "drop", "x": 600, "y": 300, "data": data})
+
+    async def is_over() -> bool:
+        await drag("dragOver")  # again and again, as long as something is held over a page
+        return await page.page.locator(".composer.dropping").is_visible()
+
+    await drag("dragEnter")
+    await wait_for(is_over)
+    await drag("drop")
     await expect(page.page.locator(".composer.dropping")).to_have_count(0)
     await expect(page.page.locator(".attachments .file")).to_have_count(3)
     await expect(page.page.locator(".attachments .file.refused")).to_contain_text("big.bin")
