@@ -21,12 +21,22 @@ expect.set_options(timeout=60_000)
 """A deadline for a busy machine: nothing waits longer than it must."""
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+FEATURES = (
+    # Each window would have the lists of its address bar as two pages more, and a process in reserve.
+    *("WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "SpareRendererForSitePerProcess"),
+    # Those of Playwright, whose flag the one of ours replaces.
+    *("AimEnabled", "AvoidCorsURLLoaderRestartOnRedirect", "AvoidUnnecessaryBeforeUnloadCheckSync"),
+    *("DestroyProfileOnBrowserClose", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades", "LensOverlay"),
+    *("MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints", "PaintHolding", "PreconnectToSearch"),
+    *("TcpPortRandomizationWin", "ThirdPartyStoragePartitioning"),
+)
 FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-default-apps",
     "--disable-dev-shm-usage",
     "--disable-domain-reliability",
+    "--disable-features=" + ",".join(FEATURES),
     "--disable-gpu",
     "--disable-sync",
     "--no-first-run",
