@@ -9,7 +9,8 @@ from functools import cache
 
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from actors.agent import actor, check
+from actors.agent import check
+from actors.agent.loop import langchain_tools
 from actors.agent.loop.described import as_langchain
 from actors.wiring import discovery
 
@@ -18,7 +19,8 @@ _shared = cache(as_langchain)
 
 def share() -> None:
     """Let the workers of this process use the same forms."""
-    for module in (actor, check):
+    for module in (langchain_tools, check):
+        assert hasattr(module, "as_langchain"), f"{module.__name__} makes no forms any more"
         vars(module)["as_langchain"] = _shared
 
 
