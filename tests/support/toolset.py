@@ -1,11 +1,12 @@
-"""LangChain's forms of our tools, made once for all workers of a process.
+"""LangChain's forms of our tools, and what is read of skills, made once for all workers of a process.
 
-A worker makes them once, 25 ms each; tests have many workers in one process, and fork many from one.
+A worker makes each of them once, which takes 25 and 40 ms in all; tests have many workers in one process, and fork many
+from one.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
@@ -13,15 +14,21 @@ from actors.agent import check
 from actors.agent.loop import langchain_tools
 from actors.agent.loop.described import as_langchain
 from actors.wiring import discovery
+from core.skills import folders, format
 
 _shared = cache(as_langchain)
+_read = lru_cache(64)(format.read)
 
 
 def share() -> None:
-    """Let the workers of this process use the same forms."""
-    for module in (langchain_tools, check):
-        assert hasattr(module, "as_langchain"), f"{module.__name__} makes no forms any more"
-        vars(module)["as_langchain"] = _shared
+    """Let the workers of this process use the same ones."""
+    for module, name, shared in (
+        (langchain_tools, "as_langchain", _shared),
+        (check, "as_langchain", _shared),
+        (folders, "read", _read),
+    ):
+        assert hasattr(module, name), f"{module.__name__} has no {name} any more"
+        vars(module)[name] = shared
 
 
 def fill() -> None:

@@ -281,20 +281,30 @@ def preload() -> None:
     assert threading.active_count() == 1, "a forked child has only the thread that forked it"
 
 
+_ONE_MODEL = "models: [{name: m, model: m, base_url: http://127.0.0.1:9/v1, api_key: none}]"
+
+
 def _rehearse() -> None:
     """Do once what each command does at its start, for what that leaves in caches."""
     from aiohttp.web import UrlDispatcher
 
+    from actors.wiring import compose, names
+    from adapters.sandboxes.confine import toolkit
     from channels.cli import parser
     from channels.http.endpoints.table import built
     from core.config import load
+    from core.config.in_force import keys_in_force
     from core.events import Event
     from core.plugins import ACTORS, plugins
 
     importlib.import_module("anyio._backends._asyncio")
     parser()
     plugins(ACTORS)
-    load.parse("")
+    config = load.parse(_ONE_MODEL)
+    assert compose.problems(config) == []  # imports what builds models
+    names.remarks(config, ROOT)
+    keys_in_force(config, {})
+    toolkit.edition()
     paths = UrlDispatcher()
     for route in built():
         for mount in route.mounts:
