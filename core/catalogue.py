@@ -1,4 +1,4 @@
-"""Every event type of the log: imports all modules of core that declare one.
+"""Every event type of the log: imports all modules of core that declare one; `installed` those of packages, too.
 
 A process that only shows events has no other reason to import them; to one without a module, its events are `Opaque`.
 """
@@ -6,6 +6,9 @@ A process that only shows events has no other reason to import them; to one with
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+
+from core import events, plugins
 
 MODULES = (
     "chat.account", "chat.connections", "chat.facts", "files.workspace", "identity.accounts",
@@ -17,3 +20,13 @@ MODULES = (
 
 for _module in MODULES:
     importlib.import_module(f"core.{_module}")
+
+
+def installed() -> Mapping[str, type[events.Event]]:
+    """Returns the event types of core and of installed packages (`plugins.EVENTS`), by name: the same ones in every
+    process, whatever else it has imported.
+    """
+    values = [plugin.value for plugin in plugins.load_events() if not plugin.problem]
+    modules = ["core", *(getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values)]
+    roots = tuple(f"{module}." for module in modules)
+    return {name: cls for name, cls in sorted(events.catalogue().items()) if f"{cls.__module__}.".startswith(roots)}

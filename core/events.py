@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import msgspec
 
 from core.errors import Invalid
-from core.phrases import Phrase
+from core.phrases import LANGUAGES, Phrase, paths
 
 Json = dict[str, Any]
 ENVELOPE = frozenset(("id", "type", "kind", "aggregate", "actor", "at", "v", "run", "cause", "blob"))
@@ -74,6 +74,15 @@ _unknown: set[str] = set()
 MAX_UNKNOWN = 10_000
 
 
+def _check(phrase: Phrase, cls: type) -> None:
+    """Raises `Invalid` for words of an event type that could not be shown."""
+    try:
+        for language in LANGUAGES:
+            paths(phrase.template(language))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise Invalid(f"event {cls.__module__}.{cls.__qualname__}: phrase: {error}") from error
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag=type_of):
     """Base of every fact: the type's own fields. The envelope is added by `append`."""
 
@@ -96,6 +105,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         _unknown.clear()
         if taken := sorted(ENVELOPE.intersection(cls.__dict__["__slots__"])):
             raise Invalid(f"event {cls.__module__}.{cls.__qualname__}: {', '.join(taken)}: a name of the envelope")
+        if cls.phrase is not None:
+            _check(cls.phrase, cls)
 
 
 # ── thread ───────────────────────────────────────────────────────────────────────────────────────────────────────────

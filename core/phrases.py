@@ -16,9 +16,10 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = get_args(Language)
 QUOTED = 90
 """Limit of the characters of a quoted text."""
 LONGEST = 2_000
@@ -91,7 +92,10 @@ class _Field(NamedTuple):
         value = event
         for name in self.path.split("."):
             value = _get(value, name)
-        return FILTERS[self.filter](value, limit) if self.filter in FILTERS else plain(value)
+        try:
+            return FILTERS[self.filter](value, limit) if self.filter else plain(value)
+        except (AttributeError, TypeError, ValueError):  # a value that is none for this filter
+            return plain(value)
 
 
 class _Condition(NamedTuple):
@@ -201,7 +205,8 @@ def about(args: Mapping[str, Any], limit: int) -> str:
 
 def seconds(milliseconds: int) -> str:
     """Returns a duration: `80 ms`, `2.3 s`."""
-    return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+    tenths = (milliseconds + 50) // 100
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{tenths // 10}.{tenths % 10} s"
 
 
 def quote(value: Any, limit: int = QUOTED) -> str:
@@ -231,7 +236,9 @@ def plain(value: Any) -> str:
 def calls(message: Any, limit: int = QUOTED) -> str:
     """Returns the tool calls that a message requests: `→ bash(ls)`."""
     requests = _objects(_get(message, "tool_calls"))
-    return " ".join(f"→ {call.get('name')}({about(_arguments_of(call), _least(50, limit))})" for call in requests)
+    return " ".join(
+        f"→ {call.get('name') or '?'}({about(_arguments_of(call), _least(50, limit))})" for call in requests
+    )
 
 
 def decisions(values: Any, limit: int = QUOTED) -> str:
@@ -276,7 +283,7 @@ def _host(access: Any) -> str:
 def _approvals(interrupts: Any, limit: int) -> str:
     """Returns the calls that questions want approved."""
     requests = [call for value in _get(interrupts, "value") or () for call in _approval_of(value)]
-    return ", ".join(f"{call.get('name')} {about(_arguments_of(call), limit)}".rstrip() for call in requests)
+    return ", ".join(f"{call.get('name') or '?'} {about(_arguments_of(call), limit)}".rstrip() for call in requests)
 
 
 def _questions(interrupts: Any, limit: int) -> str:
@@ -299,9 +306,9 @@ FILTERS: Mapping[str, Callable[[Any, int], str]] = {
     "short": lambda value, limit: one_line(value or "", _least(60, limit)),
     "json": lambda value, limit: _json(value) if value else "",
     "count": lambda value, limit: str(len(value or ())),
-    "next": lambda value, limit: "" if value is None else str(value + 1),
+    "next": lambda value, limit: str(value + 1),
     "signed": lambda value, limit: f"{value:+d}",
-    "seconds": lambda value, limit: "" if value is None else seconds(value),
+    "seconds": lambda value, limit: seconds(value),
     "calls": calls,
     "subject": lambda value, limit: about(value or {}, limit),
     "arguments": _arguments,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from channels.web import join, views
+from channels.web import catalogue, join, views
 from core.errors import NotFound
 
 FOLDER = Path(__file__).parent
@@ -147,6 +147,8 @@ def _without_comments(style: str) -> bytes:
 
 @functools.cache
 def _text(path: str) -> str:
+    if path == catalogue.PATH:
+        return catalogue.module()
     file = FOLDER / path
     if not file.resolve().is_relative_to(FOLDER.resolve()) or not file.is_file():
         raise NotFound(f"no such file of the page: {path[:80]!r}")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from channels.terminal.log.story import text_of_event
 from core.errors import SikaError, sentence_of
 from core.events import ModelFailed, RunFailed
 from core.runs.run import failure_text
+from core.wording import text_of_event
 
 
 def _classes(base: type[Exception]) -> Iterator[type[Exception]]:

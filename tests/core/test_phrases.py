@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import core.catalogue  # noqa: F401 - declares every type
+from core.errors import Invalid
 from core.events import Event, catalogue
 from core.phrases import LONGEST, QUOTED, UNCUT, Language, Phrase, detail, paths
 from tests.golden.test_golden import ours
@@ -108,6 +109,13 @@ CASES: list[tuple[str, Event, str]] = [
     ("{times:seconds}", BellRung(times=2_340), "2.3 s"),
     ("{times:next} {times:signed}", BellRung(times=1), "2 +1"),
     ("{times:signed}", BellRung(times=-1), "-1"),
+    ("{times:seconds}", BellRung(times=2_250), "2.3 s"),
+    ("{times:seconds}{times:signed}{times:next}", BellRung(), ""),
+    ("{tower:seconds} {tower:signed}", BellRung(tower="high"), "high high"),
+    ("{tower:quote}", BellRung(tower="𝄞" * 100), "“" + "𝄞" * (QUOTED - 1) + "…”"),
+    ("{tower:count}", BellRung(tower="𝄞𝄞"), "2"),
+    ("{message.a.b}", BellRung(message={"a": {"b": True}}), "true"),
+    ("{message.constructor}{message.length}", BellRung(message={"a": 1}), ""),
     ("{message:subject}", BellRung(message={"command": "ls", "description": "look"}), "look"),
     ("{message:arguments}", BellRung(message={"command": "ls", "description": "look"}), "ls"),
     ("{message:subject}", BellRung(message={"n": 1}), '{"n":1}'),
@@ -118,7 +126,7 @@ CASES: list[tuple[str, Event, str]] = [
     ("{names:hosts}", BellRung(names=({"host": "h", "port": 1, "connections": 2, "refused": "no"},)), "h:1 ×2 (✗ no)"),
     ("{names:approvals}|{names:questions}", BellRung(names=(APPROVAL, {"value": "Who?"})), "bash rm x|“Who?”"),
     ("{names:questions}", BellRung(names=({"value": {"n": 1}},)), '{"n":1}'),
-    ("{message:calls}", BellRung(message={"tool_calls": ["x", {"name": "a", "args": "y"}]}), "→ a()"),
+    ("{message:calls}", BellRung(message={"tool_calls": ["x", {"name": "a", "args": "y"}, {}]}), "→ a() → ?()"),
     # texts of strangers are no templates, and command nothing
     ("{tower}", BellRung(tower="{names} <!names?x>"), "{names} <!names?x>"),
     ("{tower}", BellRung(tower="a\x1b[2J\u202eb\x00c\n"), "abc"),
@@ -150,3 +158,11 @@ def test_chinese_takes_its_punctuation() -> None:
     phrase = Phrase("Bell rung", "钟声响起", "{tower}: {times}, {loud}")
     assert phrase.template("zh") == "{tower}：{times}，{loud}"
     assert (phrase.name(), phrase.name("zh")) == ("Bell rung", "钟声响起")
+
+
+@pytest.mark.parametrize(
+    "words", [("Bell rung", "钟声响起", "<{tower"), ("Bell rung", "钟声响起", "{tower:loudly}"), 7]
+)
+def test_an_event_type_with_words_that_cannot_be_shown_is_not_declared(words: Any) -> None:
+    with pytest.raises(Invalid, match="phrase: "):
+        type("LampLit", (Event,), {"phrase": Phrase(*words) if isinstance(words, tuple) else words}, frozen=True)

@@ -183,6 +183,13 @@ def test_settings_load_when_they_are_entered() -> None:
     assert "model-settings" in assets.asset(assets.name_of("settings.js")).body.decode()
 
 
+def test_the_words_of_events_load_with_the_timeline() -> None:
+    """Those of the server's types, in both languages."""
+    for name, there in (("main.js", False), ("rooms.js", False), ("timeline.js", True)):
+        text = assets.asset(assets.name_of(name)).body.decode()
+        assert ("run.rolled_back" in text and "已撤销" in text and "{decisions:decisions}" in text) is there, name
+
+
 def test_the_first_files_are_small() -> None:
     """Before lazy parts, compressed."""
     first = [assets.name_of(path) for path in ("main.js", "style.css", *assets.PRELOADED)]

@@ -13,11 +13,9 @@ from typing import Any, Literal
 import pytest
 from playwright.async_api import Browser, Locator, Request, Route, expect
 
-import core.events
 from actors.debugging import pins
 from actors.wiring.compose import Options
 from channels import web
-from core.events import Event
 from core.ids import uuid7
 from tests.e2e.servers import serving
 from tests.page.site import SCRIPTS, Site, Tab, bash, gated, tab, violations
@@ -113,7 +111,7 @@ async def test_from_the_chat_to_what_went_wrong_and_why_and_back(page: Tab, thre
     await expect(timeline.moment).to_contain_text("oops")
     await timeline.look_at("Why")
     causes = timeline.moment.locator(".tl-why li")
-    await expect(causes.first).to_have_text("Asked for Do it")
+    await expect(causes.first).to_have_text("Asked for “Do it”")
     await expect(causes.last).to_contain_text("oops")
     await causes.filter(has_text="Asked for").get_by_role("button").click()
     await expect(timeline.moment.get_by_role("heading", level=2)).to_have_text("Asked for")
@@ -129,6 +127,18 @@ async def test_from_a_message_to_its_place(page: Tab, thread: str) -> None:
     await answer.get_by_role("link", name="Show in the timeline").click()
     await expect(Timeline(page).moment).to_contain_text("All is done.")
     await expect(page.page.locator(".tl-row[aria-selected=true]")).to_contain_text("The model answered")
+
+
+async def test_words_are_those_of_the_language_of_now(timeline: Timeline) -> None:
+    """What is open is drawn anew: kinds, what events say, and what the filter finds."""
+    failed = timeline.page.locator(".tl-problem")
+    await expect(failed).to_contain_text(re.compile(r"Tool ended bash \[exit 3, .*oops"))
+    await timeline.page.get_by_role("button", name="Language", exact=True).click()
+    await timeline.page.get_by_role("menuitemradio", name="中文").click()
+    await expect(failed).to_contain_text(re.compile(r"工具已结束 bash \[退出码 3，.*oops"))
+    await timeline.page.locator(".tl-filters input").first.fill("退出码")
+    await expect(timeline.rows).to_have_count(1)
+    await expect(timeline.rows).to_contain_text("工具已结束")
 
 
 async def test_keys_move_through_the_list_and_the_state_follows(timeline: Timeline) -> None:
@@ -231,7 +241,7 @@ async def test_steps_lead_from_breakpoint_to_breakpoint(timeline: Timeline) -> N
     heading = timeline.moment.get_by_role("heading", level=2)
     await stop.fill("model.completed message.tool_calls.args.command~oops")
     await on.click()
-    await expect(timeline.page.locator(".tl-row[aria-selected=true]")).to_contain_text("oops")
+    await expect(timeline.page.locator(".tl-row[aria-selected=true]")).to_contain_text("I look.")
     await expect(heading).to_have_text("The model answered")
     await on.click()
     alert = timeline.page.locator(".tl-filters").get_by_role("alert")
@@ -447,9 +457,9 @@ async def test_texts_of_others_run_nothing_and_hide_nothing(page: Tab, site: Sit
     timeline = Timeline(page)
     await timeline.open(thread)
     await page.page.locator(".tl-problem").first.click()
-    for name in ("Why", "How it stood", "What happened"):
+    for name, text in (("Why", ">evil"), ("How it stood", "[U+202E]evil"), ("What happened", "[U+202E]evil")):
         await timeline.look_at(name)
-        await expect(timeline.moment).to_contain_text("[U+202E]evil")
+        await expect(timeline.moment).to_contain_text(text)
     assert "\u202e" not in await page.page.locator(".timeline").inner_text()
     assert await page.page.locator(".timeline img").count() == 0
     assert not await page.page.evaluate("'ran' in window")
@@ -582,12 +592,3 @@ async def test_of_a_long_log_only_what_is_in_view_is_drawn(page: Tab, site: Site
     await page.page.keyboard.press("End")
     await expect(timeline.row("no 10000")).to_have_attribute("aria-posinset", "10000")
     assert await timeline.rows.count() < 60
-
-
-# ── words ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_every_event_of_a_thread_has_words() -> None:
-    types = {one.__struct_config__.tag for one in Event.__subclasses__() if one.__module__ == core.events.__name__}
-    text = (Path(web.__file__).parent / "timeline/words/en.js").read_text()
-    assert types == set(re.findall(r'"timeline\.event\.([\w.]+)"', text))

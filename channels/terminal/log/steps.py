@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from channels.terminal.log.numbers import Numbers
-from channels.terminal.log.story import is_error, text_of_event
+from channels.terminal.log.story import is_error
 from channels.terminal.text import Style, clean, money, one_line, seconds
 from core.events import (
     ApprovalRequested,
-    Event,
     ModelCompleted,
     ModelFailed,
     Record,
@@ -33,6 +32,7 @@ from core.events import (
 from core.lifecycle import ENDS
 from core.phrases import UNCUT, decisions, quote, subject_of
 from core.replay.money import Cost, Meter, Prices, Used, together
+from core.wording import text_of_record
 
 IDLE_SECONDS = 1.0
 """Length of a gap between two events from which on it has a line."""
@@ -191,7 +191,7 @@ class _Rows:
                 pass
             case _:
                 mark = "■" if type(event) in ENDS else " "
-                text = f"{record.type}  {text_of_event(event, UNCUT) if isinstance(event, Event) else ''}".rstrip()
+                text = f"{record.type}  {text_of_record(record, limit=UNCUT)}".rstrip()
                 yield Row(record, mark, text, failed=isinstance(event, RunFailed))
 
     def _started(self, record: Record, run: str, attempt: int, worker: str) -> Iterator[Row]:

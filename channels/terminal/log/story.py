@@ -8,10 +8,11 @@ import msgspec
 
 import core.catalogue  # noqa: F401 - the fields of types that nothing imports would not be known
 from channels.terminal.log.numbers import Numbers
-from channels.terminal.text import Style, clean, one_line
+from channels.terminal.text import Style, one_line
 from core.events import Event, ModelCompleted, ModelFailed, Opaque, Record, RunFailed, ToolCompleted, ToolRequested
-from core.phrases import QUOTED, UNCUT, Phrase, detail
-from core.replay.undecoded import fields_of, problem_of
+from core.phrases import QUOTED, UNCUT
+from core.replay.undecoded import problem_of
+from core.wording import text_of_event, text_of_record
 
 WIDTH = 160
 """Width of lines where there is no terminal, and no pipe."""
@@ -49,13 +50,13 @@ class Story:
             self._args.pop(event.call_id, None)
         if isinstance(event, ToolRequested) and event.args is None:
             event = msgspec.structs.replace(event, args=self._args.get(event.call_id))
-        problem = problem_of(record)
-        if problem:
+        limit = UNCUT if self._width >= UNCUT else QUOTED
+        if problem := problem_of(record):
             text = f"does not decode: {problem}"
         elif isinstance(event, Opaque):
-            text = fields_of(record)
+            text = text_of_record(record, limit=limit)
         else:
-            text = text_of_event(event, UNCUT if self._width >= UNCUT else QUOTED)
+            text = text_of_event(event, limit=limit)
         actor, kind = one_line(record.head.actor, 12), one_line(record.type, 28)
         head = f"{self.numbers.of(record):>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
         line = head + one_line(text, max(20, self._width - len(head)))
@@ -63,22 +64,9 @@ class Story:
         return self._style.red(line) if failed else line
 
 
-def text_of_event(event: Event, limit: int = QUOTED) -> str:
-    """Returns what an event says. `limit`: of the characters of a quoted text."""
-    phrase = type(event).phrase
-    return detail(phrase.template(), event, limit) if isinstance(phrase, Phrase) else _fields(event)
-
-
 def is_error(event: Event | Opaque) -> bool:
     """Tells whether an event is the outcome of a tool call that failed, or whose command did."""
     return isinstance(event, ToolCompleted) and (event.message.get("status") == "error" or bool(event.exit_code))
-
-
-def _fields(event: Event) -> str:
-    """Returns the own fields of an event of an actor or a plug-in."""
-    fields = msgspec.to_builtins(event)
-    fields.pop("type", None)
-    return clean(msgspec.json.encode(fields).decode()) if fields else ""
 
 
 def _clock(at: str) -> str:

@@ -1,11 +1,14 @@
 // Events as the timeline shows them: each in a lane, those that belong together as spans, what went wrong marked. Pure.
 
+import { aboutOf, oneLine } from "./phrases.js";
+
 /**
  * @typedef {"person"|"queue"|"run"|"model"|"retry"|"tool"|"approval"|"subagent"|"file"|"other"} Lane
  * @typedef {"" | "bad" | "warn"} Fault
  * @typedef {{seq: number, id: string, at: number, x: number, lane: Lane, type: string, run: string, cause: string, actor: string,
- *   about: string, fault: Fault, tokens: number, subagent: string, row: number}} Item
- *   `at`: ms; `x`: ms of the shown time, without idle hours; `about`: what it says in a few words, of the model or a person
+ *   about: {en: string, zh: string}, alike: string, worker: string, fault: Fault, tokens: number, subagent: string, row: number}} Item
+ *   `at`: ms; `x`: ms of the shown time, without idle hours; `about`: what it says, by language; `alike`: the same
+ *   for problems that differ by nothing but time and tokens; `worker`: the process that began the run
  * @typedef {{lane: Lane, row: number, begin: number, end: number | null, item: Item, fault: Fault}} Span
  *   `begin`, `end`: shown time; `end` is null while it is open; `item`: the event that ended it, or began it
  */
@@ -13,7 +16,7 @@
 /** @type {readonly Lane[]} */
 export const LANES = ["person", "queue", "run", "model", "retry", "tool", "approval", "subagent", "file", "other"];
 
-/** Characters of a text that are kept. */
+/** Characters of a quoted text; of all that an event says, twice as many. */
 const ABOUT = 200;
 /** Rows of a lane: more at once share the last one. */
 export const ROWS = 8;
@@ -36,54 +39,15 @@ const LANE_OF = [
 /** @param {string} type @returns {Lane} */
 export const laneOf = (type) => LANE_OF.find(([pattern]) => pattern.test(type))?.[1] ?? "other";
 
-/** The text of a message's content. @param {any} content @returns {string} */
-export function textOf(content) {
-  if (typeof content === "string") return content;
-  if (!Array.isArray(content)) return "";
-  return content.map((part) => (typeof part === "string" ? part : (part?.text ?? ""))).join("");
+/** @param {any} event @returns {Item["about"]} */
+function shortAbout(event) {
+  const { en, zh } = aboutOf(event, ABOUT);
+  const cut = oneLine(en, 2 * ABOUT);
+  return { en: cut, zh: zh === en ? cut : oneLine(zh, 2 * ABOUT) };
 }
-
-/** @param {any} args */
-function subjectOf(args) {
-  const { description: _, ...others } = args ?? {};
-  return Object.values(others).map((value) => (typeof value === "string" ? value : JSON.stringify(value))).join(" ");
-}
-
-/** What an event says, by its type. @type {Record<string, (e: any) => unknown>} */
-const ABOUT_OF = {
-  "thread.created": () => "",
-  "run.requested": (e) => (e.input?.messages ?? []).map((/** @type {any} */ m) => textOf(m.content)).join(" · "),
-  "run.started": (e) => [e.worker, e.model].filter(Boolean).join(" · "),
-  "run.steered": (e) => textOf(e.message?.content),
-  "run.failed": (e) => e.text,
-  "run.paused": (e) => (e.next ?? []).join(", "),
-  "message.added": (e) => (e.messages ?? []).map((/** @type {any} */ m) => textOf(m.content)).join(" · "),
-  "model.completed": (e) =>
-    [...(e.decisions ?? []).map((/** @type {any} */ d) => `⟨${d.policy} ${d.action}: ${d.text ?? ""}⟩`), textOf(e.message?.content), ...(e.message?.tool_calls ?? []).map((/** @type {any} */ c) => `→ ${c.name}(${subjectOf(c.args)})`)].filter(Boolean).join(" "),
-  "model.failed": (e) => `${e.attempt}/${e.max_attempts} · ${e.reason ?? ""} · ${e.public || e.text}`,
-  "tool.requested": (e) => `${e.name} ${e.args ? subjectOf(e.args) : ""}`,
-  "tool.completed": (e) =>
-    [`${e.message?.name ?? ""}${e.exit_code ? ` (${e.exit_code})` : ""}:`, ...(e.decisions ?? []).map((/** @type {any} */ d) => `⟨${d.policy} ${d.action}: ${d.text ?? ""}⟩`), textOf(e.message?.content)].join(" "),
-  "subagent.started": (e) => `${e.name}: ${e.description || e.prompt}`,
-  "subagent.progressed": (e) => [textOf(e.message?.content), ...(e.message?.tool_calls ?? []).map((/** @type {any} */ c) => `→ ${c.name}(${subjectOf(c.args)})`)].join(" "),
-  "subagent.completed": (e) => (e.status === "completed" ? e.result : `${e.status}: ${e.error ?? ""}`),
-  "approval.requested": (e) => `${e.tool} ${subjectOf(e.args)} ${e.text ?? ""}`,
-  "approval.resolved": (e) => [e.decision, e.by, e.message].filter(Boolean).join(" · "),
-  "context.compacted": (e) => `${e.tokens_before ?? 0} → ${e.tokens_after ?? 0}`,
-  "network.accessed": (e) => (e.hosts ?? []).map((/** @type {any} */ h) => `${h.host}:${h.port} ${h.refused ?? ""}`).join(", "),
-};
-/** Fields that say what an event is about, where nothing better is known. */
-const TELLING = ["text", "reason", "title", "objective", "name", "path", "paths", "comment", "suggestions", "files"];
 
 /** @param {any} event */
-function aboutOf(event) {
-  const about = ABOUT_OF[event.type]?.(event) ?? TELLING.map((name) => event[name]).find((value) => value != null && value !== "");
-  const text = typeof about === "string" ? about : about === undefined ? "" : JSON.stringify(about);
-  return short(text);
-}
-
-/** @param {string} text */
-const short = (text) => text.slice(0, ABOUT * 2).replace(/\s+/g, " ").trim().slice(0, ABOUT);
+const alikeOf = (event) => aboutOf({ ...event, duration_ms: 0, message: event.message && { ...event.message, usage_metadata: null } }).en;
 
 /** What policies do with an answer after which the run goes no further. */
 const STOPS = ["stopped", "ended", "refused"];
@@ -116,7 +80,7 @@ export class Items {
   /** @type {Map<string, Span>} */ #open = new Map();
   /** @type {Map<Lane, (number | null)[]>} the ends of the rows of each lane; null: open */ #rows = new Map();
   /** The subagents of calls. @type {Map<string, string>} */ #subagents = new Map();
-  /** What open calls are about, as the model asked for them. @type {Map<string, string>} */ #calls = new Map();
+  /** The arguments of open calls, as the model asked for them. @type {Map<string, any>} */ #calls = new Map();
   #busy = 0;
   last = 0;
 
@@ -131,14 +95,15 @@ export class Items {
     this.last = seq;
     const usage = event.message?.usage_metadata ?? event.usage ?? {};
     const own = event.type === "model.completed" || event.type === "subagent.completed";
+    const whole = event.type === "tool.requested" && !event.args ? { ...event, args: this.#calls.get(callOf(event)) ?? null } : event;
+    const fault = FAULT_OF[event.type]?.(event) ?? "";
     /** @type {Item} */
     const item = {
       seq, id: String(event.id ?? ""), at: Date.parse(event.at) || 0, x: 0, lane: laneOf(String(event.type)), type: String(event.type), run: event.run ?? "", cause: event.cause ?? "",
-      actor: event.actor ?? "", about: aboutOf(event), fault: FAULT_OF[event.type]?.(event) ?? "", tokens: own ? (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0) : 0,
+      actor: event.actor ?? "", about: shortAbout(whole), alike: fault && alikeOf(whole), worker: String(event.worker ?? ""), fault, tokens: own ? (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0) : 0,
       subagent: String(event.subagent ?? this.#subagents.get(callOf(event)) ?? ""), row: 0,
     };
-    for (const one of event.message?.tool_calls ?? []) this.#calls.set(String(one.id), subjectOf(one.args).slice(0, ABOUT));
-    if (event.type === "tool.requested" && !event.args) item.about = short(`${event.name} ${this.#calls.get(callOf(event)) ?? ""}`);
+    for (const one of event.message?.tool_calls ?? []) this.#calls.set(String(one.id), one.args);
     if (event.type === "tool.completed") this.#calls.delete(callOf(event));
     if (event.type === "subagent.started") this.#subagents.set(callOf(event), item.subagent);
     item.x = this.#place(item.at, event.type === "model.completed" ? (event.duration_ms ?? 0) : 0);

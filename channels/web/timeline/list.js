@@ -87,6 +87,6 @@ function Row({ item, place, count, on, onChoose }) {
   return html`<div class=${classes("tl-row", item.fault && `tl-fault-${item.fault}`)} id="tl-row-${item.seq}" role="option" aria-selected=${String(on)} aria-posinset=${place + 1} aria-setsize=${count} onClick=${() => onChoose(item.seq)}>
     <time>${clock(item.at)}</time><span class="tl-ink tl-${item.lane}" aria-hidden="true"></span>
     <span class="tl-phrase">${item.fault && html`<b>${t(`timeline.fault.${item.fault}`)} </b>`}${phraseOf(item.type)}</span>
-    <span class="tl-about" dir="auto">${item.about}</span>
+    <span class="tl-about" dir="auto">${item.about[language.value]}</span>
   </div>`;
 }

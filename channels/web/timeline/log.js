@@ -202,7 +202,7 @@ export class FileLog {
     try {
       for (const line of (await this.file.text()).split("\n")) if (line) this.#take(JSON.parse(line));
     } catch (error) {
-      if (!(error instanceof SyntaxError)) throw error;
+      if (!(error instanceof SyntaxError || error instanceof RangeError)) throw error; // no JSON, or too deep
       this.failure.value = "timeline.file.wrong";
     }
     if (!this.thread) this.failure.value = "timeline.file.wrong";
@@ -214,7 +214,7 @@ export class FileLog {
   #take(line) {
     if (line?.line === "header") this.thread = String(line.thread);
     if (line?.line === "blob") this.#bodies.set(line.sha256, line.body);
-    if (line?.line !== "event" || typeof line.event !== "object") return;
+    if (line?.line !== "event" || typeof line.event !== "object" || !line.event) return;
     const { seq } = line;
     const event = this.#bodies.get(line.event.blob?.sha256) ?? line.event;
     this.#byId.set(event.id, { kind: event.kind, aggregate: event.aggregate, seq, event });

@@ -3,8 +3,8 @@
 import { html, useState } from "../vendor/preact.js";
 import { Button } from "../kit/button.js";
 import { t } from "../words/words.js";
-import { textOf } from "./items.js";
 import { Text } from "./loaded.js";
+import { textOf } from "./phrases.js";
 
 /** Messages that are shown at once. */
 export const LAST = 12;

@@ -7,13 +7,12 @@ import { keepDraft } from "../chat/drafts.js";
 import { copyText } from "../kit/copy.js";
 import { classes } from "../kit/view.js";
 import { go } from "../state/route.js";
-import { duration, t, wordsOf } from "../words/words.js";
+import { duration, language, t, wordsOf } from "../words/words.js";
 import { Pin, Replayed } from "./again.js";
 import { Compared, ComparedRuns } from "./compare.js";
-import { textOf } from "./items.js";
 import { clock } from "./list.js";
 import { Text, Wait, useLoaded } from "./loaded.js";
-import { phraseOf } from "./phrases.js";
+import { aboutOf, phraseOf, textOf } from "./phrases.js";
 import { messageOf, timelineOf } from "./place.js";
 import { LAST, Messages } from "./messages.js";
 import { Prompt } from "./prompt.js";
@@ -60,7 +59,7 @@ const messagesOf = (event) => event?.input?.messages ?? [];
 /** The process that worked on a run before. @param {import("./items.js").Item[]} items @param {import("./items.js").Item} item */
 function workerBefore(items, { run, seq }) {
   const starts = items.filter((one) => one.type === "run.started" && one.run === run && one.seq < seq);
-  return starts.at(-1)?.about ?? "";
+  return starts.at(-1)?.worker ?? "";
 }
 
 /** What an event says: its texts first, all of it as stored below. @param {{event: any}} props */
@@ -83,8 +82,8 @@ function Why({ log, item, onChoose }) {
 /** @param {{here: boolean, log: AnyLog, kind: string, seq: number, event: any, onChoose: (seq: number) => void}} props */
 function Cause({ here, log, kind, seq, event, onChoose }) {
   const own = here ? log.items.items[log.items.indexOf(seq)] : undefined;
-  const about = own?.about || textOf(event.message?.content) || event.text || event.reason || "";
-  return html`<li><button type="button" disabled=${!here} onClick=${() => onChoose(seq)}><b>${phraseOf(event.type)}</b>${!here && html` <small>${kind}</small>`} <span dir="auto">${String(about).slice(0, 300)}</span></button></li>`;
+  const about = own?.seq === seq ? own.about : aboutOf(event);
+  return html`<li><button type="button" disabled=${!here} onClick=${() => onChoose(seq)}><b>${phraseOf(event.type)}</b>${!here && html` <small>${kind}</small>`} <span dir="auto">${about[language.value]}</span></button></li>`;
 }
 
 /** @param {{log: AnyLog, item: import("./items.js").Item, marked: number, onMark: (seq: number) => void}} props */

@@ -8,7 +8,7 @@ import { useListener } from "../kit/view.js";
 import { visible } from "../kit/visible.js";
 import { go } from "../state/route.js";
 import { entryOf } from "../state/threads.js";
-import { learn, t, wordsOf } from "../words/words.js";
+import { language, learn, t, wordsOf } from "../words/words.js";
 import { LANES } from "./items.js";
 import { Lanes } from "./lanes.js";
 import { List } from "./list.js";
@@ -62,7 +62,7 @@ function Timeline({ thread, file, seq }) {
   const chosen = (named && items.items[items.indexOf(named)]?.seq) || 0;
   const choose = (/** @type {number} */ next) => (file ? setAt(next) : go(`timeline/${encodeURIComponent(thread)}/${next}`, { replace: true }));
   const filtering = Boolean(filter.text || filter.lane || filter.run || filter.faults);
-  const rows = useMemo(() => (filtering ? items.items.filter(matching(filter)) : items.items), [version, filter]);
+  const rows = useMemo(() => (filtering ? items.items.filter(matching(filter)) : items.items), [version, filter, language.value]);
   const shown = useMemo(() => (filtering ? new Set(rows.map((item) => item.seq)) : null), [rows]);
   const problems = useMemo(() => items.problems(), [version]);
   const failure = log.failure.value;
@@ -93,14 +93,14 @@ function matching({ text, lane, run, faults }) {
   const sought = text.toLocaleLowerCase();
   return (item) =>
     (!lane || item.lane === lane) && (!run || item.run === run) && (!faults || item.fault !== "") &&
-    (!sought || item.about.toLocaleLowerCase().includes(sought) || phraseOf(item.type).toLocaleLowerCase().includes(sought) || item.type.includes(sought));
+    (!sought || item.about[language.value].toLocaleLowerCase().includes(sought) || phraseOf(item.type).toLocaleLowerCase().includes(sought) || item.type.includes(sought));
 }
 
 /** @param {{problems: import("./items.js").Item[], chosen: number, onChoose: (seq: number) => void}} props */
 function Problems({ problems, chosen, onChoose }) {
   if (!problems.length) return null;
   return html`<section class="tl-problems" aria-label=${t("timeline.problems", { n: problems.length })}><h2>${t("timeline.problems", { n: problems.length })}</h2>
-    <ul>${chief(problems).map(({ item, count }) => html`<li key=${item.seq}><button type="button" aria-pressed=${String(item.seq === chosen)} class="tl-problem tl-fault-${item.fault || "warn"}" onClick=${() => onChoose(item.seq)}><b>${phraseOf(item.type)}${count > 1 && ` ×${count}`}</b> <span dir="auto">${item.about}</span></button></li>`)}</ul>
+    <ul>${chief(problems).map(({ item, count }) => html`<li key=${item.seq}><button type="button" aria-pressed=${String(item.seq === chosen)} class="tl-problem tl-fault-${item.fault || "warn"}" onClick=${() => onChoose(item.seq)}><b>${phraseOf(item.type)}${count > 1 && ` ×${count}`}</b> <span dir="auto">${item.about[language.value]}</span></button></li>`)}</ul>
   </section>`;
 }
 
@@ -110,7 +110,7 @@ function chief(problems) {
   /** @type {Map<string, {item: import("./items.js").Item, count: number}>} */
   const groups = new Map();
   for (const item of problems) {
-    const key = `${item.type} ${item.about}`;
+    const key = `${item.type} ${item.alike || item.about.en}`;
     groups.set(key, { item: groups.get(key)?.item ?? item, count: (groups.get(key)?.count ?? 0) + 1 });
   }
   const rank = (/** @type {import("./items.js").Item} */ { fault }) => (fault === "warn" ? 1 : 0);

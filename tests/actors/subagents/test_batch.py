@@ -15,13 +15,13 @@ from actors.subagents.pool import Pool, Quota
 from actors.subagents.prompts import Source, rendered
 from actors.wiring import compose
 from adapters.batches import LocalBatchFiles
-from channels.terminal.log.story import text_of_event
 from core.errors import Invalid, Refused
 from core.events import Aggregate, SubagentCompleted, SubagentProgressed, SubagentStarted
 from core.files.folder import Folder
 from core.files.paths import thread_root
 from core.log.kinds import SUBAGENT
 from core.thread.fold import fold
+from core.wording import text_of_event
 from tests.support.model_server import Failure, Script, ToolCall, Turn
 from tests.support.workers import Client, site
 

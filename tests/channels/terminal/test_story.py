@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from channels.terminal.log.story import Story, text_of_event
+from channels.terminal.log.story import Story
 from channels.terminal.text import Style
 from core.chat.account import AccountConfigured, AccountReset
 from core.events import (
@@ -39,6 +39,7 @@ from core.mcp.servers import McpConfigured, McpForgotten
 from core.models.added import AddedModel, ModelsConfigured
 from core.runtime.applied import ConfigurationApplied
 from core.runtime.letters import LetterDiscarded, LetterRedriven
+from core.wording import text_of_event
 
 TOOL = {"type": "tool", "name": "bash", "content": "a\nb"}
 APPROVAL = {"type": "approval", "approval_id": "a", "action_requests": [{"name": "bash", "args": {"command": "rm x"}}]}

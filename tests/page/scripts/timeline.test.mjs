@@ -2,9 +2,13 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { PHRASES } from "../../../channels/web/timeline/catalogue.js";
 import { Items, LANES, ROWS, laneOf } from "../../../channels/web/timeline/items.js";
 import { STORIES, framesOf } from "./logs.mjs";
 
+PHRASES.set("run.requested", { en: ["Asked for", "{input.messages:last}"], zh: ["已请求", "{input.messages:last}"] });
+PHRASES.set("tool.requested", { en: ["Tool called", "{name}: {args:subject}"], zh: ["工具已调用", "{name}：{args:subject}"] });
+PHRASES.set("tool.completed", { en: ["Tool ended", "{message.name} {duration_ms:seconds}"], zh: ["工具已结束", "{message.name}"] });
 const at = (ms) => new Date(1_700_000_000_000 + ms).toISOString();
 const itemsOf = (events) => {
   const items = new Items();
@@ -81,7 +85,7 @@ test("calls at once have rows of their own, up to a bound", () => {
 
 test("texts are cut, and of one line", () => {
   const [item] = itemsOf([{ type: "run.requested", input: { messages: [{ content: [{ type: "text", text: `a\n\n${"b".repeat(100_000)}` }] }] } }]).items;
-  assert.ok(item.about.startsWith("a b") && item.about.length <= 200);
+  assert.ok(item.about.en.startsWith("“a b") && item.about.en.length <= 210);
 });
 
 test("a subagent's end knows which one it was, and a call what it is about", () => {
@@ -91,8 +95,15 @@ test("a subagent's end knows which one it was, and a call what it is about", () 
     { type: "subagent.started", call_id: "d", subagent: "s", name: "general" },
     { type: "subagent.completed", call_id: "d", status: "failed", error: "no" },
   ]);
-  assert.equal(items.items[1].about, "bash ls");
+  assert.deepEqual(items.items[1].about, { en: "bash: x", zh: "bash：x" });
   assert.equal(items.items[3].subagent, "s");
+});
+
+test("the same failure is alike, however long it took; another one is not", () => {
+  const failure = (name, duration_ms) => ({ type: "tool.completed", duration_ms, message: { ...message, name, status: "error" } });
+  const [one, same, other] = itemsOf([failure("bash", 10), failure("bash", 2000), failure("grep", 10)]).items;
+  assert.equal(one.alike, same.alike);
+  assert.notEqual(one.alike, other.alike);
 });
 
 test("kinds of extensions have a lane", () => assert.equal(laneOf("acme.weather"), "other"));
