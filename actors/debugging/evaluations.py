@@ -41,7 +41,7 @@ from core.thread.fold import fold
 from core.thread.usage import is_apology
 
 if TYPE_CHECKING:
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from core.log.store import EventLog
 
 log = structlog.get_logger("sika.evaluations")

@@ -17,7 +17,7 @@ from core.replay.exports.archives import Archives
 from core.replay.exports.pins import Difference, Packed, expected, mismatch
 
 if TYPE_CHECKING:
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from core.replay.exports.exporting import Reader
 
 CONFIG = "config.yaml"
@@ -106,7 +106,7 @@ async def check_alone(path: Path, home: Path) -> str:
         def test_it_is_decided_as_it_was_pinned(path, tmp_path):
             assert not anyio.run(pins.check_alone, path, tmp_path)
     """
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
 
     config = path.parent / CONFIG
     if not config.exists():

@@ -16,7 +16,7 @@ from core.runs.replay import Look, Read, ReplayJournal, Report
 from core.runs.replay import replay as execute
 
 if TYPE_CHECKING:
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from core.log.store import EventLog
 
 

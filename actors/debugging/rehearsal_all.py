@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from actors.wiring.compose import Options, reading
+from actors.wiring.compose import reading
+from actors.wiring.options import Options
 from core.bus.endpoint import Endpoint
 from core.errors import SikaError
 from core.observe import logs

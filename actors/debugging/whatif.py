@@ -22,7 +22,7 @@ from actors.agent.run.attempt import no_progress
 from actors.agent.setup.plan import RunSetup
 from actors.lead import Lead
 from actors.sandbox import Sandbox
-from actors.wiring.compose import Options
+from actors.wiring.options import Options
 from actors.wiring.parts import Toolset, library
 from actors.wiring.sandboxes import limits_of, provider_for
 from adapters import guardrails

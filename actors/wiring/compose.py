@@ -7,9 +7,9 @@ import importlib.util
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from actors.sandbox.reaping import Reaper
 from actors.wiring import sandboxes
 from actors.wiring.account_processes import Supervisor
 from actors.wiring.discovery import actor_classes, load_tools, provider_of
+from actors.wiring.options import Options as Options
 from actors.wiring.parts import Parts, Toolset, library, load_actors, mcp_access, warn_of
 from adapters import toolbox
 from core import egress, plugins
@@ -42,7 +43,7 @@ from core.ports.mcp import McpSessions
 from core.ports.sandbox import Runs, SandboxProvider
 from core.runtime import system
 from core.runtime.applied import keep_record
-from core.runtime.readiness import Finding, Readiness
+from core.runtime.readiness import Readiness
 from core.runtime.servers import Address, announce, announced, withdraw
 from core.runtime.system import System
 from core.views.projections import own_file
@@ -62,26 +63,6 @@ OPEN_FILES = 65_536
 CLOSE_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 """Default of `http.drain_seconds` where other servers may take over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of the command line. None means as configured."""
-
-    home: Path
-    config: Path | None = None
-    nats: str | None = None
-    host: str | None = None
-    port: int | None = None
-    actors: tuple[str, ...] | None = None
-    own_process: bool = False
-    """Tune the garbage collector: the process runs nothing but this server."""
-    drains: bool = False
-    """At its end the server serves on for a while (`http.drain_seconds`)."""
-    examine: Callable[[], Awaitable[Sequence[Finding]]] | None = None
-    """Returns what `sika doctor` says, for administrators who ask the server."""
-    writes: bool = False
-    """The command appends to the log, so it makes streams that are missing."""
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from core.tools import Tool
 
 if TYPE_CHECKING:
     from actors.webhooks import Outcome
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments

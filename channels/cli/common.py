@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from channels.client.aio import AsyncSikaClient
     from channels.terminal.log.digest import Digest
     from channels.terminal.log.story import Story
@@ -20,7 +20,7 @@ OK, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from core.config.load import home
 
     return Options(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -171,3 +171,16 @@ class Run(msgspec.Struct, kw_only=True):
     def shown(self) -> bool:
         """Tells whether people and programs get to see it."""
         return self.status != "rolled_back" and not self.removed
+
+
+class Before(NamedTuple):
+    """The values that a fact changed, as they were before it. It costs the same in any thread."""
+
+    head: int
+    commits: Sequence[Commit]
+    """The commits up to `length`; later ones may follow them."""
+    length: int
+    runs: Mapping[str, Run]
+    """The fact's run, if it was there."""
+    paused: RunPaused | None
+    answers: Mapping[str, tuple[Any, ...]]

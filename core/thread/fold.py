@@ -11,8 +11,8 @@ named in the tables `_OF_THREAD` and `OF_RUN` (`core.thread.fold_runs`); what it
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_args
 
 import msgspec
 
@@ -31,7 +31,6 @@ from core.events import (
     ModelSampled,
     Opaque,
     Record,
-    RunPaused,
     RunRemoved,
     RunRequested,
     RunStarted,
@@ -56,7 +55,7 @@ from core.events import (
 )
 from core.lifecycle import ENDS
 from core.thread import batches, goals
-from core.thread.entries import Commit, Delegation, Run
+from core.thread.entries import Before, Delegation, Run
 from core.thread.fold_runs import OF_RUN, without
 from core.thread.past import Commits, Runs
 from core.thread.state import MAX_PROBLEMS, Approval, Expiry, Feedback, Problem, Share, ThreadState
@@ -71,19 +70,6 @@ def fold(records: Iterable[Record], start: ThreadState | None = None) -> ThreadS
     for record in records:
         _apply(state, record)
     return state
-
-
-class Before(NamedTuple):
-    """The values that a fact changed, as they were before it. It costs the same in any thread."""
-
-    head: int
-    commits: Sequence[Commit]
-    """The commits up to `length`; later ones may follow them."""
-    length: int
-    runs: Mapping[str, Run]
-    """The fact's run, if it was there."""
-    paused: RunPaused | None
-    answers: Mapping[str, tuple[Any, ...]]
 
 
 class Folding:

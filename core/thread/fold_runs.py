@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from core.events import (
     Decision,
@@ -28,13 +28,10 @@ from core.events import (
     WebhookDelivered,
     WebhookFailed,
 )
-from core.thread.entries import Intent, Run
+from core.thread.entries import Before, Intent, Run
 from core.thread.state import STOPPED, ThreadState
 from core.thread.steps import checkout, commit_patch
 from core.thread.tokens import Tokens, reported
-
-if TYPE_CHECKING:
-    from core.thread.fold import Before
 
 T = TypeVar("T")
 

@@ -44,7 +44,7 @@ from core.thread.state import ThreadState
 from core.thread.usage import price, tokens_of_thread
 
 if TYPE_CHECKING:
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from core.log.store import EventLog
     from core.runtime.system import System
 

@@ -25,7 +25,7 @@ from core.replay.exports.pins import Difference, decision
 from core.replay.source import LogSource, aggregate_of, records_of
 
 if TYPE_CHECKING:
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from core.replay.exports.exporting import Reader
 
 PINNED = "tests/golden/pinned"

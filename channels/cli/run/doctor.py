@@ -28,7 +28,7 @@ from core.ports.sandbox import Explains
 from core.runtime.readiness import Finding
 
 if TYPE_CHECKING:
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
 
 
 def arguments(parser: Parser) -> None:

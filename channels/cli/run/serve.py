@@ -24,7 +24,7 @@ from core.config.load import find, load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from actors.wiring.compose import Options
+    from actors.wiring.options import Options
     from core.runtime.readiness import Finding
 
 GRACE_SECONDS = 25.0

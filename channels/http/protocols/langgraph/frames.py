@@ -61,7 +61,8 @@ from core.lifecycle import RunEnded
 from core.runs.follow import Item
 from core.runs.moments import Finished, GivenUp, Grown, Moment, Moments, Previewed, Results, Voice
 from core.runs.previews import Piece, Preview, Progress, RunPreview, tag
-from core.thread.fold import Before, Folding
+from core.thread.entries import Before
+from core.thread.fold import Folding
 from core.thread.state import Run, ThreadState
 
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,12})-(\d{1,4})(?:-([0-9a-f]{8}))?((?:_[0-9a-f]{8}-\d{1,12}){0,100})")

@@ -35,7 +35,7 @@ from core.events import (
     ToolRequested,
 )
 from core.runs.previews import Piece, Preview, Progress
-from core.thread.fold import Before
+from core.thread.entries import Before
 from core.thread.numbers import number_of
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
 from core.thread.values import next_nodes, unanswered

@@ -57,7 +57,8 @@ from core.ids import checkpoint_id
 from core.runs.follow import Item
 from core.runs.moments import Finished, GivenUp, Grown, Missed, Moment, Moments, Results, Voice
 from core.runs.previews import Preview, Progress
-from core.thread.fold import Before, Folding
+from core.thread.entries import Before
+from core.thread.fold import Folding
 from core.thread.fold_runs import answered
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
 from core.thread.state import ROOT as BEFORE_ALL
