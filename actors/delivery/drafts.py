@@ -34,7 +34,8 @@ WORKING_SECONDS = 4.0
 LONGEST_SECONDS = 12 * 3600.0
 """Time for which a run is followed."""
 GRACE_SECONDS = 10.0
-"""Time after the end of a run in which its answer is planned; then the line about what it does is taken away."""
+"""Time after the end of a run in which its answer is planned; then the sign of work, and the line about what it does,
+are taken away."""
 HANDOVER_SECONDS = 90.0
 """Timeout of a draft's last call: longer than that of a call."""
 PAUSES = (1.0, 5.0, 15.0)
@@ -221,9 +222,8 @@ class Drafts(Actor[ChatRouted]):
                 log.info("run not followed for now", account=self._outlet.account, reason=str(error))
                 await anyio.sleep(PAUSES[0])
         live.over = True
-        if live.shown is not None:
-            with anyio.move_on_after(GRACE_SECONDS):
-                await live.closing.wait()
+        with anyio.move_on_after(GRACE_SECONDS):
+            await live.closing.wait()
         live.close()
 
     async def _listen(self, live: Live, thread: str) -> None:
@@ -232,7 +232,8 @@ class Drafts(Actor[ChatRouted]):
             state = await self._system.threads.load(thread)
             seq = state.seq
             if live.run not in state.runs:
-                return  # it is requested before it is routed, so it was removed, or its thread was erased
+                live.close()  # it is requested before it is routed, so it was removed, or its thread was erased
+                return
             progress = Progress(live.run, state)
             begun = False
             async with aclosing(follower.since(seq, lambda: [progress.run])) as batches:

@@ -18,16 +18,20 @@ from core.chat.state import REMEMBERED
 
 TIMEOUT = 10.0
 """Timeout of a sign, in seconds: it is only decoration."""
+PAUSE = 0.1
+"""Seconds after which it is tried again where there was no call to spare."""
 
 
-async def sign(outlet: Outlet, target: Target, on: bool) -> None:
-    """Shows that somebody is at work, or takes that away. Failures are ignored."""
+async def sign(outlet: Outlet, target: Target, on: bool) -> bool:
+    """Shows that somebody is at work, or takes that away. Failures are ignored. Returns False, and shows nothing, while
+    the account's calls are needed for words."""
     if on and (outlet.turns.pause(target.chat) or not outlet.turns.spare()):
-        return
+        return False
     if not on:
         await outlet.turns.call(person(target))
     with suppress(Exception), anyio.move_on_after(TIMEOUT):
         await outlet.platform.working(target, on)
+    return True
 
 
 class Signs(Actor[ChatReceived | ChatRouted]):
@@ -57,5 +61,8 @@ class Signs(Actor[ChatReceived | ChatRouted]):
         heard = state.heard.get(key)
         if heard is None or heard.outcome or not await self._awaits(event, state):
             return
-        self._shown[f"{conversation}/{key}"] = event.target
-        await sign(self._outlet, event.target, True)
+        place = f"{conversation}/{key}"
+        self._shown[place] = event.target
+        with anyio.move_on_after(TIMEOUT):
+            while place in self._shown and not await sign(self._outlet, event.target, True):  # noqa: ASYNC110
+                await anyio.sleep(PAUSE)

@@ -24,7 +24,7 @@ from core.plugins import Plugin
 from core.ports.sandbox import MakeProvider
 from core.tools import Tool
 
-_NOT_ACTORS = ("agent", "cli", "debugging", "delivery", "wiring", "__main__")
+_NOT_ACTORS = ("agent", "cli", "contracts", "debugging", "delivery", "wiring", "__main__")
 BUILT_IN_SANDBOXES = ("aio", "auto", "bubblewrap", "docker", "host", "provisioner")
 
 

@@ -5,8 +5,8 @@
 
 Beside it, `sika.events` has every event type, `sika.testing` what tests need, and `sika.channels` the port of chat
 platforms; `sika.http` is `channels.http.extend`, `sika.cli` is `channels.cli.public`, `sika.sandboxes` is
-`adapters.sandboxes.extend` (`pyproject.toml`, decision 0049). These modules only name what is elsewhere. Nothing of
-ours imports them.
+`adapters.sandboxes.extend`, `sika.contracts` is `actors.contracts.extend` (`pyproject.toml`, decision
+0049). These modules only name what is elsewhere. Nothing of ours imports them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from core.chat.facts import (
     ChatReceived,
     DeliveryFailed,
     DeliveryPlanned,
-    DeliverySent,
     Target,
 )
 from core.events import ModelCompleted, Origin, RunCompleted, Speaker, StatePatched
@@ -101,61 +100,12 @@ async def contents(office: Account, *events: ChatReceived) -> list[str]:
     return [str(message["content"]) for request in requests for message in (request.input or {})["messages"]]
 
 
-async def test_pieces_are_answered_once(tmp_path: Path) -> None:
-    async with account(tmp_path, settings=FAST) as office:
-        pieces = ("I have a question", "about Python", "how do I sort a list?")
-        events = [await office.hears(text, settle=False) for text in pieces]
-        assert await contents(office, *events) == ["\n\n".join(pieces)]
-        assert [(await routed(office, event)).outcome for event in events] == ["run", "merged", "merged"]
-        assert await office.said() == []
-
-
-async def test_a_command_does_not_wait_for_the_rest_of_a_turn(tmp_path: Path) -> None:
-    async with account(tmp_path, settings={"gather_seconds": 10}) as office:
-        piece = await office.hears("I have a question", settle=False)
-        help_ = await office.hears("/help", settle=False)
-        assert (await routed(office, help_)).outcome == "command"
-        assert (await office.chats.load(office.place().id)).heard[piece.message].outcome == ""
-
-
 async def test_people_do_not_wait_for_the_turns_of_others(tmp_path: Path) -> None:
     settings = {"gather_seconds": 10, "require_mention": False}
     async with account(tmp_path, settings=settings) as office:
         mine = await office.hears("one moment", kind="group", settle=False)
         await office.hears("/new", sender="U2", kind="group", settle=False)
         assert (await office.chats.load(office.place().id)).heard[mine.message].outcome == ""
-
-
-async def test_what_comes_before_the_first_call_of_a_model_joins_the_run(tmp_path: Path) -> None:
-    """Also while it waits for another one: a person who writes on and on is answered twice, not once a message."""
-    async with account(tmp_path, settings={"gather_seconds": 0.01}) as office:
-        first = await office.hears("one", settle=False)
-        await routed(office, first)
-        working = await office.starts(first)
-        later = []
-        for text in ("two", "three", "four"):
-            later.append(await office.hears(text, settle=False))
-            await routed(office, later[-1])
-        outcomes = [await office.outcome(event) for event in later]
-        assert [outcome.outcome for outcome in outcomes] == ["run", "steered", "steered"]
-        state = await office.state(working)
-        assert [message["content"] for message in state.runs[outcomes[0].run_id].steers] == ["three", "four"]
-        assert await office.said() == [chat_runs.QUEUED], "one sign for each time that the agent is busy"
-        other = await office.hears("five", sender="U2", settle=False)
-        assert (await routed(office, other)).outcome == "run", "nobody's message goes into the turn of somebody else"
-
-
-async def test_the_notice_is_changed_when_the_answer_of_what_waited_begins(tmp_path: Path) -> None:
-    async with account(tmp_path) as office:
-        first = await office.starts(await office.hears("one"))
-        await office.hears("two")
-        notice = await office.plan()
-        assert (notice.text, notice.unless_answered) == (chat_runs.QUEUED, first.run_id)
-        sent = DeliverySent(plan=notice.plan, part=0, parts=1, message="m")
-        await office.chats.decide(office.place().id, lambda _: [sent], actor=office.name)
-        await office.does(first, ModelCompleted(message=ai("a", "Hi.")), RunCompleted())
-        [changed] = [plan for plan in await office.events(DeliveryPlanned) if plan.replaces]
-        assert (changed.replaces, changed.text) == (notice.plan, chat_runs.BEGUN)
 
 
 async def test_a_file_alone_is_asked_about_and_goes_with_the_next_words(tmp_path: Path) -> None:
@@ -192,23 +142,6 @@ async def test_what_could_not_be_taken_of_a_file_alone_is_said(tmp_path: Path) -
         await fetched(office, file, ("a.txt", "too large"))
         assert (await routed(office, file)).outcome == "refused"
         assert await office.said() == ["I could not take every file:\n- a.txt: too large"]
-
-
-async def test_stop_all_and_queue_clear(tmp_path: Path) -> None:
-    async with account(tmp_path) as office:
-        first = await office.starts(await office.hears("one"))
-        for text in ("two", "three"):
-            await office.hears(text)
-        await office.hears("/queue clear")
-        assert await office.said() == [chat_runs.QUEUED, "Dropped 2 messages.", "", ""]
-        state = await office.state(first)
-        assert [run.open for run in state.runs.values()] == [True, False, False]
-        await office.hears("/queue")
-        assert (await office.plan()).text == "No message is waiting."
-        await office.hears("four")
-        await office.hears("/stop all")
-        state = await office.state(first)
-        assert [bool(run.cancel) or not run.open for run in state.runs.values()] == [True] * 4
 
 
 async def test_a_failure_that_could_not_be_said_is_said_with_the_next_message(tmp_path: Path) -> None:

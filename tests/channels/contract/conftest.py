@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.channels.contract.seats import SEATS
-from tests.channels.contract.tables import Table, table
+from actors.contracts.table import Table, table
+from tests.channels.contract.seats import SEATS, All
 
 
 @pytest.fixture(scope="package")
@@ -18,6 +18,6 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="package", params=SEATS)
 async def here(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, anyio_backend: str
-) -> AsyncIterator[Table]:
+) -> AsyncIterator[Table[All]]:
     async with table(SEATS[request.param](), tmp_path_factory.mktemp(request.param)) as opened:
         yield opened

@@ -1,53 +1,13 @@
-"""The four platforms as places where people talk to one bot, in groups, too: the local servers of `tests/channels`,
-driven in one way."""
+"""The four platforms as seats of the contract (`actors.contracts`): the local servers of `tests/channels`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from actors.contracts.seat import Duplicating, Failing, WithFiles, WithSigns, WithWhispers
 from tests.channels.telegram.server import BOT_NAME
 from tests.chaos import towns
-
-
-class Seat(Protocol):
-    """A platform's server. People and groups have names."""
-
-    name: str
-    server: Any
-
-    def settings(self) -> Mapping[str, Any]: ...
-
-    async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
-        """Writes to the bot, in a group with its mention (`bot`). `mentions`: a person, who stands for `{}` in the
-        text. Returns the message's id."""
-        ...
-
-    def shown(self, person: str, group: str = "") -> Sequence[str]:
-        """Returns what the bot has said in a chat, as it looks now."""
-        ...
-
-    def id_of(self, person: str) -> str: ...
-
-    async def presses(self, person: str, label: str, group: str = "") -> None:
-        """Presses the newest button with a label."""
-        ...
-
-    def files(self, person: str) -> Sequence[str]:
-        """Returns the content of the files that the bot has sent to a person."""
-        ...
-
-    def has_label(self, person: str, label: str, group: str = "") -> bool:
-        """Tells whether a message of the bot has a button with a label."""
-        ...
-
-    async def edits(self, person: str, message: str, text: str) -> None:
-        """Changes a message of a private chat."""
-        ...
-
-    def whispered(self, person: str, group: str) -> Sequence[str]:
-        """Returns what only this person has seen in a group, and what was said to them alone."""
-        ...
 
 
 class Slack(towns.Slack):
@@ -76,6 +36,25 @@ class Slack(towns.Slack):
 
     def whispered(self, person: str, group: str) -> Sequence[str]:
         return self.server.whispered.get((self.server.chat(group).id, self.id_of(person)), ())
+
+    async def sends(self, person: str, name: str, content: bytes) -> None:
+        await self.server.person(person).says("", files={name: ("text/plain", content)})
+
+    def duplicates(self, on: bool) -> None:
+        self.server.faults.duplicate = 1000 if on else 0
+
+    def fails(self, how: str) -> None:
+        faults = {"gateway": "html", "reset": "cut", "limited": "rate:1", "refused": "invalid_blocks"}
+        self.server.faults.calls.clear()
+        for method in ("chat.postMessage", "chat.update") if how else ():
+            self.server.faults.add(method, faults[how])
+
+    def wire(self, person: str) -> Sequence[str]:
+        chat = self.server.chat(f"@{person}").id
+        kinds = {"reactions.add": "on", "reactions.remove": "off", "chat.postMessage": "text", "chat.update": "text"}
+        return [
+            kinds[call.method] for call in self.server.calls if call.method in kinds and call.body["channel"] == chat
+        ]
 
 
 class Telegram(towns.Telegram):
@@ -125,6 +104,30 @@ class Telegram(towns.Telegram):
     def whispered(self, person: str, group: str) -> Sequence[str]:
         return self.server.popups
 
+    async def sends(self, person: str, name: str, content: bytes) -> None:
+        self.server.person(person).sends(content, name, mime="text/plain")
+        await self.server.wake()
+
+    def duplicates(self, on: bool) -> None:
+        self.server.faults.duplicates = on
+
+    def fails(self, how: str) -> None:
+        self.server.faults.clear()
+        for method in ("sendMessage", "editMessageText") if how else ():
+            match how:
+                case "refused":
+                    self.server.faults.add(method, "gone", status=400, description="Bad Request: can't parse entities")
+                case _:
+                    kinds: Any = {"gateway": "status", "reset": "drop", "limited": "flood"}
+                    self.server.faults.add(method, kinds[how])
+
+    def wire(self, person: str) -> Sequence[str]:
+        """A message ends the platform's own sign."""
+        kinds = {"sendChatAction": ("on",), "sendMessage": ("text", "off"), "editMessageText": ("text",)}
+        chat = self.server.person(person).chat
+        calls = [call.method for call in self.server.calls if str(call.parameters.get("chat_id")) == str(chat)]
+        return [kind for method in calls for kind in kinds.get(method, ())]
+
 
 class Feishu(towns.Feishu):
     def __init__(self) -> None:
@@ -157,9 +160,6 @@ class Feishu(towns.Feishu):
         answer = await self.server.person(person).presses(shown[-1], label)
         self.toasts.append(answer["toast"]["content"] if answer else "")
 
-    async def edits(self, person: str, message: str, text: str) -> None:
-        raise NotImplementedError("the app takes no events of changes")
-
     def files(self, person: str) -> Sequence[str]:
         return [each.file.decode() for each in self.server.seen(self._chat(person, "")) if each.file]
 
@@ -169,6 +169,34 @@ class Feishu(towns.Feishu):
 
     def whispered(self, person: str, group: str) -> Sequence[str]:
         return self.toasts
+
+    async def sends(self, person: str, name: str, content: bytes) -> None:
+        self.server.person(person).sends_file(name, content)
+
+    def duplicates(self, on: bool) -> None:
+        self.server.faults.duplicates = int(on)
+
+    def fails(self, how: str) -> None:
+        faults = self.server.faults
+        faults.calls.clear()
+        for pattern in ("POST .*messages", "PUT .*content", "PATCH ", "POST .*cards") if how else ():
+            match how:
+                case "gateway":
+                    faults.fail(pattern, 502)
+                case "reset":
+                    faults.hang_up(pattern)
+                case "limited":
+                    faults.refuse(pattern, 99991400, x_ogw_ratelimit_reset="1")
+                case _:
+                    faults.refuse(pattern, 230099)
+
+    def wire(self, person: str) -> Sequence[str]:
+        """The sign is a reaction to a message of the person."""
+        own = [message.id for message in self.server.messages.values() if message.sender == self.id_of(person)]
+        signs = [call for call in self.server.calls if any(f"/{id_}/" in call.path for id_ in own)]
+        kinds = {("POST", True): "on", ("DELETE", True): "off", ("POST", False): "text"}
+        wire = [kinds.get((call.method, "/reactions" in call.path), "") for call in signs]
+        return [kind for kind in wire if kind]
 
 
 class DingTalk(towns.DingTalk):
@@ -192,9 +220,6 @@ class DingTalk(towns.DingTalk):
         shown = [each for each in self.server.seen(group or person) if label in each.buttons]
         await self.server.person(person).presses(shown[-1], label)
 
-    async def edits(self, person: str, message: str, text: str) -> None:
-        raise NotImplementedError("the platform tells of no changes")
-
     def files(self, person: str) -> Sequence[str]:
         return [each.data.decode() for each in self.server.seen(person) if each.file]
 
@@ -204,12 +229,39 @@ class DingTalk(towns.DingTalk):
     def whispered(self, person: str, group: str) -> Sequence[str]:
         return self.shown(person)
 
+    async def sends(self, person: str, name: str, content: bytes) -> None:
+        await self.server.person(person).sends(name, content)
+
+    def duplicates(self, on: bool) -> None:
+        self.server.faults.twice = on
+
+    def fails(self, how: str) -> None:
+        kinds: Any = {"gateway": "html", "reset": "cut", "limited": "limited", "refused": "refused"}
+        self.server.faults.clear()
+        for path in ("batchSend", "createAndDeliver", "card/streaming") if how else ():
+            self.server.faults.next(path, kinds[how])
+
+    def wire(self, person: str) -> Sequence[str]:
+        chat, staff = f"cid-private-{person}==", self.id_of(person)
+        wire = []
+        for call in self.server.calls:
+            if call.body.get("openConversationId") == chat:
+                wire.append("off" if "recall" in call.path else "on")
+            card = self.server.cards.get(call.body.get("outTrackId", ""))
+            if staff in call.body.get("userIds", ()) or (card is not None and card.chat == person):
+                wire.append("text")
+        return wire
+
 
 class DingTalkWithNames(DingTalk):
     takes_mentions_out = False
 
 
-SEATS: Mapping[str, Callable[[], Seat]] = {
+class All(Duplicating, Failing, WithFiles, WithSigns, WithWhispers, Protocol):
+    """What all four have."""
+
+
+SEATS: Mapping[str, Callable[[], All]] = {
     "slack": Slack,
     "telegram": Telegram,
     "feishu": Feishu,

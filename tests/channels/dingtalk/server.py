@@ -33,7 +33,7 @@ SEND, CARD_WRITE, CARD_STREAM = "qyapi_robot_sendmsg", "Card.Instance.Write", "C
 LARGEST_UPLOAD = 20 << 20
 UNDER_WAY_SECONDS = 0.25
 """Calls that come so soon after a refusal may have been sent before it arrived."""
-Fault = Literal["limited", "qps", "html", "lost", "cut", "token"]
+Fault = Literal["limited", "qps", "html", "lost", "cut", "token", "refused"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -108,6 +108,9 @@ class Faults:
     def next(self, path: str, *faults: Fault) -> None:
         """Breaks the next calls of a route (a part of its path), one fault each."""
         self._next[path].extend(faults)
+
+    def clear(self) -> None:
+        self._next.clear()
 
     def take(self, path: str) -> Fault | None:
         for part, queue in self._next.items():
@@ -460,6 +463,8 @@ class DingTalkServer:
                 return Refusal(429, "TooManyRequests").response({"Retry-After": str(self.faults.retry_after)})
             if fault == "qps":
                 raise Refusal(403, "Forbidden.AccessDenied.QpsLimitForAppkeyAndApi")
+            if fault == "refused":
+                raise Refusal(400, "invalidParameter.msgParam.invalid")
             if fault == "token":
                 self.tokens.clear()
             self._limit(request.path, body)

@@ -4,38 +4,63 @@ of the log. A run's worker is the test."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import anyio
 
 from actors import delivery
 from actors.chat.access import Gate
 from actors.chat.actor import Chat
+from actors.contracts.seat import Seat
 from core.chat import platforms
 from core.chat.account import Account
 from core.chat.facts import ChatReceived, ChatRouted, conversation, key_of
 from core.chat.held import Meter
 from core.chat.inbox import Inbox
 from core.chat.state import Plan
-from core.config.load import ConfigSource
-from core.events import Event, Message, ModelCompleted, RunCompleted, RunStarted, ToolRequested, thread
+from core.config.load import Config, ConfigSource
+from core.events import Aggregate, Event, Message, ModelCompleted, RunCompleted, RunStarted, ToolRequested, thread
 from core.testing import Stage, acting
 from core.thread.state import Run
-from tests.channels.contract.seats import Seat
-from tests.support.records import ai, call
 
 DEADLINE = 60.0
+S = TypeVar("S", bound=Seat, covariant=True)
+T = TypeVar("T", bound=Seat)
 
 
-class Table:
-    def __init__(self, seat: Seat, stage: Stage, home: Path) -> None:
+class Table(Generic[S]):
+    """`home`: the folder of the server. `received`: all messages and presses, as they were received first."""
+
+    def __init__(self, seat: S, stage: Stage, home: Path, source: ConfigSource, settings: Mapping[str, Any]) -> None:
         self.seat = seat
         self.stage = stage
         self.home = home
         self.received: list[ChatReceived] = []
+        self._source, self._settings = source, settings
+
+    @contextmanager
+    def set(self, **settings: Any) -> Iterator[None]:
+        """Changes settings of the account for as long as the block lasts."""
+        self._configure(**settings)
+        try:
+            yield
+        finally:
+            self._configure()
+
+    def _configure(self, **settings: Any) -> None:
+        channels = {self.seat.name: {**self._settings, **settings}}
+        (self.home / "config.yaml").write_text(json.dumps({"channels": channels}))
+
+    @property
+    def config(self) -> Config:
+        return self._source.current()
+
+    def place(self, event: ChatReceived) -> Aggregate:
+        """Returns the conversation of a message."""
+        return conversation(self.seat.name, event.target.chat, event.target.topic)
 
     async def hears(self, person: str, text: str, group: str = "", **more: Any) -> ChatReceived:
         """Has a person write, and returns the message as it was received."""
@@ -44,12 +69,6 @@ class Table:
         sender = self.seat.id_of(person)
         await self.until(lambda: any(event.sender == sender for event in self.received[before:]))
         return next(event for event in self.received[before:] if event.sender == sender)
-
-    async def changes(self, person: str, event: ChatReceived, text: str) -> ChatReceived:
-        """Has a person change a message of a private chat, and returns the change as it was received."""
-        await self.seat.edits(person, event.message, text)
-        await self.until(lambda: any(e.edited and e.message == event.message for e in self.received))
-        return next(e for e in self.received if e.edited and e.message == event.message)
 
     async def until(self, condition: Callable[[], Any]) -> Any:
         """Waits until something is so. Returns it."""
@@ -64,7 +83,7 @@ class Table:
 
     async def delivered(self, event: ChatReceived, plan: str) -> Plan:
         """Waits until something is said in the conversation of a message. Returns the plan."""
-        place = conversation(self.seat.name, event.target.chat, event.target.topic)
+        place = self.place(event)
         with anyio.fail_after(DEADLINE):
             while True:
                 known = (await self.stage.system.chats.load(place.id)).plans.get(plan)
@@ -76,7 +95,7 @@ class Table:
 
     async def routed(self, event: ChatReceived) -> ChatRouted:
         """Waits until it is decided what becomes of a message."""
-        place = conversation(self.seat.name, event.target.chat, event.target.topic)
+        place = self.place(event)
         with anyio.fail_after(DEADLINE):
             while True:
                 async for record in self.stage.system.log.read(place):
@@ -111,14 +130,27 @@ class Table:
     async def answers(self, event: ChatReceived, text: str, *before: Event) -> ChatRouted:
         """Answers a message."""
         routed = await self.works(event)
-        answer = ModelCompleted(message=ai(f"a-{routed.run_id}", text))
-        await self.does(routed, *before, answer, RunCompleted())
+        if before:
+            await self.does(routed, *before)
+        await self.ends(routed, text)
         return routed
+
+    async def ends(self, routed: ChatRouted, text: str) -> None:
+        """Ends a run that began with an answer."""
+        await self.does(routed, ModelCompleted(message=ai(f"a-{routed.run_id}", text)), RunCompleted())
+
+    async def cancelled(self, event: ChatReceived) -> None:
+        """Waits until the run that a message became is to be cancelled."""
+        with anyio.fail_after(DEADLINE):
+            while (await self.run(event)).cancel is None:  # noqa: ASYNC110 (no event tells of it)
+                await anyio.sleep(0.005)
 
 
 @asynccontextmanager
-async def table(seat: Seat, home: Path, **settings: Any) -> AsyncIterator[Table]:
-    """`settings`: of the account, besides the platform's own; without them, each message is answered by itself."""
+async def table(seat: T, home: Path, **settings: Any) -> AsyncIterator[Table[T]]:
+    """Yields a table. `home`: an empty folder. `settings`: of the account, besides the platform's own; without them,
+    each message is answered by itself.
+    """
     async with seat.server:
         about = {"enabled": True, "gather_seconds": 0, **seat.settings(), **settings}
         (home / "config.yaml").write_text(json.dumps({"channels": {seat.name: about}}))
@@ -141,12 +173,14 @@ async def table(seat: Seat, home: Path, **settings: Any) -> AsyncIterator[Table]
 
         actors = [make_chat, *map(make_delivery, range(4))]
         async with acting(*actors, home=home) as stage, anyio.create_task_group() as tasks:
-            here = Table(seat, stage, home)
+            here = Table(seat, stage, home, source, about)
             inbox = Inbox(seat.name, stage.system.chats, replies_are_topics=platform.traits.replies_are_topics)
 
             async def receive(event: ChatReceived) -> None:
                 await inbox.receive(event)
-                here.received.append(event)
+                known = [(each.target.chat, key_of(each)) for each in here.received]
+                if (event.target.chat, key_of(event)) not in known:
+                    here.received.append(event)
 
             meter = Meter(seat.name, "test")
             tasks.start_soon(platform.listen, receive, meter)
@@ -154,6 +188,17 @@ async def table(seat: Seat, home: Path, **settings: Any) -> AsyncIterator[Table]
             yield here
             tasks.cancel_scope.cancel()
         await platform.close()
+
+
+def ai(identity: str, text: str, calls: Sequence[Message] = ()) -> Message:
+    """Returns a message of a model."""
+    message: Message = {"type": "ai", "id": identity, "content": text}
+    return {**message, "tool_calls": list(calls)} if calls else message
+
+
+def call(identity: str, name: str = "bash", **args: object) -> Message:
+    """Returns a call of a tool in such a message."""
+    return {"name": name, "args": args, "id": identity, "type": "tool_call"}
 
 
 def _account(name: str, source: ConfigSource) -> Account:

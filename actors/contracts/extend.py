@@ -1,0 +1,54 @@
+"""The imports of the tests of a package with a chat platform; installed, this is called `sika.contracts`. See
+`actors.contracts`.
+"""
+
+from __future__ import annotations
+
+from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
+from actors.contracts.deciding import Decisions
+from actors.contracts.edits import Edits
+from actors.contracts.files import Files
+from actors.contracts.held import Faults, Held, Repeated
+from actors.contracts.people import Groups
+from actors.contracts.refusals import Refusals
+from actors.contracts.seat import (
+    Duplicating,
+    Failing,
+    Seat,
+    WithButtons,
+    WithEdits,
+    WithFiles,
+    WithSigns,
+    WithWhispers,
+)
+from actors.contracts.signs import Signs
+from actors.contracts.stopping import Stopping
+from actors.contracts.table import Table, table
+from actors.contracts.talk import Talk
+
+__all__ = [
+    "Arriving",
+    "ArrivingByButton",
+    "ArrivingFiles",
+    "Decisions",
+    "Duplicating",
+    "Edits",
+    "Failing",
+    "Faults",
+    "Files",
+    "Groups",
+    "Held",
+    "Refusals",
+    "Repeated",
+    "Seat",
+    "Signs",
+    "Stopping",
+    "Table",
+    "Talk",
+    "WithButtons",
+    "WithEdits",
+    "WithFiles",
+    "WithSigns",
+    "WithWhispers",
+    "table",
+]

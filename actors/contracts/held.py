@@ -1,0 +1,98 @@
+"""What held when a stranger tried it: texts arrive whole and once, whatever the platform does."""
+
+from __future__ import annotations
+
+import re
+
+from actors.chat.answers import FAILED
+from actors.contracts.seat import Duplicating, Failing, Seat
+from actors.contracts.table import Table
+from core.events import RunFailed
+
+MARKDOWN = """# Headings alpha
+
+| table beta | right |
+|---|---:|
+| gamma | 1 |
+
+1. nested delta
+   - item
+     ```python
+     code = "epsilon"
+     ```
+- [x] task zeta
+
+> quoted eta
+
+**重要：**theta שלום iota 👩‍👩‍👧‍👦 <!channel> <at id=all></at> @everyone [kappa [b]](https://e.com/a_(b)) **lambda**"""
+WORDS = re.compile(r"[a-z]{4,}|重要|שלום|👩‍👩‍👧‍👦")
+GIANT = "w" * 9_000
+
+
+class Held:
+    """Texts of all kinds."""
+
+    async def test_an_answer_of_all_kinds_of_text_arrives_whole(self, here: Table[Seat]) -> None:
+        await here.answers(await here.hears("vera", "all kinds"), MARKDOWN)
+        await here.shows("lambda", "vera")
+        shown = "\n".join(here.seat.shown("vera"))
+        assert set(WORDS.findall(MARKDOWN)) - set(WORDS.findall(shown)) <= {"https", "python", "channel", "everyone"}
+
+    async def test_a_giant_word_arrives_whole(self, here: Table[Seat]) -> None:
+        event = await here.hears("vito", "a giant word")
+        routed = await here.answers(event, f"{GIANT} end")
+        plan = await here.delivered(event, routed.run_id)
+        assert (plan.failed, len(plan.messages)) == ("", plan.parts)
+        assert sum(text.count("w") for text in here.seat.shown("vito")) == len(GIANT)
+
+    async def test_the_failure_of_a_run_is_said_without_its_details(self, here: Table[Seat]) -> None:
+        routed = await here.works(await here.hears("vroni", "fail"))
+        await here.does(routed, RunFailed(error="KeyError", text="secret detail"))
+        assert await here.shows(FAILED.partition(".")[0], "vroni")
+        assert not [text for text in here.seat.shown("vroni") if "secret detail" in text]
+
+
+class Repeated:
+    """Platforms that deliver again what they do not know to have arrived."""
+
+    async def test_a_message_that_comes_again_is_answered_once(self, here: Table[Duplicating]) -> None:
+        here.seat.duplicates(True)
+        try:
+            event = await here.hears("wanda", "hello")
+            await here.answers(event, "Hello, Wanda.")
+            await here.shows("Hello, Wanda.", "wanda")
+            await here.answers(await here.hears("wanda", "and now?"), "Now, too.")
+            await here.shows("Now, too.", "wanda")
+        finally:
+            here.seat.duplicates(False)
+        assert [text.strip() for text in here.seat.shown("wanda")] == ["Hello, Wanda.", "Now, too."]
+
+
+class Faults:
+    """Calls that fail and were certainly not done."""
+
+    async def test_a_bad_gateway_loses_no_answer(self, here: Table[Failing]) -> None:
+        await self._answered(here, "xena", "gateway")
+
+    async def test_a_connection_that_ends_loses_no_answer(self, here: Table[Failing]) -> None:
+        await self._answered(here, "xaver", "reset")
+
+    async def test_a_refusal_for_the_rate_loses_no_answer(self, here: Table[Failing]) -> None:
+        await self._answered(here, "yara", "limited")
+
+    async def test_an_answer_whose_format_is_refused_is_said_plainly(self, here: Table[Failing]) -> None:
+        await self._answered(here, "yves", "refused")
+
+    async def _answered(self, here: Table[Failing], person: str, how: str) -> None:
+        event = await here.hears(person, "hello")
+        routed = await here.works(event)
+        here.seat.fails(how)
+        try:
+            await here.ends(routed, "The **answer** of a long run.")
+            plan = await here.delivered(event, routed.run_id)
+        finally:
+            here.seat.fails("")
+        assert (plan.failed, len(plan.messages)) == ("", 1)
+        shown = [text for text in here.seat.shown(person) if "of a long run" in text]
+        assert len(shown) in (1, 2)
+        assert len(shown) == 1 or "Perhaps for the second time" in shown[-1], shown
