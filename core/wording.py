@@ -10,16 +10,17 @@ from typing import Any
 
 import msgspec
 
-from core.events import ENVELOPE, Event, Opaque, Record, catalogue
+from core.events import ENVELOPE, Event, ModelCompleted, Opaque, Record, ToolCompleted, ToolRequested, catalogue
 from core.phrases import QUOTED, Language, detail, one_line
 
 
-def name_of_type(kind: str, language: Language = "en") -> str:
-    """Returns what events of a type are called: `Run failed`."""
-    cls = catalogue().get(kind)
-    if cls is None or cls.phrase is None:
-        return one_line(kind.replace(".", " ").replace("_", " "), QUOTED)
-    return cls.phrase.name(language)
+def name_of(event: Event | Opaque, language: Language = "en") -> str:
+    """Returns what events of its type are called: `Run failed`."""
+    cls = catalogue().get(event.type) if isinstance(event, Opaque) else type(event)
+    if cls is not None and cls.phrase is not None:
+        return cls.phrase.name(language)
+    kind = event.type if isinstance(event, Opaque) else str(type(event).__struct_config__.tag)
+    return one_line(kind.replace(".", " ").replace("_", " "), QUOTED)
 
 
 def text_of_event(event: Event, language: Language = "en", limit: int = QUOTED) -> str:
@@ -28,10 +29,30 @@ def text_of_event(event: Event, language: Language = "en", limit: int = QUOTED) 
     return detail(phrase.template(language), event, limit) if phrase else _json(msgspec.to_builtins(event), limit)
 
 
-def text_of_record(record: Record, language: Language = "en", limit: int = QUOTED) -> str:
-    """Returns what a stored event says, of whatever type."""
-    if not isinstance(record.event, Opaque):
-        return text_of_event(record.event, language, limit)
+class Narration:
+    """What the events of a log say, one after the other.
+
+    It remembers the arguments of calls, which their requests leave to the answer before.
+    """
+
+    def __init__(self) -> None:
+        self._args: dict[str, dict[str, Any]] = {}
+
+    def text(self, record: Record, language: Language = "en", limit: int = QUOTED) -> str:
+        """Returns what a stored event says, of whatever type."""
+        event = record.event
+        if isinstance(event, ModelCompleted):
+            self._args |= {
+                str(call.get("id")): call.get("args") or {} for call in event.message.get("tool_calls") or ()
+            }
+        if isinstance(event, ToolCompleted):
+            self._args.pop(event.call_id, None)
+        if isinstance(event, ToolRequested) and event.args is None:
+            event = msgspec.structs.replace(event, args=self._args.get(event.call_id))
+        return _stored(record, limit) if isinstance(event, Opaque) else text_of_event(event, language, limit)
+
+
+def _stored(record: Record, limit: int) -> str:
     try:
         return _json(msgspec.json.decode(record.raw, type=dict[str, Any]), limit)
     except (msgspec.DecodeError, RecursionError):

@@ -16,7 +16,7 @@ from channels.web import catalogue
 from core.catalogue import installed
 from core.events import ENVELOPE, Envelope, Event, encode
 from core.phrases import LANGUAGES
-from core.wording import name_of_type, text_of_event
+from core.wording import name_of, text_of_event
 from tests.core.test_phrases import CASES as PHRASE_CASES
 from tests.support.phrases import examples
 
@@ -57,7 +57,7 @@ def phrases() -> bytes:
         "envelope": sorted(ENVELOPE),
         "events": [
             {"event": json.loads(encode(event, head))}
-            | {shown: [name_of_type(_type(event), shown), text_of_event(event, shown)] for shown in LANGUAGES}
+            | {shown: [name_of(event, shown), text_of_event(event, shown)] for shown in LANGUAGES}
             for event in [*examples(), *others]
         ],
     }
@@ -69,10 +69,6 @@ class Unworded(Event, frozen=True):
 
     colour: str
     of: dict[str, int]
-
-
-def _type(event: Event) -> str:
-    return str(type(event).__struct_config__.tag)
 
 
 def _whole(event: Event) -> dict[str, object]:

@@ -19,15 +19,18 @@ from channels.http.accounts import access
 from channels.http.debug.readable import Readable
 from channels.http.endpoints.call import Call, OwnedLog
 from channels.http.endpoints.endpoint import Created, Limit, Routes
+from channels.http.endpoints.endpoint import Header as HeaderOf
 from channels.http.server.errors import Forbidden
 from channels.http.server.live import Outlet
 from channels.http.server.routes import API, SSE
+from channels.http.server.weights import language_of
 from channels.http.streams import sse
 from core.config.redaction import redactor
 from core.errors import Invalid, Refused, SikaError, Unavailable, ungrouped
 from core.events import Record, thread
 from core.files.paths import thread_root
 from core.ids import now, uuid7
+from core.phrases import Language
 from core.replay import queries
 from core.replay.breakpoints import Breakpoint
 from core.replay.comparing import compare_pasts
@@ -47,6 +50,7 @@ from core.replay.whatif.running import Changes, Experiment, Point, Result
 from core.runs.prompts import release
 from core.thread import usage
 from core.thread.state import ThreadState
+from core.wording import Narration, name_of
 
 log = structlog.get_logger("sika.http")
 
@@ -71,6 +75,30 @@ class Limits:
 
 
 LIMITS: web.AppKey[Limits] = web.AppKey("debugging", Limits)
+
+
+class EventPhrase(msgspec.Struct):
+    """An event in people's words: the name of its type (`Run failed`), and what it says, on one line."""
+
+    name: str
+    text: str
+
+
+class LoggedEvent(msgspec.Struct, omit_defaults=True):
+    """An event as stored, its sequence in the stream, and its phrase."""
+
+    seq: int
+    event: msgspec.Raw
+    phrase: EventPhrase | None = None
+
+
+class LoggedPage(msgspec.Struct):
+    """Events of a log. The next page begins after (of the newest first: before) the sequence `next`; null: there is no
+    more.
+    """
+
+    events: list[LoggedEvent]
+    next: int | None
 
 
 # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,7 +126,10 @@ async def get_events(
         "The newest first, only those before this sequence (0: from the end): `next` of the page before",
     ] = None,
     limit: Limit = 100,
-) -> EventPage:
+    phrases: Annotated[bool, "Each with its phrase"] = True,
+    lang: Annotated[Language | None, "Of the phrases; by `Accept-Language`, or else English"] = None,
+    accepted: Annotated[str, HeaderOf("Accept-Language"), "The language of the phrases, unless `lang` names it"] = "",
+) -> LoggedPage:
     """Return a page of the events that meet all conditions. A page may be empty and have a next one."""
     query = Query.of(
         re.escape(text),
@@ -114,10 +145,23 @@ async def get_events(
     )
     reading = call.live.reading
     models = RunModels(await owned.state(), reading.read) if model else None
-    if before is None:
-        return await queries.events(reading.read(thread(owned.id), after=after), query, models, limit=limit)
-    newest = _after(reading.back(thread(owned.id), before=before), after)
-    return await queries.events(newest, query, models, limit=limit)
+    records: AsyncIterator[Record] = reading.read(thread(owned.id), after=after)
+    if before is not None:
+        records = _after(reading.back(thread(owned.id), before=before), after)
+    page = await queries.events(records, query, models, limit=limit)
+    language = (lang or language_of(accepted)) if phrases else None
+    return await anyio.to_thread.run_sync(_logged, page, language)
+
+
+def _logged(page: EventPage, language: Language | None) -> LoggedPage:
+    """Returns a page with the phrases of its events in a language; None: without."""
+    events = [LoggedEvent(entry.seq, entry.event) for entry in page.events]
+    if language:
+        narration = Narration()
+        for event in sorted(events, key=lambda event: event.seq):
+            record = Record(event.seq, bytes(event.event))
+            event.phrase = EventPhrase(name_of(record.event, language), narration.text(record, language))
+    return LoggedPage(events, page.next)
 
 
 async def _after(records: AsyncGenerator[Record], after: int) -> AsyncIterator[Record]:

@@ -16,11 +16,13 @@ from channels.http.server.live import Outlet
 from channels.http.server.routes import SSE
 from channels.http.streams import sse
 from core.events import Json, Record, thread
+from core.phrases import Language
 from core.runs.follow import Speaker, Stopping
 from core.runs.moments import Voice
 from core.runs.previews import Progress, RunPreview
 from core.thread.fold import Folding
 from core.thread.state import ThreadState
+from core.wording import Narration, name_of
 
 ROUTES = Routes()
 _encode = msgspec.json.Encoder().encode
@@ -39,6 +41,9 @@ async def get_log(
     ] = None,
     follow: Annotated[bool, "Without end, as SSE", Endless("it follows the thread")] = False,
     previews: Annotated[bool, "With `follow`: also the text of messages and the output of tools as they come"] = False,
+    lang: Annotated[
+        Language | None, "Each event with a `phrase` in this language: the `name` of its type, and its `text`"
+    ] = None,
     last: Annotated[str, Header("Last-Event-ID"), "Of SSE: the same as `after`, if it is a number"] = "",
 ) -> Annotated[web.StreamResponse, list[Json], SSE]:
     """A thread's raw events: a JSON array (each with its `seq`), or SSE with that as id; `follow=1`: without end.
@@ -49,7 +54,7 @@ async def get_log(
     newest output of a tool call, in place of the one before.
     """
     if not follow and SSE not in call.request.headers.get("Accept", ""):
-        return await _array(call, owned.id, after)
+        return await _array(call, owned.id, after, lang)
     if last.isascii() and last.isdigit() and len(last) < 19:
         after, since = int(last), None
         if not follow and after >= await owned.last():
@@ -58,7 +63,7 @@ async def get_log(
             )  # at which an `EventSource` does not come again
     state = await owned.state() if since == "turn" or (follow and previews) else None
     after = _before_turn(state) if state and since == "turn" else after
-    log = _Log(after, state if follow and previews else None)
+    log = _Log(after, state if follow and previews else None, lang)
     return await _stream(call, owned.id, log, follow)
 
 
@@ -69,21 +74,36 @@ async def rebuild(call: Call) -> Accepted[Json]:
     return {"status": "rebuilding"}
 
 
-async def _array(call: Call, thread_id: str, after: int) -> web.StreamResponse:
+async def _array(call: Call, thread_id: str, after: int, lang: Language | None) -> web.StreamResponse:
     """Sends the array in pieces: a thread may hold more than is good to have in memory."""
-    outlet = Outlet(call.request, "application/json", {})
+    outlet, words = Outlet(call.request, "application/json", {}), _Words(lang)
     records = call.live.reading.read(thread(thread_id), after=after)
     first = await anext(records, None)  # what fails before it is an error of the request
     async with sse.sending(outlet, "log", thread=thread_id):
-        await outlet.write(b"[" + (_item(first) if first else b""))
-        async for piece in sse.gathered(b"," + _item(record) async for record in records):
+        await outlet.write(b"[" + (_item(first, words) if first else b""))
+        async for piece in sse.gathered(b"," + _item(record, words) async for record in records):
             await outlet.write(piece)
         await outlet.write(b"]")
     return outlet.response
 
 
-def _item(record: Record) -> bytes:
-    return b'{"seq":%d,' % record.seq + record.raw[1:]
+def _item(record: Record, words: _Words) -> bytes:
+    return b'{"seq":%d,' % record.seq + words.whole(record)[1:]
+
+
+class _Words:
+    """The phrases of events in a language; None: without."""
+
+    def __init__(self, language: Language | None) -> None:
+        self._language, self._narration = language, Narration()
+
+    def whole(self, record: Record) -> bytes:
+        """Returns an event as it is stored, after its phrase."""
+        if self._language is None:
+            return record.raw
+        text = self._narration.text(record, self._language)
+        phrase = _encode({"name": name_of(record.event, self._language), "text": text})
+        return b'{"phrase":%b,%b' % (phrase, record.raw[1:])
 
 
 def _before_turn(state: ThreadState) -> int:
@@ -111,10 +131,11 @@ async def _stream(call: Call, thread_id: str, log: _Log, follow: bool) -> web.St
 
 class _Event(NamedTuple):
     record: Record
+    data: bytes
 
     def encoded(self) -> bytes:
         record = self.record
-        return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, record.type.encode(), record.raw)
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (record.seq, record.type.encode(), self.data)
 
 
 class _Preview(NamedTuple):
@@ -133,8 +154,8 @@ class _Log:
 
     ended = False
 
-    def __init__(self, after: int, state: ThreadState | None = None) -> None:
-        self._after = after
+    def __init__(self, after: int, state: ThreadState | None = None, lang: Language | None = None) -> None:
+        self._after, self._words = after, _Words(lang)
         self._folding = Folding(state) if state is not None else None
         self.begin = min(after, state.seq) if state is not None else after
         """The event after which it has to be fed: what the state lacks, it must see."""
@@ -148,7 +169,7 @@ class _Log:
     def fact(self, record: Record) -> Sequence[_Event]:
         if self._folding and record.seq > self._folding.state.seq:
             self._folding.apply(record)
-        return [_Event(record)] if record.seq > self._after else []
+        return [_Event(record, self._words.whole(record))] if record.seq > self._after else []
 
     def run_preview(self, item: RunPreview) -> Sequence[_Preview]:
         return [_Preview(item)]

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from channels.http.server.routes import ROUTE, Handler
+from channels.http.server.weights import weights
 
 LEAST_BYTES = 1024
 """Shorter answers are sent as they are: they fit a packet either way."""
@@ -65,18 +66,5 @@ def _compress(request: web.Request, response: web.Response) -> None:
 
 def accepts_gzip(request: web.Request) -> bool:
     """Tells whether the client takes gzip, by its `Accept-Encoding` (RFC 9110 §12.5.3)."""
-    weights: dict[str, float] = {}
-    for part in ",".join(request.headers.getall("Accept-Encoding", [])).split(","):
-        coding, _, weight = part.partition(";")
-        weights[coding.strip().lower()] = _weight(weight)
-    return weights.get("gzip", weights.get("*", 0.0)) > 0
-
-
-def _weight(text: str) -> float:
-    name, _, value = text.replace(" ", "").partition("=")
-    if name.lower() != "q":
-        return 1.0
-    try:
-        return float(value)
-    except ValueError:
-        return 0.0
+    accepted = weights(",".join(request.headers.getall("Accept-Encoding", [])))
+    return accepted.get("gzip", accepted.get("*", 0.0)) > 0

@@ -32,7 +32,7 @@ from core.events import (
 from core.lifecycle import ENDS
 from core.phrases import UNCUT, decisions, quote, subject_of
 from core.replay.money import Cost, Meter, Prices, Used, together
-from core.wording import text_of_record
+from core.wording import Narration
 
 IDLE_SECONDS = 1.0
 """Length of a gap between two events from which on it has a line."""
@@ -191,7 +191,7 @@ class _Rows:
                 pass
             case _:
                 mark = "■" if type(event) in ENDS else " "
-                text = f"{record.type}  {text_of_record(record, limit=UNCUT)}".rstrip()
+                text = f"{record.type}  {Narration().text(record, limit=UNCUT)}".rstrip()
                 yield Row(record, mark, text, failed=isinstance(event, RunFailed))
 
     def _started(self, record: Record, run: str, attempt: int, worker: str) -> Iterator[Row]:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
 import core.catalogue  # noqa: F401 - the fields of types that nothing imports would not be known
 from channels.terminal.log.numbers import Numbers
 from channels.terminal.text import Style, one_line
-from core.events import Event, ModelCompleted, ModelFailed, Opaque, Record, RunFailed, ToolCompleted, ToolRequested
+from core.events import Event, ModelFailed, Opaque, Record, RunFailed, ToolCompleted
 from core.phrases import QUOTED, UNCUT
 from core.replay.undecoded import problem_of
-from core.wording import text_of_event, text_of_record
+from core.wording import Narration
 
 WIDTH = 160
 """Width of lines where there is no terminal, and no pipe."""
 
 
 class Story:
-    """Story of a thread, event by event. It remembers the tool calls, to show the arguments of an intent."""
+    """Story of a thread, event by event."""
 
     def __init__(self, style: Style | None = None, width: int = WIDTH) -> None:
         self._style = style or Style()
         self._width = width
-        self._args: dict[str, dict[str, Any]] = {}
+        self._narration = Narration()
         self._run: str | None = None
         self.numbers: Numbers = Numbers()
 
@@ -42,24 +38,13 @@ class Story:
 
     def line(self, record: Record) -> str:
         """Returns the event's line."""
-        event = record.event
-        if isinstance(event, ModelCompleted):
-            calls = event.message.get("tool_calls") or ()
-            self._args |= {str(call.get("id")): call.get("args") or {} for call in calls}
-        if isinstance(event, ToolCompleted):
-            self._args.pop(event.call_id, None)
-        if isinstance(event, ToolRequested) and event.args is None:
-            event = msgspec.structs.replace(event, args=self._args.get(event.call_id))
-        limit = UNCUT if self._width >= UNCUT else QUOTED
-        if problem := problem_of(record):
-            text = f"does not decode: {problem}"
-        elif isinstance(event, Opaque):
-            text = text_of_record(record, limit=limit)
-        else:
-            text = text_of_event(event, limit=limit)
+        problem = problem_of(record)
+        text = self._narration.text(record, limit=UNCUT if self._width >= UNCUT else QUOTED)
+        text = f"does not decode: {problem}" if problem else text
         actor, kind = one_line(record.head.actor, 12), one_line(record.type, 28)
         head = f"{self.numbers.of(record):>6}  {_clock(record.at)}  {actor:<9} {kind:<20} "
         line = head + one_line(text, max(20, self._width - len(head)))
+        event = record.event
         failed = bool(problem) or isinstance(event, RunFailed | ModelFailed) or is_error(event)
         return self._style.red(line) if failed else line
 

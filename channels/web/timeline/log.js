@@ -118,7 +118,7 @@ export class Log {
 
   /** @param {{before: number} | {after: number}} from */
   #page(from) {
-    return call("GET", `threads/${this.thread}/log/events`, { query: { ...from, limit: PAGE } });
+    return call("GET", `threads/${this.thread}/log/events`, { query: { ...from, phrases: 0, limit: PAGE } });
   }
 
   #follow() {
@@ -150,7 +150,7 @@ export class Log {
   /** The next event at which a replay would stop; 0 if there is none. @param {string} stop as `sika log replay --break` has it @param {number} after */
   async next(stop, after) {
     for (let from = after; ; ) {
-      const page = await call("GET", `threads/${this.thread}/log/events`, { query: { stop, after: from, limit: 1 } });
+      const page = await call("GET", `threads/${this.thread}/log/events`, { query: { phrases: 0, stop, after: from, limit: 1 } });
       if (page.events[0] || page.next == null) return page.events[0]?.seq ?? 0;
       from = page.next;
     }
@@ -158,7 +158,7 @@ export class Log {
 
   /** The event as it is stored. @param {number} seq */
   async event(seq) {
-    const page = await call("GET", `threads/${this.thread}/log/events`, { query: { after: seq - 1, limit: 1 } });
+    const page = await call("GET", `threads/${this.thread}/log/events`, { query: { phrases: 0, after: seq - 1, limit: 1 } });
     return page.events[0]?.event ?? null;
   }
 

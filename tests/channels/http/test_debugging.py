@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import aiohttp
 import anyio
+import msgspec
 import pytest
 
 from actors.debugging.pins import check
@@ -75,6 +76,8 @@ async def test_a_thread_is_debugged_over_http(tmp_path: Path) -> None:
     with anyio.fail_after(60):
         async with serving(tmp_path) as place:
             await _pages(place)
+            await _phrases(place)
+            await _raw_log_with_phrases(place)
             await _questions(place)
             await _files_and_usage(place)
             await _prompts(place)
@@ -93,6 +96,7 @@ async def _pages(place: Place) -> None:
     assert len(first) == 2
     assert rest["events"][0]["seq"] > page["events"][-1]["seq"]
     assert rest["next"] is None
+    assert "phrase" not in (await place.ask("events?phrases=0"))["events"][0]
     failed = await place.ask("events?errors=1&type=tool.*")
     assert [entry["event"]["exit_code"] for entry in failed["events"]] == [3]
     assert (await place.ask("events?text=ECHO%20ONE&type=model.completed"))["events"]
@@ -113,6 +117,38 @@ async def _pages(place: Place) -> None:
     assert forth["events"] == back["events"][::-1]
     assert len(forth["events"]) > 3
     assert (await place.ask("events?model=other&before=0"))["events"] == []
+
+
+async def _phrases(place: Place) -> None:
+    """Each listed event has its words, in the language that the client names or accepts."""
+    types = "events?type=tool.*&type=model.completed"
+    english, chinese = ("Tool called", "Tool ended", "bash [exit 3, "), ("工具已调用", "工具已结束", "bash [退出码 3，")
+    for path, accepted, (called, ended, text) in (
+        (types, "", english),
+        (f"{types}&before=0", "fr, zh-CN;q=0.8, en;q=0.5", chinese),
+        (f"{types}&lang=en", "zh", english),
+    ):
+        url = f"{place.api.url}/api/threads/t/log/{path}"
+        async with place.api.session.get(url, headers={"Accept-Language": accepted}) as response:
+            phrases = {one["event"]["type"]: one["phrase"] for one in (await response.json())["events"]}
+        assert phrases["tool.requested"] == {"name": called, "text": "bash [idempotent] look"}
+        assert phrases["tool.completed"]["name"] == ended
+        assert phrases["tool.completed"]["text"].startswith(text)
+    await place.ask("events?lang=fr", status=422)
+
+
+async def _raw_log_with_phrases(place: Place) -> None:
+    """The log as it is has them on demand, as JSON and as a stream."""
+    url = f"{place.api.url}/api/threads/t/log"
+    plain = await place.api.ask("GET", "/threads/t/log")
+    assert not any("phrase" in event for event in plain)
+    worded = await place.api.ask("GET", "/threads/t/log?lang=zh")
+    assert [{name: value for name, value in event.items() if name != "phrase"} for event in worded] == plain
+    assert worded[0]["phrase"] == {"name": "对话已开始", "text": "用户 default"}
+    async with place.api.session.get(f"{url}?lang=zh", headers={"Accept": "text/event-stream"}) as response:
+        lines = (await response.text()).splitlines()
+    streamed = [msgspec.json.decode(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    assert [event["phrase"] for event in streamed] == [event["phrase"] for event in worded]
 
 
 async def _questions(place: Place) -> None:
