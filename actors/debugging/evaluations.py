@@ -237,7 +237,7 @@ class Evaluations:
         if problem := infrastructure(records):
             return msgspec.structs.replace(event, error=problem[:ANSWER_CHARACTERS]), None
         files = [change.path for change in future.files]
-        return event, subject(fold([*point.prefix, *records]), records, future.end, files)
+        return event, subject(fold(records, point.state), records, future.end, files)
 
     async def _recorded_or_live(self, suite: Suite, whatif: WhatIf, point: Point, event: EvaluationSampled) -> _Taken:
         """Returns a recorded sample of the same conditions if `again` is set, else a live one, which is recorded."""
@@ -262,7 +262,7 @@ class Evaluations:
 
     def _key(self, suite: Suite, point: Point, event: EvaluationSampled) -> str:
         """Returns the hash of all conditions of a sample, and of its number: so N samples are N answers."""
-        shared = [record.raw.decode() for record in point.prefix]
+        shared = [*point.thread, point.last]  # an id is of one event, whose past does not change
         config, prompt = self._config.current().hash, suite.prompts[event.prompt]
         conditions = [shared, event.model, prompt, config, release(), event.sample]
         return hashlib.sha256(msgspec.json.encode(conditions)).hexdigest()

@@ -33,25 +33,23 @@ from core.actor import Progress
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid, Refused, SikaError, sentence_of
 from core.events import (
-    Aggregate,
     ModelCompleted,
     Record,
     RunCompleted,
     RunFailed,
     ToolCompleted,
     ToolRequested,
-    thread,
 )
 from core.files.folder import Folder
 from core.files.paths import make_home
 from core.files.undo import later_changes, later_uploads
-from core.files.workspace import KIND as SCANS
 from core.files.workspace import Entry, FileChange
+from core.replay.moments.files import later_scans, uploads_after
 from core.replay.recorded import RecordedLog
-from core.replay.source import Source, records_of
+from core.replay.source import Source, read_of
 from core.replay.whatif import results as whatif_results
 from core.replay.whatif.journal import SANDBOXED, SampleJournal
-from core.replay.whatif.running import MOST_SAMPLES, Changes, Estimate, Point, Result, Sample, fork_point
+from core.replay.whatif.running import MOST_SAMPLES, Changes, Estimate, Hold, Point, Result, Sample, fork_point
 from core.runs.journal import CallRef, Failed, Journal, Paused
 from core.thread.fold import fold
 from core.thread.state import ThreadState
@@ -122,7 +120,7 @@ class WhatIf:
         allow_effects: bool = False,
         call: Ask | None = None,
     ) -> None:
-        self._source, self._options, self._changes = source, options, changes
+        self._read, self._options, self._changes = read_of(source), options, changes
         self._config = Adjusted(options.config, changes.settings)
         self._log = log or cast("EventLog", RecordedLog(source))
         self._allowed, self._call = allow_effects, call
@@ -131,9 +129,9 @@ class WhatIf:
             raise Invalid(f"model {changes.model!r}: there are: {', '.join(model.name for model in config.models)}")
         self._toolset = Toolset(config)
 
-    async def point(self, thread_id: str, at: int) -> Point:
-        """Returns the fork point. Raises `NotFound` and `Invalid`."""
-        return fork_point(await records_of(self._source, thread(thread_id)), at, self._changes)
+    async def point(self, thread_id: str, at: int, hold: Hold = lambda record: None) -> Point:
+        """Returns the fork point; `hold` is told each event that is held. Raises `NotFound` and `Invalid`."""
+        return await fork_point(self._read, thread_id, at, self._changes, hold)
 
     def estimate(self, point: Point) -> Estimate:
         """Estimates the usage of one sample."""
@@ -149,14 +147,15 @@ class WhatIf:
         """Executes the samples one after the other; `progress` is called after each, `watch` with each event."""
         if not 1 <= samples <= MOST_SAMPLES:
             raise Invalid(f"samples: 1 to {MOST_SAMPLES}, got {samples}")
-        thread_id, results, missing = point.prefix[0].aggregate.id, list[Sample](), list[str]()
-        scans = await self._source.read(Aggregate(SCANS, thread_id))
+        thread_id, results, missing = point.thread.id, list[Sample](), list[str]()
+        started = next((r.seq for r in point.before), point.at)  # a scan follows a run: files are those before it
+        scans = await later_scans(self._read, thread_id, min(started, point.at))
         for number in range(samples):
             sample, missing = await self._sample(point, scans, watch)
             results.append(sample)
             progress(number + 1)
         upto = point.after[-1].seq if point.after else point.at
-        state = fold([r for r in await self._source.read(thread(thread_id)) if r.seq <= upto])
+        state = fold([*point.before, *point.after])
         run = (point.after[0].run if point.after else None) or point.run
         changed, _ = later_changes([r for r in scans if _upto(r) <= upto], point.at)
         recorded = whatif_results.future(state, run, point.after, self._price, files=changed)
@@ -236,14 +235,14 @@ class WhatIf:
     @asynccontextmanager
     async def _copied(self, point: Point, state: ThreadState, scans: Sequence[Record]) -> AsyncIterator[_Copy]:
         """Yields a sandbox with the files as they were at the fork point."""
-        thread_id, config = point.prefix[0].aggregate.id, self._config
+        thread_id, config = point.thread.id, self._config
         with tempfile.TemporaryDirectory(prefix="sika-whatif-", ignore_cleanup_errors=True) as directory:
             home = Path(directory)
             await anyio.to_thread.run_sync(make_home, home)
             origin, target = Folder(self._options.home, state.user, thread_id), Folder(home, state.user, thread_id)
             started = next((r.seq for r in point.before), point.at)  # a scan follows a run: files are those before it
             changes, incomplete = later_changes(scans, started)
-            uploads = later_uploads(await self._source.read(thread(thread_id)), point.at)
+            uploads = later_uploads(await uploads_after(self._read, point.thread, point.at), point.at)
             work = partial(restored, origin, target, changes, uploads, incomplete=incomplete, folder=state.folder)
             missing = await anyio.to_thread.run_sync(_own_skills, origin, target)
             missing += await anyio.to_thread.run_sync(work)

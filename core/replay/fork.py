@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from core.errors import Conflict, Invalid, Refused
-from core.events import Event, Record, ThreadCreated, ThreadForked, ThreadTitled
+from core.events import Event, ThreadCreated, ThreadForked, ThreadTitled
 from core.ids import checkpoint_id, safe_id
-from core.replay.moments import moment
-from core.runs.copies import steps_to, write_steps
+from core.runs.copies import Step, steps_to, write_steps
 from core.thread.runs import thread_metadata
 from core.thread.state import ThreadState
 from core.thread.threads import Threads
@@ -29,19 +28,19 @@ class Forked(msgspec.Struct, frozen=True):
     not_restored: Sequence[str] = ()
 
 
-async def fork(threads: Threads, records: Sequence[Record], at: int, new: str) -> tuple[ThreadState, bool]:
-    """Makes the thread `new` of the events up to `at`, for the same user. Returns its state, and whether it is new.
+async def fork(threads: Threads, source: str, state: ThreadState, new: str) -> tuple[ThreadState, bool]:
+    """Makes the thread `new` of the thread `source` as it was in `state`, for the same user. Returns its state, and
+    whether it is new.
 
-    Raises `NotFound` for a moment before the thread, `Invalid` for one at which calls have no outcome, and `Refused`
-    if the id is taken by anything else than this fork.
+    Raises `Invalid` for a moment without a thread or at which calls have no outcome, and `Refused` if the id is taken
+    by anything else than this fork.
     """
-    state = moment.at(records, at)
-    source, at = records[0].aggregate.id, state.seq
+    at = state.seq
     if not state.exists:
         raise Invalid(f"thread {source}: erased, or not created yet, at event seq:{at}")
     if open_calls := [call["name"] for call in unanswered(state.messages)]:
         raise Invalid(f"event seq:{at}: the outcome of {', '.join(open_calls)} comes later; name another event")
-    steps = steps_to(state, state.head) if state.head >= 0 else []
+    steps: Sequence[Step] = steps_to(state, state.head) if state.head >= 0 else []
     origin = {SOURCE: source, SEQUENCE: at}
     if state.head >= 0:
         origin["branch_parent_checkpoint_id"] = checkpoint_id(state.commits[state.head].seq)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from core.errors import Unavailable
@@ -20,7 +20,7 @@ class RecordedLog:
 
     async def read(
         self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncGenerator[Record]:
         for record in await self._source.read(aggregate):
             if record.seq > after and (upto is None or record.seq <= upto):
                 yield record

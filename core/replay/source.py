@@ -14,6 +14,7 @@ from core.ids import safe_id
 from core.log.kinds import KIND, SUBAGENT
 
 if TYPE_CHECKING:
+    from core.log.reader import Read
     from core.log.store import EventLog
 
 LAST = "@last"
@@ -55,6 +56,10 @@ class LogSource:
 
     async def read(self, aggregate: Aggregate) -> Sequence[Record]:
         return [record async for record in self._log.read(aggregate)]
+
+    @property
+    def from_log(self) -> Read:
+        return self._log.read
 
     def follow(self, aggregate: Aggregate, after: int) -> AsyncIterator[Record]:
         """Yields the events of an aggregate after a sequence, and new ones as they come, without end."""
@@ -114,6 +119,13 @@ async def _last_failed(source: Source) -> Aggregate:
     if not listing.summaries:
         raise NotFound(f"{LAST_FAILED}: no run of a thread failed, and no policy stopped one")
     return thread(listing.summaries[0].thread)
+
+
+def read_of(source: Source) -> Read:
+    """Returns a reader of the logs of a source: from a place on where that can be, as in the log of a server."""
+    from core.replay.recorded import RecordedLog
+
+    return source.from_log if isinstance(source, LogSource) else RecordedLog(source).read
 
 
 async def records_of(source: Source, aggregate: Aggregate) -> Sequence[Record]:

@@ -210,7 +210,7 @@ class Commands:
         last = turns.commit_of(state, str(messages[end - 1].get("id")))
         latest = messages is state.messages and end == len(messages)
         tip = state.head if latest else last
-        steps = steps_to(state, tip)
+        steps = list(steps_to(state, tip))
         new_title = title or state.values.get("title")
         if title or (new_title and not latest):
             steps.append(Step({"title": new_title}, steps[-1].node, "update", len(steps) - 1))

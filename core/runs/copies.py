@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast, overload
+
+import msgspec
 
 from core.events import Event, Json, StatePatched, thread
 from core.thread.messages import timed
@@ -12,6 +14,8 @@ from core.thread.threads import Threads
 
 BATCH = 200
 """Events in one atomic batch; the server allows 1 000."""
+BATCH_BYTES = 8 << 20
+"""Bytes after which a batch ends."""
 ROOT = -1
 
 Source = Literal["update", "input", "loop", "fork"]
@@ -44,9 +48,10 @@ async def write_steps(
     batch: list[Event] = list(first)
     waiting: list[int] = []
     seqs: dict[int, int] = {}
+    size = 0
 
     async def flush() -> None:
-        nonlocal state
+        nonlocal state, size
         if not batch:
             return
         records = await threads.log.append(thread(thread_id), batch, expected=state.seq, actor=actor)
@@ -55,6 +60,7 @@ async def write_steps(
         seqs.update((index, record.seq) for index, record in zip(waiting, commits, strict=True))
         batch.clear()
         waiting.clear()
+        size = 0
 
     for index, step in enumerate(steps):
         if step.parent in waiting[:-1] or len(batch) >= BATCH:
@@ -63,6 +69,9 @@ async def write_steps(
         base = None if follows else 0 if step.parent == ROOT else seqs[step.parent]  # there is no sequence 0: the root
         batch.append(StatePatched(values=step.values, as_node=step.node, base=base, source=step.source))
         waiting.append(index)
+        size += len(msgspec.json.encode(step.values))
+        if size >= BATCH_BYTES:
+            await flush()
     await flush()
     return state
 
@@ -85,9 +94,29 @@ def all_steps(state: ThreadState) -> list[Step]:
     return [*_steps(state, order), again]
 
 
-def steps_to(state: ThreadState, index: int) -> list[Step]:
-    """Returns a checkpoint and its ancestors, oldest first."""
-    return _steps(state, list(state.chain(index))[::-1])
+def steps_to(state: ThreadState, index: int) -> Sequence[Step]:
+    """Returns a checkpoint and its ancestors, oldest first, each made when it is asked for."""
+    return _Chain(state, list(state.chain(index))[::-1])
+
+
+class _Chain(Sequence[Step]):
+    """Checkpoints of a state that follow each other."""
+
+    def __init__(self, state: ThreadState, order: Sequence[int]) -> None:
+        self._state, self._order = state, order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, place: int) -> Step: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Step]: ...
+    def __getitem__(self, place: int | slice) -> Step | Sequence[Step]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        commit = self._state.commits[self._order[place]]
+        return Step(_patch(self._state, commit), commit.node, _source(commit), place - 1 if place else ROOT)
 
 
 def _add_chain(commits: Sequence[Commit], index: int, reachable: set[int]) -> None:

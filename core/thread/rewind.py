@@ -15,7 +15,8 @@ from core.thread.values import places_of
 _TRIES = 8
 """Runs from whose beginnings it is tried to come to a fact."""
 _FOLDED_AT_ONCE = 256
-"""Facts that are folded in one go: each time the state is copied."""
+_FOLDED_BYTES = 1 << 20
+"""Facts, and their bytes, that are folded in one go: each time the state is copied."""
 
 
 async def state_before(read: Read, thread_id: str, state: ThreadState, run: Run, seq: int) -> ThreadState:
@@ -40,11 +41,12 @@ def newest_begun(state: ThreadState, seq: int) -> Run | None:
 
 async def state_upto(read: Read, thread_id: str, seq: int, earlier: ThreadState | None = None) -> ThreadState:
     """The state after the fact `seq`, folded from the log on top of an earlier state; few facts are in memory."""
-    state, facts = earlier or ThreadState(), list[Record]()
+    state, facts, size = earlier or ThreadState(), list[Record](), 0
     async for record in read(thread(thread_id), after=state.seq, upto=seq):
         facts.append(record)
-        if len(facts) == _FOLDED_AT_ONCE:
-            state = await asyncio.to_thread(fold, facts, state)
+        size += len(record.raw)
+        if len(facts) == _FOLDED_AT_ONCE or size >= _FOLDED_BYTES:
+            state, size = await asyncio.to_thread(fold, facts, state), 0
             facts.clear()
     return await asyncio.to_thread(fold, facts, state)
 

@@ -396,8 +396,8 @@ async def post_whatif(call: Call, owned: OwnedLog, body: WhatIfBody) -> web.Stre
         )
         experiment = await call.services.what_if(changes, body.allow_effects)
         at = (await places.record_at(call.live.reading.read, thread(owned.id), body.at)).seq
-        async with call.live.reading.whole():
-            point = await experiment.point(owned.id, at)
+        async with call.live.reading.whole() as whole:
+            point = await experiment.point(owned.id, at, whole.hold)
         if not body.estimate_only:
             await call.request.app[access.GATE].limits.admit_run(principal, owned.id, uuid7())
         return await _stream(call, owned.id, experiment, point, 0 if body.estimate_only else body.samples)
@@ -440,7 +440,7 @@ class _Feed:
         except SikaError as error:
             self._add(sse.Frame("error", msgspec.json.encode(_Problem(redactor.text(str(error)), error.code))))
         except Exception:
-            log.exception("a what-if failed", thread=point.prefix[0].aggregate.id)
+            log.exception("a what-if failed", thread=point.thread.id)
             self._add(sse.Frame("error", msgspec.json.encode(_Problem("Internal server error", "internal"))))
         finally:
             self._ended = True

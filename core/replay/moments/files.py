@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 import msgspec
 
-from core.events import Aggregate, ArtifactReplaced, FileConverted, FileRemoved, FileUploaded, Record
+from core.events import Aggregate, ArtifactReplaced, FileConverted, FileRemoved, FileUploaded, Record, type_of
 from core.files.workspace import ANYTHING, KIND, Entry, Manifest, WorkspaceScanned, fold, with_people
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SCANS = 32
 """Scans that are folded at once."""
+_UPLOADED = type_of(FileUploaded.__name__)
 MOST = 5000
 """Limit of the files of an answer."""
 
@@ -64,6 +65,18 @@ async def known_at(read: Read, aggregate: Aggregate, seq: int) -> KnownFiles:
     files = with_people(manifest.files, people)
     listed = [_known(path, files[path]) for path in islice(sorted(files), MOST)]
     return KnownFiles(seq, scanned, listed, truncated or len(files) > MOST)
+
+
+async def later_scans(read: Read, thread_id: str, after: int) -> list[Record]:
+    """Returns the scans of a thread's files that followed runs which ended after an event."""
+    async with aclosing(read(Aggregate(KIND, thread_id))) as records:
+        return [record async for record in records if getattr(record.event, "upto", 0) > after]
+
+
+async def uploads_after(read: Read, aggregate: Aggregate, after: int) -> list[Record]:
+    """Returns the events of files that people uploaded after an event."""
+    async with aclosing(read(aggregate, after=after, bodies=False)) as records:
+        return [record async for record in records if record.type == _UPLOADED]
 
 
 def _known(path: str, entry: Entry) -> KnownFile:

@@ -45,10 +45,10 @@ class SampleJournal:
     stopping = False
 
     def __init__(self, point: Point, changes: Changes, allow_effects: bool = False) -> None:
-        self._aggregate = point.prefix[0].aggregate
+        self._aggregate = point.thread
         self.thread_id = self._aggregate.id
         self.id = point.run
-        self.state = fold(point.prefix)
+        self.state = point.state
         self.records: list[Record] = []
         self.made: list[Call] = []
         self.leaves: Callable[[str, Effect], bool] = lambda name, effect: effect != "pure" and name not in SANDBOXED
@@ -60,7 +60,7 @@ class SampleJournal:
         self._message = changes.message if point.run in self.state.runs else None
         self._recorded = _outcomes(point.after)
         self._touched = bool(changes.results or changes.message)
-        self._last = point.prefix[-1].id
+        self._last = point.last
         self.append(ThreadForked(source=self.thread_id, source_seq=point.at, patches=[]), of_run=False)
         if point.run not in self.state.runs and changes.message:
             self._begin(changes.message, changes.model)

@@ -11,7 +11,6 @@ from core.events import ModelCompleted, Record, ToolCompleted, ToolRequested
 from core.files.workspace import FileChange
 from core.replay.diff import Row, aligned, steps
 from core.replay.whatif.running import Call, Estimate, Future, Point
-from core.thread.fold import fold
 from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.thread.tokens import Tokens, tokens_of
@@ -63,14 +62,13 @@ def future(
 
 def beside(point: Point, records: Sequence[Record]) -> list[Row]:
     """Returns the steps after the fork point beside each other: the recorded ones on the left."""
-    shared = [record for record in point.prefix if record.run == point.run]
-    sides = (*point.before, *point.after), (*shared, *records)
+    sides = (*point.before, *point.after), (*point.shared, *records)
     return aligned(*([step for step in steps(side) if step.seq > point.at] for side in sides))
 
 
 def estimated(point: Point, model: str | None, prices: Prices) -> Estimate:
     """Estimates a sample by the recorded one: each answer after the fork point pays its context."""
-    state, later = fold(point.prefix), [r.event for r in point.after if isinstance(r.event, ModelCompleted)]
+    state, later = point.state, [r.event for r in point.after if isinstance(r.event, ModelCompleted)]
     name = model or (state.runs[point.run].model if point.run in state.runs else None) or ""
     tokens = Tokens(input=in_context(state))
     for answer in later:

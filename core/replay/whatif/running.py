@@ -15,21 +15,31 @@ the same call was recorded and no earlier call had an effect; else they are refu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from core.errors import Invalid, NotFound
-from core.events import Json, Record, RunRequested, RunStarted, ToolCompleted
+from core.events import Aggregate, Json, Record, RunRequested, RunStarted, ToolCompleted, thread
 from core.files.workspace import FileChange
 from core.ids import uuid7
+from core.lifecycle import END_TYPES
+from core.log.reader import Read
 from core.replay.diff import Row
 from core.thread.fold import fold
+from core.thread.rewind import state_upto
+from core.thread.state import ThreadState
 
+Hold = Callable[[Record], None]
 ACTOR = "whatif"
 MOST_SAMPLES = 100
 Made = Literal["live", "recorded", "replaced", "blocked"]
 """Sources of a call's outcome: made, taken from the log, given with `Changes.results`, or refused."""
+
+
+def _held(record: Record) -> None:
+    """Allows any number of events."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,41 +127,89 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(NamedTuple):
-    """The fork point: the shared events as changed, the run that goes on, and its recorded events after them."""
+    """The fork point: the thread there as changed, the run that goes on, and its recorded events after the point."""
 
-    prefix: Sequence[Record]
+    thread: Aggregate
+    state: ThreadState
+    """All shared events as changed, folded."""
+    last: str
+    """The id of the last one."""
     run: str
     after: Sequence[Record]
     at: int
     before: Sequence[Record]
     """The shared events of that run as they were recorded."""
+    shared: Sequence[Record]
+    """The same as changed."""
 
 
-def fork_point(records: Sequence[Record], at: int, changes: Changes) -> Point:
-    """Returns the fork point after the event `at`.
+async def fork_point(read: Read, thread_id: str, at: int, changes: Changes, hold: Hold = _held) -> Point:
+    """Returns the fork point after the event `at`. Of the log the events of one run are held, each of which `hold` is
+    told.
 
     Raises `NotFound` for a moment before the thread, and `Invalid` where no run is at work and no message starts one,
     or for a tool result of an unknown call.
     """
-    prefix = [record for record in records if record.seq <= at]
-    if not prefix:
-        raise NotFound(f"no event up to {at}; the log begins with {records[0].seq if records else 'none'}")
-    calls = {record.event.call_id for record in records if isinstance(record.event, ToolCompleted)}
-    if unknown := [call for call in changes.results if call not in calls]:
-        raise Invalid(f"no recorded outcome of the call {unknown[0]}")
-    state = fold(prefix)
-    if waiting := next((run for run in state.runs.open() if run.status == "pending"), None):
-        starts = (r for r in records if r.run == waiting.id and isinstance(r.event, RunStarted) and r.seq > at)
-        if state.active is None and (start := next(starts, None)):
-            return fork_point(records, start.seq, changes)
-    active, run = state.active, state.active.id if state.active else uuid7()
+    aggregate = thread(thread_id)
+    state = await state_upto(read, thread_id, at)
+    if not state.seq:
+        raise NotFound(f"{aggregate}: no event up to {at}")
+    at = state.seq
+    begin = await _first_changed(read, aggregate, at, changes.results)
+    pending = next((run for run in state.runs.open() if run.status == "pending"), None)
+    if pending is not None and state.active is None and (start := await _start_after(read, aggregate, pending.id, at)):
+        return await fork_point(read, thread_id, start, changes, hold)
+    active = state.active
+    run = active.id if active else uuid7()
     if active is None and not changes.message:
-        raise Invalid(f"no run is at work after event seq:{prefix[-1].seq}: name an earlier event, or give a message")
-    following = next((r.run for r in records if r.seq > at and isinstance(r.event, RunRequested)), None)
-    compared = run if active else following
-    after = [record for record in records if record.seq > at and compared and record.run == compared]
-    before = [record for record in prefix if record.run == run]
-    return Point([_changed(record, run, changes) for record in prefix], run, after, prefix[-1].seq, before)
+        raise Invalid(f"no run is at work after event seq:{at}: name an earlier event, or give a message")
+    begin = min(begin, at + 1 if active is None else active.requested_seq)
+    state, last, before = await state_upto(read, thread_id, begin - 1), "", list[Record]()
+    async with aclosing(read(aggregate, after=begin - 1 if begin <= at else at - 1, upto=at)) as records:
+        async for record in records:
+            last = record.id
+            if record.seq < begin:
+                continue
+            state = fold([_changed(record, run, changes)], state)
+            if record.run == run:
+                hold(record)
+                before.append(record)
+    after = await _run_after(read, aggregate, run if active else None, at, hold)
+    return Point(aggregate, state, last, run, after, at, before, [_changed(record, run, changes) for record in before])
+
+
+async def _first_changed(read: Read, aggregate: Aggregate, at: int, results: Mapping[str, str]) -> int:
+    """Returns the sequence of the first outcome up to `at` that is changed, or the one after `at`. Raises `Invalid`."""
+    unknown, first = set(results), at + 1
+    if unknown:
+        async with aclosing(read(aggregate)) as records:
+            async for record in records:
+                if isinstance(record.event, ToolCompleted) and record.event.call_id in results:
+                    unknown.discard(record.event.call_id)
+                    first = min(first, record.seq)
+    if unknown:
+        raise Invalid(f"no recorded outcome of the call {min(unknown)}")
+    return first
+
+
+async def _start_after(read: Read, aggregate: Aggregate, run: str, at: int) -> int | None:
+    async with aclosing(read(aggregate, after=at)) as records:
+        starts = (record.seq async for record in records if record.run == run and isinstance(record.event, RunStarted))
+        return await anext(starts, None)
+
+
+async def _run_after(read: Read, aggregate: Aggregate, run: str | None, at: int, hold: Hold) -> list[Record]:
+    """Returns the events after `at` of a run, or else of the first that was requested after it."""
+    after = list[Record]()
+    async with aclosing(read(aggregate, after=at)) as records:
+        async for record in records:
+            run = run or (record.run if isinstance(record.event, RunRequested) else None)
+            if run is not None and record.run == run:
+                hold(record)
+                after.append(record)
+                if record.type in END_TYPES:
+                    break
+    return after
 
 
 def _changed(record: Record, run: str, changes: Changes) -> Record:
@@ -174,8 +232,8 @@ def _changed(record: Record, run: str, changes: Changes) -> Record:
 class Experiment(Protocol):
     """A what-if under changed conditions."""
 
-    async def point(self, thread_id: str, at: int) -> Point:
-        """Returns the fork point. Raises `NotFound` and `Invalid`."""
+    async def point(self, thread_id: str, at: int, hold: Hold) -> Point:
+        """Returns the fork point; `hold` is told each event that is held. Raises `NotFound` and `Invalid`."""
         ...
 
     def estimate(self, point: Point) -> Estimate:

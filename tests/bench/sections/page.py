@@ -43,12 +43,12 @@ _INTERPRETED = "--js-flags=--no-opt --no-maglev --no-sparkplug"
 def page(lab: Laboratory) -> Iterator[Row]:
     """`warm`: with the files in the browser's cache. A task that is not long (50 ms) counts as 0."""
     lab.say(f"serving on port {lab.shared.port}")  # before the browser: each has an event loop of its own
-    with _browser() as browser:
+    with chromium() as browser:
         yield _bytes()
         yield from _starts(lab, browser)
         yield from _streaming(lab, browser)
         yield _long_thread(lab, browser)
-    with _browser(_INTERPRETED) as browser:
+    with chromium(_INTERPRETED) as browser:
         yield _heap(lab, browser)
         if lab.deerflow_page:
             yield from beside(lab, browser, lab.deerflow_page)
@@ -57,7 +57,7 @@ def page(lab: Laboratory) -> Iterator[Row]:
 
 
 @contextmanager
-def _browser(*flags: str) -> Iterator[Browser]:
+def chromium(*flags: str) -> Iterator[Browser]:
     path = next((path for name in _CHROMIUMS if (path := shutil.which(name))), None)
     if path is None:
         raise Broken("there is no Chromium")
@@ -81,7 +81,7 @@ def _starts(lab: Laboratory, browser: Browser) -> Iterator[Row]:
     figures: dict[str, list[float]] = {}
     for repetition in range(3 if lab.quick else 9):
         lab.say(f"start {repetition + 1}")
-        with _context(browser) as context:
+        with watched(browser) as context:
             for how in ("cold", "warm"):
                 tab = context.new_page()
                 requests = _requests(tab)
@@ -109,7 +109,7 @@ def _requests(tab: Page) -> list[str]:
 
 
 @contextmanager
-def _context(browser: Browser) -> Iterator[BrowserContext]:
+def watched(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     context.add_init_script(f"if (window === top) {{ {_WATCH} }}")
     yield context
@@ -131,7 +131,7 @@ def _url(server: Sika) -> str:
 
 
 def _streaming(lab: Laboratory, browser: Browser) -> Iterator[Row]:
-    with _context(browser) as context:
+    with watched(browser) as context:
         lab.say("100 words a second")
         tab = context.new_page()
         _open(tab, lab.shared, _SPEED)
@@ -172,7 +172,7 @@ def _post(tab: Page, path: str, body: dict[str, Any]) -> None:
 def _long_thread(lab: Laboratory, browser: Browser) -> Row:
     lab.say("2000 messages")
     thread = str(uuid4())
-    with _context(browser) as context:
+    with watched(browser) as context:
         tab = context.new_page()
         _open(tab, lab.shared, "tokens-50")
         _post(tab, "threads", {"thread_id": thread})
@@ -200,7 +200,7 @@ def _heap(lab: Laboratory, browser: Browser) -> Row:
     conversations shows grows with it, and is no leak. The first ones warm up: lazy parts come.
     """
     warm, last = (6, 12) if lab.quick else (12, 240)
-    with _context(browser) as context:
+    with watched(browser) as context:
         tab = context.new_page()
         _open(tab, lab.shared, "tokens-400")
         session = context.new_cdp_session(tab)

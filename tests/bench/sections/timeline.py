@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
+from playwright.sync_api import BrowserContext
+
+from actors.wiring import compose
+from core.events import ThreadAnnotated, thread
 from tests.bench import giant
 from tests.bench.laboratory import Laboratory
 from tests.bench.measure import Row, at_most, median
 from tests.bench.processes import Broken, Sika
 from tests.bench.sections.giants import await_snapshot, published
+from tests.bench.sections.page import chromium, watched
 from tests.bench.sections.threads import Asker
+from tests.support.model_server import run
 
 _SIZES = (10_000, 200_000)
 _QUICK = (2000,)
@@ -23,9 +31,22 @@ _STEPS = 40
 _LOOKING = 20
 _LOOKS = 15
 """Moments and pages that each of them asks for."""
-_RATE, _FOLLOWED_SECONDS = 200, 5
-"""Events a second, and for how long."""
-_WRITERS = 8
+_LEAST_RATE = 200
+"""Events a second that a follower is to keep up with."""
+_RATE, _FOLLOWED_SECONDS = 220, 5
+"""Events a second that are written, and for how long."""
+_BATCH = 10
+"""Events that are appended at once."""
+_OPENED = 5
+_ROWS = "document.querySelector('.tl-row')"
+_LIVE = "document.querySelector('.tl-header [role=status]')?.textContent.startsWith('Live')"
+_COMPOSER = "document.activeElement?.id === 'composer'"
+_COUNT = "Number(document.querySelector('.tl-row')?.getAttribute('aria-setsize'))"
+_ONCE = """new Promise((resolve) => {{
+  const look = () => {} ? resolve(performance.now()) : setTimeout(look, 5);
+  look();
+}})"""
+"""When something holds, in milliseconds since the page was asked for."""
 _BESIDE = "beside"
 """A thread of the same turns, and hardly any past: what its questions take is taken off the machine's speed."""
 
@@ -41,8 +62,9 @@ def timeline(lab: Laboratory) -> Iterator[Row]:
             server.settle()
             yield from _pages(asker, size)
             yield from _moments(asker, size)
-            yield _many(server, asker, size)
-            yield _following(server, asker, size)
+            yield _many(server, size)
+            yield _following(lab, server, size)
+            yield from _page(lab, server, size)
 
 
 def _pages(asker: Asker, size: int) -> Iterator[Row]:
@@ -86,9 +108,9 @@ def _compared(what: str, asker: Asker, path: _Path, most: float) -> Row:
     return Row(f"{what}, × a short thread's", ours / bare, at_most(most), "ms", ours, bare, note=note)
 
 
-def _many(server: Sika, asker: Asker, size: int) -> Row:
+def _many(server: Sika, size: int) -> Row:
     """Memory of the server when many look at pages and moments of it at once."""
-    end = _last(asker, giant.NAME)
+    end = _last(Asker(server, _FOLDED_SECONDS), giant.NAME)
     server.settle()
     before = server.memory()
 
@@ -108,9 +130,9 @@ def _many(server: Sika, asker: Asker, size: int) -> Row:
     return Row(f"memory when {_LOOKING} look at {size} events (MB more)", grown, at_most(20), "MB", grown, note=note)
 
 
-def _following(server: Sika, asker: Asker, size: int) -> Row:
+def _following(lab: Laboratory, server: Sika, size: int) -> Row:
     """How far a follower is behind after events at a steady rate."""
-    after, wanted = _last(asker, giant.NAME), _RATE * _FOLLOWED_SECONDS
+    after, wanted = _last(Asker(server), giant.NAME), _RATE * _FOLLOWED_SECONDS
     arrived, ready = list[float](), threading.Event()
 
     def follow() -> None:
@@ -125,22 +147,93 @@ def _following(server: Sika, asker: Asker, size: int) -> Row:
             if line.startswith(b"id: "):
                 arrived.append(time.perf_counter())
 
-    def write(number: int) -> float:
-        own = Asker(server)
-        for turn in range(number, wanted, _WRITERS):
-            time.sleep(max(0.0, started + turn / _RATE - time.perf_counter()))
-            own.ask("PATCH", f"/threads/{giant.NAME}", {"metadata": {"turn": turn}})
-        return time.perf_counter()
-
-    with ThreadPoolExecutor(_WRITERS + 1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         following = pool.submit(follow)
         ready.wait(30)
-        started = time.perf_counter()
-        ended = max(pool.map(write, range(_WRITERS)))
+        ended, rate = _written(lab, server)
         following.result()
     behind = 1000 * max(0.0, arrived[-1] - ended)
-    note = f"{wanted / (ended - started):.0f} events/s were written of {_RATE} wanted"
+    note = f"{rate:.0f} events/s were written of {_LEAST_RATE} wanted"
     return Row(f"a follower behind the last event of {size} (ms)", behind, at_most(200), "ms", behind, note=note)
+
+
+def _written(lab: Laboratory, server: Sika) -> tuple[float, float]:
+    """Writes events in batches, as a run at work does. Returns when the last one was, and how many a second were."""
+    ended, seconds = run(_write(lab, server))
+    return ended, _RATE * _FOLLOWED_SECONDS / seconds
+
+
+async def _write(lab: Laboratory, server: Sika) -> tuple[float, float]:
+    async with compose.attach(compose.Options(server.home, lab.config)) as running:
+        begin, started = await running.log.tip(thread(giant.NAME)), time.perf_counter()
+        for number in range(0, _RATE * _FOLLOWED_SECONDS, _BATCH):
+            await asyncio.sleep(max(0.0, started + number / _RATE - time.perf_counter()))
+            events = [ThreadAnnotated(metadata={"turn": number + place}) for place in range(_BATCH)]
+            records = await running.log.append(thread(giant.NAME), events, expected=begin, actor="lead")
+            begin = records[-1].seq
+        ended = time.perf_counter()
+        return ended, ended - started
+
+
+# ── the page ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _page(lab: Laboratory, server: Sika, size: int) -> Iterator[Row]:
+    """How soon the page shows the thread, its longest task, and how far it is behind while events are written."""
+    limit = at_most(1000 if size <= _SIZES[0] else 2000)
+    with chromium() as browser, watched(browser) as context:
+        figures, bares = list[_Figures](), list[_Figures]()
+        for _ in range(_OPENED + 1):
+            bares.append(_opened(context, server, "", _COMPOSER, _COMPOSER))
+            figures.append(_opened(context, server, f"timeline/{giant.NAME}", _ROWS, _LIVE))
+        ours, bare = _medians(figures[1:]), _medians(bares[1:])  # the first ones fill the browser's cache
+        note = f"its window is read at {ours.read:.0f} ms"
+        yield Row(f"the page shows {size} events (ms)", ours.shown, limit, "ms", ours.shown, bare.shown, note=note)
+        what = f"longest task while {size} events are opened (ms)"
+        yield Row(what, ours.longest, at_most(100), "ms", ours.longest, bare.longest)
+        yield _page_behind(lab, context, server, size)
+
+
+class _Figures(NamedTuple):
+    """When a page showed what it is for, when it had read it all, and its longest task, in milliseconds."""
+
+    shown: float
+    read: float
+    longest: float
+
+
+def _medians(figures: Sequence[_Figures]) -> _Figures:
+    shown, read, longest = (median(values) for values in zip(*figures, strict=True))
+    return _Figures(shown, read, longest)
+
+
+def _opened(context: BrowserContext, server: Sika, place: str, shown: str, read: str) -> _Figures:
+    tab = context.new_page()
+    tab.goto(f"http://{server.host}:{server.port}/#/{place}")
+    at_first, at_last = (tab.evaluate(_ONCE.format(condition)) for condition in (shown, read))
+    tab.wait_for_timeout(500)
+    longest = max(tab.evaluate("seen.tasks"), default=0.0)
+    tab.close()
+    return _Figures(at_first, at_last, longest)
+
+
+def _page_behind(lab: Laboratory, context: BrowserContext, server: Sika, size: int) -> Row:
+    """How far the page is behind the last event that was written."""
+    tab = context.new_page()
+    tab.goto(f"http://{server.host}:{server.port}/#/timeline/{giant.NAME}")
+    tab.evaluate(_ONCE.format(_LIVE))
+    tab.evaluate("seen.tasks.length = 0")
+    there = tab.evaluate(_COUNT)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(_written, lab, server)
+        while not writing.done():
+            tab.wait_for_timeout(100)
+        ended, rate = writing.result()
+    tab.evaluate(_ONCE.format(f"{_COUNT} >= {there + _RATE * _FOLLOWED_SECONDS}"))
+    behind = 1000 * (time.perf_counter() - ended)
+    longest = max(tab.evaluate("seen.tasks"), default=0.0)
+    note = f"{rate:.0f} events/s were written of {_LEAST_RATE} wanted; longest task {longest:.0f} ms"
+    return Row(f"the page behind the last event of {size} (ms)", behind, at_most(1000), "ms", behind, note=note)
 
 
 def _state(name: str, seq: int) -> str:

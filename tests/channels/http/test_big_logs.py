@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import core.log.reader
+from actors.debugging.forks import fork_thread
 from channels.http.server.reading import WHOLE_BYTES
-from core.events import Event, ModelCompleted, Record, ThreadAnnotated, ToolCompleted, ToolRequested
+from core.events import Aggregate, Event, ModelCompleted, Record, ThreadAnnotated, ToolCompleted, ToolRequested
+from core.replay.source import LogSource
+from core.replay.whatif.running import Changes, fork_point
 from core.runtime.system import System
 from tests.channels.http.conftest import Api, Worker
 from tests.channels.http.story import ai
@@ -34,7 +38,8 @@ class Bytes:
 
 
 @contextmanager
-def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bytes]:
+def measured(monkeypatch: pytest.MonkeyPatch, coroutine: str = "RequestHandler") -> Iterator[Bytes]:
+    """Measures what tasks with this coroutine read."""
     held = Bytes()
 
     class Measured(Record):
@@ -43,7 +48,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bytes]:
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **more)
             task = asyncio.current_task()
-            self.size = len(self.raw) if task and "RequestHandler" in str(task.get_coro()) else 0
+            self.size = len(self.raw) if task and coroutine in str(task.get_coro()) else 0
             held.now += self.size
             held.most = max(held.most, held.now)
 
@@ -100,6 +105,30 @@ async def test_questions_about_a_big_thread_hold_little_of_it(
             before = held.now
             check(await api.ask("GET", f"/threads/{thread}/log/{question}"))
             assert held.most - before <= MOST_BYTES, f"{question}: {(held.most - before) >> 20} MiB"
+
+
+async def test_a_fork_and_a_what_if_of_a_big_thread_hold_little_of_it(
+    api: Api, worker: Worker, system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    thread = await big(api, worker, system)
+    tip = (await system.threads.load(thread)).seq
+    source, changes = LogSource(system.log), Changes(message="And now?")
+
+    async def forked() -> None:
+        forked = await fork_thread(system.threads, source, tmp_path, Aggregate("thread", thread), tip, "fork")
+        assert forked.new
+
+    async def changed() -> None:
+        point = await fork_point(source.from_log, thread, tip, changes)
+        assert (point.at, point.after, point.before) == (tip, [], [])
+        assert point.state.messages[-1]["content"] == "again"
+
+    for work in (forked, changed):
+        with measured(monkeypatch, work.__name__) as held:
+            await asyncio.create_task(work())
+            assert 0 < held.most <= MOST_BYTES, f"{work.__name__}: {held.most >> 20} MiB"
+    there, copy = await system.threads.load(thread), await system.threads.load("fork")
+    assert [message["id"] for message in copy.messages] == [message["id"] for message in there.messages]
 
 
 def _why(causes: Any) -> None:
