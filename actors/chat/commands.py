@@ -11,6 +11,8 @@ from core.forms import YES
 
 CONTROL = frozenset(("stop", "status", "queue", "help", "models", "memory"))
 """Commands that are answered at once, also while earlier messages wait for their files."""
+SHOUTED = frozenset(("slack", "discord"))
+"""Platforms that take a slash at the beginning for a command of their own: there `!stop` is the same as `/stop`."""
 _MENTIONS = re.compile(rf"(?:<@[^>\s]+>|{MENTION}|@\S+)\s+")
 _COMMAND = re.compile(r"([/!])([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?", re.DOTALL)
 
@@ -30,7 +32,7 @@ def parsed(text: str, platform: str) -> Command | None:
     if text.lower() == "stop":
         return Command("stop")
     match = _COMMAND.fullmatch(text)
-    if match is None or (match[1] == "!" and platform != "slack"):
+    if match is None or (match[1] == "!" and platform not in SHOUTED):
         return None
     name = match[2].lower()
     known = name in HELP or name == CONNECT or (name == START and platform == "telegram")

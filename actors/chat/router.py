@@ -144,7 +144,7 @@ class Router:
 
     async def _confirmation(self, call: Call, code: str, user: str) -> str:
         """Returns the question whether to connect: it names the account, and what ends."""
-        sign = "!" if platform_of(call.account) == "slack" else "/"
+        sign = "!" if platform_of(call.account) in commands.SHOUTED else "/"
         text = CONFIRM.format(name=await self._standing.name(user), answer=f"{sign}connect {code} yes")
         before = (await self._connections.state()).of_person(call.account, call.first.event.sender)
         if before is None or before.user == user:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -36,7 +36,7 @@ from core.chat.held import LeasedPlatform, Meter
 from core.chat.inbox import Inbox
 from core.chat.lease import Lease
 from core.chat.links import Links
-from core.chat.port import CredentialsDead, Platform
+from core.chat.port import CredentialsDead, Platform, Resuming
 from core.chat.status import service
 from core.config.channels import ALIASES
 from core.config.load import ConfigSource
@@ -210,6 +210,8 @@ class Process:
             log.error("account cannot be connected", problem=problem, again_in=AGAIN_SECONDS, exc_info=is_defect(error))
             self._meter.enter("failed", problem)
         else:
+            if platform.traits.resumes:
+                cast(Resuming, platform).resume(self._home / "channels" / f"{self._name}.json")
             try:
                 await self._serve(LeasedPlatform(platform, self._lease, self._meter))
             finally:

@@ -133,13 +133,20 @@ def _mark(items: Items, index: int, item: Item, depth: int) -> str:
 
 def _table(table: Table, place: Place) -> list[Piece]:
     """Returns a table as aligned columns; if it is wide or has links, as a list of its rows."""
-    text = aligned(table)
-    if max(width(line) for line in text.split("\n")) <= _WIDEST and not _has_links(table):
-        return [Pre("", text)]
-    if not table.rows:
-        return _runs(_cells(table.header), place)
+    if is_narrow(table):
+        return [Pre("", aligned(table))]
+    return _items(as_list(table), place) if table.rows else _runs(_cells(table.header), place)
+
+
+def is_narrow(table: Table) -> bool:
+    """Tells whether a table can be shown as aligned columns on a phone: links would be lost in them."""
+    return max(width(line) for line in aligned(table).split("\n")) <= _WIDEST and not _has_links(table)
+
+
+def as_list(table: Table) -> Items:
+    """Returns the rows of a table as items, each a line for each cell with the name of its column."""
     rows = [Item(None, (Paragraph(_named(table.header, row)),)) for row in table.rows]
-    return _items(Items(None, len(table.header) < 3, tuple(rows)), place)
+    return Items(None, len(table.header) < 3, tuple(rows))
 
 
 def _named(header: Sequence[tuple[Inline, ...]], row: Sequence[tuple[Inline, ...]]) -> tuple[Inline, ...]:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from core.chat.commands import is_command
+from core.chat.commands import umbrella
 from core.chat.facts import Attachment, ChatReceived, Choice, Quoted, Target
 from core.chat.people import MOST_MENTIONS, mention
 
@@ -134,8 +134,7 @@ def _slash(payload: Mapping[str, Any], names: Mapping[str, str]) -> ChatReceived
     """
     command, text = str(payload["command"]), readable(str(payload.get("text") or ""), names).strip()
     if _UMBRELLA.fullmatch(command):
-        named = is_command(text.partition(" ")[0])
-        command, text = "", f"/{text}" if named else text or "/help"
+        command, text = "", umbrella(text)
     private = is_private(payload["channel_id"])
     return ChatReceived(
         message=f"command-{payload['trigger_id']}",

@@ -26,3 +26,8 @@ START = "start"
 def is_command(word: str) -> bool:
     """Tells whether a word, without a sign before it, is the name of a command."""
     return word.lower() in HELP or word.lower() == CONNECT
+
+
+def umbrella(text: str) -> str:
+    """Returns the text of a slash command under whose name all of ours stand, as `/sika stop`: a command, or words."""
+    return f"/{text}" if is_command(text.partition(" ")[0]) else text or "/help"

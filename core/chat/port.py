@@ -101,6 +101,8 @@ class Traits(NamedTuple):
     """Bytes."""
     whispers: bool = False
     """It can say something to one person of a group: it is a `Whispering`, too."""
+    resumes: bool = False
+    """It goes on after a restart where it stopped: it is a `Resuming`, too."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -213,6 +215,15 @@ class Platform(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Resuming(Protocol):
+    """A platform whose connection is to go on in the next process where it stopped, as it does not deliver again by
+    itself."""
+
+    def resume(self, notes: Path) -> None:
+        """Names the file in which it keeps what it needs for that. Called once, before `listen`."""
+        ...
 
 
 class Whispering(Protocol):

@@ -42,8 +42,8 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     enabled: bool = False
     """True connects the account."""
     allowed_users: tuple[str | int, ...] | str | int = ()
-    """People who may talk to the agent, by the platform's ids. Empty: everybody, except on Telegram, which is open to
-    the world."""
+    """People who may talk to the agent, by the platform's ids. Empty: everybody, except on Telegram and Discord, which
+    are open to the world."""
     allowed_chats: tuple[str | int, ...] | str | int = ()
     """Chats in which the agent takes part, by the platform's ids. Empty: all."""
     allow_everyone: bool = False
@@ -69,8 +69,8 @@ class AccountSettings(Section, frozen=True, kw_only=True):
 
 
 class ChannelSettings(AccountSettings, frozen=True, kw_only=True):
-    """A chat platform: `slack`, `telegram`, `feishu`, `dingtalk` or that of a package, and its account of that name.
-    Its other keys are the platform's: its credentials, and what the platform's page lists."""
+    """A chat platform: `slack`, `telegram`, `discord`, `feishu`, `dingtalk` or that of a package, and its account of
+    that name. Its other keys are the platform's: its credentials, and what the platform's page lists."""
 
     use: str | None = None
     """The Python package of a platform that is not found by itself, with the modules `traits` and `platform`; or a

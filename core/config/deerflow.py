@@ -19,7 +19,7 @@ _QUEUE = "has no effect: messages wait in the log; see runs.max_concurrent"
 _LLM = "has no effect; see models[].max_concurrency and runs.max_model_attempts"
 WITHOUT_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("extensions", "logging", "mcp_tasks", "plugins"), ABSENT),
-    **dict.fromkeys([f"channels.{platform}" for platform in ("discord", "wecom", "wechat", "github", "buzz")], ABSENT),
+    **dict.fromkeys([f"channels.{platform}" for platform in ("wecom", "wechat", "github", "buzz")], ABSENT),
     **dict.fromkeys(("channels.langgraph_url", "channels.gateway_url"), _BUS),
     **dict.fromkeys(("channels.inbound_queue_maxsize", "channels.max_concurrency"), _QUEUE),
     "channels.shutdown_grace_period_seconds": "has no effect: messages wait in the log also while nobody serves",
@@ -33,9 +33,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "memory.shutdown_flush_timeout_seconds": "has no effect: what is to be read is in the log",
     "skill_evolution.security_fail_closed": "has no effect: a skill without a verdict is always refused",
     "subagents.enabled": "has no effect; see subagent_enabled of a run",
-    **dict.fromkeys(
-        [f"channel_connections.{platform}" for platform in ("discord", "wecom", "wechat", "github", "buzz")], ABSENT
-    ),
+    **dict.fromkeys([f"channel_connections.{platform}" for platform in ("wecom", "wechat", "github", "buzz")], ABSENT),
     "run_ownership": "has no effect; see runs.lease_seconds",
     "scheduler": "has no effect: schedules are always on",
     **dict.fromkeys([f"sandbox.{key}" for key in ("port", "container_prefix", "ownership")], _MACHINES),
@@ -76,6 +74,8 @@ RENAMED: Mapping[str, str] = {
     "llm_call.retry_max_attempts": "runs.max_model_attempts",
     "max_recursion_limit": "runs.max_recursion_limit",
     "auth.local.allow_registration": "auth.registration",
+    "channels.platforms.discord.allowed_channels": "channels.platforms.discord.allowed_chats",
+    "channels.platforms.discord.mention_only": "channels.platforms.discord.require_mention",
     **{f"memory.backend_config.{key}": f"memory.{key}" for key in ("debounce_seconds", "max_facts", "model_name")},
     "memory.backend_config.fact_confidence_threshold": "memory.fact_confidence_threshold",
     "memory.backend_config.max_injection_tokens": "memory.max_injection_tokens",

@@ -1,4 +1,4 @@
-"""The four chat platforms as places where many people talk to one bot, for `tests.chaos.chats`: the local servers of
+"""The chat platforms as places where many people talk to one bot, for `tests.chaos.chats`: the local servers of
 `tests/channels`, driven in one way."""
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from tests.channels.dingtalk.server import ANSWER_TEMPLATE, BUTTON_TEMPLATE, DingTalkServer
+from tests.channels.discord.server import DiscordServer
 from tests.channels.feishu.server import FeishuServer
 from tests.channels.slack.server import SlackServer
 from tests.channels.telegram.server import TelegramServer
@@ -275,7 +276,65 @@ class DingTalk:
         return self.server.peak
 
 
-TOWNS: Mapping[str, Callable[[], Town]] = {town.name: town for town in (Slack, Telegram, Feishu, DingTalk)}
+class Discord:
+    name = "discord"
+
+    def __init__(self) -> None:
+        self.server = DiscordServer()
+
+    def settings(self) -> Mapping[str, Any]:
+        return self.server.settings
+
+    async def say(self, person: int, text: str) -> None:
+        await self.server.until(lambda: self.server.sessions)  # before its first one, a bot misses what is written
+        self._person(person).says(text)
+
+    async def send(self, person: int, name: str, content: bytes) -> None:
+        self._person(person).says("", files={name: ("text/plain", content)})
+
+    def _person(self, person: int) -> Any:
+        return self.server.person(f"p{person}")
+
+    def _seen(self, person: int) -> Sequence[Any]:
+        channel = self.server.channel("", self._person(person))
+        return [seen for seen in self.server.seen(channel) if seen.by_bot]
+
+    def answers(self, person: int) -> Sequence[str]:
+        return [seen.text for seen in self._seen(person)]
+
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return any(text in seen.text and label in seen.buttons for seen in self._seen(person))
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        for seen in self._seen(person):
+            if text in seen.text and label in seen.buttons:
+                self._person(person).presses(label, message=seen.id)
+
+    def disturb(self, dice: random.Random) -> None:
+        if not self.server.sockets:
+            return  # it reconnects, and is let in
+        faults, calls = self.server.faults, ("POST /channels/.*/messages", "PATCH /channels/")
+        _one(
+            dice,
+            lambda: faults.add(dice.choice(calls), dice.choice(("lose", "cut", "502"))),
+            lambda: faults.add(dice.choice(calls), "rate", 1.0),
+            lambda: self.server.drop(),
+            lambda: self.server.say(7),
+            lambda: setattr(faults, "refuse_handshakes", 1),
+            lambda: setattr(faults, "duplicate", not faults.duplicate),
+        )
+
+    def problems(self) -> Sequence[str]:
+        return [each for each in self.server.problems if "pause" not in each and "limit" not in each]
+
+    def connected(self) -> bool:
+        return bool(self.server.sockets)
+
+    def connections(self) -> int:
+        return self.server.most_sockets
+
+
+TOWNS: Mapping[str, Callable[[], Town]] = {town.name: town for town in (Slack, Telegram, Feishu, DingTalk, Discord)}
 
 
 def _one(dice: random.Random, *faults: Callable[[], object]) -> None:

@@ -26,7 +26,7 @@ acp_agents: {codex: {command: npx}}
 agent_storage: {backend: file}
 auth: {oidc: {enabled: false, providers: {}}, local: {allow_registration: false}}
 authorization: {enabled: false}
-channels: {slack: {enabled: false}, langgraph_url: "http://localhost:8001/api", discord: {enabled: true}}
+channels: {slack: {enabled: false}, langgraph_url: "http://localhost:8001/api", wecom: {enabled: true}}
 database: {backend: sqlite, checkpoint_cache: {max_entries: 1}}
 extensions: {middlewares: ["a:B"]}
 llm_call: {max_concurrent_calls: 4, retry_max_attempts: 5}
@@ -49,7 +49,7 @@ tool_progress: {enabled: true}
 tool_search: {enabled: false, auto_promote_top_k: 3}
 """
 NAMED = (
-    "agent_storage", "channels.discord", "channels.langgraph_url", "database", "llm_call.max_concurrent_calls",
+    "agent_storage", "channels.langgraph_url", "channels.wecom", "database", "llm_call.max_concurrent_calls",
     "logging", "loop_detection.max_tracked_threads", "memory.backend_config.storage_path", "plugins", "run_ownership",
     "sandbox.image", "scheduler", "skills.deferred_discovery", "token_budget.max_output_tokens", "tool_progress",
     "tool_search.auto_promote_top_k",
@@ -208,9 +208,9 @@ MACHINES = "has no effect: the server names its machines itself, and reaches the
             ["config_version: keys of DeerFlow are known up to version 34; others are named as unknown"],
         ),
         (
-            "channel_connections: {enabled: true, discord: {enabled: true}, wechat: {enabled: true}}",
+            "channel_connections: {enabled: true, wecom: {enabled: true}, wechat: {enabled: true}}",
             {"channel_connections.enabled": True},
-            ["channel_connections.discord: not in this version"],
+            ["channel_connections.wechat: not in this version"],
         ),
         (
             "subagents: {enabled: true, token_budget: {hard_stop_threshold: 1.0}}",

@@ -29,7 +29,7 @@ def arguments(parser: Parser) -> None:
     trial = parser.below(required=False)(
         "test", _channels_test, "ask a platform about an account's credentials and permissions", writes=True
     )  # `writes`: before the first server, too: accounts are looked up in the log
-    trial.add_argument("platform", help="slack, telegram, feishu or dingtalk")
+    trial.add_argument("platform", help="slack, telegram, discord, feishu or dingtalk")
     trial.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
     trial.add_argument("--json", action="store_true")
 

@@ -32,7 +32,7 @@ SIGN, COMMAND, END = "message to the first sign", "command to its reply", "end o
 LIMITS = {SIGN: 60, COMMAND: 100, END: 150}
 """What a person who waits alone may have to wait, in milliseconds."""
 LISTENING = re.compile(
-    r"getUpdates|apps.connections|ping|gettoken|accessToken|tenant_access_token|users.info|/im/v1/chats"
+    r"getUpdates|apps.connections|ping|gettoken|accessToken|tenant_access_token|users.info|/im/v1/chats|@me|/gateway|/commands"
 )
 """Calls that nobody sees."""
 _SECONDS = 600.0

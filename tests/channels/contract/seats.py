@@ -1,4 +1,4 @@
-"""The four platforms as seats of the contract (`actors.contracts`): the local servers of `tests/channels`."""
+"""The platforms as seats of the contract (`actors.contracts`): the local servers of `tests/channels`."""
 
 from __future__ import annotations
 
@@ -257,8 +257,62 @@ class DingTalkWithNames(DingTalk):
     takes_mentions_out = False
 
 
+class Discord(towns.Discord):
+    async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
+        others = [self.server.person(mentions)] if mentions else []
+        text = text.format(f"<@{others[0].id}>") if others else text
+        return self.server.person(person).says(text, group, bot=bot, mentions=others)
+
+    def _said(self, person: str, group: str) -> Sequence[Any]:
+        channel = self.server.channel(group, self.server.person(person))
+        return [seen for seen in self.server.seen(channel) if seen.by_bot]
+
+    def shown(self, person: str, group: str = "") -> Sequence[str]:
+        return [seen.text for seen in self._said(person, group)]
+
+    def id_of(self, person: str) -> str:
+        return self.server.person(person).id if person else ""
+
+    async def presses(self, person: str, label: str, group: str = "") -> None:
+        self.server.person(person).presses(label, group)
+
+    async def edits(self, person: str, message: str, text: str) -> None:
+        self.server.person(person).edits(message, text)
+
+    def files(self, person: str) -> Sequence[str]:
+        return [seen.file.decode() for seen in self._said(person, "") if seen.file]
+
+    def has_label(self, person: str, label: str, group: str = "") -> bool:
+        return any(label in seen.buttons for seen in self._said(person, group))
+
+    def whispered(self, person: str, group: str) -> Sequence[str]:
+        asker = self.server.person(person)
+        return self.server.whispers.get((self.server.channel(group, asker), asker.id), ())
+
+    async def sends(self, person: str, name: str, content: bytes) -> None:
+        self.server.person(person).says("", files={name: ("text/plain", content)})
+
+    def duplicates(self, on: bool) -> None:
+        self.server.faults.duplicate = on
+
+    def fails(self, how: str) -> None:
+        kinds = {"gateway": ("502", 0.0), "reset": ("cut", 0.0), "limited": ("rate", 1.0), "refused": ("refused", 0.0)}
+        self.server.faults.calls.clear()
+        for route in ("POST /channels/.*/messages", "PATCH /channels/") if how else ():
+            self.server.faults.add(route, *kinds[how])
+
+    def wire(self, person: str) -> Sequence[str]:
+        """A message ends the platform's own sign."""
+        channel = self.server.channel("", self.server.person(person))
+        kinds = {"typing": ("on",), "messages": ("text", "off")}
+        calls = [
+            call.path.split("/")[3:] for call in self.server.calls if call.path.startswith(f"/channels/{channel}/")
+        ]
+        return [kind for path in calls for kind in (kinds[path[0]] if len(path) == 1 else ("text",))]
+
+
 class All(Duplicating, Failing, WithFiles, WithSigns, WithWhispers, Protocol):
-    """What all four have."""
+    """What all have."""
 
 
 SEATS: Mapping[str, Callable[[], All]] = {
@@ -266,4 +320,5 @@ SEATS: Mapping[str, Callable[[], All]] = {
     "telegram": Telegram,
     "feishu": Feishu,
     "dingtalk": DingTalk,
+    "discord": Discord,
 }

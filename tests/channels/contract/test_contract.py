@@ -1,4 +1,4 @@
-"""The four platforms keep the contract."""
+"""The platforms keep the contract."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestFiles(Files): ...
 class TestArriving(Arriving, ArrivingByButton, ArrivingFiles): ...
 
 
-@pytest.mark.parametrize("here", ["slack", "telegram"], indirect=True)
+@pytest.mark.parametrize("here", ["slack", "telegram", "discord"], indirect=True)
 class TestEdits(Edits):
     """The apps of Feishu and DingTalk take no events of changes."""
 
@@ -63,7 +63,7 @@ class TestStopping(Stopping):
     ours. A draft of Telegram has one of its own."""
 
 
-@pytest.mark.parametrize("here", ["telegram", "feishu"], indirect=True)
+@pytest.mark.parametrize("here", ["telegram", "feishu", "discord"], indirect=True)
 class TestStoppingInGroups(Stopping):
     group = "stopping"
 

@@ -92,6 +92,18 @@ def feishu(elements: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{tables} tables"
 
 
+def discord(text: str) -> Iterator[str]:
+    if len(text) > 2000:
+        yield "over 2000 characters"
+    if not text.strip():
+        yield "empty"
+    for token in _markdown.parse(text):
+        if token.type == "table_open":
+            yield "a table"
+        if token.type == "blockquote_open" and token.level:
+            yield "a quote that does not begin its line"
+
+
 def dingtalk_card(text: str) -> Iterator[str]:
     if len(text.encode()) > 20_000:
         yield "over 20 000 bytes"

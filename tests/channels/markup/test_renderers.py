@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from channels.markup import dingtalk, feishu, plain, slack, telegram
+from channels.markup import dingtalk, discord, feishu, plain, slack, telegram
 from channels.markup.parse import content_of
 from tests.channels.markup import lint, texts
 
@@ -49,6 +49,11 @@ def _card(source: str) -> tuple[str, list[str]]:
     return text, list(lint.dingtalk_card(text))
 
 
+def _discord(source: str) -> tuple[str, list[str]]:
+    text = discord.markdown(source)
+    return text, list(lint.discord(text))
+
+
 def _plain(source: str) -> tuple[str, list[str]]:
     return plain.plain(source), []
 
@@ -60,6 +65,7 @@ RENDERERS = {
     "feishu": (_feishu, feishu.parts),
     "dingtalk": (_dingtalk, dingtalk.parts),
     "card": (_card, dingtalk.parts),
+    "discord": (_discord, discord.parts),
     "plain": (_plain, telegram.parts),
 }
 each = pytest.mark.parametrize(("render", "parts"), RENDERERS.values(), ids=RENDERERS)
@@ -175,6 +181,15 @@ def test_dingtalk_has_neither_tables_nor_code() -> None:
     ]
     assert "| n | v |" in dingtalk.card(source)
     assert dingtalk.title("# Der *Titel*\n\nund mehr") == "Der Titel und mehr"
+
+
+def test_discord_has_no_tables_and_small_headings_are_bold() -> None:
+    source = "#### T\n\n| n | v |\n|---|--:|\n| a | 1 |\n\n> a\n> > b\n\n-# x ||y|| <@1>\n\n---"
+    assert discord.markdown(source) == (
+        "**T**\n\n```\nn  v\n─  ─\na  1\n```\n\n> a\n>\n> b\n\n\\-# x \\|\\|y\\|\\| \\<@1>\n\n" + "─" * 12
+    )
+    wide = f"| n | v |\n|---|---|\n| a | {'w ' * 40} |"
+    assert discord.markdown(wide).startswith("- **n:** a\n")
 
 
 def test_plain_text_has_addresses_and_quotes() -> None:
