@@ -11,7 +11,8 @@ turn of the event loop, so that those under way go on between.
 
 What waits here has begun nothing. Its lease is extended like any other; if the process dies, others get it. A process
 in which runs wait asks the others each `ASK_SECONDS` whether one has room. If so, it stops pulling, and gives them back
-what could begin there at once; else it goes on pulling, as its queue is fairer than that of the bus.
+what could begin there at once; else it goes on pulling, as its queue is fairer than that of the bus. A process that is
+late asks, too, and pulls nothing while another is not: the other takes what comes.
 
 Places in the queue are published to all processes each second while somebody waits, so that each can show them.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
@@ -51,6 +52,8 @@ MOST_WAITING = 5_000
 """Runs that wait for a place, from which on others are refused."""
 ASK_SECONDS = 0.25
 """Interval at which others are asked for room, and time that they have to answer."""
+TURNS_TO_HEAR = 8
+"""Turns of the event loop until an answer is heard: who is late waits for longer."""
 TELL_SECONDS = 1.0
 KEPT_SECONDS = 3 * TELL_SECONDS
 """Age at which what another process published counts no more."""
@@ -73,11 +76,12 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     ahead: Mapping[str, int]
 
 
-class Offer(msgspec.Struct, frozen=True):
-    """How many runs of an actor a process could begin now."""
+class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many runs of an actor a process could begin now. `late`: it would begin them late, as it is at a bound."""
 
     process: str
     room: int
+    late: bool = False
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -200,6 +204,8 @@ class Admission:
         self._arrivals = 0
         self._turn = asyncio.Event()
         self._waits = asyncio.Event()
+        self._pressed = asyncio.Event()
+        """Set while runs wait, or the governor says that the process is at a bound: others may have room."""
         self._started: deque[float] = deque(maxlen=RATE_STARTS)
         self._told: dict[str, tuple[float, Told]] = {}
         """The newest word of each process, with its time."""
@@ -227,6 +233,7 @@ class Admission:
             line.put(waiting)
             self._turn.set()
             self._waits.set()
+            self._pressed.set()
             try:
                 await waiting.started
             except asyncio.CancelledError:
@@ -265,6 +272,13 @@ class Admission:
         """A place may be free now."""
         if self._waits.is_set():
             self._turn.set()
+        if self.is_late:
+            self._pressed.set()
+
+    @property
+    def is_late(self) -> bool:
+        """Tells whether what begins here now begins late: the event loop is, or memory is nearly used up."""
+        return self.governor.level != Level.FREE
 
     @property
     def waiting(self) -> int:
@@ -402,7 +416,8 @@ class Admission:
         async def on_request(msg: Msg) -> None:
             line = self._lines.get(msg.data.decode("utf-8", "replace"))
             if line is not None and (room := self._room(line)):
-                await self._bus.publish(msg.reply, msgspec.json.encode(Offer(self._process, room)))
+                offer = Offer(self._process, room, late=line.slots is None and self.is_late)
+                await self._bus.publish(msg.reply, msgspec.json.encode(offer))
 
         await _subscribed(self._bus, self._bus.names.room, on_request)
 
@@ -416,13 +431,17 @@ class Admission:
         return max(0, free)
 
     async def _shares(self) -> None:
-        """Gives what waits to processes that have room, and pulls nothing while there are such."""
+        """Gives what waits to processes that have room, and pulls nothing while there are such; nor does a process that
+        is late, while another is not.
+        """
         while True:
-            await self._waits.wait()
+            await self._pressed.wait()
             await asyncio.sleep(ASK_SECONDS)
             for line in self._lines.values():
-                room = await self._asked(line.actor) if line.waiting else 0
-                if not room:
+                late = line.slots is None and self.is_late
+                offers = await self._asked(line.actor) if line.waiting or late else []
+                room = sum(offer.room for offer in offers)
+                if not (room if line.waiting else any(not offer.late for offer in offers)):
                     line.room.reopen()
                     continue
                 await line.room.shut()
@@ -430,22 +449,25 @@ class Admission:
                     if not waiting.started.done():
                         line.remove(waiting)
                         waiting.started.set_exception(GivenBack())
+            if not self.waiting and not self.is_late:
+                self._pressed.clear()
+                for line in self._lines.values():
+                    line.room.reopen()
 
-    async def _asked(self, actor: str) -> int:
-        """Returns for how many runs of an actor other processes have room."""
-        room = 0
+    async def _asked(self, actor: str) -> Sequence[Offer]:
+        """Returns the offers of other processes that have room for runs of an actor."""
+        offers: list[Offer] = []
         try:
             async with self._bus.ask_many(self._bus.names.room, actor.encode()) as replies:
-                with anyio.move_on_after(ASK_SECONDS):
+                with anyio.move_on_after(ASK_SECONDS + TURNS_TO_HEAR * self.governor.lag_seconds):
                     while True:
                         msg = await replies.get()
                         if msg.headers is not None and msg.headers.get("Status") == "503":
                             break
-                        offer = msgspec.json.decode(msg.data, type=Offer)
-                        room += offer.room if offer.process != self._process else 0
+                        offers.append(msgspec.json.decode(msg.data, type=Offer))
         except (Unavailable, msgspec.DecodeError) as error:
             log.debug("nobody was asked for room", error=str(error))
-        return room
+        return [offer for offer in offers if offer.process != self._process]
 
 
 async def _subscribed(bus: Bus, subject: str, handler: Handler) -> None:

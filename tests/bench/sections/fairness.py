@@ -24,6 +24,7 @@ from tests.bench.measure import Row, at_most, percentile
 from tests.bench.processes import ROOT, Broken, Sika
 from tests.bench.sections.many import ANSWER, SHORT, asked, settings
 from tests.channels.telegram.server import BOT_NAME, TelegramServer
+from tests.chaos import lagging
 from tests.support.model_server import run
 
 _LIMIT = 1.2
@@ -67,6 +68,8 @@ def fairness(lab: Laboratory) -> Iterator[Row]:
         for what, opened in CROWDS.items():
             lab.say(f"{sizes.one} runs of one {what}")
             yield run(_compared(what, partial(opened, lab, url), sizes))
+    lab.say("two processes, of which one lags")
+    yield run(_beside_a_late_one(lab, sizes))
 
 
 async def _compared(what: str, opened: Callable[[Sizes], AbstractAsyncContextManager[Crowd]], sizes: Sizes) -> Row:
@@ -94,6 +97,19 @@ async def _once_a_second(crowd: Crowd, others: int) -> Sequence[float]:
         asking.append(asyncio.ensure_future(crowd.other(number)))
         await asyncio.sleep(1)
     return await asyncio.gather(*asking)
+
+
+async def _beside_a_late_one(lab: Laboratory, sizes: Sizes) -> Row:
+    async with lagging.two(lab.new_home()) as two:
+        await lagging.settled(two)
+        seconds = [await lagging.seconds_to_begin(two.client, f"one-{n}") for n in range(sizes.others)]
+        workers = await lagging.begun(two.client, [f"t{n}" for n in range(sizes.others)])
+    return Row(
+        f"begun by a process that lags, of {len(workers)} beside one that does not",
+        sum(worker != two.free.pid for worker in workers.values()),
+        at_most(0),
+        note=f"a run is begun by the other after {1000 * percentile(seconds, 95):.0f} ms (p95)",
+    )
 
 
 # ── crowds ──────────────────────────────────────────────────────────────────────────────────────────────────────────
