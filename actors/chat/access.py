@@ -65,7 +65,12 @@ class Gate:
         """Tells whether a message is words or files for the agent, from somebody who may talk to it. Raises
         `Unavailable`.
         """
-        if event.choice is not None or event.edited or parsed(event.text, platform_of(self._account)) is not None:
+        if (
+            event.choice is not None
+            or event.edited
+            or event.deleted
+            or parsed(event.text, platform_of(self._account)) is not None
+        ):
             return False
         return await self.admits(event, state)
 

@@ -20,6 +20,7 @@ from actors.chat import answers, questions
 from actors.chat.answers import plan_id
 from actors.chat.buttons import planned, replacing
 from actors.chat.commands import CONTROL, code_of, parsed
+from actors.chat.deletions import is_deletion
 from actors.chat.files import Files
 from actors.chat.pushes import refusal
 from actors.chat.router import Router
@@ -29,7 +30,7 @@ from core.actor import Actor, Context, Progress
 from core.chat import platforms
 from core.chat.account import Accounts, platform_of
 from core.chat.connections import Connections
-from core.chat.facts import ASKED, ChatFetched, ChatReceived, DeliveryPlanned, account_of
+from core.chat.facts import ASKED, KIND, ChatFetched, ChatReceived, DeliveryPlanned, account_of
 from core.chat.objects import Objects
 from core.chat.push import push_of
 from core.chat.state import Chats, Conversation
@@ -170,7 +171,9 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
                 return []
             return [*(plan for plan in again if plan.plan not in known.plans), *plans]
 
-        await self._chats.decide(conversation, decide, actor=self.name, cause=ctx.record.id)
+        known = await self._chats.decide(conversation, decide, actor=self.name, cause=ctx.record.id)
+        if any(is_deletion(key) and not heard.outcome for key, heard in known[0].heard.items()):
+            await ctx.wake_at(datetime.fromisoformat(ctx.now()), run.id, Aggregate(KIND, conversation))
 
     async def _begun(self, conversation: str, run: Run, account: str) -> list[DeliveryPlanned]:
         """Returns what changes the notice of messages that waited for this run: they are answered now."""
@@ -249,11 +252,21 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
 
 def _is_chat(account: str, event: ChatReceived) -> bool:
     """Tells whether a message is words for the agent, and no command, button or edit."""
-    return event.choice is None and not event.edited and parsed(event.text, platform_of(account)) is None
+    return (
+        event.choice is None
+        and not event.edited
+        and not event.deleted
+        and parsed(event.text, platform_of(account)) is None
+    )
 
 
 def _at_once(turn: Turn, account: str) -> bool:
     """Tells whether a turn need not wait for those before it."""
     event = turn.first.event
     command = parsed(event.text, platform_of(account))
-    return event.choice is not None or code_of(command) is not None or (command is not None and command.name in CONTROL)
+    return (
+        event.choice is not None
+        or event.deleted
+        or code_of(command) is not None
+        or (command is not None and command.name in CONTROL)
+    )

@@ -56,10 +56,15 @@ class Call(NamedTuple):
 
     def id(self, *what: str) -> str:
         """Returns an id that derives from the message."""
-        return str(uuid.uuid5(_IDS, "\n".join((self.conversation, self.first.key, *what))))
+        return derived(self.conversation, self.first.key, *what)
 
     def says(self, text: str, what: str = "reply") -> DeliveryPlanned:
         """Returns the plan of a reply of the system itself."""
         return DeliveryPlanned(
             plan=plan_id(self.conversation, self.first.key, what), purpose="notice", target=self.target, text=text
         )
+
+
+def derived(conversation: str, key: str, *what: str) -> str:
+    """Returns an id that derives from a message with a key."""
+    return str(uuid.uuid5(_IDS, "\n".join((conversation, key, *what))))

@@ -12,6 +12,7 @@ from actors.chat.again import Again
 from actors.chat.answers import STOPPED
 from actors.chat.call import Call
 from actors.chat.commands import Command
+from actors.chat.deletions import is_deletion
 from actors.chat.place import NOTHING_WAITS, Place, at_work, forgotten, last_question, queue, status, waiting_runs
 from actors.chat.runs import ACTOR, BUSY, Runs
 from core.chat.commands import START
@@ -228,5 +229,8 @@ def _stopped(call: Call, runs: Sequence[Run]) -> list[DeliveryPlanned]:
 
 def _unrouted(call: Call) -> list[ChatRouted]:
     """Returns what drops the messages that were written before and are no runs yet."""
-    waits = [key for key, heard in call.state.heard.items() if not heard.outcome and heard.seq < call.first.seq]
+    earlier = {
+        key: heard for key, heard in call.state.heard.items() if not heard.outcome and heard.seq < call.first.seq
+    }
+    waits = [key for key in earlier if not is_deletion(key)]
     return [ChatRouted(message=key, outcome="ignored", reason="stopped") for key in waits]

@@ -12,6 +12,7 @@ from actors.chat.answers import FAILED, plan_id
 from actors.chat.buttons import may_decide, plan_of, replacing
 from actors.chat.call import Call
 from actors.chat.commands import Command
+from actors.chat.deletions import Deletions
 from actors.chat.edits import Edits, is_edit
 from actors.chat.files import Files
 from actors.chat.perform import Performer
@@ -74,6 +75,7 @@ class Router:
         self._performer = Performer(self._runs, threads, intake, log)
         self._again = Again(self._runs, log)
         self._edits = Edits(self._runs, self._performer, log)
+        self._deletions = Deletions(self._runs, threads, intake, log)
 
     async def route(self, conversation: str, account: str, turn: Turn, state: Conversation) -> None:
         """Decides on a turn. Raises `Unavailable`."""
@@ -95,6 +97,8 @@ class Router:
 
     async def _route(self, call: Call) -> None:
         event, platform = call.first.event, platform_of(call.account)
+        if event.deleted:
+            return await self._deletions.deleted(call)
         event = msgspec.structs.replace(event, mentioned=call.turn.mentioned)
         command = commands.parsed(event.text, platform) if event.choice is None else None
         if (code := commands.code_of(command)) is not None:

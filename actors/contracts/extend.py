@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
 from actors.contracts.deciding import Decisions
+from actors.contracts.deletions import Deletions
 from actors.contracts.edits import Edits
 from actors.contracts.files import Files
 from actors.contracts.held import Faults, Held, Repeated
@@ -16,6 +17,7 @@ from actors.contracts.seat import (
     Failing,
     Seat,
     WithButtons,
+    WithDeletions,
     WithEdits,
     WithFiles,
     WithSigns,
@@ -31,6 +33,7 @@ __all__ = [
     "ArrivingByButton",
     "ArrivingFiles",
     "Decisions",
+    "Deletions",
     "Duplicating",
     "Edits",
     "Failing",
@@ -46,6 +49,7 @@ __all__ = [
     "Table",
     "Talk",
     "WithButtons",
+    "WithDeletions",
     "WithEdits",
     "WithFiles",
     "WithSigns",

@@ -92,6 +92,14 @@ class WithWhispers(WithButtons, Protocol):
         ...
 
 
+class WithDeletions(Seat, Protocol):
+    """A platform that tells of messages that people delete."""
+
+    async def deletes(self, person: str, message: str) -> None:
+        """Deletes a message of a private chat."""
+        ...
+
+
 class WithEdits(WithButtons, Protocol):
     """A platform that tells of messages that people change."""
 

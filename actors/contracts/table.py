@@ -139,6 +139,12 @@ class Table(Generic[S]):
         """Ends a run that began with an answer."""
         await self.does(routed, ModelCompleted(message=ai(f"a-{routed.run_id}", text)), RunCompleted())
 
+    async def until_ended(self, event: ChatReceived) -> None:
+        """Waits until the run that a message became is over."""
+        with anyio.fail_after(DEADLINE):
+            while (await self.run(event)).open:  # noqa: ASYNC110 (no event tells of it)
+                await anyio.sleep(0.005)
+
     async def cancelled(self, event: ChatReceived) -> None:
         """Waits until the run that a message became is to be cancelled."""
         with anyio.fail_after(DEADLINE):

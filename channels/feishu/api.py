@@ -36,6 +36,7 @@ GONE = frozenset((230002, 230011, 230013, 230015, 230019, 230029, 230034, 230050
 the bot is not in the chat any more."""
 UNKNOWN = frozenset((1500, 2200, 230049, 1000040343))
 """Internal errors; 230049: a message with the same key is being sent."""
+WITHDRAWN = 230011
 NO_PERMISSION = frozenset((99991672, 99991679, 230027))
 
 
@@ -45,6 +46,10 @@ class Refused(Rejected):
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)
         self.number = number
+
+
+class Withdrawn(ChatGone):
+    """The message that is replied to, or changed, was deleted. The chat may be there."""
 
 
 class Endpoint(NamedTuple):
@@ -219,7 +224,7 @@ def _check(answer: Mapping[str, Any], response: aiohttp.ClientResponse, what: st
     if code in UNKNOWN or response.status >= 500 or not isinstance(code, int):
         raise FateUnknown(text)
     if code in GONE:
-        raise ChatGone(text)
+        raise Withdrawn(text) if code == WITHDRAWN else ChatGone(text)
     if code in WRONG_CREDENTIALS:
         raise CredentialsDead(text)
     raise Refused(text, code)

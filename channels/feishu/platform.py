@@ -6,7 +6,7 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from channels.chat.calls import CHUNK
 from channels.chat.presses import Presses
 from channels.chat.reconnecting import Ended, stay_connected
 from channels.feishu import cards, incoming
-from channels.feishu.api import NO_PERMISSION, Api, Endpoint, Refused
+from channels.feishu.api import NO_PERMISSION, Api, Endpoint, Refused, Withdrawn
 from channels.feishu.connection import Connection
 from channels.feishu.draft import CardKit, FeishuDraft, patch, replace
 from channels.feishu.traits import DOMAIN, TRAITS
@@ -105,6 +105,8 @@ class FeishuPlatform:
         self._own: FIFOCache[str, bool] = FIFOCache(REMEMBERED)
         """By message whether it is ours."""
         self._known: FIFOCache[str, bool] = FIFOCache(REMEMBERED)
+        self._targets: FIFOCache[str, Target] = FIFOCache(REMEMBERED)
+        """Where messages of people stand, which the event of a recalled one does not say."""
         """Messages of people that the agent has read, as they addressed it or were quoted."""
         self._reactions: FIFOCache[str, str] = FIFOCache(REMEMBERED)
         """Reactions that are on, by message."""
@@ -247,6 +249,10 @@ class FeishuPlatform:
         if kind == "im.message.receive_v1":
             async with self._turn(event["message"]["chat_id"]):
                 await self._received(event, receive)
+        elif kind == "im.message.recalled_v1" and (target := self._targets.get(str(event["message_id"]))) is not None:
+            gone = ChatReceived(message=event["message_id"], target=target, sender=target.sender, deleted=True)
+            async with self._turn(target.chat):
+                await receive(gone)
         elif kind == "card.action.trigger" and (choice := incoming.pressed(event)) is not None:
             return await self._pressed(
                 msgspec.structs.replace(choice, sender_name=await self._name_of(choice.sender)), receive
@@ -290,6 +296,7 @@ class FeishuPlatform:
             message = incoming.received(event, self._bot, to_bot, names) or message
         album, name = self._albums.of(event, message), await self._name_of(message.sender)
         await receive(msgspec.structs.replace(message, album=album, sender_name=name, quoted=quoted))
+        self._targets[message.message] = message.target
         if message.mentioned:
             self._known[message.message] = True
         if quoted is not None:
@@ -341,9 +348,11 @@ class FeishuPlatform:
         """Posts a message: as a reply, in a group at least to the root of its topic."""
         body = {"msg_type": kind, "content": json.dumps(content, ensure_ascii=False), "uuid": cards.key_of(key)}
         root = target.reply_to or (target.topic if target.kind == "group" else "")
+        answer: Mapping[str, Any] = {}
         if root:
-            answer = await self._api.call("POST", f"im/v1/messages/{root}/reply", body)
-        else:
+            with suppress(Withdrawn):  # an answer outlives its question
+                answer = await self._api.call("POST", f"im/v1/messages/{root}/reply", body)
+        if not answer:
             params = {"receive_id_type": "chat_id"}
             answer = await self._api.call("POST", "im/v1/messages", {**body, "receive_id": target.chat}, params=params)
         message = str(answer["message_id"])

@@ -81,6 +81,8 @@ def _event(event: Mapping[str, Any], bot: Identity, names: Mapping[str, str]) ->
     if event["type"] not in ("message", "app_mention"):
         return None
     message, edited = event, ""
+    if _is_deletion(event):
+        return _deleted(event, bot)
     if event.get("subtype") == "message_changed":
         message = event["message"]
         edited = str(_mapping(message.get("edited")).get("ts", ""))
@@ -99,16 +101,9 @@ def _event(event: Mapping[str, Any], bot: Identity, names: Mapping[str, str]) ->
     named = event["type"] == "app_mention" or of_bot.search(raw) is not None
     if not (text or attachments or quoted or named):
         return None
-    root = message.get("thread_ts") or ""
     return ChatReceived(
         message=ts,
-        target=Target(
-            chat=chat,
-            topic=root if private else root or ts,
-            kind="private" if private else "group",
-            reply_to=ts,
-            sender=sender,
-        ),
+        target=_target(chat, message),
         sender=sender,
         sender_name=_name(_mapping(message.get("user_profile"))),
         text=text,
@@ -117,6 +112,32 @@ def _event(event: Mapping[str, Any], bot: Identity, names: Mapping[str, str]) ->
         mentioned=private or named or message.get("parent_user_id") == bot.user,
         edited=edited,
         sent_at=_at(ts),
+    )
+
+
+def _is_deletion(event: Mapping[str, Any]) -> bool:
+    """Tells whether a message is gone; one with a thread below it is shown as its tombstone from then on."""
+    tombstone = _mapping(event.get("message")).get("subtype") == "tombstone"
+    return event.get("subtype") == "message_deleted" or (event.get("subtype") == "message_changed" and tombstone)
+
+
+def _deleted(event: Mapping[str, Any], bot: Identity) -> ChatReceived | None:
+    message = _mapping(event.get("previous_message"))
+    if not message or not _is_written(message, bot):
+        return None
+    target = _target(event["channel"], message)
+    return ChatReceived(message=message["ts"], target=target, sender=target.sender, deleted=True)
+
+
+def _target(chat: str, message: Mapping[str, Any]) -> Target:
+    """Returns where a message stands."""
+    root, ts, private = message.get("thread_ts") or "", message["ts"], is_private(chat)
+    return Target(
+        chat=chat,
+        topic=root if private else root or ts,
+        kind="private" if private else "group",
+        reply_to=ts,
+        sender=message["user"],
     )
 
 

@@ -105,14 +105,14 @@ class ChatReceived(Event, frozen=True):
     phrase = Phrase(
         "Chat message arrived",
         "收到聊天消息",
-        "<{sender_name}><!sender_name?{sender}>:< {text:quote}>< presses {choice.button}>"
+        "<{sender_name}><!sender_name?{sender}>:< {text:quote}><deleted? deletes {message}>< presses {choice.button}>"
         "< quotes {quoted.text:quote}>< {attachments.name}>",
-        "<{sender_name}><!sender_name?{sender}>：<{text:quote}>< 按下 {choice.button}>"
+        "<{sender_name}><!sender_name?{sender}>：<{text:quote}><deleted? 删除 {message}>< 按下 {choice.button}>"
         "< 引用 {quoted.text:quote}>< {attachments.name}>",
     )
     message: str
-    """The platform's id of the message, or one of the press. With `edited` and `choice`, it is the same at each
-    delivery, and that of no other message or press (`key_of`)."""
+    """The platform's id of the message, or one of the press. With `edited`, `deleted` and `choice`, it is the same at
+    each delivery, and that of no other message or press (`key_of`)."""
     target: Target
     """Where the message was written: an answer goes there."""
     sender: str
@@ -128,6 +128,8 @@ class ChatReceived(Event, frozen=True):
     quoted: Quoted | None = None
     edited: str = ""
     """The time of the edit, of an edited message."""
+    deleted: bool = False
+    """True: the message was deleted on the platform. It has no words then."""
     sent_at: str = ""
 
 
@@ -141,10 +143,14 @@ class Fetched(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
+DELETED = "deleted"
+"""End of the key of a deletion."""
+
+
 def key_of(event: ChatReceived) -> str:
     """Returns what is the same at each delivery of a message, and of each press of a button."""
     choice = f"{event.choice.plan}/{event.choice.button}" if event.choice else ""
-    return "/".join(part for part in (event.message, event.edited, choice) if part)
+    return "/".join(part for part in (event.message, event.edited, DELETED if event.deleted else "", choice) if part)
 
 
 class ChatFetched(Event, frozen=True):

@@ -27,6 +27,9 @@ class Slack(towns.Slack):
     async def edits(self, person: str, message: str, text: str) -> None:
         self.server.person(person).edits("", message, text)
 
+    async def deletes(self, person: str, message: str) -> None:
+        self.server.person(person).deletes("", message)
+
     def files(self, person: str) -> Sequence[str]:
         sent = [file for m in self.server.chat(f"@{person}").messages.values() for file in m.get("files", ())]
         return [self.server.contents[file["id"]].decode() for file in sent]
@@ -172,6 +175,9 @@ class Feishu(towns.Feishu):
 
     async def sends(self, person: str, name: str, content: bytes) -> None:
         self.server.person(person).sends_file(name, content)
+
+    async def deletes(self, person: str, message: str) -> None:
+        self.server.person(person).recalls(message)
 
     def duplicates(self, on: bool) -> None:
         self.server.faults.duplicates = int(on)

@@ -8,6 +8,7 @@ import pytest
 
 from actors.contracts.arriving import Arriving, ArrivingByButton, ArrivingFiles
 from actors.contracts.deciding import Decisions
+from actors.contracts.deletions import Deletions
 from actors.contracts.edits import Edits
 from actors.contracts.files import Files
 from actors.contracts.held import Faults, Held, Repeated
@@ -55,6 +56,11 @@ class TestArriving(Arriving, ArrivingByButton, ArrivingFiles): ...
 @pytest.mark.parametrize("here", ["slack", "telegram", "discord"], indirect=True)
 class TestEdits(Edits):
     """The apps of Feishu and DingTalk take no events of changes."""
+
+
+@pytest.mark.parametrize("here", ["slack", "feishu"], indirect=True)
+class TestDeletions(Deletions):
+    """Telegram's and DingTalk's bots are told of none."""
 
 
 @pytest.mark.parametrize("here", ["slack"], indirect=True)

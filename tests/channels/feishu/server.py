@@ -288,6 +288,13 @@ class Person:
         content = {"image_key": key} if kind == "image" else {"file_key": key, "file_name": name}
         return self.sends(kind, content, chat, at=at)
 
+    def recalls(self, id_: str) -> None:
+        """Deletes an own message."""
+        message = self._server.messages[id_]
+        message.deleted = True
+        about = {"message_id": id_, "chat_id": message.chat, "recall_type": "message_owner"}
+        self._server.deliver("im.message.recalled_v1", {**about, "recall_time": str(message.created + 1000)})
+
     def presses(self, message: Message, label: str) -> asyncio.Task[Json | None]:
         """Presses a button. The task returns what the platform shows then; None if the bot did not acknowledge."""
         button = next(button for button in message.buttons if button.label == label)

@@ -109,7 +109,6 @@ async def test_refusals(status: int, code: int, error: type[Exception]) -> None:
         server.faults.refuse(POST, code, status=status, x_ogw_ratelimit_reset="3")
         with pytest.raises(error) as raised:
             await bot.platform.post(Target(server.person("ann").chat), Content("hello"), "k")
-        assert type(raised.value) is error or error is Rejected
         assert str(code) in str(raised.value)
         if isinstance(raised.value, RateLimited):
             assert raised.value.seconds == 3

@@ -983,6 +983,16 @@ class Person:
             }
         )
 
+    def deletes(self, chat: str, ts: str) -> None:
+        """Deletes an own message."""
+        server = self.server
+        room = server.chat(chat or f"@{self.name}")
+        about = {"channel": room.id, "channel_type": room.kind, "hidden": True, "ts": server.ts()}
+        before = room.messages.pop(ts)
+        server.event(
+            {"type": "message", "subtype": "message_deleted", "deleted_ts": ts, "previous_message": before, **about}
+        )
+
     def presses(self, chat: str, label: str) -> None:
         """Presses the newest button with a label."""
         server = self.server
