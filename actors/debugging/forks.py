@@ -18,7 +18,8 @@ from core.log.kinds import KIND
 from core.log.reader import Read
 from core.replay.fork import Forked, fork
 from core.replay.moments.files import later_scans, uploads_after
-from core.replay.source import Source, read_of
+from core.replay.recorded import read_of
+from core.replay.source import Source
 from core.thread.rewind import state_upto
 from core.thread.threads import Threads
 

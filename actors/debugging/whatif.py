@@ -45,8 +45,8 @@ from core.files.paths import make_home
 from core.files.undo import later_changes, later_uploads
 from core.files.workspace import Entry, FileChange
 from core.replay.moments.files import later_scans, uploads_after
-from core.replay.recorded import RecordedLog
-from core.replay.source import Source, read_of
+from core.replay.recorded import RecordedLog, read_of
+from core.replay.source import Source
 from core.replay.whatif import results as whatif_results
 from core.replay.whatif.journal import SANDBOXED, SampleJournal
 from core.replay.whatif.running import MOST_SAMPLES, Changes, Estimate, Hold, Point, Result, Sample, fork_point

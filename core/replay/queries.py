@@ -22,7 +22,8 @@ from core.replay.find import Query, Search, is_bad_end
 from core.replay.moments import moment
 from core.replay.moments.models import RunModels
 from core.replay.money import Cost, Prices
-from core.replay.source import LAST, LAST_FAILED, MOST_NAMED, Source, aggregate_of, records_of
+from core.replay.named import LAST, LAST_FAILED, MOST_NAMED, aggregate_of
+from core.replay.source import Source, records_of
 from core.replay.tree import Span, tree
 from core.runs import prompts
 from core.thread.state import ThreadState

@@ -7,7 +7,8 @@ from typing import Any
 
 from core.errors import Unavailable
 from core.events import Aggregate, Event, Record
-from core.replay.source import Source
+from core.log.reader import Read
+from core.replay.source import LogSource, Source
 
 
 class RecordedLog:
@@ -35,3 +36,8 @@ class RecordedLog:
 
     async def append(self, aggregate: Aggregate, events: Sequence[Event], **options: Any) -> list[Record]:
         raise Unavailable(f"{aggregate}: these records are only read; nothing is appended")
+
+
+def read_of(source: Source) -> Read:
+    """Returns a reader of the logs of a source: from a place on where that can be, as in the log of a server."""
+    return source.from_log if isinstance(source, LogSource) else RecordedLog(source).read

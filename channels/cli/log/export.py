@@ -17,7 +17,8 @@ from core.log.kinds import KIND
 from core.replay.exports.exporting import LogReader, Reader, Scope, lines, write
 from core.replay.exports.format import FORMAT, Header
 from core.replay.exports.redact import Redaction
-from core.replay.source import LogSource, aggregate_of
+from core.replay.named import aggregate_of
+from core.replay.source import LogSource
 from core.runs.prompts import release
 
 

@@ -20,7 +20,8 @@ async def run(arguments: argparse.Namespace) -> int:
     from actors.debugging.forks import fork_thread
     from core.ids import uuid7
     from core.replay.causes import find
-    from core.replay.source import aggregate_of, records_of
+    from core.replay.named import aggregate_of
+    from core.replay.source import records_of
 
     options = options_of(arguments)
     async with source_of(arguments, server=True) as (source, system):

@@ -34,7 +34,8 @@ async def _place(arguments: argparse.Namespace) -> str:
     """Returns the part of the address that names the thread and the moment."""
     from core.errors import Invalid
     from core.replay.causes import find
-    from core.replay.source import aggregate_of, records_of
+    from core.replay.named import aggregate_of
+    from core.replay.source import records_of
 
     if file_of(arguments.thread):
         raise Invalid(f"log open: {arguments.thread} is a file; drop it on the page, at /#/timeline/file")

@@ -22,7 +22,8 @@ from core.replay.causes import find
 from core.replay.exports import pins, shared
 from core.replay.exports.exporting import LogReader
 from core.replay.exports.pins import Difference, decision
-from core.replay.source import LogSource, aggregate_of, records_of
+from core.replay.named import aggregate_of
+from core.replay.source import LogSource, records_of
 
 if TYPE_CHECKING:
     from actors.wiring.options import Options

@@ -64,7 +64,8 @@ async def _replay_one(arguments: argparse.Namespace, source: Source) -> int:
     from core.replay.breakpoints import Breakpoint
     from core.replay.causes import find
     from core.replay.debugger import Debugger
-    from core.replay.source import aggregate_of, records_of
+    from core.replay.named import aggregate_of
+    from core.replay.source import records_of
 
     aggregate = await aggregate_of(source, arguments.thread)
     until = arguments.until and find(await records_of(source, aggregate), arguments.until, aggregate).seq

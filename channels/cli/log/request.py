@@ -14,7 +14,8 @@ from channels.cli.verbs import Parser
 from channels.terminal.text import Style, clean, style_of
 from core.events import Message
 from core.replay.moments.requests import Request, request_of
-from core.replay.source import Source, aggregate_of, records_of
+from core.replay.named import aggregate_of
+from core.replay.source import Source, records_of
 from core.thread.messages import text_of
 
 REMARK = (

@@ -25,8 +25,9 @@ def arguments(parser: Parser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     from actors.wiring import compose
+    from core.replay.named import aggregate_of
     from core.replay.soundness import verify, verify_all
-    from core.replay.source import LogSource, aggregate_of
+    from core.replay.source import LogSource
 
     if arguments.all == (arguments.thread is not None):
         raise Invalid("log verify: name a thread, or --all")

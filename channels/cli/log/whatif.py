@@ -40,7 +40,8 @@ async def run(arguments: argparse.Namespace) -> int:
     from channels.cli.log import futures as text
     from channels.terminal.text import style_of
     from core.replay.causes import find
-    from core.replay.source import aggregate_of, records_of
+    from core.replay.named import aggregate_of
+    from core.replay.source import records_of
     from core.replay.whatif.results import dear
 
     options, changes = options_of(arguments), await anyio.to_thread.run_sync(_changes, arguments)

@@ -22,8 +22,9 @@ from core.replay import tree as spans
 from core.replay.find import Query, picked
 from core.replay.moments import moment
 from core.replay.money import Prices
+from core.replay.named import aggregate_of
 from core.replay.queries import Side, compare, moment_of, run_of, sequence_of
-from core.replay.source import LogSource, Source, aggregate_of
+from core.replay.source import LogSource, Source
 from core.replay.undecoded import problem_of
 from core.thread.fold import fold
 from core.thread.state import Run, ThreadState

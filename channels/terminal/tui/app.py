@@ -25,7 +25,8 @@ from core.errors import Invalid, SikaError
 from core.events import Record
 from core.replay import diff as diffs
 from core.replay.find import is_failure
-from core.replay.source import LogSource, Source, aggregate_of, records_of
+from core.replay.named import aggregate_of
+from core.replay.source import LogSource, Source, records_of
 
 T = TypeVar("T")
 Follow = Callable[[int], AsyncIterator[Record]]

@@ -11,7 +11,7 @@ from core.events import Record, thread
 from core.log.reader import Read
 from core.replay.find import is_bad_end
 from core.replay.moments.places import record_at
-from core.replay.source import LAST, LAST_FAILED, MOST_NAMED
+from core.replay.named import LAST, LAST_FAILED, MOST_NAMED
 from core.thread.state import Run, ThreadState
 
 

@@ -33,8 +33,8 @@ from core.events import (
 from core.policy import ENDED, REFUSED
 from core.replay.find import Query, Search, find, is_failure
 from core.replay.listing import Filter, listed_in_views, threads_of_file
+from core.replay.named import LAST_FAILED
 from core.replay.queries import run_of
-from core.replay.source import LAST_FAILED
 from core.thread.state import STOPPED
 from core.thread.tokens import Tokens
 from core.views import tables

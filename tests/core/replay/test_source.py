@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Event, Record, RunCompleted, RunFailed, RunRequested, ThreadCreated, thread
-from core.replay.source import LAST_FAILED, aggregate_of
+from core.replay.named import LAST_FAILED, aggregate_of
 from tests.support.records import record
 
 pytestmark = pytest.mark.anyio
