@@ -42,6 +42,8 @@ User = Annotated[str, Private("user")]
 """The name of a user of the installation."""
 Worker = Annotated[str, Private("worker")]
 """The name of a process, which holds that of its machine."""
+Milliseconds = Annotated[int, msgspec.Meta(le=10**12)]
+"""The time that something took. Longer ones, which only a file of a stranger names, are no time."""
 Address = Annotated[str, Private("address")]
 """A place outside: a URL with its query, a conversation of a chat platform."""
 
@@ -165,6 +167,24 @@ class ThreadForked(Event, frozen=True):
     source: str
     source_seq: int
     patches: list[Json]
+
+
+class ThreadImported(Event, frozen=True):
+    """The events before were read from a file in which they were those of the thread `source`. What they say was not
+    witnessed here.
+    """
+
+    phrase = Phrase(
+        "Read from a file",
+        "从文件导入",
+        "{events} events of thread {source}, by {by}",
+        "对话 {source} 的 {events} 个事件，{by}",
+    )
+    source: str
+    by: User
+    events: int
+    chain: str = ""
+    """The hash of the thread's last event in the file."""
 
 
 class ThreadExpirySet(Event, frozen=True):
@@ -696,7 +716,7 @@ class ModelCompleted(Event, frozen=True):
     message: Message
     request: str | None = None
     """Short hash of the conversation that was sent (without the system prompt): the key of a replay."""
-    duration_ms: int = 0
+    duration_ms: Milliseconds = 0
     order: list[tuple[str, int, int]] = []
     """The order of the parts as (part, index of the call, characters), where it is not that of `line_of`."""
     call_texts: dict[str, str] = {}
@@ -749,7 +769,7 @@ class ModelSampled(Event, frozen=True):
     text: str
     """The beginning of the answer."""
     usage: Json | None = None
-    duration_ms: int = 0
+    duration_ms: Milliseconds = 0
 
 
 class ToolRequested(Event, frozen=True):
@@ -778,7 +798,7 @@ class ToolCompleted(Event, frozen=True):
     call_id: str
     message: Message
     update: Json = {}
-    duration_ms: int = 0
+    duration_ms: Milliseconds = 0
     unknown: bool = False
     """True if a crash hid the outcome of a `once` tool, and the message says so."""
     exit_code: int | None = None

@@ -9,10 +9,10 @@ from pathlib import PurePosixPath
 import msgspec
 
 from actors.chat.questions import Question, of_messages, overtaken, pending
-from core.chat.facts import TARGET, Artifact, DeliveryPlanned, Target
+from core.chat.facts import Artifact, DeliveryPlanned, Target
 from core.events import Json, Record, RunPaused
 from core.files.paths import OUTPUTS
-from core.lifecycle import ENDS
+from core.lifecycle import ENDS, TARGET
 from core.thread.messages import text_of
 from core.thread.runs import end_of
 from core.thread.state import Run, ThreadState

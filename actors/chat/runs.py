@@ -19,11 +19,12 @@ from actors.chat.files import LATE, FetchedFiles, Files
 from actors.chat.place import Place
 from actors.chat.questions import Question
 from actors.chat.session import Setup, setup_of
-from core.chat.facts import ASKED, FAILED_NOTICE, KIND, TARGET, ChatBegun, ChatRouted, DeliveryPlanned
+from core.chat.facts import ASKED, FAILED_NOTICE, KIND, ChatBegun, ChatRouted, DeliveryPlanned
 from core.chat.state import Chats, Conversation
 from core.errors import Refused
 from core.events import Event, Json, Origin, RunOrigin, RunRequested, Speaker
 from core.ids import now
+from core.lifecycle import TARGET
 from core.log.store import EventLog
 from core.runs.intake import Intake
 from core.runs.share import asking

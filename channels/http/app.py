@@ -13,6 +13,7 @@ from channels.http.accounts import access, auth
 from channels.http.accounts.oidc import Oidc
 from channels.http.debug import debugging, metrics
 from channels.http.endpoints.table import all_routes, unbuilt
+from channels.http.page import imports
 from channels.http.page.news.hub import HUB, Hub
 from channels.http.protocols.langgraph import erasure
 from channels.http.protocols.mcp import server as mcp_server
@@ -44,6 +45,7 @@ def build(services: Services, *, trusted: bool = False) -> web.Application:
     live = app[LIVE] = Live(services)
     app[HUB] = Hub(live)
     app[debugging.LIMITS] = debugging.Limits()
+    app[imports.LIMITS] = imports.Limits()
     app[access.GATE], oidc = gate, Oidc()
     app[auth.OIDC], app[mcp_server.ENDPOINT] = oidc, mcp_server.Endpoint()
     app.cleanup_ctx.extend(

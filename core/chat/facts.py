@@ -22,8 +22,6 @@ ACCOUNT = re.compile(r"[a-z]+(-[a-z0-9_]{1,32})?")
 CONVERSATION = re.compile(rf"{ACCOUNT.pattern}-[0-9a-f]{{32}}")
 """The id of a conversation's aggregate."""
 
-TARGET = "chat_target"
-"""Key of a run's metadata: the `Target` of its answer. Such a run has an `Origin`, too."""
 Purpose = Literal["answer", "notice", "question", "push"]
 """The answer of a run, a reply of the system itself (to commands, refusals), a question with options, and what a
 schedule or a tool sends unasked."""

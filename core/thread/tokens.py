@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 from core.events import Json, Message
 
+MOST = 10**12
+"""Limit of the tokens that one call is believed to have used."""
+
 
 class Tokens(NamedTuple):
     """Tokens of some model calls. `input` includes `cache_read`."""
@@ -47,4 +50,5 @@ def usage_of(tokens: Tokens) -> Json:
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    """Returns a number of tokens: nothing for what is none, and no more than read models can add up."""
+    return min(value, MOST) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

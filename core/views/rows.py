@@ -272,7 +272,18 @@ class _Thread:
             self._called(record, "model", model, event.duration_ms, False)
 
     def _called(self, record: Record, kind: str, name: str | None, ms: float, failed: bool) -> None:
-        self.put(CALLED, record.seq, self.name, record.seq, record.run, record.at, kind, name, round(ms), failed)
+        self.put(
+            CALLED,
+            record.seq,
+            self.name,
+            record.seq,
+            record.run,
+            record.at,
+            kind,
+            name,
+            round(ms),
+            failed,
+        )
 
     def fail(self, record: Record, event: ModelFailed) -> None:
         """Keeps a failed call of a model after which it was not asked again at once."""

@@ -530,6 +530,47 @@ async def test_a_file_is_read_without_a_server(page: Tab, site: Site, thread: st
     assert not asked
 
 
+async def test_a_file_is_imported_as_a_conversation_of_one_s_own(
+    page: Tab, site: Site, thread: str, tmp_path: Path
+) -> None:
+    """From the file that was dropped; one that was changed is refused with its line."""
+    exported = await (await page.page.context.request.get(f"{site.server.url}/api/threads/{thread}/log/export")).body()
+    whole, changed = tmp_path / "thread.jsonl", tmp_path / "changed.jsonl"
+    whole.write_bytes(exported)
+    changed.write_bytes(exported.replace(b"All is done.", b"All is lost."))
+    await page.open()
+    button = page.page.get_by_role("button", name="Import as a conversation of mine")
+    await page.page.goto(f"{site.server.url}/#/timeline/file")
+    await expect(page.page.get_by_text("Open a file")).to_be_visible()
+    for file in (changed, whole):
+        await dropped(page, file)
+        await expect(page.page.get_by_role("heading", level=1)).to_have_text(file.name)
+        await button.click()
+        if file is changed:
+            await expect(page.page.get_by_role("alert")).to_contain_text(re.compile(r"line \d+: does not fit its sum"))
+    await page.page.wait_for_url(re.compile(rf"#/timeline/(?!{thread}|file)"))
+    timeline = Timeline(page)
+    await timeline.row("Read from a file").click()
+    await expect(timeline.moment).to_contain_text(thread)
+    await page.page.get_by_role("link", name="Back to the conversation").click()
+    await expect(page.page.locator(".answer").last).to_contain_text("All is done.")
+    await page.say("And now?")
+    await page.ended(2)
+
+
+async def dropped(page: Tab, file: Path) -> None:
+    """Drops a file on the page."""
+    transfer = await page.page.evaluate_handle(
+        """([name, text]) => {
+          const data = new DataTransfer();
+          data.items.add(new File([text], name));
+          return data;
+        }""",
+        [file.name, file.read_text()],
+    )
+    await page.page.dispatch_event("body", "drop", {"dataTransfer": transfer})
+
+
 async def test_steps_of_a_file_lead_from_breakpoint_to_breakpoint(page: Tab, tmp_path: Path) -> None:
     """In the language of the server, also of bodies beside the events; bodies that are missing are named."""
     long, missing = entry(2, "far"), entry(3, "far")

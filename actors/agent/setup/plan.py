@@ -21,11 +21,11 @@ from actors.agent.setup.environment import Environment
 from actors.agent.setup.input import last_text
 from actors.agent.setup.prompt import CHANGING, WEB, Mounted, Parts, SkillsInPrompt, build, mounted, parts_of
 from actors.agent.setup.tools import Toolboxes
-from core.chat.facts import TARGET
 from core.config.load import Config, ConfigSource
 from core.errors import Invalid, NotFound
 from core.events import FolderAttached, RunRequested
 from core.files.paths import PROJECT, WORKSPACE
+from core.lifecycle import TARGET
 from core.log.repository import Repository
 from core.mcp.tools import Catalogue, Offered
 from core.skills.library import Library

@@ -13,6 +13,8 @@ import { forget, recall, remember } from "../state/stored.js";
 export const person = signal(null);
 /** Whether an administrator sits here: everybody is one where there are no accounts. */
 export const administers = signal(false);
+/** True once a server has said who sits here: a file can be read without one. */
+export const served = signal(false);
 /** True while the page asks for somebody. */
 export const asking = signal(false);
 
@@ -62,6 +64,7 @@ export function enter(now) {
   person.value = id ? now : null;
   administers.value = now.system_role === "admin";
   asking.value = false;
+  served.value = true;
   warnOf(id ? now.expires_at : null);
   release();
 }

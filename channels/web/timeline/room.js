@@ -9,6 +9,7 @@ import { visible } from "../kit/visible.js";
 import { go } from "../state/route.js";
 import { entryOf } from "../state/threads.js";
 import { language, learn, t, wordsOf } from "../words/words.js";
+import { Import } from "./import.js";
 import { LANES } from "./items.js";
 import { Lanes } from "./lanes.js";
 import { List } from "./list.js";
@@ -73,6 +74,7 @@ function Timeline({ thread, file, seq }) {
     <header class="tl-header">
       <h1 dir="auto">${visible(title)}</h1>
       ${!file && html`<a class="icon-button" href="#/t/${encodeURIComponent(thread)}" aria-label=${t("timeline.chat")} title=${t("timeline.chat")}><${Icon} name="left" /></a>`}
+      ${file && html`<${Import} file=${file} />`}
       <span class="quiet" role="status">${t(`timeline.condition.${condition}`)} · ${t("timeline.events", { n: items.items.length })}</span>
       ${!log.whole && html`<button type="button" class="button" disabled=${condition === "loading"} onClick=${() => "earlier" in log && log.earlier()}>${t("timeline.earlier")}</button>`}
       ${!log.newest && html`<button type="button" class="button" disabled=${condition === "loading"} onClick=${() => "later" in log && log.later()}>${t("timeline.later")}</button>`}

@@ -17,7 +17,7 @@ import msgspec
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Blob, Record, RunStarted, SubagentStarted
 from core.log.kinds import KIND, SUBAGENT
-from core.replay.exports.format import WORKSPACE, FileLine, Header, Writer
+from core.replay.exports.format import MOST_FILES, WORKSPACE, FileLine, Header, Writer
 from core.replay.exports.redact import Redaction
 from core.replay.exports.shared import Shared
 from core.runs.prompts import OF_THREAD, SETUP, logs_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 512 * 1024
 """Size of the pieces of a file."""
-MOST_FILES = 5000
 MOST_FILE_BYTES = 512 << 20
 """Limit of all files of an export."""
 WRITE_BYTES = 1 << 20

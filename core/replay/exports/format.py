@@ -22,7 +22,7 @@ from typing import BinaryIO
 import msgspec
 
 from core.errors import Invalid
-from core.events import Aggregate, Json, Record
+from core.events import Aggregate, Json, Record, malformed
 from core.ids import safe_id
 from core.log.chain import START, link
 from core.log.kinds import KIND, SUBAGENT
@@ -36,6 +36,7 @@ KINDS = (KIND, SUBAGENT, WORKSPACE, SETUP, OF_THREAD)
 """Kinds of the aggregates that a file may hold."""
 LINE_BYTES = 64 << 20
 """Limit of a line: the longest bodies are those of tools that return images."""
+MOST_FILES = 5000
 _TYPE = re.compile(r"[a-z0-9_.]{1,80}")
 _SUM = b',"sum":"'
 _TAIL = len(_SUM) + 64 + len(b'"}\n')
@@ -202,6 +203,8 @@ class Checker:
                 safe_id(value, name)
             if not _TYPE.fullmatch(record.type):
                 raise Invalid(f"type: {record.type[:40]!r}")
+            if problem := malformed(record.head):
+                raise Invalid(problem)
         except Invalid as error:
             raise self._invalid(str(error)) from error
         aggregate = record.aggregate
@@ -214,6 +217,10 @@ class Checker:
 
     def _file(self, line: FileLine) -> None:
         """Refuses a hole: a few bytes would make a file of any length."""
+        if any(part in ("", ".", "..") for part in line.path.split("/")) or not line.path.isprintable():
+            raise self._invalid(f"file {line.path[:80]!r}: is outside of the thread's folders")
+        if line.path not in self._files and len(self._files) >= MOST_FILES:
+            raise self._invalid(f"file {line.path[:80]!r}: with it there are more than {MOST_FILES} files")
         length = self._files.get(line.path, 0)
         if line.offset != length:
             raise self._invalid(f"file {line.path[:80]!r}: a piece is at {line.offset}, and the file ends at {length}")

@@ -11,7 +11,11 @@ Bytes of events stay as they are, except for new ids, another owner, and referen
 `upto`), which are others here. Where nothing is changed, the chain of hashes is the one of the file.
 
 Nobody reacts to imported events: they have the label `IMPORTED`, with which no actor is woken. Runs that had not ended
-when they were exported are cancelled, as a server would carry them on.
+when they were exported are cancelled, as a server would carry them on. What nobody agreed to here is left out: folders,
+variables, shares, expiry, webhooks and chats of runs, and contents that were recorded for other threads.
+
+The file may be anybody's. It holds the thread and what that called, and nothing that could be appended to another log;
+a body keeps the envelope that was checked, whatever its ids are called.
 """
 
 from __future__ import annotations
@@ -35,9 +39,13 @@ from core.events import (
     Json,
     Record,
     RunCancelled,
+    RunRequested,
+    RunStarted,
     SetupRecorded,
     SubagentStarted,
     ThreadCreated,
+    ThreadExpirySet,
+    ThreadImported,
     ThreadPruned,
     ThreadShared,
     VariableSet,
@@ -46,7 +54,7 @@ from core.events import (
 )
 from core.files import paths
 from core.ids import now, safe_id, uuid7
-from core.lifecycle import IMPORTED, OPEN
+from core.lifecycle import DELIVER, IMPORTED, OPEN, TARGET
 from core.log.kinds import KIND, SUBAGENT
 from core.log.store import EventLog
 from core.replay.exports.archive import Archive
@@ -63,6 +71,8 @@ _REFERENCES = ("base", "upto")
 """Fields that name sequences of the thread's log."""
 _TEXTS = frozenset(("content", "text", "title", "prompt", "description", "result"))
 """Keys under which an id is text of a conversation, and stays."""
+_ENVELOPE = frozenset(("type", "kind", "actor", "at", "v", "blob"))
+"""Fields that are no ids."""
 _SPACE = uuid.UUID("a8f5f167-f44f-5964-9b5a-1f5d1c0f6f3e")
 
 
@@ -81,8 +91,11 @@ class Imported(NamedTuple):
     """Files that were there, and stay as they are."""
 
 
-async def restore(log: EventLog, archive: Archive, *, thread: str | None = None, user: str | None = None) -> Imported:
-    """Imports a file, as the thread `thread` (default: its own id), owned by `user` (default: its owner).
+async def restore(
+    log: EventLog, archive: Archive, *, thread: str | None = None, user: str | None = None, by: str | None = None
+) -> Imported:
+    """Imports a file, as the thread `thread` (default: its own id), owned by `user` (default: its owner). `by`: who
+    does it, for an event at the end that says so.
 
     Raises `Refused` if the thread is there with other events, `Invalid` for a file that cannot be imported, `Conflict`
     and `Unavailable`.
@@ -90,6 +103,7 @@ async def restore(log: EventLog, archive: Archive, *, thread: str | None = None,
     root = archive.root
     if root.kind != KIND:
         raise Invalid(f"{archive.path.name}: is a {root.kind}; export the thread that called it")
+    await _check_parts(archive)
     names = await _names(archive, safe_id(thread, "thread")) if thread not in (None, root.id) else {}
     work = _Import(log, archive, names, user)
     kinds = (SETUP, OF_THREAD, SUBAGENT, KIND, WORKSPACE)
@@ -97,6 +111,8 @@ async def restore(log: EventLog, archive: Archive, *, thread: str | None = None,
     for aggregate in order:
         await work.aggregate(aggregate)
     new = work.renamed(root)
+    if by is not None:
+        await work.sign(new, by)
     chain = [record.chain async for record in log.read(new, bodies=False)][-1]
     return Imported(new.id, work.events, work.cancelled, chain)
 
@@ -133,14 +149,19 @@ class _Import:
             if batch and (full or self._refers(record, batch)):
                 last, size = await self._append(new, batch, last), 0
                 batch = []
-            if old.kind == SETUP:
-                _check_setup(record)
             batch.append(record)
             size += len(record.raw)
         if batch:
             last = await self._append(new, batch, last)
         if old.kind in (KIND, SUBAGENT) and len(there) <= count:  # else somebody went on with it
             await self._close(new, last)
+
+    async def sign(self, aggregate: Aggregate, by: str) -> None:
+        """Appends who imported the thread."""
+        old = self._archive.root
+        event = ThreadImported(source=old.id, by=by, events=self.events, chain=self._archive.chain(old) or "")
+        tip = await self._log.tip(aggregate)
+        await self._log.restore(aggregate, [_event(aggregate, event)], expected=tip, labels={IMPORTED})
 
     async def _append(self, aggregate: Aggregate, batch: Sequence[Record], last: int) -> int:
         bodies = [await self._body(record) for record in batch]
@@ -170,25 +191,52 @@ class _Import:
         changes = self._changes(Record(record.seq, raw), fields)
         if not self._names and not changes:
             return raw
-        return msgspec.json.encode(_replaced(fields | changes, self._names))
+        same = {name: fields[name] for name in _ENVELOPE & fields.keys()}
+        replaced = {
+            name: value if _is_text(name, value) else _replaced(value, self._names) for name, value in fields.items()
+        }
+        return msgspec.json.encode(replaced | same | changes)
 
     def _changes(self, record: Record, fields: Json) -> Json:
         references = {name: self._seqs[fields[name]] for name in _REFERENCES if fields.get(name) in self._seqs}
         owner = {"user": self._user} if self._user and isinstance(record.event, _OWNERS) else {}
         folder = {"path": ""} if isinstance(record.event, FolderAttached) else {}  # nobody agreed to it here
         values = [key for key in ("value", "sealed") if isinstance(record.event, VariableSet) and fields.get(key)]
-        shares = {"digest": ""} if isinstance(record.event, ThreadShared) else {}
-        changes = references | owner | folder | shares | dict.fromkeys(values, "")  # nor to variables
-        return {name: value for name, value in changes.items() if fields[name] != value}
+        changes = references | owner | folder | self._dropped(record.event, fields) | dict.fromkeys(values, "")
+        return {name: value for name, value in changes.items() if name not in fields or fields[name] != value}
+
+    def _dropped(self, event: object, fields: Json) -> Json:
+        """Returns other values for what nobody agreed to here."""
+        match event:
+            case ThreadShared():
+                return {"digest": ""}
+            case ThreadExpirySet(minutes=minutes) if minutes is not None:
+                return {"minutes": None}
+            case RunRequested(metadata=metadata):
+                kept = {key: value for key, value in metadata.items() if key not in (DELIVER, TARGET)}
+                values = {"webhook": None, "on_completion": "keep", "metadata": _replaced(kept, self._names)}
+                return {name: value for name, value in values.items() if name in fields}
+            case RunStarted(setup_thread=other) if other:
+                root = self._archive.root
+                return {"setup_thread": self.renamed(root).id if other == root.id else ""}
+        return {}
 
     async def _close(self, aggregate: Aggregate, last: int) -> None:
         """Cancels the runs that have not ended."""
-        state = fold([record async for record in self._log.read(aggregate)])
+        records = [record async for record in self._log.read(aggregate)]
+        state = await anyio.to_thread.run_sync(fold, records)
         runs = [run.id for run in state.runs.values() if run.status in OPEN]
         if runs and state.seq == last:
-            bodies = [_event(aggregate, RunCancelled(), run) for run in runs]
+            bodies = [_event(aggregate, RunCancelled(), run=run) for run in runs]
             await self._log.restore(aggregate, bodies, expected=last, labels={IMPORTED})
             self.cancelled += len(runs)
+
+
+async def _check_body(archive: Archive, record: Record) -> None:
+    """Raises `Invalid` for a body that is not in the file, or is that of another event."""
+    head = Record(record.seq, await archive.body_of(record)).head
+    if msgspec.structs.replace(head, blob=record.head.blob) != record.head:
+        raise Invalid(f"{archive.path.name}: event {record.seq}: its body is that of another event")
 
 
 def _check_setup(record: Record) -> None:
@@ -198,18 +246,41 @@ def _check_setup(record: Record) -> None:
         raise Invalid(f"{record.aggregate}: the content does not match its hash")
 
 
-def _event(aggregate: Aggregate, event: Event, run: str) -> bytes:
-    fields = {"kind": aggregate.kind, "aggregate_id": aggregate.id, "actor": ACTOR, "run": run}
+def _event(aggregate: Aggregate, event: Event, **more: str) -> bytes:
+    fields = {"kind": aggregate.kind, "aggregate_id": aggregate.id, "actor": ACTOR, **more}
     return encode(event, written(event, id=uuid7(), at=now(), **fields))
+
+
+async def _check_parts(archive: Archive) -> None:
+    """Raises `Invalid` for what would be refused halfway, and for a part that the thread of the file did not call."""
+    called, root = set[str](), archive.root
+    for aggregate in archive.aggregates():
+        events = 0
+        async for record in archive.stored(aggregate):
+            events += 1
+            if record.head.blob:
+                await _check_body(archive, record)
+            if aggregate.kind == SETUP:
+                _check_setup(record)
+            called |= {record.event.subagent} if isinstance(record.event, SubagentStarted) else set()
+        if aggregate.kind == SETUP and events > 1:
+            raise Invalid(f"{archive.path.name}: {aggregate}: a content is one event, got {events}")
+    for aggregate in archive.aggregates():
+        own = aggregate.kind == SETUP or aggregate.id == (root.id if aggregate.kind != SUBAGENT else aggregate.id)
+        if not own or (aggregate.kind == SUBAGENT and aggregate.id not in called):
+            raise Invalid(f"{archive.path.name}: {aggregate}: thread {root.id} did not call it")
 
 
 async def _names(archive: Archive, thread: str) -> dict[str, str]:
     """Returns the new ids of all that a thread under another id holds, by the old ones."""
-    names = {archive.root.id: thread}
+    names, seen = {archive.root.id: thread}, set[str]()
     for aggregate in archive.aggregates():
         if aggregate.kind == SETUP:
             continue
         async for record in archive.stored(aggregate):
+            if record.id in seen:
+                raise Invalid(f"{archive.path.name}: event {record.seq}: the id {record.id} is there twice")
+            seen.add(record.id)
             ids = [record.id, record.run]
             ids += [record.event.subagent] if isinstance(record.event, SubagentStarted) else []
             names |= {old: derived(thread, old) for old in ids if old and old not in names}
@@ -229,13 +300,17 @@ def derived(thread: str, old: str) -> str:
     return str(uuid.UUID(int=(time.int >> 62 << 62) | rest))
 
 
+def _is_text(key: str, value: Any) -> bool:
+    return key in _TEXTS and isinstance(value, str)
+
+
 def _replaced(value: Any, names: Mapping[str, str]) -> Any:
     """Returns a JSON value with other ids, outside of texts."""
     if isinstance(value, str):
         return names.get(value, value)
     if isinstance(value, dict):  # by `map`: a comprehension is a second call for each level before Python 3.12
         replaced = dict(zip(value, map(_replaced, value.values(), repeat(names)), strict=True))
-        replaced |= {key: value[key] for key in _TEXTS & value.keys() if isinstance(value[key], str)}
+        replaced |= {key: value[key] for key in _TEXTS & value.keys() if _is_text(key, value[key])}
         return {names.get(key, key): item for key, item in replaced.items()}
     return list(map(_replaced, value, repeat(names))) if isinstance(value, list) else value
 
@@ -266,17 +341,17 @@ def _restore_files(archive: Archive, root: Path) -> tuple[int, int]:
 def _piece(tree: paths.Tree, line: FileLine, begun: bool) -> bool:
     """Writes a piece of a file; returns False if the file was there before."""
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | (0 if begun else os.O_CREAT | os.O_EXCL)
-    with tree.walk(f"{paths.USER_DATA}/{line.path}", create=True) as place:
-        if place.fd is None:
-            raise Invalid(f"{line.path}: is outside of the thread's folders")
-        try:
+    try:
+        with tree.walk(f"{paths.USER_DATA}/{line.path}", create=True) as place:
+            if place.fd is None:
+                raise Invalid(f"{line.path}: is outside of the thread's folders")
             file = os.open(place.name, flags, 0o600, dir_fd=place.fd)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise Invalid(f"{line.path}: {error.strerror}") from error
-        try:
-            os.pwrite(file, line.data, line.offset)
-        finally:
-            os.close(file)
+            try:
+                os.pwrite(file, line.data, line.offset)
+            finally:
+                os.close(file)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise Invalid(f"{line.path}: {error.strerror}") from error
     return True

@@ -204,6 +204,8 @@ ONLY_REFUSING = {
     # The parts that fork threads and execute what-ifs come with a whole server (test_debugging).
     "POST /api/threads/{thread_id}/log/fork",
     "POST /api/threads/{thread_id}/log/whatif",
+    # No exported file is guessed (test_imports).
+    "POST /api/threads/import",
     # No place in a log is guessed (test_debugging).
     "GET /api/threads/{thread_id}/log/diff",
     "GET /api/threads/{thread_id}/log/pin",

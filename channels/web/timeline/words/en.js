@@ -40,6 +40,7 @@ export const en = {
   "timeline.filter.text": "Search in events",
   "timeline.fork": "Go on from here in a new conversation",
   "timeline.fork.text": "A conversation as this one was at this moment, with its files as far as they are recorded.",
+  "timeline.import": "Import as a conversation of mine",
   "timeline.inChat": "Show in the conversation",
   "timeline.lane.approval": "Approvals",
   "timeline.lane.file": "Files",

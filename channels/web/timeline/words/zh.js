@@ -40,6 +40,7 @@ export const zh = {
   "timeline.filter.text": "搜索事件",
   "timeline.fork": "从这里开始新的对话",
   "timeline.fork.text": "与此时刻相同的对话，包含已记录的文件。",
+  "timeline.import": "导入为我的对话",
   "timeline.inChat": "在对话中显示",
   "timeline.lane.approval": "审批",
   "timeline.lane.file": "文件",
