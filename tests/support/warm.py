@@ -286,16 +286,14 @@ _ONE_MODEL = "models: [{name: m, model: m, base_url: http://127.0.0.1:9/v1, api_
 
 def _rehearse() -> None:
     """Do once what each command does at its start, for what that leaves in caches."""
-    from aiohttp.web import UrlDispatcher
-
     from actors.wiring import compose, names
     from adapters.sandboxes.confine import toolkit
     from channels.cli import parser
-    from channels.http.endpoints.table import built
     from core.config import load
     from core.config.in_force import keys_in_force
     from core.events import Event
     from core.plugins import ACTORS, plugins
+    from tests.support import routes
 
     importlib.import_module("anyio._backends._asyncio")
     parser()
@@ -305,10 +303,8 @@ def _rehearse() -> None:
     names.remarks(config, ROOT)
     keys_in_force(config, {})
     toolkit.edition()
-    paths = UrlDispatcher()
-    for route in built():
-        for mount in route.mounts:
-            paths.add_resource(mount + route.path)
+    routes.share()
+    routes.fill()
     for event in Event.__subclasses__():
         msgspec.json.Decoder(event)
 

@@ -27,7 +27,10 @@ from core.runtime.system import System
 from core.thread.state import Run
 from core.thread.threads import Decision
 from tests.channels.http.story import ai, started
+from tests.support import routes
 from tests.support.nats import Nats, eventually
+
+routes.share()
 
 
 @pytest.fixture(autouse=True)

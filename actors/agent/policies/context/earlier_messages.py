@@ -10,6 +10,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 from anyio import to_thread
@@ -199,7 +200,10 @@ def _is_shown(entry: Entry, state: ThreadState) -> bool:
     return place is not None and entry.message["type"] != "tool" and state.messages[place] == entry.message
 
 
+@cache
 def _search_tool() -> BaseTool:
+    """Returns the tool, made once: its schema takes 5 ms of each start of a setup, and each check."""
+
     async def search_conversation(query: str = "", message: str = "", start: int = 0) -> str:
         """Find what you are not shown any more of this conversation: all that a summary has replaced, and old results
         of tools. Gives passages of at most 8 earlier messages, or one message in full.
