@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.chat.port import Credential, Pace, Traits
+from core.chat.port import Credential, Pace, Step, Traits
 
 UPLOAD_LIMIT = 10 << 20
 """Bytes of a file in a server without boosts, and in a direct message."""
@@ -18,6 +18,23 @@ TRAITS = Traits(
     replies_are_topics=True,
     largest_file=UPLOAD_LIMIT,
     whispers=True,
+    setup=(
+        Step("Open https://discord.com/developers/applications → New Application."),
+        Step("Bot → Privileged Gateway Intents → switch on Message Content Intent."),
+        Step(
+            "OAuth2 → URL Generator: scopes bot and applications.commands; permissions View Channels, Send "
+            "Messages, Send Messages in Threads, Attach Files, Read Message History. Open the address below, and "
+            "choose your server."
+        ),
+        Step("Bot → Reset Token. Copy it.", "bot_token", r"[\w-]+\.[\w-]+\.[\w-]+"),
+        Step(
+            "Everybody who shares a server with the bot can write to it: it answers the people whom you name. "
+            "Your id: User Settings → Advanced → Developer Mode, then a right click on yourself → Copy User ID.",
+            "allowed_users",
+            r"\d+",
+            optional=True,
+        ),
+    ),
     resumes=True,
 )
 OPTIONS = ("allowed_guilds", "base_url", "message_content")

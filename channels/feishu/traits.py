@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.chat.port import Credential, Pace, Traits
+from core.chat.port import Credential, Pace, Step, Traits
 
 DOMAIN = "https://open.feishu.cn"
 """Lark is the same at https://open.larksuite.com: the setting `domain`."""
@@ -20,4 +20,21 @@ TRAITS = Traits(
     answers_can_be_found=True,
     largest_file=30 << 20,
     whispers=True,
+    setup=(
+        Step(
+            "Open https://open.feishu.cn/app (Lark: https://open.larksuite.com/app), and create a custom app "
+            "(企业自建应用)."
+        ),
+        Step(
+            "Add features → Bot (添加应用能力 → 机器人). Permissions & Scopes → Batch import (权限管理 → "
+            "批量导入): paste the list of the page /docs/feishu. Version management & release (版本管理与发布): "
+            "create a version, publish it."
+        ),
+        Step("Credentials & Basic Info (凭证与基础信息). Copy the App ID.", "app_id", r"cli_\w+"),
+        Step("Copy the App Secret of the same page.", "app_secret", r"\w+"),
+        Step(
+            "Once the server runs: Events & callbacks (事件与回调) → persistent connection for both, with the "
+            "event im.message.receive_v1 and the callback card.action.trigger. Publish another version."
+        ),
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.chat.port import Credential, Pace, Traits
+from core.chat.port import Credential, Pace, Step, Traits
 
 TRAITS = Traits(
     name="slack",
@@ -16,6 +16,20 @@ TRAITS = Traits(
     answers_can_be_found=True,
     largest_file=1 << 30,
     whispers=True,
+    setup=(
+        Step(
+            "Open https://api.slack.com/apps → Create New App → From a manifest → your workspace → JSON, and "
+            "paste the manifest of the page /docs/slack."
+        ),
+        Step("Install App → Install to Workspace. Copy the Bot User OAuth Token.", "bot_token", r"xoxb-\S+"),
+        Step(
+            "Basic Information → App-Level Tokens → Generate Token and Scopes → connections:write → Generate. "
+            "Copy the token.",
+            "app_token",
+            r"xapp-\S+",
+        ),
+        Step("In Slack, invite the bot to the channels in which it may answer: /invite @sika"),
+    ),
 )
 OPTIONS = ("base_url",)
 """Settings besides the credentials."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core.chat.port import Credential, Pace, Traits
+from core.chat.port import Credential, Pace, Step, Traits
 
 UPLOAD_LIMIT = 50_000_000
 """Bytes of a document that a bot may send."""
@@ -26,6 +26,21 @@ TRAITS = Traits(
     deep_link="https://t.me/{bot_username}?start={code}",
     largest_file=UPLOAD_LIMIT,
     whispers=True,
+    setup=(
+        Step(
+            "Write /newbot to https://t.me/BotFather, choose a name and a username, and copy the token.",
+            "bot_token",
+            r"\d+:[\w-]+",
+        ),
+        Step("For groups: /setjoingroups at @BotFather lets people add the bot. /setprivacy can stay as it is."),
+        Step(
+            "Anybody in the world can write to a bot: it answers the people whom you name. Your numeric id, "
+            "which it tells you when you write to it without being named.",
+            "allowed_users",
+            r"\d+",
+            optional=True,
+        ),
+    ),
 )
 
 OPTIONS = ("base_url",)

@@ -78,6 +78,16 @@ class Credential(NamedTuple):
     secret: bool = True
 
 
+class Step(NamedTuple):
+    """A step of the way to an account on a platform. `key`: the setting that a person then pastes; empty: there is
+    nothing to paste. `form`: a pattern of what is pasted. A step with `optional` may be left empty."""
+
+    text: str
+    key: str = ""
+    form: str = ""
+    optional: bool = False
+
+
 class Traits(NamedTuple):
     """Properties of a platform, for code that must not import its SDK."""
 
@@ -101,6 +111,8 @@ class Traits(NamedTuple):
     """Bytes."""
     whispers: bool = False
     """It can say something to one person of a group: it is a `Whispering`, too."""
+    setup: Sequence[Step] = ()
+    """What to click and to paste, for `sika channels setup`."""
     resumes: bool = False
     """It goes on after a restart where it stopped: it is a `Resuming`, too."""
 

@@ -26,12 +26,24 @@ from core.runtime.system import System
 def arguments(parser: Parser) -> None:
     parser.runs(_channels)
     parser.add_argument("--json", action="store_true")
-    trial = parser.below(required=False)(
+    below = parser.below(required=False)
+    guide = below(
+        "setup", _channels_setup, "lead to an account on a platform, try it, and keep its credentials in .env"
+    )
+    guide.add_argument("platform", help="slack, telegram, discord, feishu or dingtalk")
+    guide.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
+    trial = below(
         "test", _channels_test, "ask a platform about an account's credentials and permissions", writes=True
     )  # `writes`: before the first server, too: accounts are looked up in the log
     trial.add_argument("platform", help="slack, telegram, discord, feishu or dingtalk")
     trial.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
     trial.add_argument("--json", action="store_true")
+
+
+async def _channels_setup(arguments: argparse.Namespace) -> int:
+    from channels.cli.extend import channel_setup
+
+    return await channel_setup.command(arguments)
 
 
 @asynccontextmanager
