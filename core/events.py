@@ -734,11 +734,10 @@ class ModelFailed(Event, frozen=True):
     phrase = Phrase(
         "The model did not answer",
         "模型没有回答",
-        "<{model}: >try {attempt} of {max_attempts}, {reason}, <!wait_ms?given up>"
-        "<wait_ms=0?then another model><wait_ms!=0?again in {wait_ms:seconds}>: <public?{public}>"
-        "<!public?{text}>",
-        "<{model}：>第 {attempt}/{max_attempts} 次，{reason}，<!wait_ms?已放弃><wait_ms=0?换用另一模型>"
-        "<wait_ms!=0?{wait_ms:seconds} 后重试>：<public?{public}><!public?{text}>",
+        "<{model}: >try {attempt} of {max_attempts}, {reason}< {status}>, <!wait_ms?given up>"
+        "<wait_ms=0?then another model><wait_ms!=0?again in {wait_ms:seconds}><: {public}><!public?: {text}>",
+        "<{model}：>第 {attempt}/{max_attempts} 次，{reason}< {status}>，<!wait_ms?已放弃><wait_ms=0?换用另一模型>"
+        "<wait_ms!=0?{wait_ms:seconds} 后重试><：{public}><!public?：{text}>",
     )
     error: str
     text: str

@@ -29,6 +29,19 @@ def text_of_event(event: Event, language: Language = "en", limit: int = QUOTED) 
     return detail(phrase.template(language), event, limit) if phrase else _json(msgspec.to_builtins(event), limit)
 
 
+def line_of(event: Event, language: Language = "en", limit: int = QUOTED) -> str:
+    """Returns the name of an event's type, and what it says: `Milestone reached: 10 runs`."""
+    return ": ".join(filter(None, (name_of(event, language), text_of_event(event, language, limit))))
+
+
+def is_for_chats(event: Event | Opaque) -> bool:
+    """Tells whether chats, in a terminal or on a platform, say an event as it happens: one of a package, with words.
+
+    Those of core are shown as the conversation itself. What has no words was written for those who read logs.
+    """
+    return isinstance(event, Event) and event.phrase is not None and not type(event).__module__.startswith("core.")
+
+
 class Narration:
     """What the events of a log say, one after the other.
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from actors.delivery.growing import Growing
 from core.events import (
+    Event,
     Json,
     Message,
     ModelCompleted,
+    ModelFailed,
     Record,
     SubagentCompleted,
     SubagentProgressed,
@@ -23,6 +27,7 @@ from core.runs.previews import Progress as ToolProgress
 from core.thread.entries import Delegation
 from core.thread.messages import text_of
 from core.thread.state import Run, ThreadState
+from core.wording import is_for_chats, line_of
 
 SUBJECT_CHARACTERS = 80
 SILENT = ("write_todos", "ask_clarification", "task", "tasks")
@@ -44,6 +49,8 @@ class Progress:
         self._subagents: dict[str, str] = {}
         """Subagents at work, by call."""
         self._todos: Sequence[Any] = state.values.get("todos") or ()
+        self._news = ""
+        """What the newest event says that is no step of the conversation, until an answer begins."""
         self._said = ""
         """Earlier texts of the assistant."""
         if (begun := state.runs.get(run)) is not None:
@@ -71,6 +78,8 @@ class Progress:
             done = sum(todo.get("status") == "completed" for todo in todos)
             now = next((todo.get("content") for todo in todos if todo.get("status") == "in_progress"), None)
             parts.append(f"{done}/{len(todos)} done" + (f": {_line(now)}" if now else ""))
+        if self._news:
+            parts.append(self._news)
         return " · ".join(parts)
 
     def is_over(self) -> bool:
@@ -86,7 +95,9 @@ class Progress:
 
     def _preview(self, preview: Preview | ToolProgress) -> None:
         """Takes in what a call at work says that it does. Its output is not for a chat."""
-        if isinstance(preview, ToolProgress) and preview.stage and preview.call_id in self._tools:
+        if not isinstance(preview, ToolProgress):
+            self._news = ""
+        elif preview.stage and preview.call_id in self._tools:
             self._stages[preview.call_id] = _line(preview.text)
 
     def _recollect(self, run: Run, state: ThreadState) -> None:
@@ -119,6 +130,7 @@ class Progress:
             case ModelCompleted(message=message):
                 self._tools.clear()
                 self._stages.clear()
+                self._news = ""
                 self._calls(message)
             case ToolRequested(call_id=call, name=name):
                 self._begin(call, name)
@@ -134,6 +146,12 @@ class Progress:
                 self._subagents[call] = f"{name} ({index})"
             case SubagentCompleted(call_id=call):
                 self._subagents.pop(call, None)
+            case ModelFailed(wait_ms=int()) as event:
+                self._news = _line(
+                    line_of(msgspec.structs.replace(event, text=""))
+                )  # the provider's text is not for a chat
+            case Event() as event if is_for_chats(event):
+                self._news = _line(line_of(event))
 
 
 def _subject(args: Json) -> str:

@@ -15,7 +15,7 @@ import pytest
 from channels.web import catalogue
 from core.catalogue import installed
 from core.events import ENVELOPE, Envelope, Event, encode
-from core.phrases import LANGUAGES
+from core.phrases import LANGUAGES, Phrase
 from core.wording import name_of, text_of_event
 from tests.core.test_phrases import CASES as PHRASE_CASES
 from tests.support.phrases import examples
@@ -48,12 +48,13 @@ def test_the_folds_hold_on_recorded_logs(tmp_path: Path) -> None:
 def phrases() -> bytes:
     """Returns the server's examples for its words of events, and what it says of an event of every type."""
     head = Envelope(id="e", type="", kind="thread", aggregate_id="t", actor="a", at="2026-11-28T10:00:00Z")
-    others = [Unworded(colour="red", of={"a": 1})]
+    others = [Unworded(colour="red", of={"a": 1}), Worded(place="Rock")]
+    types: dict[str, type[Event]] = {**installed(), "worded": Worded}
     words = {
         "cases": [
             {"template": template, "event": _whole(event), "text": text} for template, event, text in PHRASE_CASES
         ],
-        "catalogue": [[name, catalogue.entry(cls)] for name, cls in installed().items() if cls.phrase],
+        "catalogue": [[name, catalogue.entry(cls)] for name, cls in types.items() if cls.phrase],
         "envelope": sorted(ENVELOPE),
         "events": [
             {"event": json.loads(encode(event, head))}
@@ -69,6 +70,14 @@ class Unworded(Event, frozen=True):
 
     colour: str
     of: dict[str, int]
+
+
+class Worded(Event, frozen=True):
+    """A package's event."""
+
+    phrase = Phrase("Lighthouse lit", "灯塔已点亮", "{place}, {times} times", "{place}，{times} 次")
+    place: str
+    times: int = 2
 
 
 def _whole(event: Event) -> dict[str, object]:

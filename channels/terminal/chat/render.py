@@ -10,6 +10,8 @@ from channels.client.events import StreamEvent, text_of
 from channels.terminal.chat.questions import Question, form_of, form_text, options_of, questions_of
 from channels.terminal.console.screen import ANSWER, FAILURE, OUTPUT, THOUGHT, Screen
 from channels.terminal.text import about, is_done, one_line, todo_line
+from core.events import ModelFailed
+from core.phrases import detail
 
 RESULT_LINES = 6
 PROGRESS_LINES = 40
@@ -18,6 +20,7 @@ _SILENT = ("write_todos",)
 """Tools whose effect is shown otherwise."""
 _ASKS = ("ask_clarification",)
 """Tools whose result is for the person."""
+_RETRY = ("attempt", "max_attempts", "wait_ms", "reason")
 _DELEGATES = ("task", "tasks")
 """The tools whose calls subagents answer."""
 
@@ -193,6 +196,9 @@ class Transcript:
                     self._progress(call_id, str(data.get("name") or ""), str(text))
             case "llm_retry":
                 self._screen.line(f"  {retry_text(data)}", "yellow")
+            case "event":
+                name, text = (one_line(str(data.get(part) or ""), 300) for part in ("name", "text"))
+                self._screen.line(f"▸ {': '.join(filter(None, (name, text)))}", "dim")
             case "task_started" | "task_running":
                 call_id = str(data.get("task_id"))
                 call = self._announce(call_id, _DELEGATES[0], {"description": data.get("description")})
@@ -224,9 +230,6 @@ def _new_progress(call: _Call, text: str) -> str:
 
 
 def retry_text(data: Mapping[str, Any]) -> str:
-    """Returns the text of a `llm_retry` event."""
-    seconds = int(data.get("wait_ms") or 0) / 1000
-    attempts = f"try {data.get('attempt')} of {data.get('max_attempts')}"
-    return (
-        f"the model does not answer ({one_line(str(data.get('reason', '')), 40)}): {attempts}, again in {seconds:g} s"
-    )
+    """Returns the text of a `llm_retry` event: the phrase of the failed call, without what its provider says."""
+    failed = ModelFailed.phrase
+    return f"{failed.name()}: {detail(failed.template(), {name: data.get(name) for name in _RETRY})}"

@@ -32,7 +32,7 @@ from core.events import (
 from core.lifecycle import ENDS
 from core.phrases import UNCUT, decisions, quote, subject_of
 from core.replay.money import Cost, Meter, Prices, Used, together
-from core.wording import Narration
+from core.wording import Narration, line_of, text_of_event
 
 IDLE_SECONDS = 1.0
 """Length of a gap between two events from which on it has a line."""
@@ -171,22 +171,21 @@ class _Rows:
     def of(self, record: Record) -> Iterator[Row]:
         run, event = record.run or "", record.event
         match event:
-            case RunStarted(attempt=attempt, worker=worker):
-                yield from self._started(record, run, attempt, worker)
+            case RunStarted():
+                yield from self._started(record, run, event)
             case ModelCompleted():
                 yield self._answer(record, run, event)
             case ModelFailed():
-                yield Row(record, "!", self._failed(event), failed=True)
+                yield Row(record, "!", line_of(event, limit=UNCUT), failed=True)
             case ToolRequested():
                 yield self._requested(record, run, event)
             case ToolCompleted() if record.seq not in self._shown:
                 yield self._completed(record, run, event)
             case ToolCompleted() | RunCompleted():
-                yield from [Row(record, "■", "done")] if isinstance(event, RunCompleted) else []
+                yield from [Row(record, "■", text_of_event(event))] if isinstance(event, RunCompleted) else []
             case ApprovalRequested():
                 command = "\n".join(clean(str(value)) for value in event.args.values() if isinstance(value, str))
-                text = f"approval: may {event.tool} do this? {event.text}".rstrip()
-                yield Row(record, "?", text, more=tuple(command.splitlines()))
+                yield Row(record, "?", text_of_event(event), more=tuple(command.splitlines()))
             case SubagentProgressed():
                 pass
             case _:
@@ -194,23 +193,18 @@ class _Rows:
                 text = f"{record.type}  {Narration().text(record, limit=UNCUT)}".rstrip()
                 yield Row(record, mark, text, failed=isinstance(event, RunFailed))
 
-    def _started(self, record: Record, run: str, attempt: int, worker: str) -> Iterator[Row]:
+    def _started(self, record: Record, run: str, event: RunStarted) -> Iterator[Row]:
         before = self._workers.get(run)
-        self._workers[run] = worker
-        if attempt > 1:
-            lost = f"{before} gone; " if before and before != worker else ""
-            yield Row(record, "⚡", f"{lost}{worker} took over, attempt {attempt}", failed=True)
+        self._workers[run] = event.worker
+        if event.attempt > 1:
+            lost = f"{before} gone; " if before and before != event.worker else ""
+            yield Row(record, "⚡", f"{lost}{text_of_event(event)}", failed=True)
 
     def _answer(self, record: Record, run: str, event: ModelCompleted) -> Row:
         for call in event.message.get("tool_calls") or ():
             self._args[run, str(call.get("id"))] = call.get("args") or {}
         text = quote(event.message, UNCUT) or f"{len(event.message.get('tool_calls') or ())} calls"
         return Row(record, "◆", " ".join([text, decisions(event.decisions, UNCUT)]), took=event.duration_ms)
-
-    def _failed(self, event: ModelFailed) -> str:
-        again = "given up" if event.wait_ms is None else f"again after {seconds(event.wait_ms)}"
-        status = f" {event.status}" if event.status else ""
-        return f"model{status} {event.reason}, try {event.attempt} of {event.max_attempts}, {again}: {event.text}"
 
     def _requested(self, record: Record, run: str, event: ToolRequested) -> Row:
         args = event.args or self._args.get((run, event.call_id), {})

@@ -161,7 +161,12 @@ TABLE: list[tuple[str, Frames, str]] = [
     (
         "retry",
         [("custom", {"type": "llm_retry", "attempt": 1, "max_attempts": 3, "wait_ms": 1500, "reason": "busy"})],
-        "  the model does not answer (busy): try 1 of 3, again in 1.5 s\n",
+        "  The model did not answer: try 1 of 3, busy, again in 1.5 s\n",
+    ),
+    (
+        "an event of a package",
+        [("custom", {"type": "event", "event": "bell.rung", "name": "Bell rung", "text": "3 times \x1b[2Jby\nme"})],
+        "▸ Bell rung: 3 times by me\n",
     ),
     (
         "subagents",

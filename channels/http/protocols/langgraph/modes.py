@@ -9,7 +9,7 @@ from typing import Any
 from channels.http.protocols.langgraph import dumps, snapshots
 from channels.http.protocols.langgraph.callbacks import Callbacks
 from channels.http.protocols.langgraph.chunks import Cumulative, chunk, last_chunk, place
-from channels.http.protocols.langgraph.run_object import retry_json
+from channels.http.protocols.langgraph.run_object import event_json, retry_json
 from channels.http.streams.tasks import task_event
 from core.events import (
     ContextCompacted,
@@ -39,6 +39,7 @@ from core.thread.entries import Before
 from core.thread.numbers import number_of
 from core.thread.state import COMPACTED, TITLED, Run, ThreadState
 from core.thread.values import next_nodes, unanswered
+from core.wording import is_for_chats
 
 
 class Slot(IntEnum):
@@ -177,6 +178,8 @@ class Modes:
             case RunCompleted() | RunFailed() | RunCancelled() | RunRolledBack():
                 void = void or (isinstance(event, RunRolledBack) and before.runs[self._run].attempt > 0)
                 emits = self._ended(record, event, state, void=void)
+            case _ if "custom" in self._wanted and is_for_chats(event):
+                emits = iter([(Slot.CUSTOM, "custom", dumps.encode(event_json(record)))])
         return list(emits)
 
     def _started(self, record: Record, before: Before, state: ThreadState) -> Iterator[Emit]:

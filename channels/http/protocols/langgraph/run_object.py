@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from channels.http.runs.messages import full
-from core.events import Json, ModelFailed
+from core.events import Json, ModelFailed, Record
 from core.ids import assistant_id
 from core.thread.state import Run, ThreadState
 from core.thread.subagents import STOP_REASONS
 from core.thread.usage import RunUsage, of_run
+from core.wording import Narration, name_of
 
 _REASONS = {
     "busy": "the model's provider is busy",
@@ -83,6 +84,12 @@ def retry_json(event: ModelFailed) -> Json:
         "reason": event.reason,
         "message": _retry_text(event),
     }
+
+
+def event_json(record: Record) -> Json:
+    """Returns the event of streams for an event of a package that has words."""
+    text = Narration().text(record)
+    return {"type": "event", "event": record.type, "name": name_of(record.event), "text": text}
 
 
 def _retry_text(event: ModelFailed) -> str:
