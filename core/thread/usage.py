@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from threading import Lock
 from typing import Any, NamedTuple
 
+from core.cache import ByteCache
 from core.config.settings import Pricing
 from core.events import Message
 from core.thread.messages import text_of
+from core.thread.pages import CommitPage, RunPage, decoded_commits
 from core.thread.state import COMPACTED, Commit, Run, ThreadState
 from core.thread.tokens import Tokens as Tokens
 from core.thread.tokens import tokens_of as tokens_of
@@ -29,6 +32,15 @@ SUMMARY = "summary"
 """Name of the message that replaces the summarised ones (contract runtime §5.10)."""
 BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, TOKENS_PER_IMAGE = 4, 3, 85
 """Factors of estimates, as in `langchain_core`, but by bytes: a Chinese character costs about a token."""
+
+
+PAGES_BYTES = 32 << 20
+"""Limit of the pages whose usage is kept, of all threads, by what they hold."""
+Usage = Mapping[str, Tokens]
+"""Tokens by model."""
+_pages: ByteCache[CommitPage | RunPage, Usage] = ByteCache(PAGES_BYTES)
+_pages_lock = Lock()
+"""Usage is asked for in several threads."""
 
 
 class Size(NamedTuple):
@@ -106,11 +118,48 @@ def together(*parts: Mapping[str, Tokens]) -> dict[str, Tokens]:
 
 def tokens_of_thread(state: ThreadState, *, but: str = "") -> dict[str, Tokens]:
     """Returns the usage of all runs of a thread and of their subagents, `but` one of these, by model. Rolled-back runs
-    are included: they were paid for.
+    are included: they were paid for. The usage of pages is kept, so a question costs what is new.
     """
-    delegated = (of_subagents(run, but=but) for run in state.runs.values() if run.subagents or run.items.tokens)
-    sampled = (run.sampled for run in state.runs.values() if run.sampled)
-    return together(_by_model(state, state.commits), *delegated, *sampled)
+    runs = state.runs
+    recent = [together(of_subagents(run, but=but), run.sampled) for run in runs.tail.values() if _delegates(run)]
+    paged = [_of_commits(state, page) for page in state.commits.pages]
+    paged += [_of_runs(state, page, but) for page in runs.pages]
+    return together(*paged, *recent, _by_model(state, state.commits.tail))
+
+
+def _of_commits(state: ThreadState, page: CommitPage) -> Usage:
+    """Returns the usage of the model calls in a page. It is final when their runs, which name models, have ended."""
+    if (kept := _kept(page)) is not None:
+        return kept
+    commits = decoded_commits.get(page)
+    used = _by_model(state, commits)
+    runs = (state.runs.get(run) for run in {commit.run for commit in commits if commit.run})
+    return used if any(run is not None and run.open for run in runs) else _keep(page, used)
+
+
+def _of_runs(state: ThreadState, page: RunPage, but: str) -> Usage:
+    """Returns what subagents and samples of the runs in a page used. It is final where none has changed since."""
+    changed = any(identity in state.runs.changed for identity in page.ids)
+    if not (but or changed) and (kept := _kept(page)) is not None:
+        return kept
+    runs = [state.runs[identity] for identity in page.ids]
+    used = together(*(together(of_subagents(run, but=but), run.sampled) for run in runs if _delegates(run)))
+    return used if but or changed else _keep(page, used)
+
+
+def _delegates(run: Run) -> bool:
+    return bool(run.subagents or run.items.tokens or run.sampled)
+
+
+def _kept(page: CommitPage | RunPage) -> Usage | None:
+    with _pages_lock:
+        return _pages.get(page)
+
+
+def _keep(page: CommitPage | RunPage, used: Usage) -> Usage:
+    with _pages_lock:
+        _pages.put(page, used, len(page.data))
+    return used
 
 
 def in_context(state: ThreadState) -> int:

@@ -279,6 +279,7 @@ async def test_a_long_log_is_looked_at_window_by_window(page: Tab, site: Site, t
         if "WINDOW = 10_000;" in text:
             shortened.append(route.request.url)
             text = text.replace("WINDOW = 10_000;", "WINDOW = 6;").replace("PAGE = 1000;", "PAGE = 2;")
+            text = text.replace("FIRST = 200;", "FIRST = 2;")
         await route.fulfill(response=response, body=text)
 
     await page.page.route("**/*.js*", shorten)

@@ -43,15 +43,16 @@ export function Lanes({ items, version, live, chosen, shown, onChoose }) {
   const now = useRef({ view, places, end, items, onChoose });
   now.current = { view, places, end, items, onChoose };
   const set = (/** @type {Range} */ next) => setRange(clamped(next, end));
-  const paint = () => canvas.current && frame.current && draw(canvas.current, frame.current, items, places, view, chosen, shown);
-  useLayoutEffect(() => void paint(), [version, view.from, view.to, chosen, shown, language.value]);
+  const paint = useRef(() => {});
+  paint.current = () => void (canvas.current && frame.current && draw(canvas.current, frame.current, items, places, view, chosen, shown));
+  useLayoutEffect(() => paint.current(), [version, view.from, view.to, chosen, shown, language.value]);
   useEffect(() => {
-    const watcher = new ResizeObserver(() => paint());
-    const themes = new MutationObserver(() => paint());
+    const watcher = new ResizeObserver(() => paint.current());
+    const themes = new MutationObserver(() => paint.current());
     if (canvas.current?.parentElement) watcher.observe(canvas.current.parentElement);
     themes.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
     return () => (watcher.disconnect(), themes.disconnect());
-  });
+  }, []);
   useHands(canvas, now, set);
   const zoom = (/** @type {number} */ by) => set(zoomed(view, by, (view.from + view.to) / 2));
   const onKey = (/** @type {KeyboardEvent} */ event) => {
@@ -211,6 +212,8 @@ function draw(canvas, frame, items, places, view, chosen, shown) {
   const tops = new Map(places.map(({ lane, top }) => [lane, top]));
   /** The last pixel that was painted in each row, so that a pixel is painted once. @type {Map<string, number>} */
   const painted = new Map();
+  let last = "";
+  const dip = (/** @type {string} */ ink) => void (ink !== last && (pen.fillStyle = last = ink));
   for (const { lane, row, begin, end, item, fault } of items.spans) {
     const until = end ?? items.end;
     if (until < view.from || begin > view.to) continue;
@@ -220,7 +223,7 @@ function draw(canvas, frame, items, places, view, chosen, shown) {
     if (right <= (painted.get(key) ?? -3)) continue;
     painted.set(key, right);
     pen.globalAlpha = shown && !shown.has(item.seq) ? 0.15 : end === null ? 0.5 : 0.85;
-    pen.fillStyle = fault === "bad" ? inks.bad : (inks[lane] ?? inks.line);
+    dip(fault === "bad" ? inks.bad : (inks[lane] ?? inks.line));
     pen.fillRect(left, /** @type {number} */ (tops.get(lane)) + row * ROW + 2, Math.max(1.5, right - left), ROW - 4);
   }
   painted.clear();
@@ -232,7 +235,7 @@ function draw(canvas, frame, items, places, view, chosen, shown) {
     painted.set(key, place);
     const top = /** @type {number} */ (tops.get(item.lane)) + item.row * ROW;
     pen.globalAlpha = shown && !shown.has(item.seq) ? 0.15 : 1;
-    pen.fillStyle = item.fault === "bad" ? inks.bad : (inks[item.lane] ?? inks.line);
+    dip(item.fault === "bad" ? inks.bad : (inks[item.lane] ?? inks.line));
     pen.fillRect(place - 1, top + 1, 2, ROW - 2);
     if (item.fault === "bad") cross(pen, place, top + ROW / 2, inks);
   }

@@ -7,6 +7,11 @@ import { breakpointOf } from "./breakpoints.js";
 import { Items } from "./items.js";
 
 const PAGE = 1000;
+/** Events of the page that is shown at first. */
+const FIRST = 200;
+/** Events that are taken in one task: others have their turn in between. */
+const SLICE = 250;
+const DRAWN_MS = 100;
 /** Events of a window: a longer log is looked at window by window. */
 const WINDOW = 10_000;
 
@@ -66,7 +71,7 @@ export class Log {
     this.#follower?.close();
     this.condition.value = "loading";
     try {
-      this.#show(await entries());
+      await this.#show(await entries());
       if (this.#closed) return;
       if (this.newest) this.#follow();
       else this.condition.value = "more";
@@ -76,12 +81,16 @@ export class Log {
     }
   }
 
-  /** @param {Entry[]} entries */
-  #show(entries) {
+  /** Takes events in slices, and shows them then. @param {Entry[]} entries */
+  async #show(entries) {
+    const items = new Items();
+    for (let place = 0; place < entries.length; place += SLICE) {
+      if (place) await new Promise((resolve) => setTimeout(resolve));
+      for (const { seq, event } of entries.slice(place, place + SLICE)) items.add(seq, event);
+    }
     if (this.#closed) return;
-    this.items = new Items();
-    for (const { seq, event } of entries) this.items.add(seq, event);
-    this.#tell();
+    this.items = items;
+    this.changed.value += 1;
   }
 
   /** Reads the newest events before a sequence (0: of all), and shows the first page of them at once where there is nothing yet. @param {number} before @param {number} most @returns {Promise<Entry[]>} oldest first */
@@ -90,13 +99,13 @@ export class Log {
     const pages = [];
     this.newest = before === 0;
     for (let from = before, count = 0; count < most && !this.#closed; ) {
-      const page = await this.#page({ before: from });
+      const page = await this.#page({ before: from }, count || this.items.items.length ? PAGE : FIRST);
       pages.unshift(page.events.reverse());
       count += page.events.length;
       this.whole = page.next == null;
       if (this.whole) break;
       from = page.next;
-      if (this.items.items.length === 0) this.#show(page.events);
+      if (this.items.items.length === 0) await this.#show(page.events);
     }
     return pages.flat();
   }
@@ -117,8 +126,8 @@ export class Log {
   }
 
   /** @param {{before: number} | {after: number}} from */
-  #page(from) {
-    return call("GET", `threads/${this.thread}/log/events`, { query: { ...from, phrases: 0, limit: PAGE } });
+  #page(from, limit = PAGE) {
+    return call("GET", `threads/${this.thread}/log/events`, { query: { ...from, phrases: 0, limit } });
   }
 
   #follow() {
@@ -132,13 +141,13 @@ export class Log {
     });
   }
 
-  /** Draws once for many events. */
+  /** Draws once for the events of `DRAWN_MS`. */
   #tell() {
     if (this.#timer) return;
     this.#timer = setTimeout(() => {
       this.#timer = 0;
       this.changed.value += 1;
-    }, 50);
+    }, DRAWN_MS);
   }
 
   close() {
