@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SERVER := .venv/.server
 
-.PHONY: install run test test-fast test-long tests check bench windows vendor format lock clean
+.PHONY: install run test test-fast test-long tests check check-page bench windows vendor format lock clean
 
 install: $(STAMP)
 
@@ -38,6 +38,10 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.page.check
+
+check-page: $(STAMP) ## types and style of the page's scripts; npm installs the tools, and `make check` has them from then on
+	$(BIN)/python -m tests.page.check --install
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench $(ARGS)

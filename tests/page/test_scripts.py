@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from core.events import ENVELOPE, Envelope, Event, encode
 from core.phrases import LANGUAGES, Phrase
 from core.wording import name_of, text_of_event
 from tests.core.test_phrases import CASES as PHRASE_CASES
+from tests.page import check
 from tests.support.phrases import examples
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,6 @@ PAGE = ROOT / "channels/web"
 SOURCE = PAGE / "vendor/source"
 SCRIPTS = Path(__file__).parent / "scripts"
 NODE = shutil.which("node")
-NPM = shutil.which("npm")
 
 
 def run(*words: str | Path, cwd: Path, seconds: float = 300, **env: str) -> subprocess.CompletedProcess[str]:
@@ -88,38 +87,16 @@ def _whole(event: Event) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def tools() -> Path:
-    """The folder with the tools that `package.json` pins. It is kept between runs, under the hash of their lock."""
-    if NPM is None:
-        pytest.skip("there is no npm: types and style of the page's scripts are not checked")
-    lock = hashlib.sha256((SOURCE / "package-lock.json").read_bytes()).hexdigest()[:16]
-    place = ROOT / ".venv" / "page-tools" / lock
-    if not (place / "node_modules/.package-lock.json").exists():
-        place.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(SOURCE / name, place / name)
-        result = run(
-            NPM,
-            "ci",
-            "--silent",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            cwd=place,
-            seconds=600,
-        )
-        if result.returncode:
-            pytest.skip(f"npm could not install the tools: {result.stderr[-300:]}")
-    return place
+    """The folder with the tools that `package.json` pins."""
+    if problem := check.install():
+        pytest.skip(f"types and style of the page's scripts are not checked: {problem}")
+    return check.tools()
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.skipif(NODE is None, reason="there is no Node: types and style of the page's scripts are not checked")
-def test_types_and_style_hold(tools: Path, tmp_path: Path) -> None:
-    for file in SOURCE.glob("*.mjs"):
-        shutil.copy(file, tmp_path)
-    os.symlink(tools / "node_modules", tmp_path / "node_modules")
-    result = run(NODE or "", "check.mjs", PAGE, cwd=tmp_path, seconds=600)
-    assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
+@pytest.mark.usefixtures("tools")
+def test_types_and_style_hold() -> None:
+    assert not check.check()
 
 
 @pytest.mark.long
