@@ -69,8 +69,8 @@ class AccountSettings(Section, frozen=True, kw_only=True):
 
 
 class ChannelSettings(AccountSettings, frozen=True, kw_only=True):
-    """A chat platform: `slack`, `telegram`, `discord`, `feishu`, `dingtalk` or that of a package, and its account of
-    that name. Its other keys are the platform's: its credentials, and what the platform's page lists."""
+    """A chat platform: `slack`, `telegram`, `discord`, `feishu`, `dingtalk`, `webhook` or that of a package, and
+    its account of that name. Its other keys are the platform's: its credentials, and what the platform's page lists."""
 
     use: str | None = None
     """The Python package of a platform that is not found by itself, with the modules `traits` and `platform`; or a

@@ -15,7 +15,7 @@ from core.config.reference import NOT_SET, REQUIRED, Key, all_keys, matching
 from core.config.settings import Config
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
-ENVIRON = {"TAVILY_API_KEY": "two"} | {
+ENVIRON = {"TAVILY_API_KEY": "two", "WEBHOOK_SECRET": "four"} | {
     f"{name}_TOKEN": "three" for name in ("SLACK_BOT", "SLACK_APP", "TELEGRAM_BOT", "DISCORD_BOT")
 }
 ENVIRON |= {f"{name}_API_KEY": "one" for name in ("OPENAI", "ANTHROPIC", "GOOGLE", "AZURE")}

@@ -30,12 +30,12 @@ def arguments(parser: Parser) -> None:
     guide = below(
         "setup", _channels_setup, "lead to an account on a platform, try it, and keep its credentials in .env"
     )
-    guide.add_argument("platform", help="slack, telegram, discord, feishu or dingtalk")
+    guide.add_argument("platform", help="slack, telegram, discord, feishu, dingtalk or webhook")
     guide.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
     trial = below(
         "test", _channels_test, "ask a platform about an account's credentials and permissions", writes=True
     )  # `writes`: before the first server, too: accounts are looked up in the log
-    trial.add_argument("platform", help="slack, telegram, discord, feishu or dingtalk")
+    trial.add_argument("platform", help="slack, telegram, discord, feishu, dingtalk or webhook")
     trial.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
     trial.add_argument("--json", action="store_true")
 

@@ -14,7 +14,7 @@ from core.config.load import ConfigSource, home
 
 def arguments(parser: Parser) -> None:
     parser.runs(_channel, log_level="info", serves=True)
-    parser.add_argument("platform", help="slack, telegram, discord, feishu or dingtalk")
+    parser.add_argument("platform", help="slack, telegram, discord, feishu, dingtalk or webhook")
     parser.add_argument("--account", metavar="NAME", help="one of channels.<platform>.accounts")
     parser.add_argument("--supervised", metavar="HOLDER", default="", help=argparse.SUPPRESS)
 

@@ -22,7 +22,7 @@ from tests.channels.terminal.terminals import Terminal, on_terminal
 pytestmark = pytest.mark.anyio
 DOCS = Path(channel_setup.__file__).parents[2] / "http" / "docs"
 WRONG = "wrong.bot.token"
-PLATFORMS = ("slack", "telegram", "discord", "feishu", "dingtalk")
+PLATFORMS = ("slack", "telegram", "discord", "feishu", "dingtalk", "webhook")
 
 
 def folder_for(server: DiscordServer, folder: Path) -> Path:
