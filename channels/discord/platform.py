@@ -75,8 +75,15 @@ class Gap(NamedTuple):
     guild: str
 
 
-Delivery = Mapping[str, Any] | ChatReceived | Gap
-"""A message as Discord sends it, an interaction that is translated already, or messages that are to be read."""
+class Deletion(NamedTuple):
+    """A message that is gone: Discord names nothing else of it."""
+
+    message: str
+
+
+Delivery = Mapping[str, Any] | ChatReceived | Gap | Deletion
+"""A message as Discord sends it, an interaction that is translated already, messages that are to be read, or one that
+is gone."""
 
 log = structlog.get_logger("sika.channels.discord")
 
@@ -117,6 +124,8 @@ class DiscordPlatform:
         self._bot: Bot | None = None
         self._progress = Progress()
         self._places: LRUCache[str, Place] = LRUCache(REMEMBERED)
+        self._targets: LRUCache[str, Target] = LRUCache(REMEMBERED)
+        """Where the messages of people stand, of which Discord tells only that they are gone."""
         self._tokens: TTLCache[tuple[str, str], str] = TTLCache(REMEMBERED, TOKEN_SECONDS)
         """Of interactions that can still be answered, by message and person."""
         self._slots = anyio.Semaphore(_HANDLED_AT_ONCE)
@@ -127,7 +136,13 @@ class DiscordPlatform:
         async def take(delivery: Delivery) -> None:
             if isinstance(delivery, Gap):
                 return await self._read(delivery, receive)
-            event = delivery if isinstance(delivery, ChatReceived) else await self._translated(delivery)
+            match delivery:
+                case ChatReceived():
+                    event: ChatReceived | None = delivery
+                case Deletion(message):
+                    event = self._deleted(message)
+                case _:
+                    event = await self._translated(delivery)
             if event is not None:
                 await receive(event)
 
@@ -197,6 +212,11 @@ class DiscordPlatform:
         match name:
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
                 return self._message(data, seq, lanes)
+            case "MESSAGE_DELETE":
+                return self._offered(str(data.get("channel_id")), Deletion(str(data.get("id"))), seq, lanes)
+            case "MESSAGE_DELETE_BULK":
+                for gone in data.get("ids") or ():
+                    lanes.offer(str(data.get("channel_id")), Deletion(str(gone)), _nothing)
             case "INTERACTION_CREATE":
                 try:
                     self._slots.acquire_nowait()
@@ -222,6 +242,19 @@ class DiscordPlatform:
         self._progress.begin(seq)
         return True
 
+    def _offered(self, channel: str, delivery: Delivery, seq: int, lanes: Lanes[Delivery]) -> bool:
+        async def then() -> None:
+            self._progress.end(seq)
+
+        if not lanes.offer(channel, delivery, then):
+            return False
+        self._progress.begin(seq)
+        return True
+
+    def _deleted(self, message: str) -> ChatReceived | None:
+        target = self._targets.pop(message, None)
+        return ChatReceived(message=message, target=target, sender=target.sender, deleted=True) if target else None
+
     def _catch_up(self, lanes: Lanes[Delivery]) -> None:
         """Has what was written between two sessions read, in the channels in which people have written: before what
         comes from now on."""
@@ -244,10 +277,13 @@ class DiscordPlatform:
         """Returns the message of an event. Raises `Unavailable` if its place cannot be told."""
         assert self._bot is not None
         try:
-            return inbound.written(data, await self._place(data), self._bot.user)
+            event = inbound.written(data, await self._place(data), self._bot.user)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             log.warning("an event of Discord is not as documented", error=type(error).__name__)
             return None
+        if event is not None:
+            self._targets[event.message] = event.target
+        return event
 
     async def _place(self, message: Mapping[str, Any]) -> Place:
         channel, kind = str(message["channel_id"]), message.get("channel_type")

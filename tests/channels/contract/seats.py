@@ -285,6 +285,9 @@ class Discord(towns.Discord):
     async def edits(self, person: str, message: str, text: str) -> None:
         self.server.person(person).edits(message, text)
 
+    async def deletes(self, person: str, message: str) -> None:
+        self.server.person(person).deletes(message)
+
     def files(self, person: str) -> Sequence[str]:
         return [seen.file.decode() for seen in self._said(person, "") if seen.file]
 

@@ -58,7 +58,7 @@ class TestEdits(Edits):
     """The apps of Feishu and DingTalk take no events of changes."""
 
 
-@pytest.mark.parametrize("here", ["slack", "feishu"], indirect=True)
+@pytest.mark.parametrize("here", ["slack", "feishu", "discord"], indirect=True)
 class TestDeletions(Deletions):
     """Telegram's and DingTalk's bots are told of none."""
 

@@ -98,6 +98,12 @@ class Person:
         known |= {"content": text, "edited_timestamp": datetime.now(UTC).isoformat()}
         self.server.dispatch("MESSAGE_UPDATE", self.server.sent(known, self.user))
 
+    def deletes(self, message: str, group: str = "") -> None:
+        channel = self.server.channel(group, self)
+        del self.server.messages[channel][message]
+        guild = {key: value for key, value in self.server.channels[channel].items() if key == "guild_id"}
+        self.server.dispatch("MESSAGE_DELETE", {"id": message, "channel_id": channel, **guild})
+
     def commands(self, text: str, group: str = "") -> str:
         """Gives the slash command. Returns the interaction's id."""
         options = [{"name": "text", "type": 3, "value": text}] if text else []
@@ -260,7 +266,7 @@ class DiscordServer:
         """Sends an event to each session, and keeps it for those that are resumed."""
         for session in self.sessions.values():
             event = dict(data)
-            if name.startswith("MESSAGE") and not self._may_read(session, event):
+            if name in ("MESSAGE_CREATE", "MESSAGE_UPDATE") and not self._may_read(session, event):
                 event |= {"content": "", "attachments": [], "components": []}
             frame = {"op": 0, "t": name, "s": len(session.events) + 1, "d": event}
             session.events.append(frame)
