@@ -15,6 +15,7 @@ class Refusals:
         await asks(here, "gail", "refusing")
         await here.seat.presses("hank", "Approve", "refusing")
         await here.until(lambda: NOT_YOURS in here.seat.whispered("hank", "refusing"))
+        assert not [text for text in here.seat.shown("gail", "refusing") if NOT_YOURS in text]
         await here.seat.presses("gail", "Reject", "refusing")
         await here.until(lambda: any("Rejected by" in text for text in here.seat.shown("gail", "refusing")))
         assert not [text for text in here.seat.shown("gail", "refusing") if NOT_YOURS in text]

@@ -9,6 +9,8 @@ from core.chat.facts import Target
 from core.chat.port import Rejected
 
 REMEMBERED = 2000
+MOST = 10
+"""Limit of presses of a person on one message that wait."""
 SECONDS = 0.7
 """Time for which a press waits for the text that its person gets."""
 
@@ -25,10 +27,12 @@ class Presses:
     """The presses of an account that can be answered, by the message with the button and the person."""
 
     def __init__(self) -> None:
-        self._waiting: FIFOCache[tuple[str, str, str], Press] = FIFOCache(REMEMBERED)
+        self._waiting: FIFOCache[tuple[str, str, str], tuple[Press, ...]] = FIFOCache(REMEMBERED)
+        """The oldest first: people press twice."""
 
     def note(self, target: Target) -> Press:
-        press = self._waiting[_place(target)] = Press()
+        press = Press()
+        self._keep(target, (*self._of(target), press)[-MOST:])
         return press
 
     async def text(self, target: Target, press: Press) -> str:
@@ -41,15 +45,23 @@ class Presses:
         return press.text
 
     def drop(self, target: Target, press: Press) -> None:
-        if self._waiting.get(_place(target)) is press:
-            del self._waiting[_place(target)]
+        self._keep(target, tuple(each for each in self._of(target) if each is not press))
 
     def whisper(self, target: Target, text: str, title: str) -> None:
-        """Answers the newest press of a person. Raises `Rejected` if none waits."""
-        if (press := self._waiting.pop(_place(target), None)) is None:
+        """Answers the oldest press of a person that waits. Raises `Rejected` if none does."""
+        if not (waiting := self._of(target)):
             raise Rejected(f"{title} shows a text to one person of a group only when they press a button")
-        press.text = text
-        press.answered.set()
+        waiting[0].text = text
+        waiting[0].answered.set()
+        self._keep(target, waiting[1:])
+
+    def _of(self, target: Target) -> tuple[Press, ...]:
+        return self._waiting.get(_place(target), ())
+
+    def _keep(self, target: Target, waiting: tuple[Press, ...]) -> None:
+        self._waiting.pop(_place(target), None)
+        if waiting:
+            self._waiting[_place(target)] = waiting
 
 
 def _place(target: Target) -> tuple[str, str, str]:

@@ -10,8 +10,12 @@ from typing import Any
 from markdown_it import MarkdownIt
 
 _TYPES = {"bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"}
-_PINGS = re.compile(r"<![a-z]+[|>^]|<[@#][A-Z0-9]+[|>]|@(?i:channel|here|everyone|group)\b")
-_TAG = re.compile(r"</?(?:at|person)\b", re.IGNORECASE)
+_PINGS = re.compile(r"<[!@#]|@(channel|here|everyone|group)\b", re.IGNORECASE)
+_TAG = re.compile(r"</?[A-Za-z]")
+_PINGS_IN_CODE = re.compile(r"<![a-z]+[|>^]|<[@#][A-Z0-9]+[|>]|@(?i:channel|here|everyone|group)\b")
+_TAG_IN_CODE = re.compile(r"</?(?:at|person)\b", re.IGNORECASE)
+"""Code is left as it is, but for what mentions people there, too."""
+_SPAN = re.compile(r"\\.|(?<!`)(`+)(?!`)(.*?[^`])\1(?!`)", re.DOTALL)
 
 
 def telegram(text: str, entities: list[dict[str, Any]]) -> Iterator[str]:
@@ -59,7 +63,7 @@ def slack_blocks(blocks: list[dict[str, Any]]) -> Iterator[str]:
     for block in blocks:
         if block["type"] != "markdown" or not block["text"].strip():
             yield f"block {block}"
-        if ping := _PINGS.search(block["text"]):
+        if ping := _PINGS.search(_without_code(block["text"])) or _PINGS_IN_CODE.search(block["text"]):
             yield f"mentions: {ping[0]}"
 
 
@@ -85,7 +89,7 @@ def feishu(elements: list[dict[str, Any]]) -> Iterator[str]:
     for element in elements:
         if element["tag"] != "markdown" or not element["content"].strip():
             yield f"element {element}"
-        if tag := _TAG.search(element["content"]):
+        if tag := _TAG.search(_without_code(element["content"])) or _TAG_IN_CODE.search(element["content"]):
             yield f"a tag: {tag[0]}"
         tables += sum(token.type == "table_open" for token in _markdown.parse(element["content"]))
     if tables > 3:
@@ -102,6 +106,12 @@ def discord(text: str) -> Iterator[str]:
             yield "a table"
         if token.type == "blockquote_open" and token.level:
             yield "a quote that does not begin its line"
+
+
+def _without_code(text: str) -> str:
+    """Returns the text of a Markdown source outside of code."""
+    inline = [token.content for token in _markdown.parse(text) if token.type == "inline"]
+    return "\n".join(_SPAN.sub(lambda span: "" if span[1] else span[0], content) for content in inline)
 
 
 def dingtalk_card(text: str) -> Iterator[str]:

@@ -203,3 +203,23 @@ def test_code_that_mentions_nobody_can_be_copied(code: str) -> None:
     for source in (f"```\n{code}\n```", f"`{code}`"):
         assert code in slack.markdown(source)
         assert code in feishu.markdown(source)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaints"),
+    [
+        ("a <!x> b", 1),
+        ("a <b>c</b>", 1),
+        ("`#include <stdio.h>` and `a<!b`", 0),
+        ("```\n#include <stdio.h>\n```", 0),
+        ("`<!channel>` and `<at id=all>`", 1),
+        ("\\`<b>\\`", 1),
+    ],
+)
+def test_the_lint_finds_what_platforms_misread(text: str, complaints: int) -> None:
+    """In code, only what mentions people."""
+    wrong = [*lint.slack_blocks([{"type": "markdown", "text": text}])] if "!" in text else []
+    wrong += (
+        [*lint.feishu([{"tag": "markdown", "content": text}])] if "!channel" not in text and "<!x" not in text else []
+    )
+    assert len(wrong) == complaints, wrong
