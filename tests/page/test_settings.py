@@ -20,6 +20,7 @@ from tests.page.site import SCRIPTS, Site, Tab, tab, violations
 from tests.page.test_skills import archive
 from tests.support.mcp import server as server_of
 from tests.support.model_server import ModelServer, ToolCall, Turn
+from tests.support.oauth import authorization_server
 from tests.support.workers import configure
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
@@ -31,6 +32,7 @@ ADDED_KEY = "sk-the-key-of-an-added-model-4712"
 MAKES = ToolCall("setup_agent", {"description": "Answers in rhymes", "soul": "You rhyme.", "skills": []})
 OWN_SCRIPTS = {
     "judge": [Turn(text='{"decision": "allow", "reason": "harmless words"}')],
+    "notes": [Turn(tool_calls=(ToolCall("notes_read", {}),)), Turn(text="Read.")],
     "makes": [Turn(text="Then I make it.", tool_calls=(MAKES,)), Turn(text="It is made.")],
 }
 NOBODY = {"bot_token": "123456:not-a-token-of-anybody", "base_url": "http://127.0.0.1:9"}
@@ -537,6 +539,61 @@ async def test_a_server_of_tools_is_tried_added_and_says_why_it_fails(root: Sett
     await root.press("Delete", away, sure=True)
     await expect(away).to_have_count(0)
     await expect(here.first).to_be_visible()
+
+
+async def test_a_login_at_a_server_of_tools_goes_there_and_back(root: Settings, ada: Settings) -> None:
+    """By the browser's own redirects. The access is the person's, its tokens are shown nowhere, and it is given up."""
+    async with authorization_server() as there:
+        await root.go("mcp")
+        form, notes = root.section.locator("form"), root.row("notes").first
+        await form.get_by_label("Name").fill("notes")
+        await form.get_by_label("Settings").fill(json.dumps({"type": "http", "url": there.server}))
+        await root.press("Add it")
+        await root.press("Try it", notes)
+        await expect(notes).to_contain_text("not logged in")
+        async with root.page.context.expect_page() as opened:
+            await root.press("Log in", notes)
+        back = await opened.value
+        await expect(back.get_by_role("heading")).to_have_text("Logged in")
+        assert back.url.startswith(f"{root.tab.site.server.url}/api/mcp/oauth/callback?"), "by way of its server"
+        await back.close()
+        await root.press("Try it", notes)
+        await expect(notes.locator(".tag")).to_have_text("works")
+        await expect(notes).to_contain_text("logged in")
+        thread = await root.run("Read my notes", "notes")
+        log = await root.ask("GET", f"threads/{thread}/log")
+        assert "buy milk" in json.dumps(log["body"])
+        assert [one["state"] for one in (await ada.ask("GET", "mcp/oauth"))["body"]["servers"]] == ["none"]
+        answers = [await root.ask("GET", path) for path in ("mcp/config", "mcp/oauth", "mcp/servers")]
+        shown = [await root.page.content(), log, *answers]
+        [family] = there.families
+        assert not [token for token in (family.access, family.refresh) if token in json.dumps(shown)]
+        await root.press("Give the access up", notes, sure=True)
+        await expect(notes).not_to_contain_text("logged in")
+        assert family.revoked
+        await root.press("Delete", notes, sure=True)
+        await expect(notes).to_have_count(0)
+
+
+async def test_a_link_to_a_moment_is_for_people_who_may_see_the_thread(
+    root: Settings, ada: Settings, chromium: Browser, site: Site
+) -> None:
+    """Elsewhere its owner signs in, and is at the moment; to a colleague the thread is not there."""
+    thread = await ada.run("Count")
+    [answer] = (await ada.ask("GET", f"threads/{thread}/log/events?type=model.completed"))["body"]["events"]
+    address = f"{site.server.url}/#/timeline/{thread}/{answer['seq']}"
+    async with tab(chromium, site) as elsewhere:
+        await elsewhere.page.goto(address)
+        dialog = elsewhere.page.get_by_role("dialog")
+        await dialog.get_by_label("Address").fill(ADA)
+        await dialog.get_by_label("Password").fill(PASSWORD)
+        await dialog.get_by_role("button", name="Sign in", exact=True).click()
+        await expect(elsewhere.page.locator(".tl-moment")).to_contain_text("One two three.")
+    await root.page.goto(address)
+    await expect(root.page.get_by_role("alert")).to_have_text("There is no such conversation")
+    assert "One two three." not in await root.page.content()
+    for path in ("log", "log/events", "log/state", "log/export", "log/pin?run=1", "log/replay?run=1", "log/files"):
+        assert (await root.ask("GET", f"threads/{thread}/{path}"))["status"] == 404, path
 
 
 async def test_a_bot_says_how_it_is_and_its_credentials_are_entered_and_tested(root: Settings, ada: Settings) -> None:

@@ -8,7 +8,7 @@ import { Act, Form, Loaded, parsed, useAnswer } from "./parts.js";
 /**
  * @typedef {{name: string, enabled: boolean, type: string, description: string, listed: boolean, error: string|null, state: string, changed: string[],
  *   tools: {name: string, tool: string, description: string}[], problems: {tool: string, reason: string, left_out: boolean}[]}} Server
- * @typedef {{server: string, state: string, reason: string, expires_at: string|null}} Access
+ * @typedef {{server: string, state: string, reason: string, expires_at: string|null, personal: boolean}} Access
  */
 
 const NEW = '{\n  "type": "http",\n  "url": "https://example.org/mcp"\n}';
@@ -37,7 +37,7 @@ export function Mcp({ me }) {
         <span><bdi>${server.name}</bdi> <strong class="tag">${t(`settings.mcp.state.${server.state}`)}</strong>
           <small dir="auto">${[server.type, server.description].filter(Boolean).join(" · ")}</small>
           ${server.error && html`<small class="error"><bdi>${server.error}</bdi></small>`}</span>
-        <span class="acts"><${Login} access=${access.value?.servers.find((/** @type {Access} */ one) => one.server === server.name)} onChange=${access.reload} />
+        <span class="acts"><${Login} silent=${["failed", "untried"].includes(server.state)} access=${access.value?.servers.find((/** @type {Access} */ one) => one.server === server.name)} onChange=${access.reload} />
           ${admin && html`${server.enabled && html`<${Act} onAct=${() => call("POST", `mcp/servers/${encodeURIComponent(server.name)}/test`).then(all)}>${t("settings.try")}<//>`}
             <${Act} onAct=${() => call("PATCH", "mcp/config", { body: { mcp_servers: { [server.name]: { enabled: !server.enabled } } } }).then(all)}>${t(server.enabled ? "settings.skills.turnOff" : "settings.skills.turnOn")}<//>
             <${Act} onAct=${async () => setEdited(edited === server.name ? "" : server.name)}>${t("edit")}<//>
@@ -61,9 +61,9 @@ function Offers({ server, admin, onChange }) {
   </div>`;
 }
 
-/** The person's login at a server. @param {{access?: Access, onChange: () => Promise<void>}} props */
-function Login({ access, onChange }) {
-  if (!access || access.state === "none") return null;
+/** The person's login at a server: also a first one, where nobody knows its tools. @param {{silent: boolean, access?: Access, onChange: () => Promise<void>}} props */
+function Login({ silent, access, onChange }) {
+  if (!access || (access.state === "none" && !(silent && access.personal))) return null;
   const path = `mcp/oauth/${encodeURIComponent(access.server)}`;
   const begin = async () => {
     const { authorization_url: url } = await call("POST", `${path}/login`, { body: { register: true } });

@@ -68,6 +68,7 @@ export const en = {
   "settings.mcp.access.connected": "logged in",
   "settings.mcp.access.failing": "the login fails",
   "settings.mcp.access.needs_login": "needs your login",
+  "settings.mcp.access.none": "not logged in",
   "settings.mcp.access.pending": "the login is not finished",
   "settings.mcp.add": "Add a server",
   "settings.mcp.addIt": "Add it",

@@ -68,6 +68,7 @@ export const zh = {
   "settings.mcp.access.connected": "已登录",
   "settings.mcp.access.failing": "登录失败",
   "settings.mcp.access.needs_login": "需要你登录",
+  "settings.mcp.access.none": "未登录",
   "settings.mcp.access.pending": "登录未完成",
   "settings.mcp.add": "添加服务器",
   "settings.mcp.addIt": "添加",
