@@ -41,6 +41,8 @@ USERS = 20
 PACE = Pace(server=(6.0, 12.0), nats=(10.0, 20.0), frozen=(1.2 * LEASE, 3.0 * LEASE))
 RAGE_SECONDS = 40.0
 """Time after which nothing is killed any more: runs whose workers never have the time of a step get nowhere."""
+BURST_SECONDS = (0.3, 1.0)
+"""Time until a server is killed when all runs sign at once."""
 BEGIN_SECONDS, END_SECONDS = 600.0, 900.0
 
 
@@ -135,31 +137,46 @@ async def place(path: Path, runs: int) -> AsyncIterator[Place]:
 
 
 async def storm(path: Path, runs: int, seed: int, pace: Pace = PACE) -> Tally:
-    """All runs are under way before the first fault, and wait for their model until one of each kind has come."""
-    tally, faults, over = Tally(runs=runs), freezes.Tally(), asyncio.Event()
+    """All runs are under way before the first fault, and wait for their model until one of each kind has come. While
+    they sign, each server is killed.
+    """
+    tally, faults, dice = Tally(runs=runs), freezes.Tally(), random.Random(seed)
     async with place(path, runs) as here:
         watch, threads = Watch(here.client), {f"t{number}": f"user{number % USERS}" for number in range(runs)}
+        raging = Storm(here.servers, here.nats, dice, faults, pace)
         for thread, user in threads.items():
             await here.client.ask(await here.client.thread(thread, user), "Sign.", "crowd")
         await watch.until(runs, ended=False, seconds=BEGIN_SECONDS)
-        raging = asyncio.create_task(Storm(here.servers, here.nats, random.Random(seed), faults, pace).rage(over))
-        with suppress(TimeoutError):
-            await wait_for(lambda: _raged(faults), BEGIN_SECONDS, every=0.5)
+        async with _raging(raging):
+            with suppress(TimeoutError):
+                await wait_for(lambda: _raged(faults), BEGIN_SECONDS, every=0.5)
         here.models.release(GATE)
-        await watch.until(runs, ended=True, seconds=RAGE_SECONDS)
-        over.set()
-        await raging
+        for server in here.servers:
+            await asyncio.sleep(dice.uniform(*BURST_SECONDS))
+            await server.kill()
+            await server.start()
+            faults.kills += 1
+        async with _raging(raging):
+            await watch.until(runs, ended=True, seconds=RAGE_SECONDS)
         await watch.until(runs, ended=True, seconds=END_SECONDS)
         with suppress(TimeoutError):
             await quiet(here.client)
-        tally.at_once, tally.kills, tally.freezes, tally.nats_kills = (
-            watch.most,
-            faults.kills,
-            faults.freezes,
-            faults.nats_kills,
-        )
+        tally.at_once = watch.most
+        tally.kills, tally.freezes, tally.nats_kills = faults.kills, faults.freezes, faults.nats_kills
         await judge(tally, here, threads)
     return tally
+
+
+@asynccontextmanager
+async def _raging(raging: Storm) -> AsyncIterator[None]:
+    """The storm rages for as long as the block lasts. What it killed is there again afterwards."""
+    over = asyncio.Event()
+    task = asyncio.create_task(raging.rage(over))
+    try:
+        yield
+    finally:
+        over.set()
+        await task
 
 
 async def _raged(faults: freezes.Tally) -> bool:
