@@ -90,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _terminated)
     started, found = time.time(), dict[str, list[Row]]()
-    with Laboratory(quick=options.quick, deerflow_page=options.deerflow_page.rstrip("/")) as lab:
+    page = options.deerflow_page.rstrip("/")
+    with Laboratory(quick=options.quick, deerflow_page=page, langgraph=options.langgraph) as lab:
         try:
             for name, (title, section) in _sections(options).items():
                 found[name] = []
@@ -119,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--deerflow-page", default="", metavar="URL", help="page beside DeerFlow's, started with next start"
     )
+    parser.add_argument("--langgraph", type=Path, metavar="VENV", help="environment with langgraph dev, beside many")
     parser.add_argument("--out", type=Path, default=ROOT / ".bench" / "bench.json", metavar="FILE")
     return parser
 

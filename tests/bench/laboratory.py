@@ -46,8 +46,10 @@ class Cell:
 class Laboratory:
     """Use it as a context manager: whatever it started ends with it, its files too."""
 
-    def __init__(self, *, quick: bool, deerflow_page: str = "") -> None:
+    def __init__(self, *, quick: bool, deerflow_page: str = "", langgraph: Path | None = None) -> None:
         self.quick = quick
+        self.langgraph = langgraph
+        """The environment with `langgraph dev`; None for the command on the path, if there is one."""
         self.deerflow_page = deerflow_page
         """The address of a started one; empty if there is none."""
         self.repetitions = 1 if quick else 3

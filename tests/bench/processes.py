@@ -105,6 +105,23 @@ def cold_start(home: Path, config: Path) -> Iterator[tuple[Sika, float]]:
 
 
 @contextmanager
+def foreign(command: Sequence[str], folder: Path, path: str, **variables: str) -> Iterator[Sika]:
+    """Another server, which takes `--port`, as soon as it answers on a path. Its files are in the folder."""
+    port, start = free_port(), time.perf_counter()
+    with (
+        (folder / "out.log").open("wb") as log,
+        _child([*command, "--port", str(port)], log, folder, **variables) as process,
+    ):
+        assert process.stdout
+        process.stdout.close()
+        while not _healthy(port, path):
+            if process.poll() is not None or time.perf_counter() - start > START_SECONDS:
+                raise Broken(f"{command[0]} does not answer: {_tail(Path(log.name))}")
+            time.sleep(0.1)
+        yield Sika(process, f"http://127.0.0.1:{port}", folder)
+
+
+@contextmanager
 def front(api: str, page: str) -> Iterator[str]:
     """One origin for that page and that API; its URL."""
     command = [sys.executable, "-m", "tests.bench.front", "--api", api, "--page", page]
@@ -187,8 +204,8 @@ def _tail(log: Path) -> str:
     return log.read_text(errors="replace")[-2000:]
 
 
-def _healthy(port: int) -> bool:
+def _healthy(port: int, path: str = "/health") -> bool:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode())
         return b" 200 " in connection.recv(64)
     return False

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from tests.bench import processes
+from tests.bench import langgraph_dev, processes
 from tests.bench.laboratory import Laboratory
 from tests.bench.load import Sample, run_once
-from tests.bench.measure import Row, at_most, percentile
+from tests.bench.measure import Limit, Row, at_most, percentile
 from tests.bench.processes import Broken, Sika
 from tests.support.model_server import run
 
@@ -29,6 +29,7 @@ _SIZES = {300: (1.2, 1.0), 600: (1.2, None), 1_000: (1.3, None), 2_000: (2.0, No
 """Streams: the most that they may take over the ideal, and the 95th percentile of the first token if it has a limit."""
 _QUICK = (30, 60)
 _STREAMS_A_SERVER = 500
+_WARM = 20
 _FOLLOWERS = 5_000
 
 
@@ -42,7 +43,9 @@ def many(lab: Laboratory) -> Iterator[Row]:
         for size, (most, first) in sizes.items():
             lab.say(f"{size} streams")
             with processes.sika(lab.new_home(), config) as server:
-                yield from _streams(server, size, servers, most, first)
+                yield from _ours(server, servers, size, most, first)
+            if size == min(sizes):
+                yield from _langgraph(lab, urls[0], size)
         with processes.sika(lab.new_home(), config) as server:
             yield from _followers(lab, server)
 
@@ -59,14 +62,53 @@ def settings(urls: Sequence[str], **sections: Any) -> dict[str, Any]:
     return {"models": entries, "title": {"enabled": False}, "memory": {"enabled": False}, **sections}
 
 
-def _streams(server: Sika, size: int, servers: int, most: float | None, first: float | None) -> Iterator[Row]:
-    run(_arriving(server, 20, servers, SHORT))
+class Limits(NamedTuple):
+    over_ideal: Limit | None = None
+    first_token: Limit | None = None
+    failed: Limit | None = None
+
+
+_NONE = Limits()
+Ask = Callable[[str, int], Awaitable[Sample]]
+"""Asks for a run with a model, by its number."""
+
+
+def _ours(server: Sika, servers: int, size: int, most: float | None, first: float | None) -> Iterator[Row]:
+    async def ask(model: str, number: int) -> Sample:
+        sample = await asked(server, f"{model}@{number % servers}")
+        if not sample.error and not sample.ended:
+            sample.error = "the stream has no end"
+        return sample
+
+    limits = Limits(at_most(most) if most else None, at_most(first) if first else None, at_most(0))
+    yield from _streams(server, ask, size, f"{size} streams", limits)
+
+
+def _langgraph(lab: Laboratory, url: str, size: int) -> Iterator[Row]:
+    """The same streams on `langgraph dev`, with as many runs at a time as there are streams."""
+    what, command = f"langgraph dev, {size} streams", langgraph_dev.command_of(lab.langgraph)
+    if command is None:
+        lab.say(f"{what}: not installed")
+        return
+    lab.say(what)
+
+    def ask(model: str, number: int) -> Awaitable[Sample]:
+        body = {**_BODY, "assistant_id": "answer" if model == ANSWER else "short"}
+        return run_once(server.host, server.port, f"/threads/{uuid4()}/runs/stream", body)
+
+    models = {"answer": ANSWER, "short": SHORT}
+    with langgraph_dev.serving(command, lab.new_home(), url, models, size) as server:
+        yield from _streams(server, ask, size, what)
+
+
+def _streams(server: Sika, ask: Ask, size: int, what: str, limits: Limits = _NONE) -> Iterator[Row]:
+    run(_arriving(ask, SHORT, _WARM))
     before, cpu, peak = server.memory(), server.cpu(), 0
     start = time.perf_counter()
 
     async def measured() -> list[Sample]:
         nonlocal peak
-        samples = asyncio.ensure_future(_arriving(server, size, servers, ANSWER))
+        samples = asyncio.ensure_future(_arriving(ask, ANSWER, size))
         while not samples.done():
             peak = max(peak, server.memory())
             await asyncio.wait([samples], timeout=1)
@@ -74,13 +116,13 @@ def _streams(server: Sika, size: int, servers: int, most: float | None, first: f
 
     samples = run(measured())
     wall, spent = time.perf_counter() - start, server.cpu() - cpu
-    failed = [sample.error or f"status {sample.status}" for sample in samples if sample.error or not sample.ended]
+    failed = [sample.error or f"status {sample.status}" for sample in samples if sample.error or not sample.first_token]
     ideal = _SECONDS + size / _ARRIVALS
     firsts = [sample.first_token for sample in samples if sample.first_token is not None] or [float("nan")]
     yield Row(
-        f"{size} streams, time over the ideal",
+        f"{what}, time over the ideal",
         wall / ideal,
-        at_most(most) if most else None,
+        limits.over_ideal,
         "s",
         wall,
         ideal,
@@ -88,35 +130,35 @@ def _streams(server: Sika, size: int, servers: int, most: float | None, first: f
     )
     p95 = percentile(firsts, 95)
     yield Row(
-        f"{size} streams, first token, p95 in s",
+        f"{what}, first token, p95 in s",
         p95,
-        at_most(first) if first else None,
+        limits.first_token,
         note=f"median {percentile(firsts, 50):.2f}",
     )
-    yield Row(f"{size} streams, runs that failed", len(failed), at_most(0), note=failed[0][:80] if failed else "")
-    yield Row(f"{size} streams, kB of memory a run", (peak - before) / size / 1000)
+    yield Row(f"{what}, runs that failed", len(failed), limits.failed, note=failed[0][:80] if failed else "")
+    yield Row(f"{what}, kB of memory a run", (peak - before) / size / 1000)
 
 
-async def _arriving(server: Sika, size: int, servers: int, model: str) -> list[Sample]:
+async def _arriving(ask: Ask, model: str, size: int) -> list[Sample]:
     """Streams that arrive evenly, each on a thread of its own."""
 
     async def one(number: int) -> Sample:
         await asyncio.sleep(number / _ARRIVALS)
-        return await asked(server, f"{model}@{number % servers}")
+        return await ask(model, number)
 
     return list(await asyncio.gather(*(one(number) for number in range(size))))
 
 
-async def asked(
-    server: Sika, model: str, headers: Mapping[str, str] | None = None, kind: str = "messages-tuple"
-) -> Sample:
-    body: dict[str, Any] = {
-        "assistant_id": "lead_agent",
-        "input": {"messages": [{"type": "human", "content": "Hello?"}]},
-        "stream_mode": [kind],
-        "if_not_exists": "create",
-        "context": {"model_name": model},
-    }
+_BODY: Mapping[str, Any] = {
+    "assistant_id": "lead_agent",
+    "input": {"messages": [{"type": "human", "content": "Hello?"}]},
+    "stream_mode": ["messages-tuple"],
+    "if_not_exists": "create",
+}
+
+
+async def asked(server: Sika, model: str, headers: Mapping[str, str] | None = None) -> Sample:
+    body = {**_BODY, "context": {"model_name": model}}
     return await run_once(server.host, server.port, f"/api/threads/{uuid4()}/runs/stream", body, headers=headers)
 
 
