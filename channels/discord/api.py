@@ -114,8 +114,8 @@ class Api:
         limited = self._buckets.get(route, route)
         if response.status == 429:
             scope = headers.get("X-RateLimit-Scope", "")
-            of_all = scope == "global" or "X-RateLimit-Global" in headers or not scope
-            self._waits.note(GLOBAL if of_all and not bucket else limited, retry_after(headers, 5.0))
+            of_all = scope == "global" or "X-RateLimit-Global" in headers or not (scope or bucket)
+            self._waits.note(GLOBAL if of_all else limited, retry_after(headers, 5.0))
         elif headers.get("X-RateLimit-Remaining") == "0":
             self._waits.note(limited, _seconds(headers.get("X-RateLimit-Reset-After", "")))
 
