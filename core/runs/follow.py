@@ -20,13 +20,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from core.errors import Unavailable
 from core.events import Aggregate, Record, thread
 from core.log.reader import Read
 from core.log.store import EventLog
-from core.runs.previews import RunPreview, decoded, stored
+from core.runs.previews import Preview, Progress, Pump, RunPreview, decoded, stored
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -71,6 +72,28 @@ class _Wake:
 
 
 _WAKE: Final = _Wake()
+
+
+class _Moved(_Wake):
+    """A run that was at work here goes on elsewhere."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+
+
+class _Heard:
+    """A run whose previews are received, once for all that follow it."""
+
+    def __init__(self, here: bool) -> None:
+        self.here = here
+        """It is at work in this process."""
+        self.subscription: Subscription | None = None
+        self.inboxes: set[_Inbox] = set()
+
+    def put(self, item: RunPreview | _Moved) -> None:
+        """Puts the same object into all buffers."""
+        for inbox in self.inboxes:
+            inbox.put(item)
 
 
 class _Inbox(Protocol):
@@ -155,6 +178,8 @@ class Follower:
             if item.seq <= self._seq:
                 return False
             self._seq = item.seq
+        if isinstance(item, _Moved) and item.run in self._heard:
+            self._missed[item.run] = None
         return not isinstance(item, _Wake) and (not isinstance(item, RunPreview) or item.run in self._heard)
 
     async def _attend(self, runs: Iterable[Speaker]) -> None:
@@ -166,7 +191,9 @@ class Follower:
             self._heard.discard(run_id)
             await self._followers.leave(run_id, self._inbox)
         for run_id, run in wanted.items():
-            if run_id not in self._heard:
+            if run_id in self._heard:
+                await self._followers.tune(run_id)
+            else:
                 await self.hear(run_id)
                 self._waiting.add(run_id)
             if run_id in self._waiting and run.status == "running":
@@ -177,6 +204,7 @@ class Follower:
         while self._missed:
             run_id = next(iter(self._missed))
             del self._missed[run_id]
+            await self._followers.kept()
             yield [RunPreview(run_id, preview, True) for preview in await stored(self._log.bus, run_id)]
 
 
@@ -184,17 +212,24 @@ class Followers:
     """All followers of a process: their heartbeat, and their end."""
 
     def __init__(
-        self, log: EventLog, read: Read | None = None, ahead: Callable[[Aggregate], int | None] = lambda _: None
+        self,
+        log: EventLog,
+        read: Read | None = None,
+        ahead: Callable[[Aggregate], int | None] = lambda _: None,
+        pump: Pump | None = None,
     ) -> None:
         self.log = log
         self.read = read or log.read
         """Reads what followers have missed."""
         self._ahead = ahead
+        self._pump = pump
+        """Hands over the previews of runs at work in this process; None where there are none."""
         self.stopping = False
         self._all: set[Follower] = set()
-        self._heard: dict[str, tuple[Subscription, set[_Inbox]]] = {}
-        """Runs whose previews are received, each once for all that follow it."""
+        self._heard: dict[str, _Heard] = {}
         self._subscribing = asyncio.Lock()
+        if pump is not None:
+            pump.join(self)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -213,30 +248,53 @@ class Followers:
 
     async def hear(self, run_id: str, inbox: _Inbox) -> None:
         """Have the previews of a run put into a buffer, too. All buffers get the same objects."""
+        heard = self._heard.get(run_id)
+        if heard is None:
+            heard = self._heard[run_id] = _Heard(self._pump is not None and self._pump.works_on(run_id))
+        heard.inboxes.add(inbox)
+        try:
+            await self.tune(run_id)
+        except BaseException:
+            await self.leave(run_id, inbox)
+            raise
+
+    async def tune(self, run_id: str) -> None:
+        """Has the previews of a run that is heard come by NATS, unless it is at work in this process."""
+        heard = self._heard.get(run_id)
+        if heard is None or heard.here == (heard.subscription is None):
+            return
         async with self._subscribing:
-            if run_id not in self._heard:
-                inboxes: set[_Inbox] = set()
-
-                async def on_preview(msg: Msg) -> None:
-                    if preview := decoded(msg.data):
-                        item = RunPreview(run_id, preview)
-                        for inbox in inboxes:
-                            inbox.put(item)
-
+            if heard.here:
+                await _unsubscribe(heard)
+            elif heard.subscription is None and self._heard.get(run_id) is heard:
                 bus = self.log.bus
-                self._heard[run_id] = await bus.subscribe(bus.names.tok(run_id), on_preview), inboxes
-            self._heard[run_id][1].add(inbox)
+                heard.subscription = await bus.subscribe(bus.names.tok(run_id), partial(_receive, run_id, heard))
 
     async def leave(self, run_id: str, inbox: _Inbox) -> None:
         """Put no more previews of a run into a buffer."""
-        import nats.errors
-
-        subscription, inboxes = self._heard[run_id]
-        inboxes.discard(inbox)
-        if not inboxes:
+        heard = self._heard[run_id]
+        heard.inboxes.discard(inbox)
+        if not heard.inboxes:
             del self._heard[run_id]
-            with suppress(nats.errors.Error, OSError):
-                await subscription.unsubscribe()
+            async with self._subscribing:
+                await _unsubscribe(heard)
+
+    def hand(self, run: str, preview: Preview | Progress) -> None:
+        """Takes a preview of a run at work here (`core.runs.previews.Audience`)."""
+        if heard := self._heard.get(run):
+            heard.put(RunPreview(run, preview))
+
+    def moved(self, run: str, here: bool) -> None:
+        """A run is at work here from now on, or goes on elsewhere."""
+        if heard := self._heard.get(run):
+            heard.here = here
+            if not here:
+                heard.put(_Moved(run))
+
+    async def kept(self) -> None:
+        """Returns when NATS keeps the previews of this process that waited for it."""
+        if self._pump is not None:
+            await self._pump.send(kept=True)
 
     async def beat(self, seconds: Callable[[], float]) -> None:
         """Runs for as long as the process: one heart for all, steady, as clients measure it."""
@@ -251,3 +309,18 @@ class Followers:
         self.stopping = True
         for follower in self._all:
             follower.wake()
+
+
+async def _receive(run_id: str, heard: _Heard, msg: Msg) -> None:
+    """Takes a preview from NATS. One of a run that is at work here was handed over."""
+    if not heard.here and (preview := decoded(msg.data)):
+        heard.put(RunPreview(run_id, preview))
+
+
+async def _unsubscribe(heard: _Heard) -> None:
+    import nats.errors
+
+    subscription, heard.subscription = heard.subscription, None
+    if subscription is not None:
+        with suppress(nats.errors.Error, OSError):
+            await subscription.unsubscribe()

@@ -18,6 +18,9 @@ fail several times within one.
 
 Pieces are coalesced: the first is sent at once (time to first token), later ones every `FLUSH_SECONDS`, and less often
 in a busy process (`core.pace`), by one timer for all its runs.
+
+Previews of a run at work in this process are handed to its readers here as they are. NATS gets all of them, for readers
+elsewhere and for those that come later; from a busy process in bundles, `BUNDLE_SECONDS` later at most.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ import asyncio
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
 
+from core.bus.errors import ApiError
 from core.config import redaction
 from core.config.redaction import redactor
 from core.errors import Invalid, Unavailable
@@ -47,6 +51,9 @@ T = TypeVar("T")
 
 FLUSH_SECONDS = 0.04
 FLUSH_CHARACTERS = 512
+BUNDLE_SECONDS = 0.1
+BUNDLE = 1000
+"""Previews that wait for NATS at most."""
 STORED_PAGE = 1000
 
 Part = Literal["reasoning", "text", "call"]
@@ -149,9 +156,9 @@ def call_text(args: Json) -> str:
 class Previewer:
     """The writer of one message's previews: takes the chunks of the model, publishes pieces."""
 
-    def __init__(self, pump: Pump, subject: str, message: str, after: int) -> None:
+    def __init__(self, pump: Pump, run: str, message: str, after: int) -> None:
         self._pump = pump
-        self._subject = subject
+        self._run = run
         self._message = message
         self._after = after
         self._offset = 0
@@ -218,7 +225,7 @@ class Previewer:
             self._offset += len(piece.text)
         async with self._sending:
             for preview in previews:
-                await self._pump.publish(self._subject, preview)
+                await self._pump.publish(self._run, preview)
 
     @property
     def order(self) -> list[tuple[str, int, int]]:
@@ -226,6 +233,16 @@ class Previewer:
         cut = any(self._streams[place] for place in self._streams if place != self._last)
         places = [(_ORDER[part], index) for part, index, _ in self._parts]
         return [] if not cut and all(a < b for a, b in pairwise(places)) else list(self._parts)
+
+
+class Audience(Protocol):
+    """Readers of previews in this process."""
+
+    def hand(self, run: str, preview: Preview | Progress) -> None:
+        """Takes a preview of a run at work here."""
+
+    def moved(self, run: str, here: bool) -> None:
+        """A run is at work here from now on, or goes on elsewhere."""
 
 
 class Pump:
@@ -236,28 +253,90 @@ class Pump:
         self._encoder = msgspec.json.Encoder()
         self._dirty: set[Previewer] = set()
         self._wake = asyncio.Event()
+        self._here: set[str] = set()
+        self._audiences: list[Audience] = []
+        self._bundle: list[tuple[str, bytes]] = []
+        self._bundled = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._timed = False
         self.clock = asyncio.get_running_loop().time
 
     def message(self, run: str, message: str, *, after: int) -> Previewer:
         """Returns the writer of a message that begins `after` this event of the thread."""
-        return Previewer(self, self._bus.names.tok(run), message, after)
+        return Previewer(self, run, message, after)
 
     def later(self, previewer: Previewer) -> None:
         self._dirty.add(previewer)
         self._wake.set()
 
-    async def publish(self, subject: str, preview: Preview | Progress) -> None:
-        """Publishes a preview; one that is too big for a message is lost."""
+    async def publish(self, run: str, preview: Preview | Progress) -> None:
+        """Publishes a preview; to NATS, one that is too big for a message is lost."""
+        raw = self._encoder.encode(preview)
+        if run in self._here:
+            for audience in self._audiences:
+                audience.hand(run, preview)
+        bundles = bool(self._bundle) or self._sending.locked() or (self._timed and pace.seconds > 0)
+        if not bundles:
+            await self._send(run, raw)
+            return
+        self._bundle.append((run, raw))
+        self._bundled.set()
+        if len(self._bundle) >= BUNDLE:
+            await self.send()
+
+    async def send(self, *, kept: bool = False) -> None:
+        """Sends what waits for NATS. `kept`: returns when NATS keeps it."""
+        async with self._sending:
+            bundle, self._bundle = self._bundle, []
+            for number, (run, raw) in enumerate(bundle, 1):
+                await self._send(run, raw, kept=kept and number == len(bundle))
+
+    async def _send(self, run: str, raw: bytes, *, kept: bool = False) -> None:
+        subject = self._bus.names.tok(run)
         try:
-            await self._bus.publish(subject, self._encoder.encode(preview))
-        except (Invalid, Unavailable) as error:
+            await (self._bus.store(subject, raw) if kept else self._bus.publish(subject, raw))
+        except (ApiError, Invalid, Unavailable) as error:
             log.debug("preview lost", error=str(error))
 
     async def progress(self, run: str, progress: Progress) -> None:
-        await self.publish(self._bus.names.tok(run), progress)
+        await self.publish(run, progress)
+
+    # ── readers in this process ─────────────────────────────────────────────────────────────────────────────────────
+
+    def join(self, audience: Audience) -> None:
+        """Hands an audience the previews of runs at work here, for as long as the process."""
+        self._audiences.append(audience)
+
+    def works_on(self, run: str) -> bool:
+        """Tells whether a run is at work here: then its previews are handed over."""
+        return run in self._here
+
+    def begin(self, run: str) -> None:
+        """A run is at work here from now on."""
+        self._here.add(run)
+        for audience in self._audiences:
+            audience.moved(run, True)
+
+    def end(self, run: str, *, over: bool) -> None:
+        """A run is not at work here any more. Unless it is `over`, it goes on elsewhere, or later."""
+        if run in self._here:
+            self._here.discard(run)
+            for audience in self._audiences if not over else ():
+                audience.moved(run, False)
+
+    # ── timers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         """Runs for as long as the process."""
+        self._timed = True
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._flush_again())
+                tasks.create_task(self._send_again())
+        finally:
+            self._timed = False
+
+    async def _flush_again(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -265,6 +344,13 @@ class Pump:
             dirty, self._dirty = self._dirty, set()
             for previewer in dirty:
                 await previewer.flush()
+
+    async def _send_again(self) -> None:
+        while True:
+            await self._bundled.wait()
+            await asyncio.sleep(BUNDLE_SECONDS)
+            self._bundled.clear()
+            await self.send()
 
 
 _decoder = msgspec.json.Decoder(Preview)

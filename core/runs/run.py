@@ -204,6 +204,8 @@ class RunActor(Actor[RunRequested]):
                 return await self._own(owned, listener, wakeup, worker)
         finally:
             worker.owned.discard(run.id)
+            newest = owned.state.runs.get(run.id)
+            worker.pump.end(run.id, over=newest is None or not newest.open)
 
     async def _own(self, owned: OwnedRun, listener: Listener, wakeup: Wakeup, worker: Worker) -> ThreadState:
         run, prepared = owned.run, None
@@ -223,6 +225,7 @@ class RunActor(Actor[RunRequested]):
             prepared = await self._begin(owned, _begun(owned, wakeup, worker))
         elif run.cancel == "interrupt" and not run.attempt and run.request.input:
             await owned.claim(_begun(owned, wakeup, worker))  # interrupted before it began: its input stays
+        worker.pump.begin(owned.id)
         while True:
             outcome = None if prepared is None or owned.stopping else await self._attempt(owned, prepared, listener)
             if isinstance(owned.broken, Unavailable) and not (owned.unstored or isinstance(owned.broken, Unread)):

@@ -98,10 +98,10 @@ class System:
         self.admission = Admission(bus, self.name, slots, Governor(), most_waiting)
         """The places of runs in this process, and those that wait for one."""
         self.intake = Intake(self.threads, self.queue, self.standing.may_ask, self._dispatched, self.admission.admit)
-        self.followers = Followers(self.log)
+        self.pump = Pump(bus)
+        self.followers = Followers(self.log, pump=self.pump)
         """The channels that follow runs in this process."""
         self.views = Views(views, self.log)
-        self.pump = Pump(bus)
         self.worker = Worker(self.threads, self.queue, self.pump, self.name)
         self.subagents = Intake(subagents, self.queue)
         self.workers = {

@@ -37,6 +37,7 @@ from core.replay.whatif.running import Changes, Experiment
 from core.runs.commands import Commands
 from core.runs.follow import Follower, Followers
 from core.runs.intake import Intake
+from core.runs.previews import Pump
 from core.runs.replay import Read, Report
 from core.runtime.admission import Load
 from core.runtime.readiness import Finding, Missing
@@ -142,6 +143,8 @@ class Services:
     """Returns how much this process has to do; None in a process that executes nothing."""
     ahead: Callable[[Aggregate], int | None] = lambda _: None
     """Returns the number of runs that start before an aggregate's; None if it does not wait for a place."""
+    pump: Pump | None = None
+    """Hands over the previews of this process's runs; None in a process that executes nothing."""
     report: Callable[[], ProcessReport] | None = None
     """Reports the work of this process's actors."""
     examine: Callable[[], Awaitable[Sequence[Finding]]] | None = None
@@ -186,6 +189,7 @@ class Services:
             report=system.vitals.report,
             load=system.admission.load,
             ahead=system.admission.ahead,
+            pump=system.pump,
         )
 
 
@@ -197,7 +201,7 @@ class Live:
         self.reading = Reading(services.log)
         self.moments = Moments(self.reading.read)
         """Threads as they were, for those who look at their past."""
-        self.followers = Followers(services.log, self.reading.read, services.ahead)
+        self.followers = Followers(services.log, self.reading.read, services.ahead, services.pump)
         self.changes = workspace.changes(services.log)
         """Changes of runs to files, by thread."""
         self.on_stop: list[Callable[[], None]] = [self.followers.stop]

@@ -69,7 +69,7 @@ async def until(stream: Stream, phase: str) -> list[dict[str, Any]]:
 async def show(worker: Worker, run: str, event: ModelCompleted, size: int = 3, upto: int | None = None) -> None:
     pump = Pump(worker.system.bus)
     for preview in pieces(event, size, worker.newest[run])[:upto]:
-        await pump.publish(worker.system.bus.names.tok(run), preview)
+        await pump.publish(run, preview)
     await worker.system.bus.nc.flush()
 
 

@@ -58,7 +58,7 @@ async def shown(worker: Worker, run: Run, event: ModelCompleted, size: int = 3, 
     """The previews of a message."""
     pump = Pump(worker.system.bus)
     for preview in pieces(event, size, worker.newest[run.id])[:upto]:
-        await pump.publish(worker.system.bus.names.tok(run.id), preview)
+        await pump.publish(run.id, preview)
     await worker.system.bus.nc.flush()
 
 
