@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -17,6 +17,7 @@ import aiohttp
 import httpx2
 from aiohttp import AddrInfoType
 from openai import DefaultAioHttpClient, DefaultAsyncHttpxClient
+from openai._vendor.httpx_aiohttp.transport import map_aiohttp_exceptions
 
 from core.pace import pace
 from core.ports.models import ANSWER_BYTES, BEFORE_REQUEST, AnswerTooLong
@@ -30,6 +31,9 @@ AT_ONCE = 3
 """Parts of a body that are handed on as they come: the first words of an answer are among them."""
 GATHERED_BYTES = 4096
 """A part of this size comes of a model that is faster than we read."""
+
+_BODY = "sika.body"
+"""The extension of a response whose body is read directly."""
 
 _reused: ContextVar[bool] = ContextVar("reused", default=False)
 """True while the request of this task is sent on a connection that another one was sent on before."""
@@ -58,13 +62,23 @@ class _Pools(httpx2.AsyncBaseTransport):
             if isinstance(error.__cause__, TimeoutError):
                 raise
             raise httpx2.ConnectError(str(error), request=request) from error.__cause__
-        response.stream = _Bounded(response)
+        response.stream = body = _Bounded(response)
+        if body.is_direct:
+            response.extensions[_BODY] = body
         return response
 
     async def aclose(self) -> None:
         """Closes the connections of this event loop; the next request opens others."""
         if client := self._clients.pop(asyncio.get_running_loop(), None):
             await client.aclose()
+
+
+def blocks(response: httpx2.Response) -> AsyncGenerator[bytes]:
+    """Returns the body of a response, part by part; one without a content encoding without the layers in between. Its
+    errors are those of the SDK's HTTP client. The caller closes the response.
+    """
+    body = response.extensions.get(_BODY)
+    return body.__aiter__() if isinstance(body, _Bounded) else response.aiter_bytes()
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -78,12 +92,15 @@ class _Bounded(httpx2.AsyncByteStream):
         self._stream = response.stream
         answer = getattr(response.stream, "_aiohttp_response", None)
         self._content: aiohttp.StreamReader | None = answer.content if answer is not None else None
+        encoding = response.headers.get("content-encoding", "identity")
+        self.is_direct = self._content is not None and encoding.lower() == "identity"
+        """What it yields is the content."""
         self._pause: asyncio.Future[None] | None = None
         self._whole = response.status_code >= 400 or "json" in response.headers.get("content-type", "")
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
         size, last, parts = 0, b"", 0
-        async for data in self._stream:
+        async for data in self._stream if self._content is None else _read(self._content):
             size += len(data)
             if not self._whole:
                 last += data
@@ -116,6 +133,12 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+async def _read(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    with map_aiohttp_exceptions():
+        while data := await content.readany():
+            yield data
 
 
 def _open() -> httpx2.AsyncClient:

@@ -156,7 +156,7 @@ class OpenAICompatible(ChatOpenAI):
         limit, clock = self.stream_chunk_timeout or None, asyncio.get_running_loop().time
         since, events = clock(), 0
         try:
-            async with aclosing(response.aiter_bytes()) as body:
+            async with aclosing(connections.blocks(response)) as body:
                 while True:
                     if reader.events != events:
                         since, events = clock(), reader.events
