@@ -162,8 +162,9 @@ class Follower:
                 async for batch in self.past(self._seq):
                     yield batch
             await self._attend(audible())
-            async for batch in self._recalled():
-                yield batch
+            if self._missed:
+                async for batch in self._recalled():
+                    yield batch
             if self._followers.stopping:
                 raise Stopping("the server is stopping")
             items, behind = await self._inbox.take()

@@ -225,6 +225,8 @@ async def test_previews_of_a_run_at_work_here_are_handed_over(
     await beside.hear("r")
     pump.begin("r")
     await pump.publish("r", piece(0, "early"))  # its subscription is still there
+    await bus.echo()
+    await anyio.wait_all_tasks_blocked()
     async with aclosing(beside.since(0, lambda: [run("running")], heard=True)) as batches:
         assert await some(batches, 1) == [RunPreview("r", piece(0, "early"))]
         beside.put(BEAT)

@@ -97,26 +97,36 @@ async def single(item: Item) -> AsyncGenerator[Batch]:
     yield [item]
 
 
-async def _write(outlet: Outlet, items: Iterable[Item], translator: Translator, before: Before | None) -> bool:
-    """Tells whether the last frame was among them."""
-    async for data in gathered(_translated(items, translator, before)):
-        await outlet.write(data)
+async def _write(outlet: Outlet, items: Sequence[Item], translator: Translator, before: Before | None) -> bool:
+    """Tells whether the last frame was among them. Writes like `gathered`."""
+    ready: list[bytes] = []
+    size = 0
+    for count, item in enumerate(items, 1):
+        if before is not None:
+            await before(item)
+        data = _translated(item, translator)
+        ready.append(data)
+        size += len(data)
+        if size > BATCH_BYTES:
+            await outlet.write(b"".join(ready))
+            ready, size = [], 0
+        if translator.ended:
+            break
+        if not ready or count % PAUSE_EVERY == 0:
+            await asyncio.sleep(0)
+    if size:
+        await outlet.write(b"".join(ready))
     return translator.ended
 
 
-async def _translated(items: Iterable[Item], translator: Translator, before: Before | None) -> AsyncIterator[bytes]:
-    for item in items:
-        if before is not None:
-            await before(item)
-        match item:
-            case Record():
-                yield encoded(translator.fact(item))
-            case RunPreview():
-                yield encoded(translator.run_preview(item))
-            case Beat():
-                yield HEARTBEAT if item.ahead is None else b": waiting, %d before you\n\n" % item.ahead
-        if translator.ended:
-            return
+def _translated(item: Item, translator: Translator) -> bytes:
+    match item:
+        case Record():
+            return encoded(translator.fact(item))
+        case RunPreview():
+            return encoded(translator.run_preview(item))
+        case Beat():
+            return HEARTBEAT if item.ahead is None else b": waiting, %d before you\n\n" % item.ahead
 
 
 def encoded(frames: Iterable[Encodable]) -> bytes:
