@@ -18,8 +18,10 @@ from core.thread.entries import Commit, Run
 
 T = TypeVar("T")
 
-DECODED_BYTES = 8 << 20
-"""Limit of the encoded size of the pages that stay decoded."""
+DECODED_BYTES = 2 << 20
+"""Limit of the encoded size of the pages that stay decoded, of commits and of runs each. Decoded they take four times
+as much, so both some 17 MB.
+"""
 COMPRESSED_BYTES = 512 * 1024
 """A bigger page stays as it is: compressing it would hold up others."""
 
