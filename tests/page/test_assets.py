@@ -169,7 +169,7 @@ def test_everything_is_served_under_the_names_that_it_is_called_by() -> None:
     vendor = {file.name for file in (PAGE / "vendor").glob("*.js")}
     own = {"main.js", "rooms.js", "style.css", "frame.html", "frame.js", "highlight-worker.js"}
     rooms = {f"{room}.{kind}" for room in ("settings", "operate", "timeline") for kind in ("js", "css")}
-    assert kinds == vendor | own | rooms
+    assert kinds == vendor | own | rooms | {"sections.css"}
     with pytest.raises(NotFound):
         assets.asset("main.js")
 

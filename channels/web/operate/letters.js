@@ -2,11 +2,11 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { complain } from "../chat/actions.js";
 import { Button } from "../kit/button.js";
 import { later, notify } from "../kit/toast.js";
 import { moment, t } from "../words/words.js";
-import { Act } from "../settings/parts.js";
 import { Shown, useLive } from "./live.js";
 
 const PAGE = 50;

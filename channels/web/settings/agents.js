@@ -2,11 +2,12 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { chosen, contextOf, loadAgents, models } from "../chat/choices.js";
 import { go } from "../state/route.js";
 import { remember } from "../state/stored.js";
 import { moment, t } from "../words/words.js";
-import { Act, FileOnly, Form, Loaded, linesOf, useAnswer } from "./parts.js";
+import { FileOnly, Form, Loaded, linesOf, useAnswer } from "./parts.js";
 
 /** @typedef {{name: string, description: string, model: string|null, skills: string[]|null, soul: string|null}} Agent */
 

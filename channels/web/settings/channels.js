@@ -2,8 +2,9 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { moment, t } from "../words/words.js";
-import { Act, Form, Loaded, useAnswer } from "./parts.js";
+import { Form, Loaded, useAnswer } from "./parts.js";
 
 /**
  * @typedef {{enabled: boolean, running: boolean, state: string, reason: string, connected_since: string|null, last_in: string|null, last_out: string|null, failures: number, last_failure: string}} Status

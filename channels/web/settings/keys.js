@@ -2,8 +2,9 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { moment, t } from "../words/words.js";
-import { Act, FileOnly, Form, Loaded, Once, linesOf, useAnswer } from "./parts.js";
+import { FileOnly, Form, Loaded, Once, linesOf, useAnswer } from "./parts.js";
 
 /** @typedef {{id: string, user: string, email: string, scopes: string[] | null, created_at: string, expires_at: string | null, own: boolean}} Key */
 

@@ -2,8 +2,9 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { moment, t } from "../words/words.js";
-import { Act, Form, Loaded, parsed, useAnswer } from "./parts.js";
+import { Form, Loaded, parsed, useAnswer } from "./parts.js";
 
 /**
  * @typedef {{name: string, enabled: boolean, type: string, description: string, listed: boolean, error: string|null, state: string, changed: string[],

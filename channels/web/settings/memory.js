@@ -2,11 +2,12 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { copyText } from "../kit/copy.js";
 import { Button } from "../kit/button.js";
 import { entryOf, threads } from "../state/threads.js";
 import { moment, t } from "../words/words.js";
-import { Act, Form, Loaded, parsed, save, useAnswer } from "./parts.js";
+import { Form, Loaded, parsed, save, useAnswer } from "./parts.js";
 
 /** @typedef {{id: string, content: string, category: string, confidence: number, createdAt?: string, source: string}} Fact */
 

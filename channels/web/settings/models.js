@@ -2,9 +2,10 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { loadModels } from "../chat/choices.js";
 import { t } from "../words/words.js";
-import { Act, FileOnly, Form, Loaded, useAnswer } from "./parts.js";
+import { FileOnly, Form, Loaded, useAnswer } from "./parts.js";
 
 /**
  * @typedef {{name: string, model: string, source: "file"|"event", line: number|null, provider: string|null, base_url: string|null,

@@ -3,10 +3,11 @@
 
 import { html, useEffect, useId, useState } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
+import { sentenceOf } from "../kit/act.js";
 import { Button } from "../kit/button.js";
 import { copyText } from "../kit/copy.js";
 import { saveAs } from "../kit/save.js";
-import { t, wordsOf } from "../words/words.js";
+import { t } from "../words/words.js";
 
 /**
  * What a route answers. `reload` asks again, `problem` is why it did not answer.
@@ -25,12 +26,6 @@ export function useAnswer(path) {
   };
   useEffect(() => void reload(), [path]);
   return { value, problem, reload };
-}
-
-/** What the server says of a failure. @param {unknown} error */
-export function sentenceOf(error) {
-  if (!(error instanceof Failure)) throw error;
-  return error.status > 0 && error.status < 500 && error.detail ? error.detail : wordsOf(error);
 }
 
 /** Something that is shown once it has come. @param {{of: {value: any, problem: string}, children: any}} props */
@@ -99,29 +94,6 @@ function Field({ field, value, problem, onInput }) {
         ? html`<textarea class="field" dir="auto" ...${common} rows=${field.rows ?? 4} required=${!field.optional} value=${value} onInput=${typed}></textarea>`
         : html`<input class="field" dir="auto" ...${common} type=${field.kind ?? "text"} autocomplete=${field.kind === "password" ? "new-password" : "off"} required=${!field.optional} value=${value} onInput=${typed} />`}
     ${below}</div>`;
-}
-
-/** A button whose failure stands beside it. @param {{onAct: () => Promise<unknown>, children: any, kind?: "first"|"danger"|"quiet", ask?: string, disabled?: boolean}} props
- *   `ask`: what a second press confirms */
-export function Act({ onAct, children, kind, ask, disabled = false }) {
-  const [problem, setProblem] = useState("");
-  const [state, setState] = useState(/** @type {"" | "asking" | "busy"} */ (""));
-  const act = async () => {
-    if (ask && state === "") return setState("asking");
-    setState("busy");
-    setProblem("");
-    try {
-      await onAct();
-    } catch (error) {
-      setProblem(sentenceOf(error));
-    }
-    return setState("");
-  };
-  return html`<span class="act">
-    <${Button} kind=${state === "asking" ? "danger" : kind} disabled=${disabled || state === "busy"} onClick=${act}>${state === "asking" ? ask : children}<//>
-    ${state === "asking" && html`<${Button} kind="quiet" onClick=${() => setState("")}>${t("cancel")}<//>`}
-    ${problem && html`<span class="error" role="alert">${problem}</span>`}
-  </span>`;
 }
 
 /** A secret that is shown this once. @param {{name: string, text: string}} props */

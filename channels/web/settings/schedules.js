@@ -2,9 +2,10 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { agents } from "../chat/choices.js";
 import { moment, t } from "../words/words.js";
-import { Act, Form, Loaded, useAnswer } from "./parts.js";
+import { Form, Loaded, useAnswer } from "./parts.js";
 
 /**
  * @typedef {{id: string, title: string, prompt: string, schedule_type: "cron"|"once", schedule_spec: any, timezone: string, status: string,

@@ -2,9 +2,10 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { call, upload } from "../api/client.js";
+import { Act } from "../kit/act.js";
 import { forgetSkills } from "../chat/completions.js";
 import { moment, t } from "../words/words.js";
-import { Act, Form, Loaded, useAnswer } from "./parts.js";
+import { Form, Loaded, useAnswer } from "./parts.js";
 
 /** @typedef {{name: string, description: string, category: string, enabled: boolean, editable: boolean}} Skill */
 
