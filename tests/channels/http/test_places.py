@@ -13,6 +13,7 @@ import aiohttp
 import anyio
 import pytest
 
+from channels.cli import checks
 from channels.http.app import serve
 from core.config.settings import Http
 from core.runtime import system as core
@@ -71,6 +72,15 @@ async def test_a_run_that_waits_says_its_place(full: tuple[System, Held], tmp_pa
             assert response.status == 503
             assert 5 <= int(response.headers["Retry-After"]) <= 600
             assert "2 runs wait" in await response.text()
+        [capacity] = [finding for finding in await checks.server(api.url) if finding.name == "capacity"]
+        assert (
+            "2 runs wait for a place, 1 are at work; the bound is the configuration: 1 runs at a time" in capacity.text
+        )
+        assert "runs.max_concurrent" in capacity.advice
+        assert (await api.ask("GET", f"/threads/{first}/state"))["values"] is not None
+        assert await api.ask("POST", "/threads/search", {})
+        answer = {"command": {"resume": "yes"}, "multitask_strategy": "enqueue"}
+        await api.ask("POST", f"/threads/{first}/runs", answer)
         await api.ask("POST", f"/threads/{third}/runs/{last}/cancel?wait=true", status=204)
         actor.end(first)
         await actor.until(2)
