@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.e2e.servers import serving
 from tests.page.site import SCRIPTS, Site, Tab, tab, violations
@@ -71,8 +71,20 @@ async def leave(page: Page, email: str, entry: str = "Sign out") -> None:
 
 
 async def session_ends(tab: Tab) -> None:
-    """The session ends elsewhere, and the browser lost its cookies, too."""
-    await tab.page.context.clear_cookies()
+    """With the next message the session ends elsewhere, and the browser loses its cookies, too. Were it over before,
+    another request could meet that first, and the message would not be on its way.
+    """
+
+    over = False
+
+    async def end(route: Route) -> None:
+        nonlocal over
+        if route.request.method == "POST" and not over:
+            over = True
+            await tab.page.context.clear_cookies()
+        await route.continue_()
+
+    await tab.page.route("**/runs", end)
 
 
 async def test_people_come_and_go_and_see_nothing_of_each_other(page: Tab, site: Site, chromium: Browser) -> None:
