@@ -170,7 +170,7 @@ async def test_a_narrow_screen_shows_all_and_nothing_beside_it(narrow: Tab, conv
     await narrow.ended()
 
 
-@pytest.mark.parametrize(("width", "height"), [(640, 400), (3840, 2160)])
+@pytest.mark.parametrize(("width", "height"), [(640, 400), pytest.param(3840, 2160, marks=pytest.mark.long)])
 async def test_zoom_and_large_screens_fit(page: Tab, conversation: str, width: int, height: int) -> None:
     """A window of 1280 × 800 at 200 % has 640 × 400 pixels of CSS."""
     await page.page.set_viewport_size({"width": width, "height": height})

@@ -143,6 +143,7 @@ async def test_a_session_ends_while_one_types(page: Tab, site: Site, root: str) 
     await page.ended(3)
 
 
+@pytest.mark.long
 async def test_another_person_signs_in_where_a_session_ended(page: Tab, root: str, bob: str) -> None:
     await page.open()
     await enter(page.page, bob)
@@ -220,6 +221,7 @@ async def test_a_key_is_made_shown_once_used_by_a_program_and_revoked(page: Tab,
             assert answer.status == 401
 
 
+@pytest.mark.long
 async def test_who_has_no_password_makes_a_key_without_one(page: Tab, root: str) -> None:
     await page.open()
     await page.page.get_by_role("link", name="Go on with The company").click()

@@ -43,6 +43,7 @@ async def test_the_chosen_model_answers_also_who_writes_before_the_models_are_re
         await route.continue_()
 
 
+@pytest.mark.long
 async def test_the_words_of_a_menu_stand_below_each_other(page: Tab) -> None:
     await page.open()
     await page.page.get_by_role("button", name="Mode: Pro").click()
@@ -101,6 +102,7 @@ async def test_a_message_is_edited_an_answer_made_again_and_the_old_ones_stay(pa
     await expect(page.page.locator(".answer .branches")).to_contain_text("1/2")
 
 
+@pytest.mark.long
 async def test_an_earlier_question_is_edited_and_what_is_seen_goes_on(page: Tab, site: Site) -> None:
     """A message goes to the branch that is on the screen, not to the newest one."""
     await page.open("plain")
@@ -156,6 +158,7 @@ async def test_an_answer_is_rated_and_the_rating_stays(page: Tab, site: Site) ->
     await expect(good).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.long
 async def test_a_rating_is_changed_and_taken_back(page: Tab, site: Site) -> None:
     """One opinion of an answer at a time; who presses it again has none. Also of one from before a reload."""
     await page.open("plain")
@@ -208,6 +211,7 @@ async def test_a_message_an_answer_and_code_are_copied_as_they_were_written(page
     assert await page.copied() == "plain\n"
 
 
+@pytest.mark.long
 async def test_what_the_browser_does_not_let_copy_is_said(page: Tab) -> None:
     await page.page.add_init_script(
         "Object.defineProperty(navigator, 'clipboard', {value: undefined})"  # as it is on a page without TLS
@@ -261,6 +265,7 @@ async def test_deleting_can_be_undone_for_ten_seconds(page: Tab, site: Site) -> 
     await expect(row).to_have_count(0)
 
 
+@pytest.mark.long
 async def test_who_leaves_the_page_deletes_at_once(page: Tab, site: Site) -> None:
     await page.open("plain")
     await page.say("Gone with the page")
@@ -310,6 +315,7 @@ async def test_files_are_attached_by_drop(page: Tab, tmp_path: Path) -> None:
     await expect(page.page.locator(".person .file bdi")).to_have_text(["one.txt", "two ä.csv"])
 
 
+@pytest.mark.long
 async def test_a_picture_is_attached_by_paste_and_text_stays_text(page: Tab) -> None:
     await page.may_copy()
     await page.open("plain")
@@ -342,6 +348,7 @@ const look = () => {
 look();"""
 
 
+@pytest.mark.long
 async def test_the_progress_of_each_upload_is_seen(page: Tab, tmp_path: Path) -> None:
     """On a slow line: both at once, neither goes back, and nothing is sent before they are there."""
     for name in ("a.bin", "b.bin"):
@@ -450,6 +457,7 @@ async def test_a_conversation_is_exported_as_markdown_and_as_json(page: Tab) -> 
     assert types.count("tool") >= 5
 
 
+@pytest.mark.long
 async def test_a_goal_is_in_view(page: Tab, site: Site) -> None:
     await page.open("plain")
     await page.say("Begin")
@@ -531,6 +539,7 @@ async def test_nothing_is_lost_when_two_say_something_at_once(page: Tab, site: S
     await wait_for(same)
 
 
+@pytest.mark.long
 async def test_a_dialog_that_follows_another_at_once_stays(page: Tab) -> None:
     """The browser tells that a dialog was closed later than it closes it."""
     await page.open()

@@ -50,6 +50,7 @@ async def test_a_chart_is_drawn(begun: Tab) -> None:
     await expect(begun.page.locator(".step").last).to_contain_text("planets.svg")
 
 
+@pytest.mark.long
 async def test_a_table_is_made(begun: Tab) -> None:
     await begun.page.get_by_role("button", name="A table").click()
     await begun.ended()
@@ -64,6 +65,7 @@ async def test_a_report_is_written_by_a_plan(begun: Tab) -> None:
     await expect(begun.page.locator(".step", has_text="Planned").first).to_be_visible()
 
 
+@pytest.mark.long
 async def test_a_file_is_written(begun: Tab, site: Site) -> None:
     await begun.page.get_by_role("button", name="A file").click()
     await begun.ended()

@@ -126,6 +126,7 @@ async def test_what_a_run_used_and_cost_is_said_at_once_and_after_a_reload(page:
     await expect(page.page.locator(".context")).to_contain_text("1M")
 
 
+@pytest.mark.long
 async def test_of_a_model_without_price_or_window_only_tokens_are_said(page: Tab) -> None:
     await page.open("plain")
     await page.say("Spend")
@@ -196,6 +197,7 @@ async def test_a_goal_is_in_view_until_it_is_reached(page: Tab, site: Site) -> N
     await expect(note).to_have_text("The goal is reached. It is done.")
 
 
+@pytest.mark.long
 async def test_a_goal_is_set_changed_and_given_up(page: Tab, site: Site) -> None:
     await page.open("plain")
     await page.say("Begin")

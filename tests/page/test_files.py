@@ -125,6 +125,7 @@ async def test_files_lie_beside_the_conversation(page: Tab, conversation: str) -
     """Opened from where they were presented; the conversation stays as it is beside them."""
     await page.open(place=f"t/{conversation}")
     await page.ended(2)
+    await expect(page.page.locator(".answer .diff .removed")).to_have_text(["-3.14\n"])  # drawn after the rest
     await page.watch()
     await page.page.locator(".presented a", has_text="notes.md").click()
     await expect(room(page).locator("h1", has_text="Notes")).to_be_visible()
@@ -284,6 +285,7 @@ async def test_a_page_finds_styles_scripts_and_pictures_of_its_folder(page: Tab,
     await expect(frame.locator("img")).to_have_js_property("naturalWidth", 30)
 
 
+@pytest.mark.long
 async def test_one_file_is_saved_as_it_is(page: Tab, conversation: str) -> None:
     """A page, too: it is not opened."""
     name = "größe 100% #1.html"
@@ -299,6 +301,7 @@ async def test_one_file_is_saved_as_it_is(page: Tab, conversation: str) -> None:
     assert "ran" not in await page.page.title()
 
 
+@pytest.mark.long
 async def test_the_text_of_a_file_and_code_in_it_are_copied(page: Tab, conversation: str) -> None:
     await page.may_copy()
     await page.open(place=f"files/{conversation}{OUTPUTS}/notes.md")
@@ -373,6 +376,7 @@ async def names(site: Site, thread: str) -> list[str]:
     return [file["name"] for file in files["files"] if file["kind"] == "file"]
 
 
+@pytest.mark.long
 async def test_changes_come_to_who_looks_before_they_are_known(page: Tab, site: Site) -> None:
     """What a run changed is looked at after its end: the room that is open shows it as soon as it is known."""
     await page.open("files")
@@ -404,6 +408,7 @@ async def test_the_room_follows_what_the_agent_does(page: Tab, site: Site) -> No
     await expect(room(page).get_by_role("link", name="mine.txt")).to_be_visible()
 
 
+@pytest.mark.long
 async def test_files_of_a_conversation_without_any(page: Tab) -> None:
     await page.open("plain")
     await page.say("Hello")

@@ -134,6 +134,7 @@ async def test_the_queue(page: Tab, site: Site) -> None:
     await harmless(page)
 
 
+@pytest.mark.long
 async def test_a_subagent_and_its_conversation(page: Tab) -> None:
     await page.open("delegates")
     await page.page.get_by_role("button", name="Mode: Pro").click()
@@ -153,6 +154,7 @@ async def test_a_subagent_and_its_conversation(page: Tab) -> None:
     await harmless(page)
 
 
+@pytest.mark.long
 async def test_suggestions(page: Tab, site: Site) -> None:
     thread = await written(site, [{"type": "human", "content": "x"}, {"type": "ai", "content": "y"}])
     await page.open(place=f"t/{thread}")
@@ -166,6 +168,7 @@ async def test_suggestions(page: Tab, site: Site) -> None:
         await harmless(page)
 
 
+@pytest.mark.long
 async def test_changes_of_files(page: Tab, site: Site) -> None:
     await page.open("writes")
     await page.say(TEXTS[0])

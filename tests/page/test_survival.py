@@ -154,7 +154,11 @@ async def joined(page: Tab, rest: Rest) -> None:
         assert await second.changes() == []
 
 
-DISTURBANCES = (reloaded, offline, silent, frozen, left, joined)
+DISTURBANCES = (
+    reloaded,
+    offline,
+    *(pytest.param(one, marks=pytest.mark.long) for one in (silent, frozen, left, joined)),
+)
 TICK = """window.widest = 0;
 let before = performance.now();
 setInterval(() => { const now = performance.now(); widest = Math.max(widest, now - before); before = now; }, 20);"""
@@ -201,6 +205,7 @@ async def test_a_conversation_that_is_deleted_while_it_is_open_says_so(page: Tab
     await expect(page.page.locator(".gone")).to_contain_text("There is no such conversation")
 
 
+@pytest.mark.long
 async def test_a_conversation_that_is_deleted_in_mid_stream_says_so(page: Tab, site: Site) -> None:
     await page.open("erased")
     await page.say("Soon gone")
@@ -259,6 +264,7 @@ async def test_a_long_output_is_cut_until_it_is_asked_for(page: Tab) -> None:
     assert "line 1" in text
 
 
+@pytest.mark.long
 async def test_five_megabytes_of_output_are_cut_until_they_are_asked_for(page: Tab, site: Site) -> None:
     output = "\n".join(f"line {n}" for n in range(450_000))
     assert len(output) > 5_000_000
@@ -315,6 +321,7 @@ async def accounts(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str)
             yield Site(server, models)
 
 
+@pytest.mark.long
 async def test_two_people_at_once_see_each_their_own(chromium: Browser, accounts: Site) -> None:
     async with tab(chromium, accounts) as one, tab(chromium, accounts) as other:
         people = {"initialize": one, "register": other}

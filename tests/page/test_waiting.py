@@ -200,6 +200,7 @@ async def test_a_start_with_what_waits_asks_little(page: Tab, site: Site) -> Non
     await rejected(site, "started-with")
 
 
+@pytest.mark.long
 async def test_what_waits_is_right_beyond_the_list_and_after_the_network_was_gone(page: Tab, site: Site) -> None:
     """An old conversation is counted at once, and marked when it is listed or found by words. A run that was stopped
     waits for nobody.
@@ -236,6 +237,7 @@ async def test_what_waits_is_right_beyond_the_list_and_after_the_network_was_gon
         await expect(mark(page, name)).to_have_count(0)
 
 
+@pytest.mark.long
 async def test_an_answer_that_is_done_before_the_page_knows_of_its_run_works_no_more(page: Tab, site: Site) -> None:
     """The response to the answer comes after the news that its run has ended."""
     await waits_in(site, "quick", "choice")
@@ -259,6 +261,7 @@ async def test_an_answer_that_is_done_before_the_page_knows_of_its_run_works_no_
     await expect(mark(page, "quick")).to_have_count(0)
 
 
+@pytest.mark.long
 async def test_the_room_is_filled_whatever_the_last_news_were(page: Tab, site: Site) -> None:
     await page.open("asks")
     await site.run("unseen", "Go", "asks")
@@ -311,6 +314,7 @@ async def test_characters_that_nobody_sees_are_shown_in_the_field(page: Tab, sit
     assert (await decided(site, page.thread))["edited_args"]["command"] == "echo careful"
 
 
+@pytest.mark.long
 async def test_a_program_is_answered_field_by_field(page: Tab, site: Site) -> None:
     """What is wrong is said at its field, before anything is sent; the first one has the focus."""
     await page.open("form")
@@ -404,6 +408,7 @@ async def test_notices_are_asked_for_by_a_click_and_name_nothing(page: Tab, site
     await expect(entry(page, "noticed")).to_have_count(0)
 
 
+@pytest.mark.long
 async def test_more_than_a_page_waits(page: Tab, site: Site) -> None:
     async def waiting() -> int:
         return int((await site.ask("GET", "/approvals?limit=1"))["threads"])

@@ -312,6 +312,7 @@ async def test_what_is_named_wrongly_is_said_before_a_model_is_asked(tmp_path: P
             await evaluated(tmp_path, choice)
 
 
+@pytest.mark.long
 def test_the_demo_model_scores_what_it_scores(tmp_path: Path) -> None:
     """By the command line, with no model configured."""
     arguments = ("eval", "run", "work", "--task", "measure_a_tree", "--json", "--home", str(tmp_path / "home"))
