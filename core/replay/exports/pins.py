@@ -18,7 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from core.errors import Invalid, NotFound
-from core.events import Aggregate, Json, Record, RunRequested, ThreadPruned, encode, written
+from core.events import Aggregate, Json, Record, RunRequested, RunStarted, ThreadPruned, encode, written
 from core.ids import now
 from core.replay.exports.archive import Archive
 from core.replay.exports.exporting import Reader, Scope, lines, write
@@ -98,14 +98,20 @@ def records_to_pin(records: Sequence[Record], until: int | None = None) -> list[
     Raises `NotFound` if there is no run.
     """
     upto = [record for record in records if until is None or record.seq <= until]
-    starts = [index for index, record in enumerate(upto) if isinstance(record.event, RunRequested)]
-    if not starts:
+    requests = [record for record in upto if isinstance(record.event, RunRequested)]
+    if not requests:
         raise NotFound("there is no run to pin")
-    while len(starts) > 1 and _goes_on(upto[starts[-1]].event):
-        starts.pop()
-    begin = starts[-1]
-    runs_before = any(isinstance(record.event, RunRequested) for record in upto[:begin])
-    return [_folded(upto[:begin]), *upto[begin:]] if runs_before else upto
+    first = len(requests) - 1
+    while first > 0 and _goes_on(requests[first].event):
+        first -= 1
+    if first == 0:
+        return upto
+    request, runs = requests[first], {record.run for record in requests[first:]}
+    starts = (record.seq for record in upto if isinstance(record.event, RunStarted) and record.run == request.run)
+    begun = next(starts, request.seq)  # it may have waited while another one was at work
+    before = [record for record in upto if record.run not in runs and record.seq < begun]
+    kept = [record for record in upto if record.run in runs or (record.run is None and record.seq > begun)]
+    return [_folded(before, request.seq), *kept]
 
 
 def _goes_on(event: object) -> bool:
@@ -113,14 +119,14 @@ def _goes_on(event: object) -> bool:
     return isinstance(event, RunRequested) and event.input is None
 
 
-def _folded(before: Sequence[Record]) -> Record:
-    """Returns the state that events amount to, as one event in the place of the last of them."""
+def _folded(before: Sequence[Record], upto: int) -> Record:
+    """Returns the state that events amount to, as one event in the place of the last of them before a sequence."""
     state, last = fold(before), before[-1]
     event = ThreadPruned(
         user=state.user, metadata=thread_metadata(state), created_at=state.created_at, values=_values(state)
     )
     fields = {"kind": last.head.kind, "aggregate_id": last.head.aggregate_id, "actor": last.head.actor}
-    return Record(last.seq, encode(event, written(event, id=last.id, at=last.at, **fields)))
+    return Record(min(last.seq, upto - 1), encode(event, written(event, id=last.id, at=last.at, **fields)))
 
 
 def _values(state: ThreadState) -> Json:

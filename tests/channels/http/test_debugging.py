@@ -46,6 +46,7 @@ TURNS = (
     ),
     Turn(text="There is one."),
 )
+SLOW = (Turn(text="At last.", gate="slow"), Turn(text="At last."))
 OTHER = (Turn(text="Never said."), Turn(text="Otherwise."))
 
 
@@ -61,7 +62,7 @@ class Place:
 
 @asynccontextmanager
 async def serving(home: Path) -> AsyncIterator[Place]:
-    async with ModelServer({"m": TURNS, "other": OTHER}) as models:
+    async with ModelServer({"m": TURNS, "other": OTHER, "slow": SLOW}) as models:
         config = configure(home / "config.yaml", models)
         options = compose.Options(home / "home", config, port=0)
         async with compose.serve(options) as url, aiohttp.ClientSession() as session:
@@ -86,6 +87,7 @@ async def test_a_thread_is_debugged_over_http(tmp_path: Path) -> None:
             await _what_if(place)
             await _replayed(place, tmp_path)
             await _pinned(place, tmp_path)
+            await _pinned_while_another_waited(place)
 
 
 async def _pages(place: Place) -> None:
@@ -326,6 +328,27 @@ async def _pinned(place: Place, folder: Path) -> None:
     assert "approval.requested" in await check(pins / "look.jsonl", options)
     for query, status in (("run=9", 404), ("run=1&name=../x", 422), ("name=x", 422)):
         await place.ask(f"pin?{query}", status=status)
+
+
+async def _pinned_while_another_waited(place: Place) -> None:
+    """The run that is named, though the next one was asked for before it ended."""
+    await place.api.ask("POST", "/threads", {"thread_id": "u"})
+    runs = []
+    for text in ("First", "Second"):
+        body = {"input": {"messages": [human(text, text)]}, "context": {"model_name": "slow"}}
+        run = await place.api.ask("POST", "/threads/u/runs", {**body, "multitask_strategy": "enqueue"})
+        runs.append(run["run_id"])
+    place.models.release("slow")
+    for run_id in runs:
+        await place.api.ask("GET", f"/threads/u/runs/{run_id}/join")
+    for number, (text, run_id) in enumerate(zip(("First", "Second"), runs, strict=True), 1):
+        async with place.api.session.get(f"{place.api.url}/api/threads/u/log/pin?run={number}") as response:
+            assert response.status == 200, await response.text()
+            with zipfile.ZipFile(io.BytesIO(await response.read())) as archive:
+                pinned = archive.read("u.jsonl").decode()
+        requested = [line for line in pinned.splitlines() if '"type":"run.requested"' in line]
+        assert [f'"content":"{text}"' in line for line in requested] == [True]
+        assert run_id in requested[0]
 
 
 async def test_keys_and_roles(system: System, tmp_path: Path) -> None:
