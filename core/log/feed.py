@@ -137,7 +137,7 @@ class Feed(Reader):
         until, connection = max(self.position, after), self.bus.reconnects
         try:
             if self.bus.replicas > 1:
-                return until if await self._first_after(aggregate, after) is None else None
+                return until if await self.first_after(aggregate, after) is None else None
             if not self._whole():
                 return None
             await self.bus.echo()

@@ -83,6 +83,13 @@ class Reader:
         stored = await self._from_leader({"last_by_subj": self.bus.names.log(aggregate)})
         return stored.seq if stored else 0
 
+    async def newest(self, aggregate: Aggregate) -> Record | None:
+        """Returns the aggregate's last event, from the stream's leader, without its body if that is in the object
+        store. None if it has no events. Raises `Unavailable`.
+        """
+        stored = await self._from_leader({"last_by_subj": self.bus.names.log(aggregate)})
+        return self._stored(stored.seq, stored.subject, stored.data, stored.header) if stored else None
+
     async def read(
         self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
     ) -> AsyncGenerator[Record]:
@@ -172,7 +179,7 @@ class Reader:
         """Returns the aggregate's first event that is not erased, without its body if that is in the object store. None
         if it has no events. Raises `Unavailable`.
         """
-        return await self._first_after(aggregate, 0)
+        return await self.first_after(aggregate, 0)
 
     async def last(self) -> int:
         """Returns the stream's last sequence."""
@@ -194,7 +201,7 @@ class Reader:
         messages, more = await direct_get(self.bus, "log", subject, start, limit or PAGE)
         return [self._record(msg) for msg in messages], more
 
-    async def _first_after(self, aggregate: Aggregate, seq: int) -> Record | None:
+    async def first_after(self, aggregate: Aggregate, seq: int) -> Record | None:
         """Returns the aggregate's first event after a sequence, from the stream's leader."""
         stored = await self._from_leader({"seq": seq + 1, "next_by_subj": self.bus.names.log(aggregate)})
         return self._stored(stored.seq, stored.subject, stored.data, stored.header) if stored else None

@@ -170,7 +170,7 @@ class EventLog(Feed):
             except Unavailable as error:
                 problem = error
             try:
-                stored = await self._first_after(aggregate, expected)
+                stored = await self.first_after(aggregate, expected)
                 if stored and stored.id == messages[0][0]:
                     return stored.seq + len(messages) - 1  # its hash is read when it is needed
                 if stored:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from pathlib import Path
 
 from cachetools import LRUCache
@@ -128,24 +127,18 @@ class Threads(Repository[ThreadState]):
         Raises `Unavailable`.
         """
         aggregate = self.aggregate(thread_id)
-        if not (tip := await self.log.tip(aggregate)):
-            return None
-        last = await self._event_after(aggregate, tip - 1, tip)
+        last = await self.log.newest(aggregate)
         if last is None or last.type == ERASED:
             return None
         if thread_id not in self._owners:
             first = await self.log.first(aggregate)
             if first is not None and first.type == ERASED:
-                first = await self._event_after(aggregate, first.seq)
+                first = await self.log.first_after(aggregate, first.seq)
             created = first and (await self.log.whole(first)).event
             if not isinstance(created, ThreadCreated | ThreadPruned):
                 return (await self.existing(thread_id)).user
             self._owners[thread_id] = created.user
         return self._owners[thread_id]
-
-    async def _event_after(self, aggregate: Aggregate, seq: int, upto: int | None = None) -> Record | None:
-        async with aclosing(self.log.read(aggregate, after=seq, upto=upto, bodies=False)) as records:
-            return await anext(records, None)
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""
