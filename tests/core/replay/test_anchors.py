@@ -99,9 +99,9 @@ async def test_full_ordered_event_list_filter_search(file: Path) -> None:
         calls = [record async for record in find(source, Query(tool="bash", types=("tool.requested",)))]
     assert [record.seq for record in records] == sorted(record.seq for record in records)
     assert any("✗ bash exit 3" in line for line in lines)
-    assert any("! model 429" in line for line in lines)
-    assert any(line.endswith("took over, attempt 2") and "⚡" in line for line in lines)
-    assert any("? approval: may bash do this? It deletes." in line for line in lines)
+    assert any(re.search("! The model did not answer: .*429", line) for line in lines)
+    assert any(re.search("⚡ .*attempt 2 by ", line) for line in lines)
+    assert any(re.search("[?] bash .*waits for a person.*: It deletes.", line) for line in lines)
     assert "rm x.txt" in lines
     assert any("Clean up afterwards." in line for line in lines)
     assert [record.type for record in picked(records, Query(errors=True))] == ["model.failed", "tool.completed"]
