@@ -15,6 +15,8 @@ from core.errors import Unavailable
 CHUNK = 1 << 16
 RETRY_SECONDS = 30.0
 """Pause after a refusal that names none."""
+LONGEST_WAIT = 3600.0
+"""Longest pause that a platform is granted, in seconds: one that names more would silence an account for good."""
 _LOST: tuple[type[Exception], ...] = (aiohttp.ClientError, TimeoutError, OSError)
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
@@ -35,10 +37,16 @@ def certainty(what: str, *, effect: bool = True, others: tuple[type[Exception], 
 
 def retry_after(headers: Mapping[str, str], default: float) -> float:
     """Returns the seconds for which a refused call is to wait (`Retry-After`)."""
+    return pause_of(headers.get("Retry-After"), default)
+
+
+def pause_of(value: object, default: float) -> float:
+    """Returns a pause that a platform names, in seconds: at most `LONGEST_WAIT`. The default if it names none."""
     try:
-        return max(0.0, float(headers.get("Retry-After", default)))
-    except ValueError:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
         return default
+    return min(seconds, LONGEST_WAIT) if seconds > 0 else 0.0
 
 
 class Waits:

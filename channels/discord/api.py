@@ -17,7 +17,7 @@ import aiohttp
 import anyio
 from cachetools import LRUCache
 
-from channels.chat.calls import CHUNK, Waits, certainty, check_transfer, retry_after
+from channels.chat.calls import CHUNK, Waits, certainty, check_transfer, pause_of, retry_after
 from core.chat.download import save
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
@@ -117,7 +117,7 @@ class Api:
             of_all = scope == "global" or "X-RateLimit-Global" in headers or not (scope or bucket)
             self._waits.note(GLOBAL if of_all else limited, retry_after(headers, 5.0))
         elif headers.get("X-RateLimit-Remaining") == "0":
-            self._waits.note(limited, _seconds(headers.get("X-RateLimit-Reset-After", "")))
+            self._waits.note(limited, pause_of(headers.get("X-RateLimit-Reset-After"), 1.0))
 
     def rest(self, method: str, path: str) -> float:
         """Returns the seconds until a call may be made."""
@@ -151,7 +151,7 @@ def _content(response: aiohttp.ClientResponse, answer: Any, what: str, effect: b
     number = int(body.get("code") or 0)
     text = f"{what}: {status} {number or ''} {body.get('message', '')}".replace("  ", " ").strip()[:500]
     if status == 429:
-        raise RateLimited(text, float(body.get("retry_after") or retry_after(response.headers, 5.0)))
+        raise RateLimited(text, pause_of(body.get("retry_after"), retry_after(response.headers, 5.0)))
     if status >= 500 or status < 300 or status == 408:
         raise FateUnknown(text) if effect else Unavailable(text)
     if status == 401 and "Authorization" in response.request_info.headers:
@@ -186,10 +186,3 @@ def _major(path: str) -> str:
 def _named(method: str, path: str) -> str:
     """Returns a call for an error: without ids and tokens."""
     return f"{method} {_SNOWFLAKE.sub('*', _TOKEN.sub('*', path))}"
-
-
-def _seconds(text: str) -> float:
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        return 1.0

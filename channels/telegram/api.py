@@ -30,6 +30,7 @@ from telegram import (
 from telegram.error import TelegramError
 from telegram.request import HTTPXRequest
 
+from channels.chat.calls import pause_of
 from channels.telegram.texts import Text
 from channels.telegram.traits import PHOTO_LIMIT, UPLOAD_LIMIT
 from channels.telegram.updates import ALLOWED, thread_of
@@ -383,7 +384,7 @@ async def _called(method: str, call: Awaitable[T], seconds: float, unanswered: t
 def _meaning(method: str, error: ErrorResponse, unanswered: type[Unavailable], *, absent: bool) -> Exception:
     text = f"{method}: {error.message}"
     if error.status == 429:
-        return RateLimited(text, float(error.parameters.get("retry_after", FLOOD_SECONDS)))
+        return RateLimited(text, pause_of(error.parameters.get("retry_after"), FLOOD_SECONDS))
     if error.status == 413:
         return Rejected(f"{method}: the file is too large for Telegram")
     if error.status >= 500 or not error.from_telegram:

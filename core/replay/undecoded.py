@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
-
-from core.events import Envelope, Opaque, Record
+from core.events import Opaque, Record
 
 
 def problem_of(record: Record) -> str:
@@ -14,14 +10,3 @@ def problem_of(record: Record) -> str:
     versions.
     """
     return (record.event.problem or "") if isinstance(record.event, Opaque) else ""
-
-
-def fields_of(record: Record) -> str:
-    """Returns the stored fields of an event, without its envelope, as JSON."""
-    envelope = {field.encode_name for field in msgspec.structs.fields(Envelope)}
-    try:
-        stored = msgspec.json.decode(record.raw, type=dict[str, Any])
-    except msgspec.DecodeError:
-        return record.raw.decode(errors="replace")
-    fields = {name: value for name, value in stored.items() if name not in envelope}
-    return msgspec.json.encode(fields).decode() if fields else ""
