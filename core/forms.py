@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from core.errors import Invalid
+from core.ids import ordinal
 from core.patterns import Pattern
 
 MOST_FIELDS = 50
@@ -198,8 +199,8 @@ def _option(field: Field, text: str) -> str:
     for option in field.options:
         if text.casefold() in (option.value.casefold(), option.label.casefold()):
             return option.value
-    if text.isdecimal() and 1 <= int(text) <= len(field.options):
-        return field.options[int(text) - 1].value
+    if number := ordinal(text, len(field.options)):
+        return field.options[number - 1].value
     return text
 
 

@@ -50,6 +50,14 @@ def safe_id(value: str, what: str) -> str:
     return value
 
 
+def ordinal(text: str, count: int) -> int | None:
+    """Returns the number from 1 to `count` that a text is; None if it is none. Of any text: Python reads no number of
+    more than 4 300 digits.
+    """
+    number = int(text) if len(text) < 10 and text.isdecimal() else 0
+    return number if 1 <= number <= count else None
+
+
 def checkpoint_id(seq: int) -> str:
     """Returns the clients' id of the checkpoint at a log sequence. Clients sort ids as text, so its width is fixed."""
     return f"{seq:016d}"

@@ -12,6 +12,7 @@ from core import forms
 from core.chat.facts import Button
 from core.control import UNSEEN
 from core.events import ApprovalResolved, Interrupt, Json, Message
+from core.ids import ordinal
 from core.thread.messages import text_of
 from core.thread.state import ThreadState
 from core.thread.values import CLARIFICATION, asks_person
@@ -57,8 +58,8 @@ class Question(NamedTuple):
     def option(self, text: str) -> Button | None:
         """Returns the button that a typed answer means: its number, its text, or yes and no."""
         word = text.strip().casefold()
-        if not self.form and word.isdecimal() and 1 <= int(word) <= len(self.buttons):
-            return self.buttons[int(word) - 1]
+        if not self.form and (number := ordinal(word, len(self.buttons))):
+            return self.buttons[number - 1]
         if self.form:  # a number or a no may be the content of a field
             return self.buttons[0] if word in forms.DECLINED else None
         if self.approval:
@@ -101,9 +102,8 @@ def options_of(message: Message) -> list[Json]:
 
 def response(message: Message, button: Button) -> Json | None:
     """Returns the response to a question's card as clients send it (contract http §8.4); None without such a card."""
-    number = int(button.id.removeprefix("o") or 0) if button.id.removeprefix("o").isdecimal() else 0
     options = options_of(message)
-    if not 1 <= number <= len(options):
+    if (number := ordinal(button.id.removeprefix("o"), len(options))) is None:
         return None
     card, option = message["artifact"]["human_input"], options[number - 1]
     return {

@@ -17,6 +17,8 @@ _COLUMNS, _ROWS = 16_384, 1_048_576
 MOST_REPEATED = 1000
 """Rows of equal cells that are shown."""
 MOST_DEPTH = 60
+_LEVELS = ("1", "2", "3", "4", "5", "6")
+"""Levels of headings that Markdown has."""
 
 
 def read(document: BinaryIO, job: Job) -> tuple[str, None]:
@@ -69,7 +71,7 @@ def _blocks(parent: Any, depth: int) -> Iterator[str]:
         match etree.QName(element).localname:
             case "h":
                 level = _attribute(element, "outline-level")
-                yield f"{'#' * (int(level) if level.isdecimal() and 0 < int(level) < 7 else 1)} {_text(element)}"
+                yield f"{'#' * (int(level) if level in _LEVELS else 1)} {_text(element)}"
             case "p":
                 yield _text(element)
                 yield from (block for frame in element.iter("{*}text-box") for block in _blocks(frame, depth + 1))
@@ -111,7 +113,7 @@ def _text(parent: Any) -> str:
         count = _attribute(element, "c") if name else ""
         match name:
             case "s":
-                parts.append(" " * min(int(count), 1000) if count.isdecimal() else " ")
+                parts.append(" " * min(int(count), 1000) if count.isdecimal() and len(count) < 9 else " ")
             case "tab":
                 parts.append("\t")
             case "line-break":

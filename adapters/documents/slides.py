@@ -117,7 +117,8 @@ def _body(shape: Any) -> str:
 def _paragraphs(body: Any) -> Iterator[str]:
     for paragraph in body.iter("{*}p"):
         style = paragraph.find("{*}pPr")
-        level = int(style.get("lvl") or 0) if style is not None and (style.get("lvl") or "0").isdecimal() else 0
+        text = (style.get("lvl") or "") if style is not None else ""
+        level = int(text) if text.isdecimal() and len(text) < 9 else 0
         text = "".join(
             "\n" if etree.QName(run).localname == "br" else run.text or "" for run in paragraph.iter("{*}t", "{*}br")
         )

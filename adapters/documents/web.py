@@ -114,4 +114,4 @@ def _rows(table: Tag) -> Iterator[Tag]:
 
 def _span(cell: Tag, name: str) -> int:
     text = str(cell.attrs.pop(name, "1")).strip()
-    return min(int(text), MOST_SPAN) if text.isdecimal() and int(text) > 0 else 1
+    return min(int(text), MOST_SPAN) if text.isdecimal() and len(text) < 10 and int(text) > 0 else 1

@@ -82,7 +82,7 @@ class Lanes(Generic[T]):
                     await self._handle(delivery)
                 return True
             except (Unavailable, TimeoutError) as error:
-                reason = str(error) or type(error).__name__
+                reason = str(error) or f"it did not take the message in {CUSTODY_SECONDS:g} s"
                 log.warning("a message waits for the log", platform=self._platform, reason=reason)
             except Exception:
                 log.exception("a message was not taken", platform=self._platform)

@@ -39,6 +39,7 @@ from core.chat.port import (
 )
 from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
+from core.ids import ordinal
 
 LISTEN = "127.0.0.1:2030"
 LARGEST = 1 << 20
@@ -76,9 +77,10 @@ def connect(settings: Mapping[str, Any]) -> Webhook:
         raise Invalid("allow_private: expected true or false")
     egress.check_url(url, "answer_url", private=private, lifted_by="allow_private")
     host, colon, port = str(settings.get("listen") or LISTEN).rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+    number = ordinal(port, 65535)
+    if not colon or not host or number is None:
         raise Invalid(f"listen: expected an address and a port, as {LISTEN}")
-    return Webhook(secret, url, host.strip("[]"), int(port), private=private)
+    return Webhook(secret, url, host.strip("[]"), number, private=private)
 
 
 class Public(AbstractResolver):

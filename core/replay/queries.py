@@ -15,6 +15,7 @@ import msgspec
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, Json, Record, RunStarted
+from core.ids import ordinal
 from core.replay import causes
 from core.replay import diff as diffs
 from core.replay.causes import Link, Logs
@@ -179,8 +180,8 @@ def run_of(records: Sequence[Record], name: str) -> str:
     Raises `NotFound` and `Invalid`.
     """
     runs = list(dict.fromkeys(record.run for record in records if record.run))
-    if name.isdecimal() and 1 <= int(name) <= len(runs):
-        return runs[int(name) - 1]
+    if number := ordinal(name, len(runs)):
+        return runs[number - 1]
     if name == LAST_FAILED:
         hits = [record.run for record in records if record.run and is_bad_end(record.event)][-1:]
     else:

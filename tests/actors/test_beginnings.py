@@ -29,8 +29,7 @@ INTAKE, ATTEMPT, CALLER = "intake", "attempt", "the run that calls"
 OPERATOR, REQUEST = "operator", "request"
 BEGINNINGS = {
     "core/user/launch.py": INTAKE,  # schedules, crons, and triggers of both
-    "actors/chat/runs.py": INTAKE,  # bots: messages, answers, /retry
-    "actors/chat/perform.py": INTAKE,  # bots: /bootstrap and other commands
+    "actors/chat/runs.py": INTAKE,  # bots: messages, answers, /retry, /bootstrap and other commands
     "actors/approvals.py": INTAKE,  # approvals that expire
     "actors/goals.py": ATTEMPT,  # goals, by an event in the thread
     "actors/subagents/delegation.py": CALLER,  # subagents and batches: the caller's attempt asks, and each of theirs

@@ -159,6 +159,7 @@ async def test_nothing_is_read_to_ensure_a_new_thread(
 SHARED = ThreadShared(share="s", by=BOB, upto=1, digest="d" * 64)
 FOREIGN: dict[str, Callable[[Commands, str], Awaitable[Any]]] = {
     "state": lambda commands, name: commands.state(BOB, name),
+    "check_owner": lambda commands, name: commands.check_owner(BOB, name),
     "state_or_empty": lambda commands, name: commands.state_or_empty(BOB, name),
     "uploads": lambda commands, name: commands.uploads(BOB, name),
     "ensure": lambda commands, name: commands.ensure(BOB, name, {}),

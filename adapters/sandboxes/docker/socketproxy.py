@@ -185,7 +185,7 @@ async def _read(reader: asyncio.StreamReader) -> Request:
     if "transfer-encoding" in headers:
         raise Refused("a body in chunks is not accepted", 411)
     length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > MAX_BODY:
+    if not length.isdecimal() or len(length) > 12 or int(length) > MAX_BODY:
         raise Refused(f"content-length {length[:20]}: expected 0 to {MAX_BODY}", 413)
     raw = await reader.readexactly(int(length))
     return _understood(method, target, json.loads(raw) if raw else None)

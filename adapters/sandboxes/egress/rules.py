@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from core.egress import is_public
 from core.errors import Invalid
+from core.ids import ordinal
 
 WEB = (80, 443)
 """The ports of an entry that names none."""
@@ -37,9 +38,10 @@ class Place(NamedTuple):
             raise Invalid(f"{text!r}: HOST, *.HOST, HOST:PORT, HOST:* or * is expected")
         if port == "*":
             return cls(name, ())
-        if port and not (port.isdecimal() and 0 < int(port) < 65536):
+        number = ordinal(port, 65535)
+        if port and not number:
             raise Invalid(f"{text!r}: a port is a number from 1 to 65535, or *")
-        return cls(name, (int(port),) if port else WEB)
+        return cls(name, (number,) if number else WEB)
 
     def has(self, host: str, port: int) -> bool:
         if self.ports and port not in self.ports:

@@ -29,7 +29,7 @@ from channels.terminal.console.prompt import Lines
 from channels.terminal.console.screen import Screen
 from channels.terminal.text import one_line
 from core.errors import SikaError
-from core.ids import safe_id, uuid7
+from core.ids import ordinal, safe_id, uuid7
 
 HELP = """\
 /new          begin another thread
@@ -298,8 +298,8 @@ class Chat:
                     self._screen.table(thread_rows(threads))
                 else:
                     self._screen.line("no threads yet")
-            case ["/threads", number] if number.isdecimal() and 0 < int(number) <= len(self._listed_threads):
-                await self._turn_to(self._listed_threads[int(number) - 1])
+            case ["/threads", name] if number := ordinal(name, len(self._listed_threads)):
+                await self._turn_to(self._listed_threads[number - 1])
             case ["/threads", name]:
                 await self._turn_to(await self._ask(self._thread_named(safe_id(name, "/threads"))))
             case [word] if word in choices.COMMANDS:

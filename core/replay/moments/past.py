@@ -8,6 +8,7 @@ from itertools import islice
 
 from core.errors import Invalid, NotFound
 from core.events import Record, thread
+from core.ids import ordinal
 from core.log.reader import Read
 from core.replay.find import is_bad_end
 from core.replay.moments.places import record_at
@@ -44,8 +45,8 @@ class Past:
     async def run_named(self, name: str) -> Run:
         """Returns a run as `core.replay.queries.run_of` does. Raises `NotFound` and `Invalid`."""
         runs = self.now.runs
-        if name.isdecimal() and 1 <= int(name) <= len(runs):
-            return runs[next(islice(runs, int(name) - 1, None))]
+        if number := ordinal(name, len(runs)):
+            return runs[next(islice(runs, number - 1, None))]
         if name == LAST_FAILED:
             hits = [run.id for run in [await self._last_failed()] if run]
         elif name == LAST:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
@@ -17,12 +18,17 @@ from actors.agent.model import ask
 from core.events import ModelCompleted, ModelFailed, RunRequested
 from core.runs.previews import Preview, decode
 from tests.support.model_server import Failure, Turn
+from tests.support.nats import eventually
 from tests.support.ports import free_port
 from tests.support.workers import Client, site
 
 pytestmark = pytest.mark.anyio
 
 SLOW_DOWN = "slow down, rate limit"
+
+
+async def _is_previewed(previews: Sequence[Preview], message: str) -> bool:
+    return any(preview.message == message for preview in previews)
 
 
 @asynccontextmanager
@@ -105,6 +111,7 @@ async def test_a_connection_that_breaks_in_the_middle_is_tried_again_as_another_
         await client.thread()
         async with heard(client) as previews:
             messages = await client.said("t1", "Hi")
+            await eventually(partial(_is_previewed, previews, messages[-1]["id"]))  # a busy process sends them later
         failures = await client.records("t1", ModelFailed)
         answers = await client.records("t1", ModelCompleted)
     assert [record.outcome for record in models.requests] == ["disconnected", "answered"]

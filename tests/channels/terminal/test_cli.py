@@ -87,7 +87,8 @@ def test_a_verb_is_imported_when_it_is_called_and_no_other_one() -> None:
 
 def test_every_file_of_a_room_is_a_verb_or_used_by_one() -> None:
     modules = {verb.module for group in GROUPS.values() for verb in group}
-    shared = {"admin.accounts", "extend.mcp_login", "extend.mcp_serve", "run.reload"}
+    shared = {"admin.accounts", "extend.channel_setup", "extend.env_file", "extend.mcp_login", "extend.mcp_serve"}
+    shared |= {"run.reload"}
     files = {f"{path.parent.name}.{path.stem}" for path in (ROOT / "channels/cli").glob("[!l_]*/*.py")}
     files |= {f"look.{path.stem}" for path in (ROOT / "channels/cli/look").glob("*.py")}
     assert {name for name in files if not name.endswith("__init__")} == (modules | shared) - {"log"}
