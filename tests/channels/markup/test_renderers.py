@@ -50,8 +50,8 @@ def _card(source: str) -> tuple[str, list[str]]:
 
 
 def _discord(source: str) -> tuple[str, list[str]]:
-    text = discord.markdown(source)
-    return text, list(lint.discord(text))
+    sent = [discord.markdown(part) for part in discord.parts(source)]
+    return discord.markdown(source), [problem for text in sent for problem in lint.discord(text)]
 
 
 def _plain(source: str) -> tuple[str, list[str]]:
