@@ -1,12 +1,14 @@
-"""Names of recorded threads, as people type them: an id or its beginning, `subagent/<id>`, `@last`, `@last-failed`."""
+"""Names of recorded threads and runs, as people type them: ids, their beginnings, numbers, `@last`, `@last-failed`."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import anyio.to_thread
 
 from core.errors import Invalid, NotFound
 from core.events import Aggregate, thread
-from core.ids import safe_id
+from core.ids import ordinal, safe_id
 from core.log.kinds import SUBAGENT
 from core.replay.listing import Filter, listed_in_views, threads_of_file
 from core.replay.source import LogSource, Source
@@ -45,6 +47,25 @@ async def aggregate_of(source: Source, name: str) -> Aggregate:
         raise NotFound(f"thread {name}: nothing in the log")
     more = f" and {len(hits) - MOST_NAMED} more" if len(hits) > MOST_NAMED else ""
     raise Invalid(f"thread {name}: {len(hits)} ids begin so: {', '.join(hits[:MOST_NAMED])}{more}")
+
+
+def run_named(name: str, runs: Sequence[str], failed: str | None) -> str:
+    """Returns the one of a thread's runs, oldest first, that a name stands for: its number (from 1), the beginning of
+    its id, `@last`, or `@last-failed`: `failed`, the newest that failed or that a policy stopped.
+
+    Raises `Invalid` for an ambiguous beginning, and `NotFound`.
+    """
+    if number := ordinal(name, len(runs)):
+        return runs[number - 1]
+    if name == LAST_FAILED:
+        hits = [failed] if failed else []
+    else:
+        hits = list(runs[-1:]) if name == LAST else [run for run in runs if run.startswith(name)]
+    if len(hits) > 1:
+        raise Invalid(f"run {name}: {len(hits)} ids begin so: {', '.join(hits[:MOST_NAMED])}")
+    if not hits:
+        raise NotFound(f"there is no run {name}; the thread has {len(runs)}")
+    return hits[0]
 
 
 async def _last_failed(source: Source) -> Aggregate:

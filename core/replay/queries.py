@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import anyio.to_thread
 import msgspec
 
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from core.events import Aggregate, Json, Record, RunStarted
-from core.ids import ordinal
 from core.replay import causes
 from core.replay import diff as diffs
 from core.replay.causes import Link, Logs
@@ -23,7 +22,7 @@ from core.replay.find import Query, Search, is_bad_end
 from core.replay.moments import moment
 from core.replay.moments.models import RunModels
 from core.replay.money import Cost, Prices
-from core.replay.named import LAST, LAST_FAILED, MOST_NAMED, aggregate_of
+from core.replay.named import LAST_FAILED, aggregate_of, run_named
 from core.replay.source import Source, records_of
 from core.replay.tree import Span, tree
 from core.runs import prompts
@@ -174,23 +173,16 @@ class Side(NamedTuple):
 
 
 def run_of(records: Sequence[Record], name: str) -> str:
-    """Returns the id of a run by its number (from 1), the beginning of its id, `@last` or `@last-failed`: that failed,
-    or that a policy stopped.
+    """Returns the id of a run by its name (`core.replay.named.run_named`). Raises `NotFound` and `Invalid`."""
+    failed = (
+        [record.run for record in records if record.run and is_bad_end(record.event)] if name == LAST_FAILED else []
+    )
+    return run_named(name, runs_of(records), failed[-1] if failed else None)
 
-    Raises `NotFound` and `Invalid`.
-    """
-    runs = list(dict.fromkeys(record.run for record in records if record.run))
-    if number := ordinal(name, len(runs)):
-        return runs[number - 1]
-    if name == LAST_FAILED:
-        hits = [record.run for record in records if record.run and is_bad_end(record.event)][-1:]
-    else:
-        hits = runs[-1:] if name == LAST else [run for run in runs if run.startswith(name)]
-    if len(hits) > 1:
-        raise Invalid(f"run {name}: {len(hits)} ids begin so: {', '.join(hits[:MOST_NAMED])}")
-    if not hits:
-        raise NotFound(f"there is no run {name}; the thread has {len(runs)}")
-    return hits[0]
+
+def runs_of(records: Sequence[Record]) -> list[str]:
+    """Returns the ids of the runs that the events name, in the order of their first events."""
+    return list(dict.fromkeys(record.run for record in records if record.run))
 
 
 class Compared(NamedTuple):

@@ -67,7 +67,7 @@ async def get_pin(
     async with call.live.reading.whole() as whole:
         records = await whole.read(thread(owned.id))
         run_id = queries.run_of(records, run)
-        runs = list(dict.fromkeys(record.run for record in records if record.run))
+        runs = queries.runs_of(records)
         later = runs[runs.index(run_id) + 1 :]  # one of them may wait while the run is at work
         upto = [record for record in records if record.run not in later]
         end = max(record.seq for record in upto if record.run == run_id)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from itertools import islice
 
-from core.errors import Invalid, NotFound
 from core.events import Record, thread
-from core.ids import ordinal
 from core.log.reader import Read
 from core.replay.find import is_bad_end
 from core.replay.moments.places import record_at
-from core.replay.named import LAST, LAST_FAILED, MOST_NAMED
+from core.replay.named import LAST_FAILED, run_named
 from core.thread.state import Run, ThreadState
 
 
@@ -43,21 +40,9 @@ class Past:
         return (await record_at(self._read, self.thread, place)).seq
 
     async def run_named(self, name: str) -> Run:
-        """Returns a run as `core.replay.queries.run_of` does. Raises `NotFound` and `Invalid`."""
-        runs = self.now.runs
-        if number := ordinal(name, len(runs)):
-            return runs[next(islice(runs, number - 1, None))]
-        if name == LAST_FAILED:
-            hits = [run.id for run in [await self._last_failed()] if run]
-        elif name == LAST:
-            hits = [run.id for run in islice(runs.newest_first(), 1)]
-        else:
-            hits = [run for run in runs if run.startswith(name)]
-        if len(hits) > 1:
-            raise Invalid(f"run {name}: {len(hits)} ids begin so: {', '.join(hits[:MOST_NAMED])}")
-        if not hits:
-            raise NotFound(f"there is no run {name}; the thread has {len(runs)}")
-        return runs[hits[0]]
+        """Returns a run by its name (`core.replay.named.run_named`). Raises `NotFound` and `Invalid`."""
+        failed = await self._last_failed() if name == LAST_FAILED else None
+        return self.now.runs[run_named(name, list(self.now.runs), failed.id if failed else None)]
 
     async def _last_failed(self) -> Run | None:
         """Returns the newest run that failed or that a policy stopped, which only its answer says."""
