@@ -1,10 +1,11 @@
-"""What is certain after a call over HTTP: it did not leave, it was refused, or nobody knows."""
+"""Certainty after a call over HTTP: it did not leave, it was refused, or nobody knows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
+from typing import Any
 
 import aiohttp
 
@@ -19,6 +20,13 @@ LONGEST_WAIT = 3600.0
 """Longest pause that a platform is granted, in seconds: one that names more would silence an account for good."""
 _LOST: tuple[type[Exception], ...] = (aiohttp.ClientError, TimeoutError, OSError)
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+
+
+def open_session(**options: Any) -> aiohttp.ClientSession:
+    """Opens a session that makes no call again by itself: aiohttp repeats a PUT whose answer was lost."""
+    session = aiohttp.ClientSession(**options)
+    session._retry_connection = False
+    return session
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import aiohttp
 import anyio
 from cachetools import LRUCache
 
-from channels.chat.calls import CHUNK, Waits, certainty, check_transfer, pause_of, retry_after
+from channels.chat.calls import CHUNK, Waits, certainty, check_transfer, open_session, pause_of, retry_after
 from core.chat.download import save
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
@@ -26,7 +26,7 @@ BASE_URL = "https://discord.com/api/v10"
 CALL_SECONDS = 20.0
 FILE_SECONDS = 300.0
 USER_AGENT = "DiscordBot (https://localhost, 1)"
-"""Of the form that Discord demands: its edge refuses others."""
+"""The form that Discord demands: its edge refuses others."""
 ROUTES = 1000
 GLOBAL = "global"
 DEAD = "Discord does not accept the bot token: Developer Portal → Bot → Reset Token"
@@ -63,8 +63,7 @@ class Api:
     @property
     def session(self) -> aiohttp.ClientSession:
         if self._connected is None:
-            self._connected = aiohttp.ClientSession(trust_env=True, headers={"User-Agent": USER_AGENT})
-            self._connected._retry_connection = False  # a call whose answer was lost is not made again by itself
+            self._connected = open_session(trust_env=True, headers={"User-Agent": USER_AGENT})
         return self._connected
 
     async def close(self) -> None:

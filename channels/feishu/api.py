@@ -14,7 +14,7 @@ import aiohttp
 import anyio
 import yarl
 
-from channels.chat.calls import certainty
+from channels.chat.calls import certainty, open_session
 from core.chat.port import ChatGone, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Unavailable
 
@@ -173,9 +173,8 @@ class Api:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Makes a request. The errors that it raises name neither token nor secret."""
         if self._session is None:
-            self._session = aiohttp.ClientSession(trust_env=self._domain.host not in ("127.0.0.1", "localhost"))
-            # aiohttp would repeat a PUT whose answer was lost, with the number that the platform has seen then.
-            self._session._retry_connection = False
+            # A PUT that is repeated would have a number that the platform has seen.
+            self._session = open_session(trust_env=self._domain.host not in ("127.0.0.1", "localhost"))
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         is_file = form is not None or path.rpartition("/resources/")[1] != ""
         timeout = aiohttp.ClientTimeout(total=FILE_SECONDS if is_file else CALL_SECONDS, sock_connect=10.0)
