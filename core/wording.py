@@ -43,7 +43,7 @@ def is_for_chats(event: Event | Opaque) -> bool:
 
 
 class Narration:
-    """What the events of a log say, one after the other.
+    """The texts of the events of a log, one after the other.
 
     It remembers the arguments of calls, which their requests leave to the answer before.
     """

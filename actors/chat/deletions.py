@@ -22,7 +22,7 @@ from core.thread.state import ThreadState
 from core.thread.threads import Threads
 
 GONE = "(The person deleted this message.)"
-"""What the agent reads in its place."""
+"""The text that the agent reads in its place."""
 
 
 class _Taken(NamedTuple):

@@ -1,4 +1,4 @@
-"""What every chat platform keeps, as tests that its own tests inherit; installed, this is called `sika.contracts`.
+"""The contract of chat platforms, as tests that theirs inherit; installed, this is called `sika.contracts`.
 
 A test's platform is a `Seat`: a local server that does what the real one does, and people who write to the bot there.
 `table` puts the account and the actors of both sides of the log to it; the test is the worker of the runs. Each class

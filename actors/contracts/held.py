@@ -1,4 +1,4 @@
-"""What held when a stranger tried it: texts arrive whole and once, whatever the platform does."""
+"""Tests of what a stranger tried: texts arrive whole and once, whatever the platform does."""
 
 from __future__ import annotations
 

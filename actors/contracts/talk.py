@@ -1,4 +1,4 @@
-"""What holds in every private chat, whatever the platform has besides texts: whose memory it is, when a turn is over,
+"""Tests of every private chat, whatever the platform has besides texts: whose memory it is, when a turn is over,
 and what is said while the agent is busy."""
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Progress:
         """Subagents at work, by call."""
         self._todos: Sequence[Any] = state.values.get("todos") or ()
         self._news = ""
-        """What the newest event says that is no step of the conversation, until an answer begins."""
+        """The text of the newest event that is no step of the conversation, until an answer begins."""
         self._said = ""
         """Earlier texts of the assistant."""
         if (begun := state.runs.get(run)) is not None:

@@ -94,7 +94,7 @@ class _Bounded(httpx2.AsyncByteStream):
         self._content: aiohttp.StreamReader | None = answer.content if answer is not None else None
         encoding = response.headers.get("content-encoding", "identity")
         self.is_direct = self._content is not None and encoding.lower() == "identity"
-        """What it yields is the content."""
+        """True: it yields the content as it is, without an encoding."""
         self._pause: asyncio.Future[None] | None = None
         self._whole = response.status_code >= 400 or "json" in response.headers.get("content-type", "")
 

@@ -55,7 +55,7 @@ log = structlog.get_logger("sika.channels.discord")
 
 
 class Session:
-    """What a connection leaves to the next: where it can be resumed, and after which event."""
+    """A session that the next connection resumes: its address, and its last event."""
 
     def __init__(self) -> None:
         self.id = ""

@@ -28,7 +28,7 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Progress:
-    """How far the events of an account are in custody."""
+    """The progress of an account: up to which event all are in custody."""
 
     def __init__(self) -> None:
         self.session = Session()

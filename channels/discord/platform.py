@@ -68,7 +68,7 @@ _HANDLED_AT_ONCE = 64
 
 
 class Gap(NamedTuple):
-    """What was written in a channel after a message, while there was no session."""
+    """The messages of a channel after one, written while there was no session."""
 
     channel: str
     newest: str
@@ -127,7 +127,7 @@ class DiscordPlatform:
         self._targets: LRUCache[str, Target] = LRUCache(REMEMBERED)
         """Where the messages of people stand, of which Discord tells only that they are gone."""
         self._tokens: TTLCache[tuple[str, str], str] = TTLCache(REMEMBERED, TOKEN_SECONDS)
-        """Of interactions that can still be answered, by message and person."""
+        """The tokens of interactions that can still be answered, by message and person."""
         self._slots = anyio.Semaphore(_HANDLED_AT_ONCE)
 
     # ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,10 +291,10 @@ class DiscordPlatform:
             return Place(channel)
         if channel not in self._places:
             try:
-                found = inbound.place_of(await self._api.call("GET", f"/channels/{channel}", effect=False))
+                place = inbound.place_of(await self._api.call("GET", f"/channels/{channel}", effect=False))
             except Invalid:
                 return Place(channel)
-            self._places[channel] = found
+            self._places[channel] = place
         return self._places[channel]
 
     # ── interactions ────────────────────────────────────────────────────────────────────────────────────────────────

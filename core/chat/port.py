@@ -112,7 +112,7 @@ class Traits(NamedTuple):
     whispers: bool = False
     """It can say something to one person of a group: it is a `Whispering`, too."""
     setup: Sequence[Step] = ()
-    """What to click and to paste, for `sika channels setup`."""
+    """A step of `sika channels setup`: where to click, and what to paste."""
     resumes: bool = False
     """It goes on after a restart where it stopped: it is a `Resuming`, too."""
 

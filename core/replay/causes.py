@@ -229,7 +229,7 @@ class _Earlier:
         self._held = deque[Record]()
         """Newest first, without gaps."""
         self._size = self._from = 0
-        """What is held begins before this sequence."""
+        """The sequence before which the window begins."""
         self._reading: AsyncGenerator[Record] | None = None
 
     async def aclose(self) -> None:

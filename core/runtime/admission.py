@@ -77,7 +77,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How many runs of an actor a process could begin now. `late`: it would begin them late, as it is at a bound."""
+    """Runs of an actor that a process could begin now. `late`: it would begin them late, as it is at a bound."""
 
     process: str
     room: int

@@ -30,7 +30,7 @@ NOWHERE = "this asks questions: call it in a terminal, or follow the page /docs/
 
 
 class Setup(NamedTuple):
-    """What is set up: an account of a platform, with the file of the configuration."""
+    """An account that is set up, and the file of its configuration."""
 
     account: str
     traits: Traits

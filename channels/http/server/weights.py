@@ -1,4 +1,4 @@
-"""What a client accepts, by the weights of its headers (RFC 9110 §12.4.2)."""
+"""Preferences of a client, by the weights of its headers (RFC 9110 §12.4.2)."""
 
 from __future__ import annotations
 
