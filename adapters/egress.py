@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import DefaultResolver
+from yarl import URL
 
+from core import reasons
 from core.egress import check_url, is_public
 from core.errors import Invalid, Unavailable
+
+MAX_REDIRECTS = 5
+CHUNK_BYTES = 256 * 1024
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class PublicResolver(AbstractResolver):
@@ -54,6 +61,61 @@ class Poster:
             raise Unavailable(f"{type(error).__name__}: {_reason(error)}") from error
         except ValueError as error:
             raise Invalid("the URL cannot be posted to") from error
+
+
+class Downloads:
+    """Fetches files from URLs of users."""
+
+    async def fetch(
+        self,
+        url: str,
+        write: Callable[[bytes], Awaitable[object]],
+        *,
+        limit: int,
+        seconds: float,
+        private: bool,
+        lifted_by: str,
+    ) -> None:
+        """Gives the body to `write`, chunk by chunk. Each redirect is checked as the URL is. Raises `Invalid` for a URL
+        that may not be connected to, leads to no file or to one beyond the limit of bytes, `Unavailable` if there is no
+        response in time.
+        """
+        connector = aiohttp.TCPConnector(resolver=None if private else PublicResolver())
+        host = "the server"
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                aiohttp.ClientSession(connector=connector, auto_decompress=False) as session,
+            ):
+                where = "url"
+                for _ in range(MAX_REDIRECTS + 1):
+                    check_url(url, where, private=private, lifted_by=lifted_by)
+                    host = URL(url).host or host
+                    headers = {"User-Agent": "Sika", "Accept-Encoding": "identity"}
+                    async with session.get(URL(url), allow_redirects=False, headers=headers) as response:
+                        location = response.headers.get("Location")
+                        if response.status not in _REDIRECTS or location is None:
+                            return await _body(response, write, limit)
+                        url, where = str(URL(url).join(URL(location))), f"url: {host} redirects"
+            raise Invalid(f"url: more than {MAX_REDIRECTS} redirects")
+        except TimeoutError:
+            raise Unavailable(f"{host} did not send the file within {seconds:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"{host} cannot be reached: {reasons.of_connection(error) or _reason(error)}") from None
+        except ValueError:
+            raise Invalid("url: the address cannot be connected to") from None
+
+
+async def _body(response: aiohttp.ClientResponse, write: Callable[[bytes], Awaitable[object]], limit: int) -> None:
+    host, size = response.url.host, 0
+    if response.status >= 500:
+        raise Unavailable(f"{host} answers HTTP {response.status}")
+    if not 200 <= response.status < 300:
+        raise Invalid(f"url: {host} answers HTTP {response.status}; is the address right, and may everybody read it?")
+    async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+        if (size := size + len(chunk)) > limit:
+            raise Invalid(f"url: the file is larger than {limit >> 20} MiB")
+        await write(chunk)
 
 
 def _reason(error: Exception) -> str:

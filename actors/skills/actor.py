@@ -11,7 +11,7 @@ import msgspec
 
 from actors.agent.setup.plan import Models, Planner, Toolset
 from actors.agent.setup.skills import usable
-from actors.skills.writer import Writer
+from actors.skills.writer import Downloads, Writer
 from core.actor import Actor, Progress
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound
@@ -49,6 +49,12 @@ class InstallStaged(Request, frozen=True, kw_only=True, tag="install_staged"):
     """Installs an archive that lies in a staged folder of the user's skills. The answer is the skill's name."""
 
     staged: str
+
+
+class InstallUrl(Request, frozen=True, kw_only=True, tag="install_url"):
+    """Fetches a skill from an address, and installs it, off. The answer is the skill's name."""
+
+    url: Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class Edit(Request, frozen=True, kw_only=True, tag="edit"):
@@ -93,7 +99,7 @@ class Manage(OfRun, frozen=True, kw_only=True, tag="manage"):
     expected_count: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
-AnyRequest = Install | InstallStaged | Edit | Remove | Rollback | Search | Manage
+AnyRequest = Install | InstallStaged | InstallUrl | Edit | Remove | Rollback | Search | Manage
 
 
 class Skills(Actor[Never]):
@@ -109,8 +115,9 @@ class Skills(Actor[Never]):
         threads: Threads,
         subagents: Intake,
         skills: Library,
+        downloads: Downloads,
     ) -> None:
-        self._config, self._home = config, home
+        self._config, self._home, self._downloads = config, home, downloads
         self._threads, self._subagents = threads, subagents.threads
         self._planner = Planner(config, models, tools, agents.aggregates(log), home, skills, Catalogue(log))
         self._writer = Writer(skills, models, config, actor=self.name)
@@ -123,6 +130,8 @@ class Skills(Actor[Never]):
                 return await self._install(user, thread, path)
             case InstallStaged(staged=staged):
                 return await self._writer.install(user, trees.staged_file(self._home, user, staged))
+            case InstallUrl(url=url):
+                return await self._writer.install_from(user, url, self._downloads)
             case Edit(name=name, content=content):
                 return await self._writer.edit(user, name, FILE, lambda _: content, "edit")
             case Remove(name=name):

@@ -1,13 +1,15 @@
 """Writes users' skills: each change is a whole new version, checked before it is used.
 
-A version is staged, verdict_on, and stored under its hash; then the log decides. A failure before that leaves nothing.
+A version is staged, checked, and stored under its hash; then the log decides. A failure before that leaves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -16,8 +18,10 @@ from actors.agent.setup.plan import Models
 from actors.skills.check import Rejected, verdict_on
 from core.config.load import ConfigSource
 from core.errors import Invalid, NotFound, Refused
+from core.files.folder import Draft
+from core.skills import address as addresses
 from core.skills import archive, trees
-from core.skills.facts import Action, Scope, SkillRefused, SkillWritten, remove, scope_of, write
+from core.skills.facts import Action, Scope, SkillDisabled, SkillRefused, SkillWritten, remove, scope_of, write
 from core.skills.format import FILE
 from core.skills.library import Library
 
@@ -30,6 +34,23 @@ UNPACKED_AT_ONCE = 2
 """Archives that a process unpacks at a time: half a gigabyte each."""
 MOST_FILE = 1 << 20
 """Limit of a file that is written."""
+FETCH_SECONDS = 60.0
+"""Time to fetch a skill from its address."""
+
+
+class Downloads(Protocol):
+    """Fetches files; `adapters.egress` implements it."""
+
+    async def fetch(
+        self,
+        url: str,
+        write: Callable[[bytes], Awaitable[object]],
+        *,
+        limit: int,
+        seconds: float,
+        private: bool,
+        lifted_by: str,
+    ) -> None: ...
 
 
 class Writer:
@@ -39,8 +60,35 @@ class Writer:
         self._library, self._models, self._config, self._actor = library, models, config, actor
         self._unpacking = anyio.Semaphore(UNPACKED_AT_ONCE)
 
-    async def install(self, user: str, source: Path, take: Take = archive.unpack, *, thread: str | None = None) -> str:
-        """Installs a skill, and returns its name. Raises `Invalid`, and `Refused` if it exists already."""
+    async def install_from(self, user: str, url: str, downloads: Downloads) -> str:
+        """Installs the skill at an address, off until its user turns it on, and returns its name. Raises `Invalid`,
+        `Unavailable`, and `Refused` if it exists already.
+        """
+        download, private = addresses.download_of(url), self._config.current().skills.allow_private
+        with trees.staged(self._library.home, user) as staging, closing(Draft(staging)) as draft:
+            await downloads.fetch(
+                download.url,
+                lambda chunk: _in_thread(lambda: draft.write(chunk)),
+                limit=archive.MOST_PACKED,
+                seconds=FETCH_SECONDS,
+                private=private,
+                lifted_by="skills.allow_private",
+            )
+            take = partial(addresses.take, folder=download.folder)
+            return await self.install(user, staging / draft.name, take, address=addresses.shown(url))
+
+    async def install(
+        self,
+        user: str,
+        source: Path,
+        take: Take = archive.unpack,
+        *,
+        thread: str | None = None,
+        address: str | None = None,
+    ) -> str:
+        """Installs a skill, and returns its name. Raises `Invalid`, and `Refused` if it exists already. `address`: the
+        one that it was fetched from; then it is off.
+        """
         home = self._library.home
         with trees.staged(home, user) as staging:
             folder = staging / "skill"
@@ -48,7 +96,7 @@ class Writer:
                 name = await _in_thread(lambda: take(source, folder))
             if (await self._scope(user)).tree(name) is not None:
                 raise Refused(f"Skill {name} already exists")
-            await self._keep(user, name, folder, "install", before=None, thread=thread)
+            await self._keep(user, name, folder, "install", before=None, thread=thread, address=address)
         return name
 
     async def create(self, user: str, name: str, content: str, *, thread: str | None = None) -> None:
@@ -136,6 +184,7 @@ class Writer:
         before: str | None,
         thread: str | None,
         path: str = FILE,
+        address: str | None = None,
     ) -> None:
         """Checks a staged version, stores it, and lets the log decide. Raises `Invalid` and `Refused`."""
         scopes, identity = self._library.scopes, scope_of(user)
@@ -146,8 +195,13 @@ class Writer:
             await scopes.decide(identity, lambda _: [refusal], actor=self._actor)
             raise Invalid(f"Skill {name} is refused: {error}") from None
         tree = await _in_thread(lambda: trees.keep(self._library.home, user, folder))
-        event = SkillWritten(name=name, tree=tree, action=action, path=path, thread=thread, checked=record)
-        scope, _ = await scopes.decide(identity, lambda scope: write(scope, event, before=before), actor=self._actor)
+        event = SkillWritten(
+            name=name, tree=tree, action=action, path=path, thread=thread, checked=record, source=address
+        )
+        off = [SkillDisabled(name=name, by=user)] if address is not None else []
+        scope, _ = await scopes.decide(
+            identity, lambda scope: [*off, *write(scope, event, before=before)], actor=self._actor
+        )
         await self._publish(user, scope)
 
     async def _publish(self, user: str, scope: Scope) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
-    from adapters.egress import Poster
+    from adapters.egress import Downloads, Poster
     from adapters.images import LocalImages
     from adapters.instructions import LocalInstructions
     from adapters.models.configured import Configured
@@ -73,6 +73,7 @@ class Parts(TypedDict):
     standing: Standing
     home: Path
     poster: Poster
+    downloads: Downloads
     documents: LocalDocuments
     workspace: LocalWorkspace
     provider: SandboxProvider
@@ -126,7 +127,7 @@ def load_actors(
     from adapters.acp.agents import LocalAgents
     from adapters.batches import LocalBatchFiles
     from adapters.documents.local import LocalDocuments
-    from adapters.egress import Poster
+    from adapters.egress import Downloads, Poster
     from adapters.images import LocalImages
     from adapters.instructions import LocalInstructions
     from adapters.models.configured import Configured
@@ -149,6 +150,7 @@ def load_actors(
         "views": running.views,
         "home": options.home,
         "poster": Poster(),
+        "downloads": Downloads(),
         "documents": LocalDocuments(options.home, unconfined=lambda: source.current().uploads.convert_unconfined),
         "workspace": LocalWorkspace(options.home),
         "provider": provider,

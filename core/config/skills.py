@@ -21,6 +21,8 @@ class Skills(Section, frozen=True, kw_only=True):
     """Its path in the sandbox."""
     list_limit: Count = 40
     """Number of skills up to which the prompt lists them. With more, the agent has the tool `skill_search` instead."""
+    allow_private: bool = False
+    """True if skills may be installed from addresses inside your network, and from those without https."""
     secrets: Mapping[str, Mapping[str, Secret]] = {}
     """Environment variables by skill, as `{weather: {API_KEY: $WEATHER_KEY}}`. A command gets those that the skill
     declares, if it does nothing but run a script of the skill."""

@@ -38,10 +38,11 @@ _BAD_PART = re.compile(rf"[\x00-\x1f\x7f<>:\"|?*{UNSEEN}{JOINERS}]")
 _IGNORED = ("__MACOSX",)
 
 
-def unpack(archive: Path, target: Path) -> str:
+def unpack(archive: Path, target: Path, folder: str | None = None) -> str:
     """Unpacks a skill into a new folder, and returns its name. Blocks: call it in a thread.
 
     Links, devices, and hidden files are left out. Raises `Invalid` with the reason if the archive is not acceptable.
+    `folder`: that of the skill below the only folder at the top, in the archive of a repository.
     """
     target.mkdir(exist_ok=True)
     try:
@@ -49,7 +50,7 @@ def unpack(archive: Path, target: Path) -> str:
             if os.fstat(file.fileno()).st_size > MOST_PACKED:
                 raise Invalid(f"the archive is larger than {MOST_PACKED >> 20} MiB")
             with zipfile.ZipFile(file) as opened:
-                _extract(opened, target)
+                _extract(opened, target, folder)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, UnicodeDecodeError) as error:
         raise Invalid(f"not a valid archive: {str(error)[:200] or type(error).__name__}") from None
     except RuntimeError as error:  # as zipfile reports what is encrypted
@@ -87,10 +88,26 @@ def safe_path(path: str) -> str:
     return "/".join(parts)
 
 
-def _extract(archive: zipfile.ZipFile, target: Path) -> None:
+def unpack_file(file: Path, target: Path, *, otherwise: str) -> str:
+    """Takes a lone `SKILL.md` as a skill in a new folder, and returns its name. Blocks. Raises `Invalid`: for what is
+    no such text with the sentence `otherwise`.
+    """
+    try:
+        text = content(file)
+    except Invalid:
+        text = ""
+    if not text.startswith("---"):
+        raise Invalid(f"this is no skill; {otherwise}")
+    target.mkdir(exist_ok=True)
+    (target / FILE).write_text(text)
+    return check(target)
+
+
+def _extract(archive: zipfile.ZipFile, target: Path, folder: str | None) -> None:
     if len(archive.infolist()) > MOST_ENTRIES:
         raise Invalid(f"the archive lists more than {MOST_ENTRIES} files and folders")
-    members = list(_members(archive))
+    below = "" if folder is None else _folder(archive, folder)
+    members = list(_members(archive, below))
     if len(members) > MOST_FILES:
         raise Invalid(f"the archive has more than {MOST_FILES} files")
     root, taken, room = _root([path for path, _ in members]), dict[str, str](), MOST_BYTES
@@ -102,9 +119,20 @@ def _extract(archive: zipfile.ZipFile, target: Path) -> None:
         room -= _write(archive, member, place, room)
 
 
-def _members(archive: zipfile.ZipFile) -> Iterator[tuple[str, zipfile.ZipInfo]]:
+def _folder(archive: zipfile.ZipFile, folder: str) -> str:
+    """Returns the prefix of the files of a folder in the archive of a repository. Raises `Invalid`."""
+    tops = {member.orig_filename.partition("/")[0] for member in archive.infolist()}
+    prefix = "/".join(part for part in (*tops, folder.strip("/")) if part) + "/"
+    if len(tops) != 1 or f"{prefix}{FILE}" not in archive.namelist():
+        raise Invalid(f"there is no {FILE} in {folder or 'the repository'}: give the address of the skill's folder")
+    return prefix
+
+
+def _members(archive: zipfile.ZipFile, below: str) -> Iterator[tuple[str, zipfile.ZipInfo]]:
     for member in archive.infolist():
-        path = safe_path(member.orig_filename)
+        if not member.orig_filename.startswith(below) or member.orig_filename == below:
+            continue
+        path = safe_path(member.orig_filename.removeprefix(below))
         kind = stat.S_IFMT(member.external_attr >> 16)
         hidden = any(part.startswith(".") or part in _IGNORED for part in path.split("/"))
         if member.is_dir() or hidden or kind not in (0, stat.S_IFREG):

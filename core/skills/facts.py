@@ -45,7 +45,12 @@ class SkillDisabled(Event, frozen=True):
 class SkillWritten(Event, frozen=True):
     """A user's skill has this version from here on."""
 
-    phrase = Phrase("Skill written", "技能已写入", "{name}: {action} {path}")
+    phrase = Phrase(
+        "Skill written",
+        "技能已写入",
+        "{name}: {action} {path}<, from {source}>",
+        "{name}: {action} {path}<，来自 {source}>",
+    )
     name: str
     tree: str
     """Hash of its files."""
@@ -55,6 +60,8 @@ class SkillWritten(Event, frozen=True):
     thread: str | None = None
     checked: Json = {}  # noqa: RUF012
     """The verdict on its content: `decision`, `reason`, `model`, `rules`."""
+    source: str | None = None
+    """The address that it was fetched from, without its query."""
 
 
 class SkillRemoved(Event, frozen=True):

@@ -15,6 +15,7 @@ import pytest
 from playwright.async_api import Browser, Locator, expect
 
 from channels.web import assets
+from tests.adapters.web.site import serving as skills_served
 from tests.e2e.servers import serving
 from tests.page.site import SCRIPTS, Site, Tab, tab, violations
 from tests.page.test_skills import archive
@@ -52,6 +53,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
             "auth": {"enabled": True, "registration": True},
             "http": {"heartbeat_seconds": 1},
             "agents_api": {"enabled": True},
+            "skills": {"allow_private": True},
             "skill_evolution": {"moderation_model_name": "judge"},
             "mcp": {"servers": {"here": server_of("changing")}},
             "channels": {"telegram": {"enabled": True, **NOBODY}},
@@ -499,6 +501,36 @@ async def test_a_skill_is_checked_installed_edited_switched_and_rolled_back(ada:
     await expect(row).to_have_class("off")
     await ada.run("/haiku of rain")
     assert "Three lines." not in ada.prompt()
+    await ada.press("Delete", row, sure=True)
+    await expect(row).to_have_count(0)
+
+
+async def test_a_skill_of_an_address_is_off_until_the_verdict_was_read(ada: Settings) -> None:
+    await ada.go("skills")
+    form = ada.section.locator("form", has_text="Or its address")
+    async with skills_served() as at:
+        at.say("/haiku/SKILL.md", SKILL)
+        for url, problem in (
+            ("https://github.com/ada/tools/issues", "OWNER/REPO/tree/REF/PATH is expected"),
+            (f"{at.url}/gone", "answers HTTP 404"),
+        ):
+            await form.get_by_label("Or its address").fill(url)
+            await ada.press("Install from the address")
+            await expect(form.get_by_role("alert")).to_contain_text(problem)
+        await form.get_by_label("Or its address").fill(f"{at.url}/haiku/SKILL.md")
+        await ada.press("Install from the address")
+        await expect(ada.section.get_by_role("status").first).to_have_text(
+            "The skill haiku is installed, and off until you turn it on. The check says: allow: harmless words"
+        )
+    row = ada.row("/haiku")
+    await expect(row).to_have_class("off")
+    assert await violations(ada.tab) == []
+    await ada.run("/haiku of rain")
+    assert "Three lines." not in ada.prompt()
+    await ada.press("Turn on", row)
+    await expect(row).not_to_have_class("off")
+    await ada.run("/haiku of rain")
+    assert "Three lines." in ada.prompt()
     await ada.press("Delete", row, sure=True)
     await expect(row).to_have_count(0)
 

@@ -28,6 +28,7 @@ from actors.wiring.parts import Toolset
 from actors.wiring.parts import library as skills_of
 from adapters import guardrails
 from adapters.batches import LocalBatchFiles
+from adapters.egress import Downloads
 from adapters.images import LocalImages
 from adapters.instructions import LocalInstructions
 from adapters.models import factory
@@ -201,7 +202,8 @@ async def worker(
             if library is not None:
                 names = ("config", "models", "tools", "log", "home")
                 own = {name: shared[name] for name in names}
-                more.append(Skills(**own, threads=running.threads, subagents=running.subagents, skills=library))
+                own |= {"threads": running.threads, "subagents": running.subagents, "downloads": Downloads()}
+                more.append(Skills(**own, skills=library))
             parts: list[Actor[Any]] = [lead, subagents, Sandbox(provider, Limits(), source, library), *more]
             async with anyio.create_task_group() as tasks:
                 await tasks.start(partial(running.serve, parts, alone=alone))

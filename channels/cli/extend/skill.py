@@ -24,6 +24,7 @@ from core.errors import Invalid
 from core.memory.words import words
 from core.ports.sandbox import Sandbox, SandboxProvider, StartsMachines
 from core.skills import archive
+from core.skills.facts import scope_of
 from core.skills.folders import Folders, Listing, Skill, content, skill_at
 from core.skills.format import FILE, problems, remarks
 from core.skills.library import Library, folders_of
@@ -36,7 +37,12 @@ def arguments(parser: Parser) -> None:
     for name, command, text, argument in (
         ("list", _skill_list, "the skills, and why others are not used", ""),
         ("show", _skill_show, "the instructions of a skill", "name"),
-        ("install", _skill_install, "install a folder or a .skill archive for a user, after a check", "source"),
+        (
+            "install",
+            _skill_install,
+            "install a folder, a .skill archive or an address for a user, after a check",
+            "source",
+        ),
         ("enable", _skill_enable, "let agents use a skill", "name"),
         ("disable", _skill_disable, "let agents use a skill no longer", "name"),
         ("new", _skill_new, "write a skill to begin with", "name"),
@@ -45,7 +51,7 @@ def arguments(parser: Parser) -> None:
     ):
         verb = add(name, command, text, writes=name in ("install", "enable", "disable"))
         if argument:
-            verb.add_argument(argument, type=Path if argument == "source" else str)
+            verb.add_argument(argument, type=Path if argument == "source" and name != "install" else str)
         if name == "new":
             verb.add_argument("--to", type=Path, default=Path(), metavar="DIR", help="default: here")
         elif argument != "source" or name == "install":
@@ -78,12 +84,22 @@ async def _skill_show(arguments: argparse.Namespace) -> int:
 
 async def _skill_install(arguments: argparse.Namespace) -> int:
     from actors.skills.writer import Writer
+    from adapters.egress import Downloads
     from adapters.models.configured import Configured
 
     async with _library(arguments) as library:
         source = ConfigSource(options_of(arguments).config)
         writer = Writer(library, Configured(source), source, actor=ACTOR)
-        print(await writer.install(arguments.user, arguments.source, copied))
+        if not arguments.source.startswith(("https://", "http://")):
+            print(await writer.install(arguments.user, Path(arguments.source), copied))
+            return OK
+        print(name := await writer.install_from(arguments.user, arguments.source, Downloads()))
+        scope = await library.scopes.load(scope_of(arguments.user))
+    checked = scope.versions[name][-1].checked
+    print(
+        f"check: {checked.get('decision')}: {checked.get('reason')}; off until `sika skill enable {name}`",
+        file=sys.stderr,
+    )
     return OK
 
 

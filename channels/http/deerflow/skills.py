@@ -30,6 +30,8 @@ FIELD = "file"
 """The field of a form that has an archive."""
 GRACE_SECONDS = 30.0
 """Time for a change beyond that of the check by a model."""
+FETCH_SECONDS = 60.0
+"""Time beyond that for a skill that is fetched."""
 MOST_SHOWN = 64_000
 """Characters of a file in an entry of a history."""
 
@@ -73,6 +75,12 @@ class InstallBody(msgspec.Struct):
 
     thread_id: str
     path: Annotated[str, msgspec.Meta(max_length=4096)]
+
+
+class UrlBody(msgspec.Struct):
+    """`url`: of a `.skill` or zip archive, of a `SKILL.md`, or of a skill's folder at GitHub (`…/tree/REF/PATH`)."""
+
+    url: Annotated[str, msgspec.Meta(max_length=4096)]
 
 
 class Installed(msgspec.Struct):
@@ -149,9 +157,16 @@ async def upload(call: Call) -> Uploaded:
     with trees.staged(call.services.home, call.user) as staging, closing(Draft(staging)) as draft:
         await receive_one(call.request, FIELD, draft, MOST_PACKED)
         name = str(await _ask(call, {"op": "install_staged", "staged": f"{staging.name}/{draft.name}"}))
-    scope = await call.services.skills.scopes.load(scope_of(call.user))
-    newest = next(iter(scope.versions.get(name, ())[-1:]), None)
-    return Uploaded(True, name, f"Skill '{name}' installed successfully", newest.checked if newest else {})
+    return await _checked(call, name, f"Skill '{name}' installed successfully")
+
+
+@ROUTES("POST", "/skills/install/url", _WRITE, errors=(400, 409, 503))
+async def install_url(call: Call, body: UrlBody) -> Uploaded:
+    """Install a skill from an address as a custom skill of yours. Its content is checked. It is off until you turn it
+    on. The server connects to public addresses by https only, unless `skills.allow_private` is set.
+    """
+    name = str(await _ask(call, {"op": "install_url", "url": body.url}, FETCH_SECONDS))
+    return await _checked(call, name, f"Skill '{name}' installed successfully; it is off until you turn it on")
 
 
 @ROUTES("GET", "/skills/custom", _READ)
@@ -218,9 +233,16 @@ async def switch(call: Call, name: str, body: SwitchBody) -> Skill:
     return _skill(await library.switch(call.user, skill, body.enabled, actor=ACTOR, by=call.user))
 
 
-async def _ask(call: Call, request: Mapping[str, Any]) -> Any:
+async def _checked(call: Call, name: str, message: str) -> Uploaded:
+    """Returns the answer to an installation, with the verdict."""
+    scope = await call.services.skills.scopes.load(scope_of(call.user))
+    newest = next(iter(scope.versions.get(name, ())[-1:]), None)
+    return Uploaded(True, name, message, newest.checked if newest else {})
+
+
+async def _ask(call: Call, request: Mapping[str, Any], more_seconds: float = 0) -> Any:
     """Asks for a change. What is wrong with a skill is 400 (contract http §6)."""
-    seconds = call.config.skill_evolution.timeout_seconds + GRACE_SECONDS
+    seconds = call.config.skill_evolution.timeout_seconds + GRACE_SECONDS + more_seconds
     try:
         async with asyncio.timeout(seconds):
             return await call.services.call(WRITER, {"user": call.user, **request})

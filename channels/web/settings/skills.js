@@ -1,4 +1,4 @@
-// Skills: installed by upload after a check, whose verdict is shown; on and off; edited, with what they were before.
+// Skills: installed by upload or address after a check, whose verdict is shown; on and off; edited, with what they were before.
 
 import { html, useState } from "../vendor/preact.js";
 import { call, upload } from "../api/client.js";
@@ -49,8 +49,13 @@ function Install({ onDone }) {
     setFile(null);
     await onDone([t("skills.taken", { name }), verdictOf(verdict)].filter(Boolean).join(" "));
   };
+  const fetched = async (/** @type {Record<string, any>} */ values) => {
+    const { skill_name: name, verdict } = await call("POST", "skills/install/url", { body: values });
+    await onDone([t("settings.skills.fetched", { name }), verdictOf(verdict)].filter(Boolean).join(" "));
+  };
   return html`<div class="acts"><label class="button">${file?.name ?? t("settings.skills.choose")}<input type="file" class="visually-hidden" accept=".skill,.zip" onChange=${(/** @type {any} */ e) => setFile(e.target.files[0] ?? null)} /></label>
-    ${file && html`<${Act} key=${file.name} kind="first" onAct=${send}>${t("skills.upload")}<//>`}</div>`;
+    ${file && html`<${Act} key=${file.name} kind="first" onAct=${send}>${t("skills.upload")}<//>`}</div>
+    <${Form} clears=${true} action=${t("settings.skills.fetch")} onSend=${fetched} fields=${[{ name: "url", label: t("settings.skills.url"), hint: t("settings.skills.url.hint") }]} />`;
 }
 
 /** What the check said. @param {Record<string, any>} verdict */

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 
 from actors.skills.actor import Skills
 from actors.wiring import parts
+from adapters.egress import Downloads
 from adapters.models.configured import Configured
 from channels.http.app import serve
 from channels.http.server.live import Services
@@ -24,7 +27,8 @@ from core.errors import Invalid
 from core.events import Aggregate
 from core.runtime.system import System
 from core.skills import trees
-from core.skills.facts import KIND, SHARED, SkillDisabled
+from core.skills.facts import KIND, SHARED, SkillDisabled, SkillWritten, scope_of
+from tests.adapters.web.site import Site, serving
 from tests.channels.http.people import ADA, ADMIN, BOB, Browser, Place
 from tests.core.skills.test_archive import REFUSED
 from tests.support.model_server import ModelServer, Turn
@@ -47,7 +51,8 @@ async def here(system: System, tmp_path: Path) -> AsyncIterator[Place]:
         library = parts.library(system.log, source, tmp_path)
         tools = parts.Toolset(source.current())
         threads, subagents = system.threads, system.subagents
-        actor = Skills(source, Configured(source), tools, system.log, tmp_path, threads, subagents, library)
+        chats, own = Configured(source), (threads, subagents, library, Downloads())
+        actor = Skills(source, chats, tools, system.log, tmp_path, *own)
         await tasks.start(partial(system.serve, [actor], alone=True))
         services = replace(Services.of(system, source.current, tmp_path), call=system.call, skills=library)
         async with serve(services, "127.0.0.1", 0) as port:
@@ -133,6 +138,58 @@ async def test_an_archive_from_the_browser(here: Place, ada: Browser) -> None:
     assert (await here.browser().ask("POST", f"{API}/upload", data=form_of(package), csrf=None)).status == 401
     assert (await ada.ask("POST", f"{API}/upload", data=form_of(package), csrf=None)).status == 403
     assert nothing_staged(here)
+
+
+@asynccontextmanager
+async def skills_at(here: Place) -> AsyncIterator[Site]:
+    """A site inside the network, from which this server may take skills."""
+    settings = json.loads((file := here.home / "config.yaml").read_text())
+    file.write_text(json.dumps({**settings, "skills": {"allow_private": True}}))
+    async with serving() as site:
+        site.say("/mine.skill", archive({"mine/SKILL.md": document("mine")}))
+        site.say("/lone/SKILL.md", document("lone"))
+        site.say("/page", "<!doctype html>")
+        yield site
+
+
+@pytest.mark.parametrize(("path", "name"), [("/mine.skill", "mine"), ("/lone/SKILL.md", "lone")])
+async def test_a_skill_from_an_address_is_off_until_it_is_turned_on(
+    here: Place, ada: Browser, path: str, name: str
+) -> None:
+    url, user = f"{API}/install/url", (await ada.me()).body["id"]
+    async with skills_at(here) as site:
+        answer = await ask(ada, "POST", url, {"url": f"{site.url}{path}?key=hush"})
+        assert (answer["skill_name"], answer["verdict"]["decision"]) == (name, "allow")
+        assert (await ask(ada, "POST", url, {"url": site.url + path}, 409))["detail"]
+    assert not (await ask(ada, "GET", f"{API}/{name}"))["enabled"]
+    off, written = [record.event async for record in here.system.log.read(Aggregate(KIND, scope_of(user)))]
+    assert off == SkillDisabled(name=name, by=user), "it was never on"
+    assert isinstance(written, SkillWritten)
+    assert written.source == f"{site.url}{path}"
+    await ask(ada, "PUT", f"{API}/{name}", {"enabled": True})
+    assert (await ask(ada, "GET", f"{API}/{name}"))["enabled"]
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "words"),
+    [
+        ("{site}/page", 400, "this is no skill; the address of"),
+        ("{site}/gone", 400, "url: 127.0.0.1 answers HTTP 404"),
+        ("http://127.0.0.1:9/x.skill", 503, "127.0.0.1 cannot be reached: it refuses connections"),
+        ("https://github.com/ada/tools/issues", 400, "https://github.com/OWNER/REPO/tree/REF/PATH is expected"),
+        ("mine.skill", 400, "url: expected an https URL"),
+    ],
+)
+async def test_an_address_without_a_skill(here: Place, ada: Browser, url: str, status: int, words: str) -> None:
+    async with skills_at(here) as site:
+        body = await ask(ada, "POST", f"{API}/install/url", {"url": url.format(site=site.url)}, status)
+    assert words in body["detail"]
+    assert nothing_staged(here)
+
+
+async def test_an_address_inside_the_network_is_refused(here: Place, ada: Browser) -> None:
+    body = await ask(ada, "POST", f"{API}/install/url", {"url": "https://127.0.0.1/x.skill"}, 400)
+    assert body["detail"] == "url: 127.0.0.1 is not a public address (skills.allow_private lifts this)"
 
 
 @pytest.mark.long(keep=4)

@@ -27,6 +27,7 @@ from actors.suggestions import Suggestions
 from actors.wiring.parts import mcp_access
 from actors.workspace import Workspace
 from adapters.documents.local import LocalDocuments
+from adapters.egress import Downloads
 from adapters.models import factory
 from adapters.models.configured import Configured
 from adapters.sandboxes.host.sandbox import Host
@@ -253,7 +254,7 @@ async def known(system: System, services: Services, tmp_path: Path) -> AsyncIter
         servers, logins = Directory(system.log, source.current, seal), Logins(mcp_access(system, services.home, source))
         skills = Skills(
             *(source, chats, lambda _: (), system.log, services.home, system.threads, system.subagents),
-            services.skills,
+            *(services.skills, Downloads()),
         )
         machine = Host(SandboxSetup(home=services.home))
         folders = Sandbox(machine, Limits(), source, log=system.log, threads=system.threads, home=services.home)

@@ -101,3 +101,5 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert "off  custom  notes" in listed.stdout, listed
     refused = sika("skill", "install", "skills/custom/notes", cwd=tmp_path)
     assert (refused.returncode, "could not be checked" in refused.stderr) == (2, True), refused
+    inside = sika("skill", "install", "https://127.0.0.1/x.skill", cwd=tmp_path)
+    assert (inside.returncode, "is not a public address" in inside.stderr) == (2, True), inside
