@@ -62,7 +62,7 @@ from core.identity.seal import Seal
 from core.log.store import EventLog
 from core.ports.documents import Selection, Texts
 from core.ports.images import image_of, place_of
-from core.ports.sandbox import Edit, ExecResult, Machine, MachineLost, Query, SandboxProvider, result_path
+from core.ports.sandbox import Edit, ExecResult, Machine, MachineLost, Query, SandboxProvider, ShellCommand, result_path
 from core.ports.sandbox import Sandbox as Port
 from core.sandbox.state import leases
 from core.sandbox.variables import opened
@@ -189,8 +189,8 @@ class Sandbox(Actor[ThreadErased]):
             case Exec():
                 return await self._exec(request, sandbox, progress)
             case Start():
-                text, arguments = await self._prepared(request)
-                return await self._commands.start(request, sandbox, machine, text, arguments)
+                command = await self._prepared(request, self._limits.background_seconds)
+                return await self._commands.start(request, sandbox, machine, command)
             case Output() | End():
                 return await self._of_background(request, sandbox)
             case Kill():
@@ -261,10 +261,8 @@ class Sandbox(Actor[ThreadErased]):
         timeout = self._limits.bash_timeout
         if request.timeout is not None:
             timeout = max(1.0, min(request.timeout, max(timeout, self._limits.max_timeout)))
-        command, more = await self._prepared(request)
-        result = await streamed(
-            progress, lambda show: sandbox.exec(request.key, command, timeout=timeout, on_output=show, **more)
-        )
+        command = await self._prepared(request, timeout)
+        result = await streamed(progress, lambda show: sandbox.exec(request.key, command, show))
         await self._accessed(request, request.call_id, request.key, sandbox)
         text, limit = outcome(result, timeout), min(self._limits.bash_output_max_chars or MOST_OUTPUT, MOST_OUTPUT)
         if len(text) > limit:
@@ -273,16 +271,15 @@ class Sandbox(Actor[ThreadErased]):
             return {"error": text}
         return {"text": text, "exit_code": result.exit_code} if request.detailed else text
 
-    async def _prepared(self, request: Exec | Start) -> tuple[str, Mapping[str, Any]]:
-        """Returns a command as it runs, and the arguments by which it differs from others: variables of its own. With
-        secrets among them, it runs away from what the agent wrote.
+    async def _prepared(self, request: Exec | Start, timeout: float) -> ShellCommand:
+        """Returns a command as it runs, with variables of its own. With secrets among them, it runs away from what the
+        agent wrote.
         """
         secrets = await self._secrets(request)
         person = {} if secrets else await self._variables(request)  # one such as PYTHONPATH could name the agent's code
         person |= {CHANNEL_USER: request.channel_user} if request.channel_user else {}
-        command = AWAY.format(request.command) if secrets else request.command
-        more: dict[str, Any] = {"environment": variables} if (variables := {**person, **secrets}) else {}
-        return command, more | ({"private": True} if secrets else {})
+        text = AWAY.format(request.command) if secrets else request.command
+        return ShellCommand(text, timeout, {**person, **secrets}, private=bool(secrets))
 
     async def _variables(self, request: Exec | Start) -> dict[str, str]:
         """Returns the variables that the person set for the commands of the thread."""

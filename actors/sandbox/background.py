@@ -8,9 +8,8 @@ output again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import anyio
 
@@ -21,7 +20,7 @@ from core.errors import Invalid, NotFound
 from core.events import Event
 from core.ids import now, stamp
 from core.log.repository import Repository
-from core.ports.sandbox import ExecResult, ListsPorts, Machine, RunsInBackground, Sandbox
+from core.ports.sandbox import ExecResult, ListsPorts, Machine, RunsInBackground, Sandbox, ShellCommand
 from core.ports.sandbox import Output as Chunk
 from core.sandbox.facts import CommandEnded, CommandRead, CommandStarted
 from core.sandbox.state import Command, Lease, key_of
@@ -44,29 +43,24 @@ class Background:
     def __init__(self, leases: Repository[Lease], limits: Limits) -> None:
         self._leases, self._limits = leases, limits
 
-    async def start(
-        self, request: Start, sandbox: Sandbox, machine: Machine | None, text: str, more: Mapping[str, Any]
-    ) -> str:
-        """Starts a command once, and returns its id with words for the agent. `text` is what runs, `more` the arguments
-        by which it differs from others. Raises `Invalid`.
-        """
-        runner, key, command = _runner(sandbox), key_of(request.user, request.thread), command_id(request.key)
+    async def start(self, request: Start, sandbox: Sandbox, machine: Machine | None, command: ShellCommand) -> str:
+        """Starts a command once, and returns its id with words for the agent. Raises `Invalid`."""
+        runner, key, id = _runner(sandbox), key_of(request.user, request.thread), command_id(request.key)
         lease, there = await self._leases.load(key), machine.id if machine else ""
-        if (known := lease.commands.get(command)) and (known.ended or known.machine != there):
-            return ended(command, known.ended or "lost", None)  # a repeated call
+        if (known := lease.commands.get(id)) and (known.ended or known.machine != there):
+            return ended(id, known.ended or "lost", None)  # a repeated call
         if known is None:
             await self._within_limit(key, lease, runner)
-            until = stamp(datetime.now(UTC) + timedelta(seconds=self._limits.background_seconds))
-            await self._begin(key, CommandStarted(command=command, until=until, machine=there))
-        seconds = self._limits.background_seconds
+            until = stamp(datetime.now(UTC) + timedelta(seconds=command.timeout))
+            await self._begin(key, CommandStarted(command=id, until=until, machine=there))
         try:
-            await runner.start(command, text, timeout=seconds, **more)
+            await runner.start(id, command)
         except Invalid:
-            await self._append(key, command, [CommandEnded(command=command, ended="interrupted")])
+            await self._append(key, id, [CommandEnded(command=id, ended="interrupted")])
             raise
         return (
-            f"{command} runs in the background, for {seconds:g} seconds at most. "
-            f'Its output: bash_output(id="{command}"). To end it: bash_kill(id="{command}").'
+            f"{id} runs in the background, for {command.timeout:g} seconds at most. "
+            f'Its output: bash_output(id="{id}"). To end it: bash_kill(id="{id}").'
         )
 
     async def output(self, request: Output, sandbox: Sandbox) -> str:

@@ -39,7 +39,7 @@ from adapters.sandboxes.process.spare import Spares
 from adapters.sandboxes.provider import Threads, environment, limits
 from core.errors import Invalid, Unavailable
 from core.files.paths import WORKSPACE, Mount, Tree, reopen
-from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup
+from core.ports.sandbox import Access, Enclosed, ExecResult, Output, SandboxSetup, ShellCommand
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -79,38 +79,21 @@ class BubblewrapSandbox(Files):
         self._provider = provider
         self.calls.spares, self.calls.machine = provider.spares, provider.machine_of(root)
 
-    async def exec(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        on_output: Callable[[str], None],
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> ExecResult:
+    async def exec(self, call_id: str, command: ShellCommand, on_output: Callable[[str], None]) -> ExecResult:
         provider, record = self._provider, self.calls.record(call_id).path
-        job = await self._job(command, timeout, environment, record, private)
+        job = await self._job(command, record)
         async with provider.way_out.open(record) if provider.way_out else nullcontext():
-            return await self.calls.exec(call_id, command, job, on_output)
+            return await self.calls.exec(call_id, command.text, job, on_output)
 
     async def accesses(self, call_id: str) -> Sequence[Access]:
         way_out = self._provider.way_out
         return await way_out.accesses(self.calls.record(call_id).path) if way_out else ()
 
-    async def start(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> None:
+    async def start(self, call_id: str, command: ShellCommand) -> None:
         record = self.calls.record(call_id).path
-        job = await self._job(command, timeout, environment, record, private)
+        job = await self._job(command, record)
         await self._hold(call_id)
-        await self.calls.start(call_id, command, job)
+        await self.calls.start(call_id, command.text, job)
 
     async def output(self, call_id: str, after: int = 0) -> Output:
         output = await self.calls.output(call_id, after)
@@ -121,16 +104,14 @@ class BubblewrapSandbox(Files):
     async def ports(self, call_id: str) -> Sequence[int]:
         return await to_thread.run_sync(listening.of_record, self.calls.record(call_id).path)
 
-    async def _job(
-        self, command: str, timeout: float, environment: Mapping[str, str], record: Path, private: bool
-    ) -> Job:
+    async def _job(self, command: ShellCommand, record: Path) -> Job:
         await to_thread.run_sync(reopen, self.root)
         mounts, more = list(self.tree.mounts.values()), dict[str, Any]()
         if self.tree.start != WORKSPACE:
             covers = await to_thread.run_sync(self._provider.covers, mounts)
             more = {"directory": self.tree.start, "covers": covers}
-        more["shared"] = None if private else self.calls.machine
-        return self._provider.job(command, timeout, mounts, self.root, environment, record, **more)
+        more["shared"] = None if command.private else self.calls.machine
+        return self._provider.job(command, mounts, self.root, record, **more)
 
     async def _hold(self, call_id: str) -> None:
         if self._provider.way_out is not None:
@@ -214,11 +195,9 @@ class Bubblewrap:
 
     def job(
         self,
-        command: str,
-        timeout: float,
+        command: ShellCommand,
         mounts: Iterable[Mount],
         root: Path,
-        extra: Mapping[str, str],
         record: Path,
         *,
         directory: str = WORKSPACE,
@@ -232,16 +211,16 @@ class Bubblewrap:
         counted = "pids" in cgroups.controllers()
         watched = os.geteuid() == 0 and seccomp.available() and not counted
         limit = "" if watched or counted or not _counts_per_sandbox() else str(self._max_processes)
-        inner = ["sh", "-c", _LIMITED, shell, limit, command] if limit else [shell, "-c", command]
+        inner = ["sh", "-c", _LIMITED, shell, limit, command.text] if limit else [shell, "-c", command.text]
         if self.way_out is not None:
             inner = self.way_out.command(f"{toolkit.ROOT}/bin/python3", inner)
         # By a descriptor: bwrap's own arguments are readable inside, where it is process 1.
         filter_words, filters = filtered(FIRST_FD + 1)
         start = ["bwrap", "--args", str(FIRST_FD), "--"]
         own = type(self).job is Bubblewrap.job  # another one may change the command
-        waits = own and shell == "bash" and not watched and self.way_out is None and not extra
+        waits = own and shell == "bash" and not watched and self.way_out is None and not command.environment
         place = FIRST_FD + 1 + len(filters)
-        environment = {**self._environment, **(folders.GIT if directory != WORKSPACE else {}), **extra}
+        environment = {**self._environment, **(folders.GIT if directory != WORKSPACE else {}), **command.environment}
         inside = self._bwrap(
             mounts,
             environment,
@@ -261,7 +240,7 @@ class Bubblewrap:
             shares=shared.shares if shared else [],
             env={},  # bwrap's own, which the agent can read
             cwd="/",
-            timeout=timeout,
+            timeout=command.timeout,
             limits=limits(self._memory_mb, self.max_file_mb),
             max_processes=self._max_processes,
             max_bytes=self._memory_mb << 20,

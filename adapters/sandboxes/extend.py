@@ -26,6 +26,7 @@ from core.ports.sandbox import (
     Sandbox,
     SandboxProvider,
     SandboxSetup,
+    ShellCommand,
     StartsMachines,
     WorksInFolders,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "Sandbox",
     "SandboxProvider",
     "SandboxSetup",
+    "ShellCommand",
     "StartsMachines",
     "Tree",
     "WorksInFolders",

@@ -27,6 +27,18 @@ def result_path(tool: str, key: str) -> str:
     return f"{RESULTS}/{_NOT_PLAIN.sub('_', tool)[:60]}-{digest}.txt"
 
 
+class ShellCommand(msgspec.Struct, frozen=True):
+    """A command for the sandbox's shell."""
+
+    text: str
+    timeout: float
+    """Seconds after which it is ended, with all that it started."""
+    environment: Mapping[str, str] = {}
+    """Variables of this command only."""
+    private: bool = False
+    """True: it has secrets, and must share nothing with other commands but the mounts, as far as the sandbox can."""
+
+
 class ExecResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Outcome of one command. `exit_code` is None when it did not end by itself (see `ended`)."""
 
@@ -109,19 +121,8 @@ class Sandbox(Protocol):
     paths only. Non-guarantees: no isolation between calls of the same thread; no order between concurrent calls.
     """
 
-    async def exec(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        on_output: Callable[[str], None],
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> ExecResult:
-        """`environment`: variables of this command only. `private`: it has secrets, and must share nothing with other
-        commands but the mounts, as far as the sandbox can. Both are passed only if they are set.
-        """
+    async def exec(self, call_id: str, command: ShellCommand, on_output: Callable[[str], None]) -> ExecResult:
+        """Runs a command, and passes on what it writes meanwhile."""
         ...
 
     async def read(self, path: str) -> bytes: ...
@@ -219,17 +220,9 @@ class ListsPorts(Protocol):
 class RunsInBackground(Protocol):
     """A sandbox whose commands can run on while the agent does something else."""
 
-    async def start(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> None:
+    async def start(self, call_id: str, command: ShellCommand) -> None:
         """Starts a command that runs on by itself; of a call id that was started before, nothing happens. It ends by
-        itself, by `kill`, after `timeout` seconds, or with its machine.
+        itself, by `kill`, at its timeout, or with its machine.
         """
         ...
 

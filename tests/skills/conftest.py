@@ -10,7 +10,7 @@ import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap
 from core.config.sandbox import Egress
-from core.ports.sandbox import ExecResult, SandboxSetup
+from core.ports.sandbox import ExecResult, SandboxSetup, ShellCommand
 from core.skills.folders import folders_in
 
 SKILLS = Path(__file__).parents[2] / "skills"
@@ -50,7 +50,7 @@ async def _desk(tmp_path: Path, network: bool) -> Desk:
     calls = iter(range(1000))
 
     async def execute(command: str) -> ExecResult:
-        return await sandbox.exec(f"c{next(calls)}", command, timeout=120, on_output=lambda text: None)
+        return await sandbox.exec(f"c{next(calls)}", ShellCommand(command, 120), lambda text: None)
 
     return Desk(tmp_path / "home/users/ada/threads/t1/user-data/workspace", execute)
 

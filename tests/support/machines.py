@@ -16,7 +16,7 @@ import hashlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.bus.endpoint import Endpoint
 from core.config.sandbox import Sandbox as Settings
 from core.errors import ungrouped
-from core.ports.sandbox import ExecResult, Machine, MachineLost, Output, Resident, SandboxSetup
+from core.ports.sandbox import ExecResult, Machine, MachineLost, Output, Resident, SandboxSetup, ShellCommand
 from core.runtime import system
 from core.runtime.system import System
 
@@ -175,36 +175,17 @@ class OnMachine:
                 tasks.cancel_scope.cancel()
         return result
 
-    async def exec(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        on_output: Callable[[str], None],
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> ExecResult:
+    async def exec(self, call_id: str, command: ShellCommand, on_output: Callable[[str], None]) -> ExecResult:
         own = self._own(call_id)
         try:
-            return await self._while_alive(
-                lambda: self._host.exec(own, command, timeout=timeout, on_output=on_output, environment=environment)
-            )
+            return await self._while_alive(lambda: self._host.exec(own, command, on_output))
         except MachineLost:
             await self._host.kill(own)
             raise
 
-    async def start(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> None:
+    async def start(self, call_id: str, command: ShellCommand) -> None:
         own = self._own(call_id)
-        await self._while_alive(lambda: self._host.start(own, command, timeout=timeout, environment=environment))
+        await self._while_alive(lambda: self._host.start(own, command))
 
     async def output(self, call_id: str, after: int = 0) -> Output:
         if not alive(self._pid):

@@ -22,7 +22,7 @@ from adapters.sandboxes.process.record import FIRST_PAUSE, LAST_PAUSE, LOOK_AGAI
 from adapters.sandboxes.process.usage import Growth
 from core.errors import Unavailable
 from core.files.paths import Tree
-from core.ports.sandbox import Access, ExecResult, MachineLost, Output
+from core.ports.sandbox import Access, ExecResult, MachineLost, Output, ShellCommand
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -71,37 +71,20 @@ class DockerSandbox(Files):
         self._max_file_mb, self._limits, self._environment = max_file_mb, limits, environment
         self._egress, self._background = egress, background
 
-    async def exec(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        on_output: Callable[[str], None],
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> ExecResult:
+    async def exec(self, call_id: str, command: ShellCommand, on_output: Callable[[str], None]) -> ExecResult:
         call = self._call(call_id)
         try:
             async with self._egress.open(call):
-                return await self._follow(call, _Order(self, call, command, timeout, environment), on_output)
+                return await self._follow(call, _Order(self, call, command), on_output)
         finally:
             call.close()
 
-    async def start(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> None:
+    async def start(self, call_id: str, command: ShellCommand) -> None:
         call = self._call(call_id)
-        await to_thread.run_sync(call.admit, command)
+        await to_thread.run_sync(call.admit, command.text)
         await self._hold(call)
-        order, pause = _Order(self, call, command, timeout, environment), FIRST_PAUSE
-        while (state := await to_thread.run_sync(call.advance, command)) == "unsent":
+        order, pause = _Order(self, call, command), FIRST_PAUSE
+        while (state := await to_thread.run_sync(call.advance, command.text)) == "unsent":
             await order.pursue(state)
             await anyio.sleep(pause)
             pause = min(pause * 1.5, LAST_PAUSE)
@@ -159,10 +142,10 @@ class DockerSandbox(Files):
         await to_thread.run_sync(call.settle)
 
     async def _follow(self, call: Call, order: _Order, on_output: Callable[[str], None]) -> ExecResult:
-        await to_thread.run_sync(call.admit, order.command)
+        await to_thread.run_sync(call.admit, order.command.text)
         usage, begun = Growth(str(self.root), self._limits), time.monotonic()
         while True:
-            state, text = await to_thread.run_sync(_look, call, order.command)
+            state, text = await to_thread.run_sync(_look, call, order.command.text)
             if text:
                 on_output(text)
             if isinstance(state, ExecResult):
@@ -208,11 +191,9 @@ class DockerSandbox(Files):
 class _Order:
     """A command on its way to the agent, and the watch over what becomes of it."""
 
-    def __init__(
-        self, sandbox: DockerSandbox, call: Call, command: str, timeout: float, environment: Mapping[str, str]
-    ) -> None:
-        self._sandbox, self._call, self.command, self._timeout = sandbox, call, command, timeout
-        self._environment = {**sandbox._environment, **environment}
+    def __init__(self, sandbox: DockerSandbox, call: Call, command: ShellCommand) -> None:
+        self._sandbox, self._call, self.command = sandbox, call, command
+        self._environment = {**sandbox._environment, **command.environment}
         self._begun = self._probed = time.monotonic()
         self._sent = self._away = 0.0
 
@@ -224,7 +205,7 @@ class _Order:
         try:
             if state == "unsent":
                 await self._send(now)
-            elif now - self._begun > self._timeout + GRACE:
+            elif now - self._begun > self.command.timeout + GRACE:
                 await self._sandbox._abandon()
                 raise MachineLost("the sandbox was ended, because a command in it could not be stopped")
             elif now - self._probed > PROBE_SECONDS or self._sandbox._agent.lost():
@@ -247,10 +228,10 @@ class _Order:
         if now - self._sent > RESEND_SECONDS or self._sandbox._agent.lost():
             await self._sandbox._agent.run(
                 self._call.name,
-                self._timeout,
+                self.command.timeout,
                 self._sandbox._max_file_mb,
                 self._sandbox._egress.prefix(self._call),
-                self.command,
+                self.command.text,
                 self._environment,
             )
             self._sent = self._probed = time.monotonic()

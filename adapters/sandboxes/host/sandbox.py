@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -22,7 +22,7 @@ from adapters.sandboxes.process.job import Job
 from adapters.sandboxes.provider import Threads, environment, limits
 from core.errors import Invalid, Unavailable
 from core.files.paths import SKILLS, WORKSPACE, Mount, Tree, reopen
-from core.ports.sandbox import ExecResult, Listing, Output, Query, SandboxSetup
+from core.ports.sandbox import ExecResult, Listing, Output, Query, SandboxSetup, ShellCommand
 
 _PLAIN_HOME = re.compile(r"[\w@%+=:,./-]+\Z")
 _LONGEST_LINE = 8192
@@ -39,36 +39,19 @@ class HostSandbox(Files):
         self._provider = provider
         self._translated = _Translated(root / "written")
 
-    async def exec(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        on_output: Callable[[str], None],
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> ExecResult:
+    async def exec(self, call_id: str, command: ShellCommand, on_output: Callable[[str], None]) -> ExecResult:
         await to_thread.run_sync(reopen, self.root)
-        job = self._provider.job(command, timeout, self.tree, self.root, environment)
+        job = self._provider.job(command, self.tree, self.root)
         lines = _Lines(lambda text: on_output(self.tree.to_virtual(text)))
-        result = await self.calls.exec(call_id, command, job, lines.put)
+        result = await self.calls.exec(call_id, command.text, job, lines.put)
         lines.flush()
         stdout, stderr = self.tree.to_virtual(result.stdout), self.tree.to_virtual(result.stderr)
         return msgspec.structs.replace(result, stdout=stdout, stderr=stderr)
 
-    async def start(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> None:
+    async def start(self, call_id: str, command: ShellCommand) -> None:
         await to_thread.run_sync(reopen, self.root)
-        job = self._provider.job(command, timeout, self.tree, self.root, environment)
-        await self.calls.start(call_id, command, job)
+        job = self._provider.job(command, self.tree, self.root)
+        await self.calls.start(call_id, command.text, job)
 
     async def output(self, call_id: str, after: int = 0) -> Output:
         output = await self.calls.output(call_id, after)
@@ -136,19 +119,19 @@ class Host:
     def _path(self) -> str:
         return f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"  # the Python of `toolkit`
 
-    def job(self, command: str, timeout: float, tree: Tree, root: Path, extra: Mapping[str, str]) -> Job:
+    def job(self, command: ShellCommand, tree: Tree, root: Path) -> Job:
         if not self._allowed:
             raise Invalid("bash: is off, because this sandbox runs commands on the host (sandbox.allow_host_bash)")
-        if reason := refuse(command, (*self._roots, tree.start)):
+        if reason := refuse(command.text, (*self._roots, tree.start)):
             raise Invalid(f"command: {reason}")
         workspace = tree.to_host(WORKSPACE)
         shell = shutil.which("bash") or shutil.which("sh") or "/bin/sh"
         return Job(
             program=shell,
-            argv=[shell, "-c", tree.to_host(command)],
-            env=environment(workspace, self._path(), {**self._environment, **extra}),
+            argv=[shell, "-c", tree.to_host(command.text)],
+            env=environment(workspace, self._path(), {**self._environment, **command.environment}),
             cwd=tree.to_host(tree.start),
-            timeout=timeout,
+            timeout=command.timeout,
             limits=limits(self._memory_mb, self.max_file_mb),
             max_processes=self._max_processes,
             max_bytes=self._memory_mb << 20,

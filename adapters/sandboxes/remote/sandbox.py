@@ -30,7 +30,7 @@ from adapters.sandboxes.remote.mirror import Copy
 from adapters.sandboxes.remote.usage import Usage
 from core.errors import Unavailable
 from core.files.paths import Tree
-from core.ports.sandbox import Edit, ExecResult, Listing, MachineLost, Output, Query
+from core.ports.sandbox import Edit, ExecResult, Listing, MachineLost, Output, Query, ShellCommand
 
 log = structlog.get_logger("sika.sandbox")
 T = TypeVar("T")
@@ -79,22 +79,13 @@ class AioSandbox(Files):
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def exec(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        on_output: Callable[[str], None],
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> ExecResult:
+    async def exec(self, call_id: str, command: ShellCommand, on_output: Callable[[str], None]) -> ExecResult:
         call = self._call(call_id)
         try:
-            await to_thread.run_sync(call.admit, command)
-            follow = _Follow(self, call, command, timeout, {**self._environment, **environment})
+            await to_thread.run_sync(call.admit, command.text)
+            follow = _Follow(self, call, command)
             while True:
-                state = await to_thread.run_sync(call.advance, command)
+                state = await to_thread.run_sync(call.advance, command.text)
                 if text := await to_thread.run_sync(call.more):
                     on_output(text)
                 if isinstance(state, ExecResult):
@@ -103,19 +94,11 @@ class AioSandbox(Files):
         finally:
             call.close()
 
-    async def start(
-        self,
-        call_id: str,
-        command: str,
-        *,
-        timeout: float,
-        environment: Mapping[str, str] = {},
-        private: bool = False,
-    ) -> None:
+    async def start(self, call_id: str, command: ShellCommand) -> None:
         call = self._call(call_id)
-        await to_thread.run_sync(call.admit, command)
-        follow = _Follow(self, call, command, timeout, {**self._environment, **environment})
-        while await to_thread.run_sync(call.advance, command) == "unsent":
+        await to_thread.run_sync(call.admit, command.text)
+        follow = _Follow(self, call, command)
+        while await to_thread.run_sync(call.advance, command.text) == "unsent":
             await follow.step("unsent")
         await self._hold(call_id)
 
@@ -330,11 +313,9 @@ class AioSandbox(Files):
 class _Follow:
     """A command on its way, and the watch over what becomes of it."""
 
-    def __init__(
-        self, sandbox: AioSandbox, call: Call, command: str, timeout: float, environment: Mapping[str, str]
-    ) -> None:
-        self._sandbox, self._call, self._command, self._timeout = sandbox, call, command, timeout
-        self._environment = environment
+    def __init__(self, sandbox: AioSandbox, call: Call, command: ShellCommand) -> None:
+        self._sandbox, self._call, self._command = sandbox, call, command
+        self._environment = {**sandbox._environment, **command.environment}
         self._begun, self._away = time.monotonic(), 0.0
         self._usage = sandbox.usage()
 
@@ -343,7 +324,7 @@ class _Follow:
         the machine did not answer for too long.
         """
         try:
-            if time.monotonic() - self._begun > self._timeout + GRACE + AWAY_SECONDS:
+            if time.monotonic() - self._begun > self._command.timeout + GRACE + AWAY_SECONDS:
                 await self._sandbox._abandon()
                 raise MachineLost("the sandbox was ended, because a command in it could not be stopped")
             look = await self._look(state)
@@ -370,8 +351,8 @@ class _Follow:
         # From here on the machine may have it: another machine must not run it again.
         await to_thread.run_sync(_prepare, box, self._sandbox._active / self._call.name)
         limit = self._sandbox._max_file_mb
-        seconds = math.ceil(self._timeout)
-        return await link.go(self._call.name, seconds, limit, self._command, self._environment, at(box))
+        seconds = math.ceil(self._command.timeout)
+        return await link.go(self._call.name, seconds, limit, self._command.text, self._environment, at(box))
 
 
 def _prepare(box: Path, active: Path) -> None:

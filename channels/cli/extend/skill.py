@@ -22,7 +22,7 @@ from channels.terminal.text import one_line
 from core.config.load import ConfigSource
 from core.errors import Invalid
 from core.memory.words import words
-from core.ports.sandbox import Sandbox, SandboxProvider, StartsMachines
+from core.ports.sandbox import Sandbox, SandboxProvider, ShellCommand, StartsMachines
 from core.skills import archive
 from core.skills.facts import scope_of
 from core.skills.folders import Folders, Listing, Skill, content, skill_at
@@ -257,7 +257,7 @@ async def test(
         path = f"/mnt/skills/public/{name}"
         async with _sandbox(place) as sandbox:
             for number, (title, command) in enumerate(_commands(root / name, path)):
-                result = await sandbox.exec(f"test-{number}", command, timeout=TEST_SECONDS, on_output=lambda _: None)
+                result = await sandbox.exec(f"test-{number}", ShellCommand(command, TEST_SECONDS), lambda _: None)
                 output = f"{result.stdout}{result.stderr}".strip() or f"exit code {result.exit_code}"
                 yield title, "" if result.exit_code == 0 else output[-2000:]
 

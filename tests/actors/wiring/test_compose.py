@@ -15,6 +15,7 @@ from core.actor import Actor
 from core.config.load import parse
 from core.errors import Invalid, Unavailable
 from core.events import RunCompleted
+from core.ports.sandbox import ShellCommand
 from tests.support.nats import eventually, own
 
 HERE = "tests.actors.wiring.test_compose"
@@ -143,7 +144,7 @@ async def test_auto_takes_the_strongest_sandbox_that_works_and_says_why(
     assert "no user namespaces" in line["because"]["bubblewrap"]
     sandbox = await provider.acquire("ada", "t1")
     with pytest.raises(Invalid, match=r"bash: is off"):
-        await sandbox.exec("c1", "true", timeout=5, on_output=print)
+        await sandbox.exec("c1", ShellCommand("true", 5), print)
 
 
 async def test_a_named_sandbox_that_does_not_work_is_no_other_one(

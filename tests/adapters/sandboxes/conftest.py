@@ -13,7 +13,7 @@ import pytest
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.files.paths import Mount
-from core.ports.sandbox import ExecResult, SandboxSetup
+from core.ports.sandbox import ExecResult, SandboxSetup, ShellCommand
 
 if TYPE_CHECKING:  # servers that tests start import this file, and Docker's and Kubernetes' packages take two seconds
     from adapters.sandboxes.docker.sandbox import DockerSandbox
@@ -74,7 +74,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 async def run(sandbox: Local, command: str, call_id: str = "c1", timeout: float = 60) -> ExecResult:
-    return await sandbox.exec(call_id, command, timeout=timeout, on_output=lambda text: None)
+    return await sandbox.exec(call_id, ShellCommand(command, timeout), lambda text: None)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:

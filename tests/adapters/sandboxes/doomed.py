@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 
 from adapters.sandboxes.process import record
-from core.ports.sandbox import RunsInBackground
+from core.ports.sandbox import RunsInBackground, ShellCommand
 from tests.adapters.sandboxes.conftest import provider_of, run
 
 
@@ -29,7 +29,7 @@ async def main(*words: str) -> None:
     sandbox = await provider_of(kind, Path(home)).acquire("ada", "t1")
     if dies == "background":
         assert isinstance(sandbox, RunsInBackground)
-        await sandbox.start("c1", command, timeout=float(timeout))
+        await sandbox.start("c1", ShellCommand(command, float(timeout)))
         _die()
     await run(sandbox, command, timeout=float(timeout))
 

@@ -13,7 +13,7 @@ from adapters.sandboxes.confine.confinement import binary
 from adapters.sandboxes.remote.provider import Aio
 from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.errors import Unavailable
-from core.ports.sandbox import MachineLost, SandboxSetup
+from core.ports.sandbox import MachineLost, SandboxSetup, ShellCommand
 from tests.adapters.sandboxes.conftest import running, settings
 from tests.support.aio_image import Container
 from tests.support.nats import eventually
@@ -44,7 +44,7 @@ async def sandbox(provider: Aio) -> AioSandbox:
 
 
 async def run(sandbox: AioSandbox, command: str, call_id: str = "c1") -> tuple[str, str, int | None]:
-    result = await sandbox.exec(call_id, command, timeout=60, on_output=lambda text: None)
+    result = await sandbox.exec(call_id, ShellCommand(command, 60), lambda text: None)
     return result.stdout, result.stderr, result.exit_code
 
 
@@ -149,7 +149,7 @@ async def test_changed_on_both_sides_the_command_wins_and_says_so(sandbox: AioSa
 
     async def command() -> None:
         text = "echo on; while [ ! -e go ]; do sleep 0.01; done; echo agent > both"
-        result = await sandbox.exec("c1", text, timeout=60, on_output=lambda _: began.set())
+        result = await sandbox.exec("c1", ShellCommand(text, 60), lambda _: began.set())
         results.append((result.stdout, result.stderr, result.exit_code))
 
     async with anyio.create_task_group() as tasks:
@@ -191,7 +191,7 @@ async def test_the_quota_ends_a_command_in_the_background(provider: Aio, sandbox
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(provider.run)
         await anyio.wait_all_tasks_blocked()
-        await sandbox.start("c1", FILL, timeout=100)
+        await sandbox.start("c1", ShellCommand(FILL, 100))
         await eventually(ended)
         tasks.cancel_scope.cancel()
     assert "sandbox.max_thread_mb" in (await sandbox.output("c1")).text
@@ -216,7 +216,7 @@ async def test_an_older_image_has_shells_only(aio_images: Callable[[bool], Conta
 
 
 async def test_a_background_command_ends_with_the_kill(sandbox: AioSandbox) -> None:
-    await sandbox.start("c1", "echo on; sleep 987644", timeout=60)
+    await sandbox.start("c1", ShellCommand("echo on; sleep 987644", 60))
 
     async def shown() -> bool:
         return (await sandbox.output("c1")).text == "on\n"

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from adapters.sandboxes.process import supervisor
 from core.errors import NotFound
-from core.ports.sandbox import Output, RunsInBackground
+from core.ports.sandbox import Output, RunsInBackground, ShellCommand
 from tests.adapters.sandboxes.conftest import Local, provider_of, run, running, wait_for
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,9 @@ async def shown(sandbox: Local, text: str, after: int = 0) -> Output:
 
 async def test_its_output_can_be_read_part_by_part(sandbox: Local, workspace: Path) -> None:
     assert isinstance(sandbox, RunsInBackground)
-    await sandbox.start("b1", "echo one; echo err >&2; while [ ! -e go ]; do sleep 0.02; done; echo two", timeout=60)
+    await sandbox.start(
+        "b1", ShellCommand("echo one; echo err >&2; while [ ! -e go ]; do sleep 0.02; done; echo two", 60)
+    )
     first = await shown(sandbox, "err\n")
     assert (first.text, first.result) == ("one\nerr\n", None)
     (workspace / "go").touch()
@@ -53,19 +55,19 @@ async def test_its_output_can_be_read_part_by_part(sandbox: Local, workspace: Pa
 
 async def test_it_is_started_once_and_found_by_another_server(sandbox: Local, tmp_path: Path, workspace: Path) -> None:
     command = "echo x >> count; while [ ! -e go ]; do sleep 0.02; done; exit 3"
-    await sandbox.start("b1", command, timeout=60)
+    await sandbox.start("b1", ShellCommand(command, 60))
     other = await provider_of(type(sandbox).__name__.removesuffix("Sandbox").lower(), tmp_path).acquire("ada", "t1")
-    await other.start("b1", command, timeout=60)
+    await other.start("b1", ShellCommand(command, 60))
     (workspace / "go").touch()
     result = (await ended(other)).result
     assert result is not None
     assert result.exit_code == 3
-    await other.start("b1", command, timeout=60)
+    await other.start("b1", ShellCommand(command, 60))
     assert (workspace / "count").read_text() == "x\n"
 
 
 async def test_it_outlives_other_commands_and_ends_with_its_tree_when_killed(sandbox: Local) -> None:
-    await sandbox.start("b1", "(setsid sleep 987671 &); sleep 987671", timeout=60)
+    await sandbox.start("b1", ShellCommand("(setsid sleep 987671 &); sleep 987671", 60))
     await to_thread.run_sync(wait_for, lambda: len(running("987671")) >= 2)
     await run(sandbox, "true")
     assert len(running("987671")) >= 2
@@ -77,7 +79,7 @@ async def test_it_outlives_other_commands_and_ends_with_its_tree_when_killed(san
 
 
 async def test_its_time_limit_ends_it(sandbox: Local) -> None:
-    await sandbox.start("b1", "echo a; sleep 987672", timeout=1)
+    await sandbox.start("b1", ShellCommand("echo a; sleep 987672", 1))
     last = await ended(sandbox)
     assert last.text == "a\n"
     assert last.result is not None
@@ -92,7 +94,7 @@ async def test_an_unknown_id_is_not_found(sandbox: Local) -> None:
 
 async def test_much_output_is_kept_in_part_and_what_is_skipped_is_counted(sandbox: Local, workspace: Path) -> None:
     size = 3 * supervisor.SEGMENT
-    await sandbox.start("b1", f"head -c {size} /dev/zero | tr '\\0' x; echo; echo end", timeout=60)
+    await sandbox.start("b1", ShellCommand(f"head -c {size} /dev/zero | tr '\\0' x; echo; echo end", 60))
     last = await ended(sandbox)
     head, _, rest = last.text.partition("\n")
     assert head == f"[... {size + 5 - len(rest.encode())} bytes skipped ...]"
@@ -105,7 +107,7 @@ async def test_much_output_is_kept_in_part_and_what_is_skipped_is_counted(sandbo
 
 async def test_characters_are_not_cut_and_bytes_that_are_no_text_pass(sandbox: Local, workspace: Path) -> None:
     command = "printf 'a\\303'; while [ ! -e go ]; do sleep 0.02; done; printf '\\274b\\377\\000c'"
-    await sandbox.start("b1", command, timeout=60)
+    await sandbox.start("b1", ShellCommand(command, 60))
     first = await shown(sandbox, "a")
     assert first.text == "a"
     (workspace / "go").touch()
@@ -113,7 +115,7 @@ async def test_characters_are_not_cut_and_bytes_that_are_no_text_pass(sandbox: L
 
 
 async def test_it_ends_when_its_record_is_deleted_with_the_thread(sandbox: Local, workspace: Path) -> None:
-    await sandbox.start("b1", "sleep 987673", timeout=60)
+    await sandbox.start("b1", ShellCommand("sleep 987673", 60))
     await to_thread.run_sync(wait_for, lambda: running("987673") != [])
     root = workspace.parents[1]
     os.rename(root, root.with_name(".t1-gone"))

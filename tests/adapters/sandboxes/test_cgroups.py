@@ -10,6 +10,7 @@ import pytest
 from anyio import to_thread
 
 from adapters.sandboxes.process import cgroups
+from core.ports.sandbox import ShellCommand
 from tests.adapters.sandboxes.conftest import Local, provider_of, run, wait_for
 from tests.adapters.sandboxes.test_crash import server
 
@@ -33,7 +34,7 @@ async def test_a_command_has_groups_while_it_runs(sandbox: Local, workspace: Pat
         (workspace / "go").touch()
 
     command = "echo here; while [ ! -e go ]; do sleep 0.01; done"
-    assert (await sandbox.exec("c1", command, timeout=60, on_output=on_output)).exit_code == 0
+    assert (await sandbox.exec("c1", ShellCommand(command, 60), on_output)).exit_code == 0
     assert len(shown[0]) == len(cgroups.bases())
     await to_thread.run_sync(wait_for, lambda: left(mark) == [])
 

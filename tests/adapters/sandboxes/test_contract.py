@@ -17,7 +17,16 @@ from anyio import to_thread
 
 from adapters.sandboxes.process import supervisor, tail
 from core.errors import Invalid, NotFound
-from core.ports.sandbox import Edit, ExecResult, ListsPorts, Query, RunsInBackground, Sandbox, SandboxProvider
+from core.ports.sandbox import (
+    Edit,
+    ExecResult,
+    ListsPorts,
+    Query,
+    RunsInBackground,
+    Sandbox,
+    SandboxProvider,
+    ShellCommand,
+)
 from tests.adapters.sandboxes.conftest import SECRET, running, wait_for
 from tests.adapters.sandboxes.contract import KINDS, Kind
 from tests.support.nats import eventually
@@ -57,7 +66,7 @@ async def sandbox(provider: SandboxProvider) -> Sandbox:
 
 
 async def run(sandbox: Sandbox, command: str, call_id: str = "c1", timeout: float = 60) -> ExecResult:
-    return await sandbox.exec(call_id, command, timeout=timeout, on_output=lambda text: None)
+    return await sandbox.exec(call_id, ShellCommand(command, timeout), lambda text: None)
 
 
 async def cat(sandbox: Sandbox, path: str) -> str:
@@ -106,7 +115,7 @@ async def test_ports_of_a_command_are_its_own(sandbox: Sandbox) -> None:
     serve = "echo begun; sh -c 'exec busybox nc -ll -p {} -e cat'; sleep 60"
     names = {"one": serve.format(one), "two": serve.format(two), "none": "echo begun; exec sleep 60"}
     for name, command in names.items():
-        await sandbox.start(name, command, timeout=60)
+        await sandbox.start(name, ShellCommand(command, 60))
 
     async def listening() -> bool:
         return [list(await sandbox.ports(name)) for name in names] == [[one], [two], []]
@@ -133,14 +142,14 @@ async def test_the_environment_is_the_configured_one_only(sandbox: Sandbox, monk
 async def test_variables_of_a_command_are_for_that_command(sandbox: Sandbox) -> None:
     extra = {"ONE": "two words\nand 'lines'", "CONFIGURED": "no"}
     command = 'echo "$ONE $CONFIGURED"'
-    result = await sandbox.exec("c1", command, timeout=60, on_output=lambda _: None, environment=extra)
+    result = await sandbox.exec("c1", ShellCommand(command, 60, extra), lambda _: None)
     assert result.stdout == "two words\nand 'lines' no\n"
     assert (await run(sandbox, command, "c2")).stdout == " yes\n"
 
 
 async def test_binary_output(sandbox: Sandbox) -> None:
     shown: list[str] = []
-    result = await sandbox.exec("c1", "printf 'a\\377\\000\\033[1mb'", timeout=60, on_output=shown.append)
+    result = await sandbox.exec("c1", ShellCommand("printf 'a\\377\\000\\033[1mb'", 60), shown.append)
     assert result.stdout == "".join(shown) == "a\ufffd\0\x1b[1mb"
 
 
@@ -159,7 +168,7 @@ async def test_output_is_shown_while_it_grows(sandbox: Sandbox) -> None:
     command = "echo first ü; while [ ! -e go ]; do sleep 0.01; done; echo second"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(go_on)
-        result = await sandbox.exec("c1", command, timeout=60, on_output=on_output)
+        result = await sandbox.exec("c1", ShellCommand(command, 60), on_output)
     assert shown[0] == "first ü\n"
     assert "".join(shown) == result.stdout == "first ü\nsecond\n"
 
@@ -167,7 +176,7 @@ async def test_output_is_shown_while_it_grows(sandbox: Sandbox) -> None:
 async def test_a_lot_of_output_keeps_head_and_tail(sandbox: Sandbox) -> None:
     lines: list[str] = []
     command = "echo start; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo end"
-    result = await sandbox.exec("c1", command, timeout=60, on_output=lines.append)
+    result = await sandbox.exec("c1", ShellCommand(command, 60), lines.append)
     assert 0 < len("".join(lines)) <= tail.LIMIT
     assert result.stdout.startswith("start\nxxx")
     assert result.stdout.endswith("xxx\nend\n")
@@ -308,7 +317,7 @@ def background(sandbox: Sandbox) -> RunsInBackground:
 async def test_a_background_command_is_read_in_parts(sandbox: Sandbox, background: RunsInBackground) -> None:
     command = "echo x >> count; echo first ü; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4"
     for _ in range(2):
-        await background.start("c1", command, timeout=60)
+        await background.start("c1", ShellCommand(command, 60))
     text, place, result = "", 0, None
 
     async def more() -> bool:
@@ -334,8 +343,8 @@ async def test_a_background_command_is_read_in_parts(sandbox: Sandbox, backgroun
 async def test_a_background_command_ends_by_kill_and_by_its_timeout(
     kind: Kind, place: Path, sandbox: Sandbox, background: RunsInBackground
 ) -> None:
-    await background.start("c1", "sleep 987648", timeout=60)
-    await background.start("c2", "sleep 987649", timeout=1)
+    await background.start("c1", ShellCommand("sleep 987648", 60))
+    await background.start("c2", ShellCommand("sleep 987649", 1))
     await to_thread.run_sync(wait_for, lambda: running("987648") != [])
     successor = await kind.provider(place).acquire("ada", "t1")
     assert isinstance(successor, RunsInBackground)
@@ -383,7 +392,7 @@ async def test_a_server_in_the_background_is_reached_by_the_next_command(
 ) -> None:
     port = free_port()
     assert (await run(sandbox, "true", "before")).exit_code == 0
-    await background.start("c1", SERVE.format(port=port), timeout=60)
+    await background.start("c1", ShellCommand(SERVE.format(port=port), 60))
     text = ""
 
     async def said() -> bool:

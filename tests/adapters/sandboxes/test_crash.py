@@ -15,7 +15,7 @@ from anyio import to_thread
 from adapters.sandboxes.process import record
 from adapters.sandboxes.process.supervisor import CALL
 from adapters.sandboxes.process.template import template
-from core.ports.sandbox import ExecResult
+from core.ports.sandbox import ExecResult, ShellCommand
 from tests.adapters.sandboxes import doomed
 from tests.adapters.sandboxes.conftest import Local, provider_of, run, running, wait_for
 from tests.support import warm
@@ -33,7 +33,7 @@ def server(kind: str, tmp_path: Path, command: str, *, before_spawn: bool = Fals
 
 async def run_apart(sandbox: Local, command: str) -> ExecResult:
     """Runs a command in a sandbox that no other one has made beforehand: it has a variable of its own."""
-    return await sandbox.exec("after", command, timeout=60, on_output=lambda text: None, environment={"OWN": "1"})
+    return await sandbox.exec("after", ShellCommand(command, 60, {"OWN": "1"}), lambda text: None)
 
 
 async def test_the_command_outlives_the_server(kind: str, tmp_path: Path, workspace: Path) -> None:

@@ -24,7 +24,7 @@ from channels.cli.extend import skill
 from core.config.settings import Config
 from core.errors import Unavailable
 from core.files.folder import Folder
-from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxSetup
+from core.ports.sandbox import ExecResult, Machine, MachineLost, SandboxSetup, ShellCommand
 from core.sandbox.probe import SCRIPT, parsed
 from tests.adapters.sandboxes.conftest import SECRET, running, settings
 from tests.adapters.sandboxes.test_contract import run
@@ -224,7 +224,7 @@ async def test_the_quota_ends_a_command_in_the_background(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(provider.run)
         await anyio.wait_all_tasks_blocked()
-        await sandbox.start("c1", command, timeout=100)
+        await sandbox.start("c1", ShellCommand(command, 100))
         await eventually(ended)
         tasks.cancel_scope.cancel()
     assert "sandbox.max_thread_mb" in (await sandbox.output("c1")).text
@@ -342,7 +342,7 @@ async def test_a_machine_whose_command_cannot_be_stopped_is_ended(
         await began(workspace)
         with anyio.fail_after(60):
             await sandbox.kill("c1")
-    assert (await sandbox.exec("c1", command, timeout=60, on_output=lambda _: None)).ended == "interrupted"
+    assert (await sandbox.exec("c1", ShellCommand(command, 60), lambda _: None)).ended == "interrupted"
 
 
 async def swallowed(sandbox: DockerSandbox, command: str) -> ExecResult | None:

@@ -25,7 +25,7 @@ from adapters.sandboxes.remote.docker_engine import RemoteDocker, provider
 from adapters.sandboxes.remote.sandbox import AioSandbox
 from core.config.sandbox import Egress
 from core.errors import Unavailable
-from core.ports.sandbox import Machine, MachineLost, SandboxSetup
+from core.ports.sandbox import Machine, MachineLost, SandboxSetup, ShellCommand
 from tests.adapters.sandboxes.conftest import running, settings
 from tests.adapters.sandboxes.test_contract import run
 from tests.support.engine import IMAGE, REMOTE_IMAGE, TestEngine
@@ -149,7 +149,7 @@ async def test_the_quota_ends_a_command_in_the_background(docker: RemoteDocker, 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(docker.run)
         await anyio.wait_all_tasks_blocked()
-        await sandbox.start("c1", FILL, timeout=100)
+        await sandbox.start("c1", ShellCommand(FILL, 100))
         await eventually(ended)
         tasks.cancel_scope.cancel()
     assert "sandbox.max_thread_mb" in (await sandbox.output("c1")).text

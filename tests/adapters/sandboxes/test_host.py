@@ -10,7 +10,7 @@ from adapters.sandboxes.host.rules import refuse
 from adapters.sandboxes.host.sandbox import Host, HostSandbox
 from core.errors import Invalid
 from core.files.paths import Translation
-from core.ports.sandbox import Edit, SandboxSetup
+from core.ports.sandbox import Edit, SandboxSetup, ShellCommand
 from tests.adapters.sandboxes.conftest import run, settings
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,7 @@ async def test_allowed(command: str) -> None:
 async def test_host_paths_do_not_come_out(host: HostSandbox, tmp_path: Path) -> None:
     shown: list[str] = []
     command = "python3 -c 'import os; print(os.getcwd())'; cat /mnt/user-data/uploads/none; echo $HOME"
-    result = await host.exec("c1", command, timeout=60, on_output=shown.append)
+    result = await host.exec("c1", ShellCommand(command, 60), shown.append)
     for text in (result.stdout, result.stderr, "".join(shown)):
         assert "/mnt/user-data/" in text
         assert str(tmp_path) not in text

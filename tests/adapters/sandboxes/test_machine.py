@@ -20,7 +20,7 @@ from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.process import holder, listening, machine
 from adapters.sandboxes.process.machine import EMPTIED, LOST, Machine
 from core.config.sandbox import Egress
-from core.ports.sandbox import SandboxSetup
+from core.ports.sandbox import SandboxSetup, ShellCommand
 from core.skills.commands import NOWHERE, SAFE
 from tests.adapters.sandboxes import doomed
 from tests.adapters.sandboxes.conftest import run, settings, wait_for
@@ -103,7 +103,7 @@ def make_idle(sandbox: BubblewrapSandbox, *, at_work: bool = False) -> None:
 
 
 async def serve(sandbox: BubblewrapSandbox, command: str, call_id: str = "server") -> None:
-    await sandbox.start(call_id, command, timeout=60)
+    await sandbox.start(call_id, ShellCommand(command, 60))
 
     async def listening() -> bool:
         return (await sandbox.output(call_id)).text == "listening\n"
@@ -132,17 +132,13 @@ async def test_a_command_with_secrets_shares_nothing_and_reads_nothing_that_was_
     await serve(jail, SERVE.format(port=PORT))
     look = f'echo "$HOME $XDG_CONFIG_HOME $MPLCONFIGDIR"; cd ~; cat /tmp/note ~/.curlrc; mkdir {NOWHERE}; ls /tmp'
     environment = {"KEY": "value", **SAFE}
-    result = await jail.exec(
-        "p1", f"cd / && {look}", timeout=60, on_output=lambda _: None, environment=environment, private=True
-    )
+    result = await jail.exec("p1", ShellCommand(f"cd / && {look}", 60, environment, private=True), lambda _: None)
     assert result.stdout == f"{NOWHERE} {NOWHERE}/config {NOWHERE}/matplotlib\n"
     assert result.stderr.count("No such file") == 3
     assert "Read-only file system" in result.stderr
-    asked = await jail.exec(
-        "p2", ASK.format(port=PORT), timeout=60, on_output=lambda _: None, environment=environment, private=True
-    )
+    asked = await jail.exec("p2", ShellCommand(ASK.format(port=PORT), 60, environment, private=True), lambda _: None)
     assert "refused" in asked.stderr
-    await jail.exec("p3", "echo left > /tmp/left", timeout=60, on_output=lambda _: None, private=True)
+    await jail.exec("p3", ShellCommand("echo left > /tmp/left", 60, private=True), lambda _: None)
     assert (await run(jail, "ls /tmp/left", "c3")).exit_code != 0
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from adapters.sandboxes.bubblewrap import Bubblewrap, BubblewrapSandbox
 from adapters.sandboxes.process import holder, spare
 from adapters.sandboxes.process.job import Job
 from adapters.sandboxes.process.template import template
-from core.ports.sandbox import SandboxSetup
+from core.ports.sandbox import SandboxSetup, ShellCommand
 from tests.adapters.sandboxes.conftest import run, settings, wait_for
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +77,7 @@ async def test_a_call_needs_no_new_sandbox_and_finds_nothing_of_the_one_before(s
         second = await run(sandbox, command, "c1")
     finally:
         os.kill(template.pid, signal.SIGCONT)
-    without = await sandbox.exec("c2", command, timeout=60, on_output=lambda _: None, environment={"OWN": "1"})
+    without = await sandbox.exec("c2", ShellCommand(command, 60, {"OWN": "1"}), lambda _: None)
     assert second == without
     assert second.exit_code == 0
 
@@ -84,7 +85,7 @@ async def test_a_call_needs_no_new_sandbox_and_finds_nothing_of_the_one_before(s
 async def test_a_command_arrives_as_it_is(sandbox: BubblewrapSandbox) -> None:
     for number, command in enumerate((" echo  ' a\\n$HOME`x`' \n# \u00e4\n\n", "true #" + "x" * 99_000, "exit 3", "(")):
         wait_for(lambda: len(waiting()) == 1)
-        plain = await sandbox.exec(f"p{number}", command, timeout=60, on_output=lambda _: None, environment={"A": "b"})
+        plain = await sandbox.exec(f"p{number}", ShellCommand(command, 60, {"A": "b"}), lambda _: None)
         wait_for(lambda: len(waiting()) == 1)
         assert await run(sandbox, command, f"w{number}") == plain
 
@@ -122,8 +123,8 @@ async def test_there_are_not_many_and_none_without_its_server(tmp_path: Path, mo
 
 async def test_a_provider_that_changes_commands_changes_all_of_them(tmp_path: Path) -> None:
     class Louder(Bubblewrap):
-        def job(self, command: str, *more: Any, **named: Any) -> Job:
-            return super().job(f"{command} loudly", *more, **named)
+        def job(self, command: ShellCommand, *more: Any, **named: Any) -> Job:
+            return super().job(msgspec.structs.replace(command, text=f"{command.text} loudly"), *more, **named)
 
     sandbox = await Louder(SandboxSetup(**settings(tmp_path))).acquire("ada", "t1")
     for number in range(2):

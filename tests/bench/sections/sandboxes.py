@@ -28,7 +28,7 @@ from adapters.sandboxes.host.sandbox import Host
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
 from core.config.sandbox import Sandbox as Settings
-from core.ports.sandbox import RunsInBackground, Sandbox, SandboxProvider, SandboxSetup
+from core.ports.sandbox import RunsInBackground, Sandbox, SandboxProvider, SandboxSetup, ShellCommand
 from core.runtime import system
 from core.runtime.system import System
 from tests.bench.laboratory import Laboratory
@@ -170,7 +170,7 @@ async def _crowd(subject: Subject, figures: Figures, threads: int) -> None:
         async with limiter:
             sandbox = await subject.provider.acquire(USER, f"crowd{number}")
             assert isinstance(sandbox, RunsInBackground)
-            await sandbox.start("long", "sleep 600", timeout=600)
+            await sandbox.start("long", ShellCommand("sleep 600", 600))
 
     async def ask(number: int) -> None:
         async with limiter:
@@ -246,7 +246,7 @@ def _memory(shims: str) -> int:
 
 
 async def _run(sandbox: Sandbox, call: str, command: str) -> None:
-    result = await sandbox.exec(call, command, timeout=300, on_output=lambda _: None)
+    result = await sandbox.exec(call, ShellCommand(command, 300), lambda _: None)
     assert result.exit_code == 0, result.stderr
 
 

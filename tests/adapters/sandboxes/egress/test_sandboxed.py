@@ -24,7 +24,7 @@ from adapters.sandboxes.egress.proxy import SOCKET
 from core.config.sandbox import Credential, Egress
 from core.config.sections import Secret
 from core.errors import Invalid
-from core.ports.sandbox import ExecResult, SandboxSetup
+from core.ports.sandbox import ExecResult, SandboxSetup, ShellCommand
 from tests.adapters.sandboxes.conftest import settings
 from tests.adapters.sandboxes.egress.test_proxy import BIG, site
 from tests.support.engine import IMAGE, TestEngine
@@ -77,7 +77,7 @@ async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 async def run(sandbox: Box, call: str, command: str) -> ExecResult:
     with anyio.fail_after(60):
-        return await sandbox.exec(call, command, timeout=50, on_output=lambda _: None)
+        return await sandbox.exec(call, ShellCommand(command, 50), lambda _: None)
 
 
 async def test_a_command_that_cannot_be_run_is_refused_with_its_reason(make: Make) -> None:
@@ -154,7 +154,7 @@ async def test_a_command_in_the_background_has_its_network_also_from_the_next_se
         first = make(**egress)
         async with running(first):
             sandbox = await first.acquire("ada", "t1")
-            await sandbox.start("1", script, timeout=100)
+            await sandbox.start("1", ShellCommand(script, 100))
             assert "one" in await said(sandbox, "one")
         second = make(**egress)
         async with running(second):

@@ -15,7 +15,7 @@ from adapters.sandboxes.files.operations import Files
 from adapters.sandboxes.process import supervisor
 from channels.terminal.text import clean
 from core.errors import Invalid
-from core.ports.sandbox import ExecResult, MachineLost, Query
+from core.ports.sandbox import ExecResult, MachineLost, Query, ShellCommand
 from core.skills.commands import SAFE
 from tests.adapters.sandboxes.conftest import Local, running
 from tests.adapters.sandboxes.escape.inside import CONTAINED, REFUSED
@@ -36,7 +36,7 @@ class World(NamedTuple):
     """Returns the sandbox of another thread of the same user."""
 
     async def run(self, command: str, timeout: float = 30, call_id: str = "c1") -> ExecResult:
-        return await self.box.exec(call_id, command, timeout=timeout, on_output=lambda text: None)
+        return await self.box.exec(call_id, ShellCommand(command, timeout), lambda text: None)
 
     async def python(self, source: str, timeout: float = 30) -> ExecResult:
         await self.box.write("attempt.py", PYTHON + source)
@@ -91,7 +91,7 @@ REACH = {
 async def _serve(box: Local) -> None:
     """Starts what is to be reached, in the background."""
     await box.write("serve.py", SERVE)
-    await box.start("serve", "python3 serve.py", timeout=60)
+    await box.start("serve", ShellCommand("python3 serve.py", 60))
     for _ in range(600):
         if "ready" in (await box.output("serve")).text:
             return
@@ -122,9 +122,7 @@ for _name, _source in REACH.items():
         await world.box.write("ask.py", f"import socket\n{source}")
         ask = "cd / && python3 /mnt/user-data/workspace/ask.py"
         try:
-            return _reached(
-                await world.box.exec("c1", ask, timeout=30, on_output=lambda text: None, environment=SAFE, private=True)
-            )
+            return _reached(await world.box.exec("c1", ShellCommand(ask, 30, SAFE, private=True), lambda text: None))
         finally:
             await world.box.kill("serve")
 
@@ -136,9 +134,7 @@ async def _settings(world: World) -> str:
     await world.run("echo reached > ~/.curlrc; mkdir -p ~/.config; echo reached > ~/.config/x; echo reached > .env")
     read = 'cat ~/.curlrc "$HOME/.config/x" "$XDG_CONFIG_HOME/x" .env'
     return _reached(
-        await world.box.exec(
-            "c2", f"cd / && {read}", timeout=30, on_output=lambda text: None, environment=SAFE, private=True
-        )
+        await world.box.exec("c2", ShellCommand(f"cd / && {read}", 30, SAFE, private=True), lambda text: None)
     )
 
 

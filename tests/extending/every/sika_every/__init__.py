@@ -11,10 +11,11 @@ from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from msgspec.structs import replace
 
 from sika import Actor, Context, Event, Policy, Refuse, ToolCall, ToolContext, View, tool
 from sika.events import RunCompleted
-from sika.sandboxes import Host, Job, Tree
+from sika.sandboxes import Host, Job, ShellCommand, Tree
 
 
 class TallyKept(Event, frozen=True):
@@ -84,8 +85,8 @@ class Careful(Host):
 
     name = "careful"
 
-    def job(self, command: str, timeout: float, tree: Tree, root: Path, extra: Mapping[str, str]) -> Job:
-        return super().job(f"CARE=taken; {command}", timeout, tree, root, extra)
+    def job(self, command: ShellCommand, tree: Tree, root: Path) -> Job:
+        return super().job(replace(command, text=f"CARE=taken; {command.text}"), tree, root)
 
 
 @tool(effect="pure")
