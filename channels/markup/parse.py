@@ -145,8 +145,8 @@ def inlines_of(source: str) -> tuple[Inline, ...]:
     return _inlines(_PARSER.parseInline(source)[0].children or [])
 
 
-def text_of(children: Iterable[Inline]) -> str:
-    """Returns the text of inline nodes."""
+def text_of(children: Iterable[Inline], *, link: str | None = None) -> str:
+    """Returns the text of inline nodes. `link`: what stands for a link, in place of its text."""
     parts = []
     for node in children:
         match node:
@@ -154,8 +154,10 @@ def text_of(children: Iterable[Inline]) -> str:
                 parts.append(text)
             case Break():
                 parts.append("\n")
+            case Link() if link is not None:
+                parts.append(link)
             case Style(_, inner) | Link(_, inner):
-                parts.append(text_of(inner))
+                parts.append(text_of(inner, link=link))
     return "".join(parts)
 
 

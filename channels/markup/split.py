@@ -40,6 +40,8 @@ from channels.markup.write import CANONICAL
 
 Fits = Callable[[str], bool]
 FitsBlocks = Callable[[Sequence[Block]], bool]
+_LINK = "\ufffc"
+"""Stands for a link where a text is cut: one character that is no place to cut at."""
 _LONG_HEADER = 400
 """Characters of a table's header from which on it is not repeated for a row that fits no message."""
 _UNKNOWN = 20_000
@@ -167,7 +169,7 @@ class _Splitter:
         self, children: tuple[Inline, ...], fits: Callable[[tuple[Inline, ...]], bool]
     ) -> tuple[tuple[Inline, ...], tuple[Inline, ...]]:
         """Cuts inline nodes after a line, a sentence or a word, if one ends in the last half of what fits."""
-        text = _flat(children)
+        text = text_of(children, link=_LINK)
         end = self._end(text, lambda number: fits(_beginning(children, number)))
         head, tail = _sliced(children, end)
         if _begins_with_link(children) and not fits(head):
@@ -308,22 +310,6 @@ def _joined(cells: Sequence[tuple[Inline, ...]]) -> tuple[Inline, ...]:
     for cell in cells:
         nodes += [Text(" | "), *cell] if nodes else cell
     return tuple(nodes)
-
-
-def _flat(children: Sequence[Inline]) -> str:
-    """Returns the text of inline nodes in which a link is one character that is no place to cut at."""
-    parts = []
-    for node in children:
-        match node:
-            case Text(text) | Code(text):
-                parts.append(text)
-            case Break():
-                parts.append("\n")
-            case Link():
-                parts.append("\ufffc")
-            case Style(_, inner):
-                parts.append(_flat(inner))
-    return "".join(parts)
 
 
 def _sliced(children: tuple[Inline, ...], end: int) -> tuple[tuple[Inline, ...], tuple[Inline, ...]]:

@@ -89,17 +89,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The client's original request without the input: to be shown, and to be changed in part."""
 
 
+_PLAN = (
+    "{schedule}: <once at {plan.timing.at}>"
+    "<!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>< on thread {plan.thread}>",
+    "{schedule}：<{plan.timing.at} 一次><!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>"
+    "<，对话 {plan.thread}>",
+)
+
+
 class ScheduleCreated(Event, frozen=True):
     """A user created a schedule."""
 
-    phrase = Phrase(
-        "Schedule created",
-        "定时任务已创建",
-        "{schedule}: <once at {plan.timing.at}>"
-        "<!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>< on thread {plan.thread}>",
-        "{schedule}：<{plan.timing.at} 一次><!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>"
-        "<，对话 {plan.thread}>",
-    )
+    phrase = Phrase("Schedule created", "定时任务已创建", *_PLAN)
     schedule: str
     plan: Plan
     enabled: bool = True
@@ -108,14 +109,7 @@ class ScheduleCreated(Event, frozen=True):
 class ScheduleRevised(Event, frozen=True):
     """The plan was replaced. If its timing changed, missed due times of the old one are dropped."""
 
-    phrase = Phrase(
-        "Schedule changed",
-        "定时任务已修改",
-        "{schedule}: <once at {plan.timing.at}>"
-        "<!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>< on thread {plan.thread}>",
-        "{schedule}：<{plan.timing.at} 一次><!plan.timing.at?{plan.timing.cron} {plan.timing.timezone}>"
-        "<，对话 {plan.thread}>",
-    )
+    phrase = Phrase("Schedule changed", "定时任务已修改", *_PLAN)
     schedule: str
     plan: Plan
 

@@ -28,6 +28,7 @@ from core.errors import Unavailable
 from core.events import Aggregate, Record, RunPaused, WebhookDelivered, WebhookFailed
 from core.log.store import EventLog
 from core.thread.state import Run
+from tests.support.applications import running
 from tests.support.model_server import Failure, Script, Turn
 from tests.support.workers import Client, site, wait_for
 
@@ -59,14 +60,9 @@ async def receiver(*statuses: int) -> AsyncIterator[Receiver]:
     server = Receiver(list(statuses))
     app = web.Application()
     app.router.add_post("/hook", server.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    async with running(app) as url:
+        server.url = f"{url}/hook"
         yield server
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager

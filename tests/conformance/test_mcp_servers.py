@@ -21,6 +21,7 @@ from tests.actors.mcp.test_calls import calls, results
 from tests.conformance.javascript import PACKAGE
 from tests.conformance.releases import CACHE
 from tests.support import certificates
+from tests.support.applications import running
 from tests.support.mcp import installed, mcp_site
 from tests.support.ports import free_port
 
@@ -182,11 +183,5 @@ async def page(html: str) -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        await runner.cleanup()
+    async with running(app) as url:
+        yield f"{url}/"

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.servers import Browser, Frame, Server, browser, run_of, serving, texts
+from tests.support.applications import running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=2)]
 
@@ -93,13 +94,8 @@ class Azure:
 async def listening(azure: Azure) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_post(f"/openai/deployments/{DEPLOYMENT}/chat/completions", azure.answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with running(app) as url:
+        yield url
 
 
 def configuration(url: str, how: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from core.bus import embedded
 from core.config.redaction import _forms
 from tests.e2e.servers import Server, browser, request, serving
 from tests.e2e.test_secrets import command, delivered, shown, stored
+from tests.support.applications import running
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.workers import configure
 
@@ -205,11 +206,8 @@ async def test_a_planted_secret_comes_out_nowhere(tmp_path: Path, monkeypatch: p
     seen: dict[str, bytes] = {}
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", Elsewhere().take)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     async with (
+        running(app) as url,
         ModelServer(SCRIPTS) as models,
         browser() as client,
         aiohttp.ClientSession() as session,
@@ -250,7 +248,6 @@ async def test_a_planted_secret_comes_out_nowhere(tmp_path: Path, monkeypatch: p
             await server.terminate()
             seen["process log"] = server.said().encode()
         seen["requests to models"] = b"".join(json.dumps(record.body).encode() for record in models.requests)
-    await runner.cleanup()
     assert any("I was started with" in str(text) and "***" in str(text) for text in tools)
     assert b"PATH=" in reach
     seen |= _files(tmp_path)

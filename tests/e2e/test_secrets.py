@@ -23,6 +23,7 @@ from core.config.redaction import _forms
 from core.ports.guardrails import Decision, Reason, Request
 from tests.e2e.servers import Browser, Server, browser, request, serving
 from tests.support import warm
+from tests.support.applications import running
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
 from tests.support.nats import eventually
 from tests.support.workers import configure
@@ -93,12 +94,8 @@ class Outside:
 async def outside() -> AsyncIterator[Outside]:
     made, app = Outside(), web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", made.take)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+    async with running(app) as made.url:
+        yield made
 
 
 def settings(models: ModelServer, hooks: Outside, nats: embedded.Server) -> dict[str, Any]:

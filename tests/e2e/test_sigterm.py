@@ -12,6 +12,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from tests.e2e.servers import Server, browser, request, serving
+from tests.support.applications import running
 from tests.support.model_server import ModelServer, Turn
 from tests.support.workers import configure
 
@@ -32,11 +33,8 @@ async def misbehaving() -> AsyncIterator[tuple[str, asyncio.Event]]:
 
     app = web.Application()
     app.router.add_get("/info", info)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
-    await runner.cleanup()
+    async with running(app) as url:
+        yield url, asked
 
 
 async def test_a_tracing_library_whose_thread_is_dead(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from aiohttp import web
 from core.thread.messages import text_of
 from tests.e2e.servers import Browser, browser
 from tests.support import certificates
+from tests.support.applications import running
 from tests.support.workers import wait_for
 
 FOLDER = Path(__file__).parent
@@ -138,13 +139,8 @@ def frame(kind: str, payload: Any) -> bytes:
 async def listening(providers: Providers) -> AsyncIterator[str]:
     app = web.Application()
     app.add_routes(providers.routes())
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with running(app) as url:
+        yield url
 
 
 def configuration(url: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from actors.agent.model.failures import classify
 from actors.agent.model.refusals import text_of_error
 from adapters.models.openai_compatible import errors_of_the_sdk
 from adapters.models.reader import Empty, Reader
+from tests.support.applications import running
 
 FOLDER = Path(__file__).parents[1] / "adapters" / "models" / "answers"
 REQUEST = httpx2.Request("POST", "https://provider.example/v1/chat/completions")
@@ -97,14 +98,8 @@ async def serving(cases: Callable[[str], Mapping[str, Any]]) -> AsyncIterator[tu
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", asked
-    finally:
-        await runner.cleanup()
+    async with running(app) as url:
+        yield f"{url}/v1", asked
 
 
 def _stream(text: str) -> bytes:

@@ -16,6 +16,8 @@ import kubernetes_validate
 from aiohttp import web
 from anyio.from_thread import start_blocking_portal
 
+from tests.support.applications import running
+
 VERSION = "1.31"
 Object = dict[str, Any]
 _DNS_1123 = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
@@ -164,21 +166,11 @@ def service(port: int, key: str) -> Iterator[str]:
     from adapters.provisioner.objects import Settings
 
     @contextlib.asynccontextmanager
-    async def serving(app: web.Application) -> AsyncIterator[str]:
-        runner = web.AppRunner(app)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
-
-    @contextlib.asynccontextmanager
     async def both() -> AsyncIterator[str]:
         settings = Settings(image="image:1", node_port=True, node_host="127.0.0.1")
         async with (
-            serving(Kubernetes(lambda pod: port).app()) as api,
-            serving(Routes(Cluster(api, settings, account=None), key).app()) as url,
+            running(Kubernetes(lambda pod: port).app()) as api,
+            running(Routes(Cluster(api, settings, account=None), key).app()) as url,
         ):
             yield url
 

@@ -20,6 +20,8 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 import aiohttp
 from aiohttp import web
 
+from tests.support.applications import running
+
 CLIENT, SECRET = "configured", "the secret of the client: 100%/+"
 
 
@@ -239,11 +241,5 @@ async def authorization_server() -> AsyncIterator[AuthorizationServer]:
     app.router.add_post("/token", server.token)
     app.router.add_post("/revoke", server.revoke)
     app.router.add_route("*", "/mcp", server.endpoint)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with running(app) as server.url:
         yield server
-    finally:
-        await runner.cleanup()

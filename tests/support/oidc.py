@@ -18,6 +18,8 @@ from aiohttp import web
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
+from tests.support.applications import running
+
 CLIENT, SECRET = "sika", "the secret of sika: 100%/+"
 
 
@@ -117,11 +119,5 @@ async def provider() -> AsyncIterator[Provider]:
     app.router.add_get("/keys", found.keys)
     app.router.add_get("/authorize", found.authorize)
     app.router.add_post("/token", found.token)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with running(app) as found.url:
         yield found
-    finally:
-        await runner.cleanup()

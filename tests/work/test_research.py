@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from tests.support import documents
+from tests.support.applications import running
 from tests.work.conftest import working
 from tests.work.session import OUTPUTS, Work
 
@@ -38,12 +39,8 @@ async def answer(request: web.Request) -> web.Response:
 async def site(anyio_backend: str) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/{name}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    where = web.TCPSite(runner, "127.0.0.1", 0)
-    await where.start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with running(app) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from adapters.models import openai_compatible as compatible
 from adapters.models.openai_compatible import OpenAICompatible, joined
 from core.ports.models import CallPiece, Piece
 from tests.support.answers import body_of, load
+from tests.support.applications import running
 
 pytestmark = pytest.mark.anyio
 
@@ -77,14 +78,11 @@ async def answering(*bodies: bytes, pause: asyncio.Event | None = None, status: 
 @asynccontextmanager
 async def serving(app: web.Application) -> AsyncIterator[str]:
     """Yields the URL of an application."""
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await connections.shared()._transport.aclose()
-        await runner.cleanup()
+    async with running(app) as url:
+        try:
+            yield url
+        finally:
+            await connections.shared()._transport.aclose()
 
 
 def model(url: str, cls: type[ChatOpenAI] = OpenAICompatible, **fields: Any) -> Any:

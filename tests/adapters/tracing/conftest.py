@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from core.log.store import EventLog
+from tests.support.applications import running
 from tests.support.nats import Nats, bus_on, log_on
 
 
@@ -43,13 +44,8 @@ async def receiver() -> AsyncIterator[Receiver]:
     found = Receiver()
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", found.take)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield found
-    await runner.cleanup()
+    async with running(app) as found.url:
+        yield found
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from channels.client import ClientError, SikaClient, StreamEvent, TooMany, Unauthenticated, Unavailable, Unsupported
 from tests.channels.client.stage import LONG, Line, Models, Stage, text_of, told
+from tests.support.applications import running
 from tests.support.model_server import words
 from tests.support.ports import free_port
 
@@ -116,14 +117,8 @@ class Moody:
     async def open(self) -> AsyncIterator[Moody]:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with running(app) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.method)

@@ -102,15 +102,19 @@ def tools_story() -> Story:
 
 
 def pieces(event: ModelCompleted, size: int, after: int) -> list[Preview]:
-    """The previews a worker would have sent that knew the facts up to `after`, `size` characters each."""
-    found, offset = [], 0
-    for piece in line_of(event.message, event.call_texts):
-        for begin in range(0, len(piece.text), size):
-            text = piece.text[begin : begin + size]
-            named = (piece.call_id, piece.name) if begin == 0 else (None, None)
-            found.append(
+    """Returns the previews of an answer, `size` characters each, in the order in which its model sent them; its worker
+    knew the facts up to `after`.
+    """
+    previews: list[Preview] = []
+    offset, begun = 0, set()
+    for piece in line_of(event.message, event.call_texts, event.order):
+        for place in range(0, len(piece.text), size):
+            text = piece.text[place : place + size]
+            named = (None, None) if (piece.part, piece.index) in begun else (piece.call_id, piece.name)
+            begun.add((piece.part, piece.index))
+            previews.append(
                 Preview(
-                    message=event.message["id"],
+                    message=str(event.message["id"]),
                     after=after,
                     offset=offset,
                     text=text,
@@ -121,7 +125,7 @@ def pieces(event: ModelCompleted, size: int, after: int) -> list[Preview]:
                 )
             )
             offset += len(text)
-    return found
+    return previews
 
 
 def tell(

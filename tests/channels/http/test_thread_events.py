@@ -89,37 +89,14 @@ STORIES = {"tools": tools_story(), "interleaved": interleaved(), "subagents": de
 Step = Record | Preview | RunPreview
 
 
-def cut_up(event: ModelCompleted, size: int, after: int) -> list[Preview]:
-    """Previews of a message, in the order in which the model sent its parts."""
-    found, offset, begun = [], 0, set()
-    for piece in line_of(event.message, event.call_texts, event.order):
-        for at in range(0, len(piece.text), size):
-            text, key = piece.text[at : at + size], (piece.part, piece.index)
-            named = {} if key in begun else {"call_id": piece.call_id, "name": piece.name}
-            begun.add(key)
-            found.append(
-                Preview(
-                    message=event.message["id"],
-                    after=after,
-                    offset=offset,
-                    text=text,
-                    part=piece.part,
-                    index=piece.index,
-                    **named,
-                )
-            )
-            offset += len(text)
-    return found
-
-
 def steps(story: Story, size: int) -> Iterator[Step]:
     """What happens on a thread, previews among it."""
     after = 0
     for record in story.records:
         if size and isinstance(record.event, ModelCompleted):
-            yield from cut_up(record.event, size, after)
+            yield from pieces(record.event, size, after)
         if size and isinstance(record.event, SubagentProgressed):
-            for preview in cut_up(ModelCompleted(message=record.event.message), size, 1):
+            for preview in pieces(ModelCompleted(message=record.event.message), size, 1):
                 yield RunPreview(f"run-{record.event.call_id}", preview)
         after = record.seq
         yield record

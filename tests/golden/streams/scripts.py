@@ -38,8 +38,8 @@ from core.events import (
     ToolCompleted,
     ToolRequested,
 )
-from core.runs.previews import Preview, Progress, RunPreview, line_of
-from tests.channels.http.story import RUN, Story, ai, answer, call, human, requested, started
+from core.runs.previews import Progress, RunPreview, line_of
+from tests.channels.http.story import RUN, Story, ai, answer, call, human, pieces, requested, started
 from tests.golden.stories import load
 
 Item = Record | RunPreview
@@ -75,38 +75,13 @@ class Script(Story):
         """Pieces of an answer, at most `upto` characters. `ahead`: facts that come later and that the writer knew."""
         whole = answer if isinstance(answer, ModelCompleted) else ModelCompleted(message=answer)
         known = self.records[-1].seq + 3 * ahead if after is None else after
-        for number, piece in enumerate(cut(whole, size, known)):
+        for number, piece in enumerate(pieces(whole, size, known)):
             if piece.offset < upto and number not in lost:
                 self.items += [RunPreview(run, piece)] * (2 if number in twice else 1)
 
     def output(self, call_id: str, name: str, text: str, *, stage: bool = False, run: str = RUN) -> None:
         """What a tool says while it works."""
         self.items.append(RunPreview(run, Progress(call_id=call_id, name=name, text=text, stage=stage)))
-
-
-def cut(event: ModelCompleted, size: int, after: int) -> list[Preview]:
-    """Returns the pieces of an answer in the order in which its model sent them."""
-    pieces: list[Preview] = []
-    offset, begun = 0, set()
-    for piece in line_of(event.message, event.call_texts, event.order):
-        for place in range(0, len(piece.text), size):
-            text = piece.text[place : place + size]
-            named = (None, None) if (piece.part, piece.index) in begun else (piece.call_id, piece.name)
-            begun.add((piece.part, piece.index))
-            pieces.append(
-                Preview(
-                    message=str(event.message["id"]),
-                    after=after,
-                    offset=offset,
-                    text=text,
-                    part=piece.part,
-                    index=piece.index,
-                    call_id=named[0],
-                    name=named[1],
-                )
-            )
-            offset += len(text)
-    return pieces
 
 
 def ask(text: str, number: int, **more: object) -> RunRequested:
