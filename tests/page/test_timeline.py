@@ -269,8 +269,8 @@ async def test_the_prompt_of_a_call_and_what_is_new_in_it(timeline: Timeline) ->
     await expect(messages.filter(has_text="All is done.")).to_have_count(0)
 
 
-async def test_a_long_log_is_looked_at_window_by_window(page: Tab, site: Site, thread: str) -> None:
-    """Its newest events first; a place outside the window opens the window around it."""
+async def with_windows(page: Tab, window: int, slices: int) -> list[str]:
+    """Makes windows, and the pages that they are read by, shorter. Returns the scripts that were changed."""
     shortened: list[str] = []
 
     async def shorten(route: Route) -> None:
@@ -278,11 +278,50 @@ async def test_a_long_log_is_looked_at_window_by_window(page: Tab, site: Site, t
         text = await response.text()
         if "WINDOW = 10_000;" in text:
             shortened.append(route.request.url)
-            text = text.replace("WINDOW = 10_000;", "WINDOW = 6;").replace("PAGE = 1000;", "PAGE = 2;")
-            text = text.replace("FIRST = 200;", "FIRST = 2;")
+            text = text.replace("WINDOW = 10_000;", f"WINDOW = {window};").replace("PAGE = 1000;", f"PAGE = {slices};")
+            text = text.replace("FIRST = 200;", f"FIRST = {slices};")
         await route.fulfill(response=response, body=text)
 
     await page.page.route("**/*.js*", shorten)
+    return shortened
+
+
+@pytest.mark.long
+async def test_a_window_stays_one_while_thousands_of_events_come(page: Tab, site: Site) -> None:
+    """Earlier events are dropped, and come back when asked for; what somebody looks at stays: following ends."""
+    thread = uuid7()
+    await ended(site, thread, await site.run(thread, "Go", "plain"))
+    assert await with_windows(page, 100, 20) == []
+    await page.open()
+    timeline = Timeline(page)
+    await timeline.open(thread)
+    status = page.page.get_by_role("status").filter(has_text="events")
+    await expect(status).to_have_text(re.compile("^Live"))
+    for _ in range(3):
+        await ended(site, thread, await site.run(thread, "Go", "busy-200"))
+    log = (await site.ask("GET", f"/threads/{thread}/log/events?limit=1000"))["events"]
+    assert len(log) == 1000, "and more"
+    await timeline.list.focus()
+    await page.page.keyboard.press("End")
+    await expect(timeline.rows.last).to_contain_text("Run done")
+    [shown] = await status.all_inner_texts()
+    match = re.fullmatch(r"Live · (\d+) events", shown)
+    assert match, shown
+    assert 100 <= int(match[1]) < 120
+    assert await timeline.rows.count() < 120
+    await page.page.keyboard.press("Home")
+    first = timeline.seq
+    for _ in range(2):
+        await ended(site, thread, await site.run(thread, "Go", "busy-40"))
+    await expect(status).to_have_text(re.compile("^A part of the log"))
+    await expect(page.page.locator(".tl-row[aria-selected=true]")).to_have_id(f"tl-row-{first}")
+    await page.page.get_by_role("button", name="Earlier events").click()
+    await expect(page.page.locator(f"#tl-row-{first}")).to_be_visible()
+
+
+async def test_a_long_log_is_looked_at_window_by_window(page: Tab, site: Site, thread: str) -> None:
+    """Its newest events first; a place outside the window opens the window around it."""
+    shortened = await with_windows(page, 6, 2)
     everything = [entry["seq"] for entry in (await site.ask("GET", f"/threads/{thread}/log/events"))["events"]]
     await page.open()
     timeline = Timeline(page)

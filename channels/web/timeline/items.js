@@ -22,6 +22,8 @@ const ABOUT = 200;
 export const ROWS = 8;
 /** Idle time that is shown; longer pauses are shortened to it. */
 export const IDLE_MS = 3000;
+/** Open spans, calls and subagents that are remembered: the oldest ones are forgotten. */
+const OPEN = 1000;
 
 /** @type {[RegExp, Lane][]} */
 const LANE_OF = [
@@ -70,6 +72,9 @@ const FAULT_OF = {
   "sandbox.failed": () => "bad",
 };
 
+/** Keys of open spans during which something is at work. */
+const WORK = /^(tool|subagent):/;
+
 /** @param {any} event */
 const callOf = (event) => String(event.call_id ?? "");
 
@@ -104,7 +109,7 @@ export class Items {
       subagent: String(event.subagent ?? this.#subagents.get(callOf(event)) ?? ""), row: 0,
     };
     for (const one of event.message?.tool_calls ?? []) this.#calls.set(String(one.id), one.args);
-    if (event.type === "tool.completed") this.#calls.delete(callOf(event));
+    if (event.type === "tool.completed") for (const known of [this.#calls, this.#subagents]) known.delete(callOf(event));
     if (event.type === "subagent.started") this.#subagents.set(callOf(event), item.subagent);
     item.x = this.#place(item.at, event.type === "model.completed" ? (event.duration_ms ?? 0) : 0);
     this.items.push(item);
@@ -190,17 +195,36 @@ export class Items {
   #end(key, item, fault = "") {
     const span = this.#open.get(key);
     if (!span) return;
-    this.#open.delete(key);
-    if (key.startsWith("tool:") || key.startsWith("subagent:")) this.#busy = Math.max(0, this.#busy - 1);
+    this.#forget(key);
     span.fault = fault || span.fault;
     if (item.lane === span.lane) item.row = span.row;
     if (!key.startsWith("queue:")) span.item = item;
     this.#close(span, item.x);
   }
 
+  /** Forgets all events but the newest, with the spans that ended before them. @param {number} most */
+  drop(most) {
+    this.items.splice(0, Math.max(0, this.items.length - most));
+    for (const known of [this.#calls, this.#subagents]) for (const key of known.keys()) if (known.size > OPEN) known.delete(key);
+    for (const key of this.#open.keys()) if (this.#open.size > OPEN && WORK.test(key)) this.#forget(key);
+    const open = new Set(this.#open.values());
+    this.spans = this.spans.filter((span) => (span.end === null ? open.has(span) : span.end >= this.begin));
+  }
+
+  /** @param {string} key of an open span */
+  #forget(key) {
+    this.#open.delete(key);
+    if (WORK.test(key)) this.#busy = Math.max(0, this.#busy - 1);
+  }
+
   /** The sequence of the first event; 0 if there is none. */
   get first() {
     return this.items[0]?.seq ?? 0;
+  }
+
+  /** Where the shown time begins. */
+  get begin() {
+    return this.items[0]?.x ?? 0;
   }
 
   /** Where the shown time ends. */

@@ -38,11 +38,13 @@ export function Lanes({ items, version, live, chosen, shown, onChoose }) {
   const frame = useRef(/** @type {HTMLElement | null} */ (null));
   const [range, setRange] = useState(/** @type {Range | null} */ (null));
   const places = placesOf(items);
-  const end = Math.max(items.end, CLOSEST_MS);
-  const view = range ?? { from: -end * 0.01, to: end * 1.02 };
+  const { begin } = items;
+  const end = Math.max(items.end, begin + CLOSEST_MS);
+  const whole = end - begin;
+  const view = range ?? { from: begin - whole * 0.01, to: end + whole * 0.02 };
   const now = useRef({ view, places, end, items, onChoose });
   now.current = { view, places, end, items, onChoose };
-  const set = (/** @type {Range} */ next) => setRange(clamped(next, end));
+  const set = (/** @type {Range} */ next) => setRange(clamped(next, begin, end));
   const paint = useRef(() => {});
   paint.current = () => void (canvas.current && frame.current && draw(canvas.current, frame.current, items, places, view, chosen, shown));
   useLayoutEffect(() => paint.current(), [version, view.from, view.to, chosen, shown, language.value]);
@@ -64,7 +66,8 @@ export function Lanes({ items, version, live, chosen, shown, onChoose }) {
     if (sought && (sought.x < view.from || sought.x > view.to)) set(around(view, sought.x));
   }, [chosen]);
   useEffect(() => {
-    if (live && range && range.to >= now.current.end * 0.98) set({ from: range.from + (end * 1.02 - range.to), to: end * 1.02 });
+    const last = end + whole * 0.02;
+    if (live && range && range.to >= end - whole * 0.02) set({ from: range.from + (last - range.to), to: last });
   }, [version]);
   const height = AXIS + places.reduce((sum, { rows }) => sum + rows * ROW + LANE_GAP, 0);
   return html`<div class="tl-lanes" ref=${frame}>
@@ -80,12 +83,12 @@ export function Lanes({ items, version, live, chosen, shown, onChoose }) {
   </div>`;
 }
 
-/** @param {Range} range @param {number} end @returns {Range} */
-function clamped({ from, to }, end) {
-  const most = Math.max(end * 1.1, CLOSEST_MS);
-  const width = Math.min(most, Math.max(CLOSEST_MS, to - from));
-  const begin = Math.min(Math.max(from, -end * 0.05), end * 1.05 - width / 2);
-  return { from: begin, to: begin + width };
+/** @param {Range} range @param {number} begin @param {number} end @returns {Range} */
+function clamped({ from, to }, begin, end) {
+  const whole = end - begin;
+  const width = Math.min(Math.max(whole * 1.1, CLOSEST_MS), Math.max(CLOSEST_MS, to - from));
+  const first = Math.min(Math.max(from, begin - whole * 0.05), end + whole * 0.05 - width / 2);
+  return { from: first, to: first + width };
 }
 
 /** @param {Range} range @param {number} by @param {number} at that stays where it is @returns {Range} */
@@ -277,7 +280,7 @@ function axis(pen, items, view, wide, high, x, inks) {
   const step = STEPS.find((one) => one >= rough) ?? rough;
   const format = new Intl.DateTimeFormat(language.value, step < 1000 ? { minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 } : { hour: "2-digit", minute: "2-digit", second: "2-digit" });
   pen.font = "11px ui-sans-serif, system-ui, sans-serif";
-  for (let at = Math.max(0, Math.ceil(view.from / step) * step); at <= Math.min(view.to, items.end); at += step) {
+  for (let at = Math.ceil(Math.max(items.begin, view.from) / step) * step; at <= Math.min(view.to, items.end); at += step) {
     pen.fillStyle = inks.line ?? "";
     pen.fillRect(Math.round(x(at)), AXIS - 6, 1, high);
     pen.fillStyle = inks.text ?? "";

@@ -29,7 +29,12 @@ export function List({ items, chosen, onChoose }) {
   const ratio = items.length * ROW > TALLEST ? (items.length * ROW - view.high) / Math.max(1, tall - view.high) : 1;
   const first = Math.max(0, Math.floor((view.top * ratio) / ROW) - AROUND);
   const rows = items.slice(first, first + Math.ceil(view.high / ROW) + 2 * AROUND);
+  const seen = useRef(0); // the first event in view
   const look = () => box.current && setView({ top: box.current.scrollTop, high: box.current.clientHeight });
+  const onScroll = () => {
+    look();
+    seen.current = items[Math.floor(((box.current?.scrollTop ?? 0) * ratio) / ROW)]?.seq ?? 0;
+  };
   useEffect(() => {
     const watcher = new ResizeObserver(() => look());
     if (box.current) watcher.observe(box.current);
@@ -41,6 +46,10 @@ export function List({ items, chosen, onChoose }) {
     const top = (at * ROW) / ratio;
     if (top < element.scrollTop || top + ROW > element.scrollTop + element.clientHeight) element.scrollTop = top - element.clientHeight / 3;
   }, [chosen, items.length > at && at]);
+  useLayoutEffect(() => {
+    const place = placeOf(items, seen.current);
+    if (box.current && place > 0) box.current.scrollTop = (place * ROW) / ratio; // what was before it is not there any more
+  }, [items[0]?.seq]);
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     const next = movedTo(event.key, at, items.length, Math.max(1, Math.floor(view.high / ROW) - 1));
     const item = items[next];
@@ -55,7 +64,7 @@ export function List({ items, chosen, onChoose }) {
     inner.style.transform = `translateY(${first * ROW - view.top * (ratio - 1)}px)`;
   };
   const active = at >= first && at < first + rows.length ? `tl-row-${chosen}` : undefined;
-  return html`<div class="tl-list" ref=${box} role="listbox" tabindex="0" aria-label=${t("timeline.list")} aria-activedescendant=${active} onScroll=${look} onKeyDown=${onKey}>
+  return html`<div class="tl-list" ref=${box} role="listbox" tabindex="0" aria-label=${t("timeline.list")} aria-activedescendant=${active} onScroll=${onScroll} onKeyDown=${onKey}>
     ${items.length === 0 && html`<p class="quiet center" role="option" aria-selected="false">${t("timeline.none")}</p>`}
     <div role="presentation" ref=${shift}><div role="presentation">
       ${rows.map((item, index) => html`<${Row} key=${item.seq} item=${item} place=${first + index} count=${items.length} on=${item.seq === chosen} onChoose=${onChoose} />`)}

@@ -27,6 +27,9 @@ export class Log {
   #timer = 0;
   /** @type {Follower | null} */ #follower = null;
 
+  /** The event that somebody looks at, which stays in the window; 0: none. */
+  looked = 0;
+
   /** True if the window begins with the first event of the log. */ whole = false;
   /** True if the window ends with the last one, which is followed. */ newest = false;
 
@@ -135,10 +138,26 @@ export class Log {
       path: `threads/${this.thread}/log`, query: { follow: 1, after: this.items.last },
       take: (frames) => {
         for (const { id, data } of frames) if (id) this.items.add(Number(id), JSON.parse(data));
+        this.#bound();
         this.#tell();
       },
       tell: ({ kind }) => (this.condition.value = kind === "open" || kind === "opening" ? "live" : "lost"),
     });
+  }
+
+  /** Keeps the window a window while it is followed: what is far from its end is dropped. Ends following where that would
+   * drop what somebody looks at: the rest is there as later events. */
+  #bound() {
+    const { items } = this.items;
+    if (items.length < WINDOW + PAGE) return;
+    if (this.looked && this.looked < (items.at(-WINDOW)?.seq ?? 0)) {
+      this.#follower?.close();
+      this.newest = false;
+      this.condition.value = "more";
+      return;
+    }
+    this.items.drop(WINDOW);
+    this.whole = false;
   }
 
   /** Draws once for the events of `DRAWN_MS`. */

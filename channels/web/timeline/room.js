@@ -61,6 +61,7 @@ function Timeline({ thread, file, seq }) {
   const { items } = log;
   const named = file ? at : seq;
   const chosen = (named && items.items[items.indexOf(named)]?.seq) || 0;
+  if ("looked" in log) log.looked = chosen;
   const choose = (/** @type {number} */ next) => (file ? setAt(next) : go(`timeline/${encodeURIComponent(thread)}/${next}`, { replace: true }));
   const filtering = Boolean(filter.text || filter.lane || filter.run || filter.faults);
   const rows = useMemo(() => (filtering ? items.items.filter(matching(filter)) : items.items), [version, filter, language.value]);

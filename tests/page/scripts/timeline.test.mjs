@@ -107,3 +107,24 @@ test("the same failure is alike, however long it took; another one is not", () =
 });
 
 test("kinds of extensions have a lane", () => assert.equal(laneOf("acme.weather"), "other"));
+
+test("of a log that is followed for long, the newest events and their spans are remembered", () => {
+  const items = new Items();
+  let seq = 0;
+  const add = (event) => items.add((seq += 1), { id: `e${seq}`, at: at(seq * 10), run: "r", ...event });
+  add({ type: "run.requested", input: { messages: [] } });
+  add({ type: "run.started", attempt: 1 });
+  for (let call = 0; call < 5000; call += 1) {
+    add({ type: "tool.requested", call_id: `c${call}`, name: "bash", args: {} });
+    if (call % 2) add({ type: "tool.completed", call_id: `c${call}`, message: { ...message, name: "bash" } });
+    if (items.items.length > 1000) items.drop(800);
+  }
+  add({ type: "run.completed" });
+  items.drop(800);
+  assert.equal(items.items.length, 800);
+  assert.ok(items.spans.length < 2000, `${items.spans.length} spans`);
+  assert.equal(items.items.at(-1).seq, seq);
+  const run = items.spans.find((span) => span.lane === "run");
+  assert.deepEqual([run.begin < items.begin, run.end, run.item.seq], [true, items.end, seq], "an open span is remembered to its end");
+  for (const span of items.spans) assert.ok(span.end === null || span.end >= items.begin);
+});
