@@ -134,6 +134,8 @@ def plan(messages: Sequence[BaseMessage], tools: Tools, label: str = LABEL) -> A
         step = _replay(_procedure(question, tools), _results(messages_since))
     except ToolFailed as failure:
         step = str(failure)
+    if isinstance(step, str) and (paths := _reminded(messages_since)):
+        step = Call("", "present_files", {"filepaths": paths})
     if isinstance(step, Call) and step.tool not in tools:
         step = f"For this I need the tool `{step.tool}`, which is not available here."
     if isinstance(step, Call):
@@ -145,12 +147,14 @@ def plan(messages: Sequence[BaseMessage], tools: Tools, label: str = LABEL) -> A
 
 def _replay(procedure: Procedure, results: list[tuple[str, str, bool]]) -> Call | str:
     """Runs a procedure over the results so far. Returns the first call without a result, or the answer."""
+    rest = list(results)
     try:
         step = next(procedure)
-        for name, text, failed in results:
+        while rest:
+            name, text, failed = rest.pop(0)
             step = procedure.throw(ToolFailed(name, text)) if failed else procedure.send(text)
     except StopIteration as end:
-        return str(end.value)
+        return "Here it is." if rest else str(end.value)  # what came later was asked for by a reminder
     return step
 
 
@@ -166,6 +170,13 @@ def _question(messages: Sequence[BaseMessage]) -> tuple[str, Sequence[BaseMessag
             if text:
                 return text, messages[position + 1 :]
     return "", []
+
+
+def _reminded(messages: Sequence[BaseMessage]) -> list[str]:
+    """Returns the files that a reminder of the server lists, if it is the last message: they were not shown."""
+    note = messages[-1] if messages else None
+    text = note.text if isinstance(note, HumanMessage) else ""
+    return re.findall(r"^- (/mnt/user-data/outputs/.+)$", text, flags=re.MULTILINE)
 
 
 def _results(messages: Sequence[BaseMessage]) -> list[tuple[str, str, bool]]:

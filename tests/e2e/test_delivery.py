@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from actors.agent.policies.interaction.delivery import undelivered
+from core.bus import embedded
+from core.bus.endpoint import Endpoint
 from core.events import Event, Message, ModelCompleted, RunRequested, RunStarted, ToolCompleted
 from core.thread.fold import fold
+from core.thread.messages import text_of
 from tests.e2e.servers import Browser, Server, browser, serving
 from tests.support.model_server import ModelServer, Script, ToolCall, Turn
 from tests.support.records import human, log_of
-from tests.support.workers import configure, reaching
+from tests.support.workers import Client, configure, reaching, worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
@@ -63,6 +66,21 @@ async def test_files_that_nobody_is_shown(tmp_path: Path, enabled: bool) -> None
     assert all(f"- {OUT}/" in note for note, *_ in filter(None, notes))
     assert runs["shows_then"][1].get("artifacts") == ([f"{OUT}/a.md"] if enabled else None)
     assert not runs["shows_none"][1].get("artifacts")
+
+
+async def test_the_demo_model_shows_what_a_command_wrote(tmp_path: Path) -> None:
+    async with embedded.start(tmp_path) as nats, ModelServer({}) as models:
+        config = configure(tmp_path / "config.yaml", models)
+        async with worker(Endpoint(nats.url, token=nats.token), tmp_path, config) as running:
+            client = Client(running)
+            await client.thread("t1")
+            run = await client.ask("t1", f"run: echo 1 > {OUT}/b.csv; cat {OUT}/b.csv")
+            assert (await client.ended("t1", run)).status == "success"
+            state = await client.state("t1")
+    spoken = [text_of(message["content"]) for message in state.messages if message["type"] == "ai"]
+    assert state.values["artifacts"] == [f"{OUT}/b.csv"]
+    assert ["printed" in text for text in spoken] == [False, True, False, False]
+    assert spoken[-1].startswith("Here it is.")
 
 
 def _notes(body: dict[str, Any]) -> list[str]:

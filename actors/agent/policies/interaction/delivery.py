@@ -54,9 +54,8 @@ class Delivery(AgentMiddleware[Any, Attempt, Any]):
                 f"Show those that are finished with `{PRESENT}`, and answer again. If none is meant for the person, "
                 "answer again without it."
             )
-            attempt.decide(
-                self.name, "continued", f"{len(paths)} files were not shown", note=note, name=NOTE, again=True
-            )
+            reason = "1 file was not shown" if len(paths) == 1 else f"{len(paths)} files were not shown"
+            attempt.decide(self.name, "continued", reason, note=note, name=NOTE, again=True)
         return response
 
 
