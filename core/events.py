@@ -357,6 +357,8 @@ class Speaker(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: str
     name: str = ""
+    user: User = ""
+    """The user who they are on this server."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -62,6 +62,7 @@ from core.runs.windows import Windows
 from core.skills.library import Library
 from core.skills.selection import reference
 from core.thread.instructions import InstructionFile, InstructionFiles
+from core.thread.messages import MEMORY, SPEAKER_MEMORY
 from core.thread.state import ThreadState
 from core.thread.values import next_nodes
 from core.user import agents
@@ -143,7 +144,7 @@ class AgentActor(RunActor):
             facts["skills"] = setup.skills.record(setup.config.skills.list_limit)
         if run.attempt > 1 or not run.request.input:
             return Prepared(setup, facts)
-        recall = partial(self._recalled, setup, run.state.user, run.state.seq)
+        recall = partial(self._recalled, setup, run)
         added = await preparation.prepare(
             run.id,
             run.request,
@@ -200,17 +201,27 @@ class AgentActor(RunActor):
         text, about = preparation.last_text(run.request.input or {}), {"user": run.state.user, "thread": run.thread_id}
         return await self._catalogue.referenced(setup.config, text, only, about, run.state.seq)
 
-    async def _recalled(
-        self, setup: RunSetup, user: str, at_least: int, text: str, earlier: Sequence[Message]
+    async def _recalled(self, setup: RunSetup, run: OwnedRun, text: str, earlier: Sequence[Message]) -> Json:
+        """Returns references to the parts of the agent's memories that go into the prompt: of the user, and in a group
+        of who wrote the message, if that person lets it in (`core.memory.facts.MemoryGroupsSet`).
+        """
+        if not setup.config.memory.injection_enabled or setup.options.bootstrap or setup.role is not None:
+            return {}
+        agent, at_least = setup.agent.name if setup.agent else None, run.state.seq
+        before = inject.referred(earlier, agent)
+        records = {MEMORY: await self._fitting(setup, run.state.user, agent, at_least, text, before)}
+        speaker = run.request.origin.speaker if run.request.origin else None
+        if speaker and speaker.user and (await self._memories.of(speaker.user, None, at_least)).in_groups:
+            private = await self._fitting(setup, speaker.user, agent, at_least, text, ())
+            records[SPEAKER_MEMORY] = private and {**private, "user": speaker.user}
+        return records
+
+    async def _fitting(
+        self, setup: RunSetup, user: str, agent: str | None, at_least: int, text: str, before: Sequence[str]
     ) -> Json | None:
-        """Returns references to the part of the agent's memory of the user that goes into the prompt."""
         settings = setup.config.memory
-        if not settings.injection_enabled or setup.options.bootstrap or setup.role is not None:
-            return None
-        agent = setup.agent.name if setup.agent else None
         memory = await self._memories.of(user, agent, at_least)
         hits = await self._searches.relevant(memory_id(user, agent), memory, text)
-        before = inject.referred(earlier, agent)
         refs = inject.fitting(memory, hits, before, settings.max_injection_tokens, settings.order)
         return inject.reference(memory, refs, agent) if refs else None
 

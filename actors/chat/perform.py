@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 
@@ -20,7 +21,7 @@ from core.chat.facts import ChatBegun, ChatRouted, DeliveryPlanned
 from core.errors import Refused
 from core.events import GoalSet, Json, RunRequested, Speaker, thread
 from core.log.store import EventLog
-from core.memory.facts import Memories
+from core.memory.facts import Memories, memory_id, set_for_groups
 from core.runs.commands import Commands
 from core.runs.intake import Intake
 from core.thread.messages import SPEAKER
@@ -43,6 +44,16 @@ NOTHING_TO_RETRY = "There is no message to answer again."
 NOTHING_TO_UNDO = "There is no message to forget."
 UNDONE = "I forgot your last message and its answer. Files that were changed stay as they are."
 GREETING = "Hello."
+OUTSIDE = (
+    "What I remember of you alone stays out of groups. `/memory groups on` lets me use it there when it is you who "
+    "writes to me."
+)
+INSIDE = (
+    "What I remember of you alone I use in groups, too, from your next message on, and only when it is you who writes "
+    "to me. Everybody there reads my answers, and they stay in the conversation. `/memory groups off` ends it."
+)
+NO_MEMORY = "On this server I am told nothing of what is remembered (`memory.injection_enabled`)."
+MEMORY_USAGE = "Send `/memory`, `/memory groups`, `/memory groups on` or `/memory groups off`."
 
 
 class Performer:
@@ -67,6 +78,8 @@ class Performer:
                 return await (self._stop_all(call) if command.text.casefold() == ALL else self._stop(call))
             case "queue" if command.text.casefold() == CLEAR:
                 return await self._clear(call)
+            case "memory" if command.text:
+                return await self._memory_in_groups(call, command.text.casefold().split())
             case "again":
                 return await self._again.newest(call)
             case "retry":
@@ -97,6 +110,22 @@ class Performer:
             case _ if name == START:
                 return f"{GREETING}\n\n{commands.help_text()}"
         return commands.help_text()
+
+    async def _memory_in_groups(self, call: Call, words: Sequence[str]) -> None:
+        """Tells whether the person's private memory goes into groups, or sets it, for them alone to see."""
+        match words:
+            case ["groups"]:
+                text = INSIDE if (await self._memories.of(call.writer)).in_groups else OUTSIDE
+            case ["groups", "on"] if not call.config.memory.injection_enabled:
+                text = NO_MEMORY
+            case ["groups", ("on" | "off") as word]:
+                decide = partial(set_for_groups, in_groups=word == "on", by=call.writer)
+                await self._memories.decide(memory_id(call.writer, None), decide, cause=call.first.id)
+                text = INSIDE if word == "on" else OUTSIDE
+            case _:
+                text = MEMORY_USAGE
+        reply = msgspec.structs.replace(call.says(text), private=call.target.kind == "group")
+        await self._runs.end(call, "command", reply)
 
     async def _stop(self, call: Call) -> None:
         """Cancels the run that was at work when the command was written, and no later one."""
@@ -213,12 +242,16 @@ class Performer:
 
 
 def _of_author(request: RunRequested, question: Json) -> RunRequested:
-    """Returns a request whose speaker is who wrote the question, not who has it answered again."""
+    """Returns a request whose speaker is who wrote the question, not who has it answered again: whose memory that is
+    (`Speaker.user`) is known only of the author.
+    """
     messages = question.get("messages") or [{}]
     speaker = (messages[-1].get("additional_kwargs") or {}).get(SPEAKER)
     if request.origin is None or request.origin.speaker is None or not isinstance(speaker, dict):
         return request
     author = msgspec.convert(speaker, Speaker)
+    if author.id == request.origin.speaker.id:
+        return request
     return msgspec.structs.replace(request, origin=msgspec.structs.replace(request.origin, speaker=author))
 
 

@@ -294,7 +294,7 @@ def _in_a_sentence(names: Sequence[str]) -> str:
 def _speaker(call: Call) -> Speaker | None:
     """Returns who wrote a turn, for the agent, where several people talk to it."""
     event = call.first.event
-    return Speaker(event.sender, event.sender_name) if call.target.kind == "group" else None
+    return Speaker(event.sender, event.sender_name, call.writer) if call.target.kind == "group" else None
 
 
 def _spoken(message: Json, call: Call) -> Json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from actors.chat.perform import INSIDE, OUTSIDE
 from actors.contracts.seat import Seat
 from actors.contracts.table import Table
 from actors.contracts.talk import remember
+from core.memory.facts import Memories
 from core.thread.messages import person
 
 
@@ -49,6 +51,22 @@ class Groups:
         await here.shows("I remember 2 facts.", "olga", "choir")
         await here.hears("olga", "/memory")
         await here.shows("I remember 1 fact.", "olga")
+
+    async def test_a_person_sets_whether_their_memory_goes_into_groups(self, here: Table[Seat]) -> None:
+        """The group's is nobody's to set, and only the writer's own comes with what they write."""
+        memories = Memories(here.stage.system.log, actor="test")
+        private = (await here.routed(await here.hears("sven", "hello"))).user
+        for command, on in (("on", True), ("OFF", False), ("on", True)):
+            event = await here.hears("sven", f"/memory groups {command}")
+            await here.shows((INSIDE if on else OUTSIDE).partition(".")[0], "sven")
+            assert (await here.routed(event)).outcome == "command"
+            assert (await memories.of(private)).in_groups is on
+        events = [await here.hears(name, "hello", "quartet") for name in ("sven", "tove")]
+        origins = [(await here.run(event)).request.origin for event in events]
+        writers = [origin.speaker.user for origin in origins if origin is not None and origin.speaker is not None]
+        assert writers[0] == private != writers[1]
+        group = (await here.routed(events[0])).user
+        assert [(await memories.of(user)).in_groups for user in (writers[1], group)] == [False, False]
 
     async def test_a_person_who_floods_waits_for_themselves(self, here: Table[Seat]) -> None:
         """Whatever one person has written, the next one waits for two answers: the one at work, and theirs."""

@@ -20,6 +20,7 @@ from core.chat.account import Account
 from core.chat.facts import ChatReceived, ChatRouted, conversation, key_of
 from core.chat.held import Meter
 from core.chat.inbox import Inbox
+from core.chat.port import Platform
 from core.chat.state import Plan
 from core.config.load import Config, ConfigSource
 from core.events import Aggregate, Event, Message, ModelCompleted, RunCompleted, RunStarted, ToolRequested, thread
@@ -162,22 +163,7 @@ async def table(seat: T, home: Path, **settings: Any) -> AsyncIterator[Table[T]]
         (home / "config.yaml").write_text(json.dumps({"channels": {seat.name: about}}))
         source = ConfigSource(home / "config.yaml")
         platform = platforms.connect(_account(seat.name, source), source.current())
-
-        def make_chat(system: Any) -> Chat:
-            return Chat(source, system.log, system.threads, system.chats, system.intake, home, system.standing)
-
-        made: list[Any] = []
-
-        def make_delivery(number: int) -> Callable[[Any], Any]:
-            def make(system: Any) -> Any:
-                if not made:
-                    gate = Gate(seat.name, source, system.log, system.standing)
-                    made.extend(delivery.actors(seat.name, platform, system, home, gate.admits, awaits=gate.awaits))
-                return made[number]
-
-            return make
-
-        actors = [make_chat, *map(make_delivery, range(4))]
+        actors = parts(seat.name, platform, source, home)
         async with acting(*actors, home=home) as stage, anyio.create_task_group() as tasks:
             here = Table(seat, stage, home, source, about)
             inbox = Inbox(seat.name, stage.system.chats, replies_are_topics=platform.traits.replies_are_topics)
@@ -194,6 +180,26 @@ async def table(seat: T, home: Path, **settings: Any) -> AsyncIterator[Table[T]]
             yield here
             tasks.cancel_scope.cancel()
         await platform.close()
+
+
+def parts(name: str, platform: Platform, source: ConfigSource, home: Path) -> Sequence[Callable[[Any], Any]]:
+    """Returns what makes the actors of an account, on both sides of the log, of a system."""
+
+    def make_chat(system: Any) -> Chat:
+        return Chat(source, system.log, system.threads, system.chats, system.intake, home, system.standing)
+
+    made: list[Any] = []
+
+    def make_delivery(number: int) -> Callable[[Any], Any]:
+        def make(system: Any) -> Any:
+            if not made:
+                gate = Gate(name, source, system.log, system.standing)
+                made.extend(delivery.actors(name, platform, system, home, gate.admits, awaits=gate.awaits))
+            return made[number]
+
+        return make
+
+    return [make_chat, *map(make_delivery, range(4))]
 
 
 def ai(identity: str, text: str, calls: Sequence[Message] = ()) -> Message:

@@ -148,6 +148,8 @@ class SikaClient:
     delete_memory_fact = _waiting(AsyncSikaClient.delete_memory_fact)
     get_memory_source = _waiting(AsyncSikaClient.get_memory_source)
     get_memory_config = _waiting(AsyncSikaClient.get_memory_config)
+    get_memory_settings = _waiting(AsyncSikaClient.get_memory_settings)
+    set_memory_settings = _waiting(AsyncSikaClient.set_memory_settings)
     get_memory_status = _waiting(AsyncSikaClient.get_memory_status)
 
     list_models = _waiting(AsyncSikaClient.list_models)

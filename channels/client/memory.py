@@ -76,6 +76,14 @@ class MemoryMethods(ABC):
         """Returns the settings of memories."""
         return await self._memory("GET", "/config", None)
 
+    async def get_memory_settings(self) -> Json:
+        """Returns `{in_groups}`: whether the memory goes into your turns in groups of chat platforms."""
+        return await self._memory("GET", "/settings", None)
+
+    async def set_memory_settings(self, *, in_groups: bool) -> Json:
+        """Sets whether it does, from your next message there on."""
+        return await self._memory("PUT", "/settings", None, {"in_groups": in_groups}, safe=True)
+
     async def get_memory_status(self, agent: str | None = None) -> Json:
         """Returns `{config, data, former, failed}`: settings, document, former texts, conversations not read."""
         return await self._memory("GET", "/status", agent)

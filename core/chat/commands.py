@@ -14,7 +14,7 @@ HELP: Mapping[str, str] = {
     "undo": "forget the last message and its answer",
     "goal": "set a goal and work on it: /goal text; give it up: /goal clear",
     "models": "list the models",
-    "memory": "tell how much the agent remembers of you",
+    "memory": "tell how much the agent remembers of you; /memory groups: whether it uses that in groups",
     "bootstrap": "create an agent of your own, in conversation",
     "help": "show this list",
 }

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from core.errors import Invalid, NotFound, Refused
-from core.events import Event, Opaque, Record
+from core.events import Event, Opaque, Record, User
 from core.ids import safe_id
 from core.log.repository import Decision, Repository
 from core.log.store import EventLog
@@ -191,6 +191,19 @@ class MemoryImported(Event, frozen=True):
     facts: int
 
 
+class MemoryGroupsSet(Event, frozen=True):
+    """From here on the memory of the person goes into their own turns in groups, or not any more. `by`: who set it."""
+
+    phrase = Phrase(
+        "Memory set for groups",
+        "记忆的群组设置已更改",
+        "<in_groups?goes into the person's turns in groups, ><!in_groups?stays out of groups, >by {by}",
+        "<in_groups?可用于本人在群组中的发言，><!in_groups?不用于群组，>{by}",
+    )
+    in_groups: bool
+    by: User
+
+
 class MemoryKept(Event, frozen=True):
     """The whole memory as it is here. Older events are erased."""
 
@@ -206,6 +219,7 @@ class MemoryKept(Event, frozen=True):
     floor: int = 0
     former: Mapping[str, str] = {}
     updated_at: str = ""
+    in_groups: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +235,8 @@ class Memory:
     """Threads that are not in `reads` were read up to this sequence."""
     failed: Mapping[str, MemoryFailed] = field(default_factory=dict)
     updated_at: str = ""
+    in_groups: bool = False
+    """True if the person lets it into their own turns in groups. That of the user counts for the agents, too."""
     events: int = 0
     """Events since the last `MemoryKept`."""
 
@@ -287,7 +303,9 @@ def after(memory: Memory, event: Event | Opaque, at: str) -> Memory:
         case MemoryFailed():
             return replace(memory, failed={**memory.failed, event.thread: event})
         case MemoryCleared():
-            return Memory(reads=memory.reads, floor=memory.floor, updated_at=at)
+            return Memory(reads=memory.reads, floor=memory.floor, updated_at=at, in_groups=memory.in_groups)
+        case MemoryGroupsSet(in_groups=in_groups):
+            return replace(memory, in_groups=in_groups)
         case MemoryKept():
             return Memory(
                 facts={fact.id: fact for fact in event.facts},
@@ -296,6 +314,7 @@ def after(memory: Memory, event: Event | Opaque, at: str) -> Memory:
                 reads=event.reads,
                 floor=event.floor,
                 updated_at=event.updated_at,
+                in_groups=event.in_groups,
             )
     return memory
 
@@ -379,6 +398,7 @@ def snapshot(memory: Memory) -> MemoryKept:
         floor=memory.floor,
         former=dict(memory.former),
         updated_at=memory.updated_at,
+        in_groups=memory.in_groups,
     )
 
 
@@ -408,7 +428,13 @@ def _quotes(text: str, texts: Iterable[str]) -> bool:
 
 def cleared(memory: Memory) -> list[Event]:
     """Returns the events that forget everything, but not which conversations were read."""
-    return [MemoryKept(facts=[], reads=dict(memory.reads), floor=memory.floor), MemoryCleared()]
+    kept = MemoryKept(facts=[], reads=dict(memory.reads), floor=memory.floor, in_groups=memory.in_groups)
+    return [kept, MemoryCleared()]
+
+
+def set_for_groups(memory: Memory, in_groups: bool, by: str) -> list[Event]:
+    """Returns the event that lets a memory into turns of its person in groups, or keeps it out of them."""
+    return [MemoryGroupsSet(in_groups=in_groups, by=by)] if in_groups != memory.in_groups else []
 
 
 def imported(memory: Memory, facts: Sequence[Fact], summaries: Mapping[str, Summary], at: str) -> list[Event]:
@@ -421,6 +447,7 @@ def imported(memory: Memory, facts: Sequence[Fact], summaries: Mapping[str, Summ
         reads=memory.reads,
         floor=memory.floor,
         updated_at=at,
+        in_groups=memory.in_groups,
     )
     return [snapshot(new), MemoryImported(facts=len(facts))]
 

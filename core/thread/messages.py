@@ -21,6 +21,10 @@ MEMORY = "memory"
 """Key of `additional_kwargs`: references to the part of the memory that the model gets with the message
 (`core.memory.inject`).
 """
+SPEAKER_MEMORY = "speaker_memory"
+"""Key of `additional_kwargs`: the same for the private memory of the person who wrote the message in a group, with the
+`user` whose it is. The model gets it as long as the turn is that person's.
+"""
 SKILL = "skill"
 """Key of `additional_kwargs`: the skill that the message calls, with its text (`core.skills.selection`)."""
 REFERENCES = "references"
@@ -35,7 +39,9 @@ MOST_NAME = 80
 """Limit of characters of a speaker's name, and of the id."""
 NUMBER = "seq"
 """Key of `additional_kwargs` in what clients are shown: the message's number (`core.thread.numbers`)."""
-RESERVED = frozenset({REMINDER, UPLOADS_BLOCK, MEMORY, SKILL, REFERENCES, SPEAKER, NUMBER, "dynamic_context_reminder"})
+RESERVED = frozenset(
+    {REMINDER, UPLOADS_BLOCK, MEMORY, SPEAKER_MEMORY, SKILL, REFERENCES, SPEAKER, NUMBER, "dynamic_context_reminder"}
+)
 """Keys of `additional_kwargs` that only the server sets; those of clients are ignored."""
 
 _UNSEEN = re.compile(rf"[{UNSEEN}]")

@@ -369,6 +369,9 @@ async def test_a_fact_is_remembered_told_corrected_forgotten_and_exported(ada: S
     await expect(ada.page.locator("#told-thread option")).to_have_count(3)
     await ada.page.locator("#told-thread").select_option(thread)
     await expect(ada.section.locator(".told")).to_contain_text("purple boats")
+    await ada.press("Use it in groups")
+    await expect(ada.section.get_by_role("button", name="Keep it out of groups")).to_be_visible()
+    assert (await ada.ask("GET", "memory/settings"))["body"] == {"in_groups": True}
     assert await violations(ada.tab) == []
     async with ada.page.expect_download() as saved:
         await ada.press("Export")

@@ -21,7 +21,7 @@ from core.ids import now
 from core.ports.documents import KINDS
 from core.thread import instructions
 from core.thread.instructions import InstructionFile
-from core.thread.messages import MEMORY, REFERENCES, REMINDER, RESERVED, SKILL, SPEAKER, UPLOADS_BLOCK, text_of
+from core.thread.messages import REFERENCES, REMINDER, RESERVED, SKILL, SPEAKER, UPLOADS_BLOCK, text_of
 from core.thread.state import ThreadState
 from core.thread.values import REMOVE_ALL
 
@@ -39,13 +39,15 @@ To work with these files:
 _OLD_BLOCK = re.compile(r"\s*<uploaded_files>.*?</uploaded_files>\s*", re.DOTALL)
 
 
-Recall = Callable[[str, Sequence[Message]], Awaitable[Json | None]]
-"""Returns what a message records of the memory (`core.memory.inject`), for its text and the messages before it."""
+Recall = Callable[[str, Sequence[Message]], Awaitable[Json]]
+"""Returns what a message records of memories (`core.memory.inject`) by its keys, for its text and the messages before
+it.
+"""
 
 
-async def nothing(text: str, earlier: Sequence[Message]) -> Json | None:
+async def nothing(text: str, earlier: Sequence[Message]) -> Json:
     """Recalls nothing."""
-    return None
+    return {}
 
 
 Later = Callable[[], Awaitable[Collection[str]]]
@@ -81,20 +83,19 @@ async def prepare(
     if files:  # after the look at them: nothing that comes in between is missed
         files = _without(files, {*await later()} - {*(names or ())})
     history = state.values_at(base).get("messages", ())
-    memory = await _recalled(values, history, recall)
-    records = ((MEMORY, memory), (SKILL, skill), (REFERENCES, [*references]))
-    extra: Json = {key: value for key, value in records if value}
+    records = {**await _recalled(values, history, recall), SKILL: skill, REFERENCES: [*references]}
+    extra: Json = {key: value for key, value in records.items() if value}
     if request.origin is not None and (speaker := request.origin.speaker) is not None:
         extra[SPEAKER] = {"id": speaker.id, "name": speaker.name}
     patch = prepared(values, run=run, at=now(), history=history, files=files, guidance=guidance, records=extra)
     return _slim(patch, values) if patch else patch
 
 
-async def _recalled(values: Json, history: Sequence[Message], recall: Recall) -> Json | None:
+async def _recalled(values: Json, history: Sequence[Message], recall: Recall) -> Json:
     messages, removed = _standing(values.get("messages"))
     last = next((message for message in reversed(messages.values()) if message["type"] == "human"), None)
     if last is None:
-        return None
+        return {}
     earlier = () if REMOVE_ALL in removed else history
     replaced = removed | messages.keys()
     before = [message for message in earlier if str(message.get("id")) not in replaced]

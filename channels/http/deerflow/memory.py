@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -123,6 +124,14 @@ class MemoryStatus(msgspec.Struct):
     data: MemoryDocument
     former: dict[str, str]
     failed: dict[str, str]
+
+
+class MemorySettings(msgspec.Struct, forbid_unknown_fields=True):
+    """`in_groups`: in groups of chat platforms, your memory goes into the prompt when it is you who writes. It is about
+    all your agents, and off until you set it.
+    """
+
+    in_groups: bool
 
 
 class ToldFact(msgspec.Struct):
@@ -246,6 +255,20 @@ async def told(call: Call, thread: OwnedThread) -> ToldRuns:
 async def get_config(call: Call) -> MemoryConfig:
     """The settings of memories."""
     return _config(call)
+
+
+@ROUTES("GET", "/memory/settings", _READ)
+async def get_settings(call: Call) -> MemorySettings:
+    """Your own settings of your memory."""
+    return MemorySettings((await _memory(call, None)).in_groups)
+
+
+@ROUTES("PUT", "/memory/settings", _WRITE)
+async def set_settings(call: Call, body: MemorySettings) -> MemorySettings:
+    """Set whether your memory goes into your turns in groups of chat platforms, from your next message there on."""
+    decide = partial(facts.set_for_groups, in_groups=body.in_groups, by=call.user)
+    memory = await call.services.memories.decide(facts.memory_id(call.user, None), decide)
+    return MemorySettings(memory.in_groups)
 
 
 @ROUTES("GET", "/memory/status", _READ)

@@ -32,11 +32,21 @@ export function Memory() {
     <//>
     <h3>${t("settings.memory.add")}</h3>
     <${Form} clears=${true} action=${t("settings.memory.remember")} onSend=${add} fields=${[{ name: "content", label: t("settings.memory.fact"), kind: "text area", rows: 2 }]} />
+    <h3>${t("settings.memory.groups")}</h3><${Groups} />
     <h3>${t("settings.memory.told")}</h3><${Told} />
     <h3>${t("settings.memory.all")}</h3>
     <div class="acts"><${Act} onAct=${async () => save("memory.json", JSON.stringify(await call("GET", "memory/export"), null, 2))}>${t("export")}<//>
       <${Import} onDone=${memory.reload} />
       <${Act} kind="danger" ask=${t("settings.memory.sure")} onAct=${() => call("DELETE", "memory").then(memory.reload)}>${t("settings.memory.forgetAll")}<//></div>`;
+}
+
+/** Whether it goes into the person's own turns in groups of chat platforms. */
+function Groups() {
+  const settings = useAnswer("memory/settings");
+  const on = settings.value?.in_groups === true;
+  const set = () => call("PUT", "memory/settings", { body: { in_groups: !on } }).then(settings.reload);
+  return html`<${Loaded} of=${settings}><p>${t(on ? "settings.memory.groups.on" : "settings.memory.groups.off")}</p>
+    <div class="acts"><${Act} onAct=${set}>${t(on ? "settings.memory.groups.end" : "settings.memory.groups.begin")}<//></div><//>`;
 }
 
 /** @param {Fact} fact */

@@ -167,7 +167,8 @@ async def test_in_a_group_each_message_says_who_wrote_it(tmp_path: Path) -> None
         state = await office.state(routed)
         origins = [run.request.origin for run in state.runs.values()]
         assert origins == [
-            Origin("office", office.place("C1", "t").id, Speaker(who, f"Name of {who}")) for who in ("U1", "U2")
+            Origin("office", office.place("C1", "t").id, Speaker(who, f"Name of {who}", f"office__{who}"))
+            for who in ("U1", "U2")
         ]
         await office.hears("steers", sender="U2", **about)
         [joined] = (await office.state(routed)).runs[routed.run_id].steers
@@ -191,4 +192,4 @@ async def test_a_question_that_is_asked_again_keeps_its_author(tmp_path: Path) -
         await office.does(routed, StatePatched(values={"messages": [{**asked, **message}]}))
         again = await office.run(await office.hears("/retry", sender="U2", **about))
         assert again.request.origin is not None
-        assert again.request.origin.speaker == Speaker("U1", "Name of U1")
+        assert again.request.origin.speaker == Speaker("U1", "Name of U1"), "and brings nobody's memory"

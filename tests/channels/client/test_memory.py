@@ -47,6 +47,11 @@ def test_a_memory_goes_out_and_in(client: SikaClient) -> None:
     assert facts(status["data"]) == facts(exported)
 
 
+def test_a_memory_is_let_into_groups(client: SikaClient) -> None:
+    assert client.get_memory_settings() == {"in_groups": False}
+    assert client.set_memory_settings(in_groups=True) == client.get_memory_settings() == {"in_groups": True}
+
+
 def test_an_agent_has_a_memory_of_its_own(client: SikaClient) -> None:
     client.create_memory_fact("Keeps bees", agent="Nurse")
     assert facts(client.get_memory()) == []

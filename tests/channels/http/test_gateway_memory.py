@@ -10,7 +10,16 @@ import pytest
 
 from core.events import Aggregate
 from core.identity.principal import LOCAL
-from core.memory.facts import KIND, Fact, FactRemembered, FactReplaced, Memories, SummaryWritten, memory_id
+from core.memory.facts import (
+    KIND,
+    Fact,
+    FactRemembered,
+    FactReplaced,
+    Memories,
+    MemoryGroupsSet,
+    SummaryWritten,
+    memory_id,
+)
 from core.runtime.system import System
 from tests.channels.http.conftest import Api, Settings, Worker
 from tests.channels.http.people import ADA, BOB, Browser, Place, WithAccounts
@@ -153,6 +162,18 @@ async def test_settings_and_status(api: Api) -> None:
     answer = await api.ask("GET", "/memory/status")
     answer["data"]["lastUpdated"] = ""
     assert answer == {"config": settings, "data": EMPTY, "former": {}, "failed": {}}
+
+
+async def test_whether_it_goes_into_groups(api: Api, system: System) -> None:
+    assert await api.ask("GET", "/memory/settings") == {"in_groups": False}
+    for on in (True, True, False, True):
+        assert await api.ask("PUT", "/memory/settings", {"in_groups": on}) == {"in_groups": on}
+    await api.ask("DELETE", "/memory")
+    assert await api.ask("GET", "/memory/settings") == {"in_groups": True}, "what is forgotten is no setting"
+    memory = system.log.read(Aggregate(KIND, "default"))
+    events = [record.event async for record in memory if isinstance(record.event, MemoryGroupsSet)]
+    assert all(event.by == "default" for event in events)
+    await api.ask("PUT", "/memory/settings", {"in_groups": "yes"}, status=422)
 
 
 async def test_why_something_is_thought(api: Api, system: System, worker: Worker) -> None:

@@ -26,6 +26,7 @@ from core.memory.facts import (
     MemoryCleared,
     MemoryExtracted,
     MemoryFailed,
+    MemoryGroupsSet,
     MemoryImported,
     MemoryKept,
     SummaryWritten,
@@ -55,6 +56,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(SummaryWritten, section=st.sampled_from([*NAMES, "other"]), text=st.text(max_size=5)),
     st.builds(MemoryExtracted, thread=THREADS, upto=SEQS),
     st.builds(MemoryFailed, thread=THREADS, upto=SEQS, attempt=st.just(1), reason=st.just("x")),
+    st.builds(MemoryGroupsSet, in_groups=st.booleans(), by=st.just("ada")),
     st.just(MemoryCleared()),
     st.just(MemoryImported(facts=1)),
     st.builds(MemoryKept, facts=st.lists(FACTS, max_size=2), floor=SEQS),
@@ -92,7 +94,7 @@ def test_a_kept_memory_is_the_memory(events: list[Event]) -> None:
     """Nothing is lost when the events before are erased, but for failed attempts."""
     before = folded(*events)
     after = folded(facts.snapshot(before))
-    for name in ("facts", "summaries", "former", "reads", "floor", "updated_at"):
+    for name in ("facts", "summaries", "former", "reads", "floor", "updated_at", "in_groups"):
         assert getattr(after, name) == getattr(before, name)
 
 
@@ -144,9 +146,10 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cleared_memory_does_not_read_old_conversations_again() -> None:
-    before = folded(FactRemembered(fact=OTTERS), MemoryExtracted(thread="t1", upto=5))
-    after = folded(*facts.cleared(before))
-    assert (after.facts, after.upto("t1")) == ({}, 5)
+    groups = MemoryGroupsSet(in_groups=True, by="ada")
+    before = folded(FactRemembered(fact=OTTERS), MemoryExtracted(thread="t1", upto=5), groups)
+    for after in (folded(*facts.cleared(before)), folded(*facts.imported(before, [], {}, AT))):
+        assert (after.facts, after.upto("t1"), after.in_groups) == ({}, 5, True)
 
 
 def test_nothing_is_forgotten_that_is_not_there() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from actors.agent.policies.context.dynamic_context import DynamicContext
 from core.events import Message
+from core.memory.facts import Fact, Memory
 from tests.actors.agent.turns import Asked, model_call, turn
 from tests.support.records import ai, human
 
@@ -87,3 +88,44 @@ async def test_a_name_is_data(name: object, shown: str) -> None:
 async def test_without_a_speaker_nothing_is_told(speaker: object) -> None:
     before, after = await sent(wrote("a", speaker))
     assert after == before
+
+
+ANN, BOB = {"id": "U1", "name": "Ann"}, {"id": "U2", "name": "Bob"}
+OWN = {**human("own"), "additional_kwargs": {"speaker": ANN, "speaker_memory": {"user": "ann", "refs": ["fact_1.0"]}}}
+HIDDEN = {**human("hidden"), "additional_kwargs": {"hide_from_ui": True}}
+
+
+def answered(speaker: object) -> Message:
+    return {"type": "tool", "id": "t", "tool_call_id": "c", "content": "Yes", "additional_kwargs": {"speaker": speaker}}
+
+
+@pytest.mark.parametrize(
+    ("later", "is_told"),
+    [
+        ([], True),
+        ([ai("b")], True),
+        ([ai("b"), HIDDEN], True),
+        ([ai("b"), wrote("c", ANN)], True),
+        ([ai("b"), wrote("c", {**ANN, "name": "Ann Lee"})], True),
+        ([ai("b"), answered(ANN)], True),
+        ([ai("b"), answered(BOB)], False),
+        ([ai("b"), wrote("c", BOB)], False),
+        ([ai("b"), wrote("c", BOB), ai("d"), wrote("e", ANN)], False),
+        ([ai("b"), human("c")], False),
+    ],
+)
+@pytest.mark.parametrize("lets", [True, False])
+async def test_private_memory_is_told_while_the_turn_is_its_persons(
+    later: list[Message], is_told: bool, lets: bool
+) -> None:
+    fact = Fact(id="fact_1", content="Keeps otters")
+    memories: dict[tuple[str, str | None], Memory] = {("ann", None): Memory({"fact_1": fact}, in_groups=lets)}
+
+    async def recall(user: str, agent: str | None) -> Memory:
+        return memories.get((user, agent), Memory())
+
+    model = Asked()
+    await model_call(DynamicContext(recall), turn([human("first"), OWN, *later]), model)
+    texts = [str(message.content) for message in model.messages if "otters" in str(message.content)]
+    assert len(texts) == (is_told and lets)
+    assert all('Notes on "Ann" (U1)' in text for text in texts)
