@@ -56,16 +56,31 @@ def keys_in_force(config: Config, written: Mapping[str, Written], added: Collect
     return [_entry(path, value, default, written, beside) for path, value, default in _leaves(config, Config(), "")]
 
 
+def keys_set(config: Config, written: Mapping[str, Written]) -> Iterator[tuple[str, str]]:
+    """Yields the path and the value of the keys that are not left at their default, as `keys_in_force` shows them.
+    Reads no configuration reference: that takes 50 ms.
+    """
+    for path, value, default in _leaves(config, Config(), ""):
+        if _source(path, value, default, written, ()) != "default":
+            yield path, _masked(path, value)
+
+
 def _entry(path: str, value: Any, default: Any, written: Mapping[str, Written], beside: tuple[str, ...]) -> KeyInForce:
     key, place = _reference().get(_general(path)), written.get(path)
-    source: Source = "default" if value == default and place is None else "file"
-    if place is None and (path.startswith(beside) or (source == "file" and path == "model_roles")):
-        source = "event"
-    elif place.variable if place else source == "file" and not path.startswith(("mcp.", "middlewares")):
-        source = "env"  # of DeerFlow, if the file does not name it
+    source = _source(path, value, default, written, beside)
     shown = _masked(path, value)
     about = (key.default, key.type, key.text, key.restart) if key else ("", "", "", False)
     return KeyInForce(path, shown, source, *about, *((place.line, place.variable) if place else ()))
+
+
+def _source(path: str, value: Any, default: Any, written: Mapping[str, Written], beside: tuple[str, ...]) -> Source:
+    place = written.get(path)
+    source: Source = "default" if value == default and place is None else "file"
+    if place is None and (path.startswith(beside) or (source == "file" and path == "model_roles")):
+        return "event"
+    if place.variable if place else source == "file" and not path.startswith(("mcp.", "middlewares")):
+        return "env"  # of DeerFlow, if the file does not name it
+    return source
 
 
 @functools.cache

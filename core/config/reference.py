@@ -9,7 +9,7 @@ import ast
 import functools
 import inspect
 import json
-import textwrap
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
@@ -75,13 +75,19 @@ def _needs_restart(path: str) -> bool:
     return any(f"{path}.".startswith(f"{key}.") for key in NEEDS_RESTART)
 
 
+@functools.cache
+def _classes(module: str) -> Mapping[str, ast.ClassDef]:
+    """Returns the classes of a module as they are written."""
+    written = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {node.name: node for node in written if isinstance(node, ast.ClassDef)}
+
+
+@functools.cache
 def _texts(kind: type[msgspec.Struct]) -> Mapping[str, str]:
     """The strings below the fields of a class, by field."""
     [base] = kind.__bases__
     texts = dict(_texts(base)) if issubclass(base, Section) else {}
-    [definition] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
-    for field, below in pairwise(definition.body):
+    for field, below in pairwise(_classes(kind.__module__)[kind.__name__].body):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 texts[name] = _paragraph(text)

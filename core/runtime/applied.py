@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 import anyio
 import anyio.to_thread
 import structlog
 
-from core.config.in_force import keys_in_force
+from core.config.in_force import keys_set
 from core.config.load import ConfigSource
 from core.errors import SikaError
 from core.events import Event, Record
@@ -79,6 +80,5 @@ def _decide(now: Values, source: ConfigSource, process: str, before: Values) -> 
 
 def values_of(source: ConfigSource) -> Values:
     """Returns the values that are not the default ones, by key, as `core.config.in_force` shows them."""
-    keys = keys_in_force(source.current(), source.written())
-    set_here = [(key.path, key.value[:VALUE_CHARACTERS]) for key in keys if key.source != "default"]
-    return dict(set_here[:MOST_KEYS])
+    keys = islice(keys_set(source.current(), source.written()), MOST_KEYS)
+    return {path: value[:VALUE_CHARACTERS] for path, value in keys}
