@@ -8,13 +8,16 @@ keeps its compiled code there. Where the server may not write there or link, eac
 
 from __future__ import annotations
 
+import csv
 import functools
 import hashlib
 import os
 import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -32,6 +35,7 @@ PACKAGES = (
 ENVIRONMENT = {"MPLCONFIGDIR": "/tmp/matplotlib", "XDG_CACHE_HOME": "/tmp/cache", "OPENBLAS_NUM_THREADS": "1"}
 """Keeps caches out of the workspace. Each thread of OpenBLAS would reserve a share of the limit of memory."""
 _SITE = f"{ROOT}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+_INFO = ".dist-info"
 
 
 def binds(config: Path) -> list[str]:
@@ -44,9 +48,9 @@ def binds(config: Path) -> list[str]:
         words += ["--ro-bind", base, base, "--symlink", base, BASE]
     if (folder := _collected()) is not None:
         return [*words, "--ro-bind", str(folder), _SITE]
-    for path in _entries():
+    for path in _paths().entries:
         words += ["--ro-bind-try", str(path), f"{_SITE}/{path.name}"]
-    for path in _metadata():
+    for path in _paths().metadata:
         words += ["--ro-bind-try", str(path), f"{_SITE}/{path.parent.name}/{path.name}"]
     return words
 
@@ -106,42 +110,47 @@ def edition() -> str:
 @functools.cache
 def _key() -> str:
     """Returns what changes with the packages."""
-    stats = [(str(path), path.stat()) for path in (*_entries(), *_metadata())]
+    stats = [(str(path), path.stat()) for paths in _paths() for path in paths]
     return hashlib.sha256(repr([(name, info.st_ino, info.st_mtime_ns) for name, info in stats]).encode()).hexdigest()[
         :16
     ]
 
 
 def _link(folder: Path) -> None:
-    for path in _entries():
+    for path in _paths().entries:
         if path.is_dir():
             shutil.copytree(path, folder / path.name, symlinks=True, copy_function=os.link)
         else:
             os.link(path, folder / path.name)
-    for path in _metadata():
+    for path in _paths().metadata:
         (folder / path.parent.name).mkdir()
         os.link(path, folder / path.parent.name / path.name)
 
 
-@functools.cache
-def _entries() -> tuple[Path, ...]:
-    """Returns the files and directories that the packages consist of. What their records name may not be there."""
-    paths = {path for distribution in _closure().values() for path in _top(distribution)}
-    return tuple(sorted(filter(Path.exists, paths)))
+class _Paths(NamedTuple):
+    entries: Sequence[Path]
+    """The files and directories that the packages consist of."""
+    metadata: Sequence[Path]
+    """The files by which the packages know their names and versions."""
 
 
 @functools.cache
-def _metadata() -> tuple[Path, ...]:
-    """Returns the files by which the packages know their names and versions."""
-    files = [file for distribution in _closure().values() for file in distribution.files or ()]
-    named = (file.locate() for file in files if file.name == "METADATA" and file.parts[0].endswith(".dist-info"))
-    return tuple(sorted(filter(Path.exists, (Path(str(path)).resolve() for path in named))))
+def _paths() -> _Paths:
+    """Returns what the packages consist of. What their records name may not be there."""
+    named = [(package, name) for package in _closure().values() for name in _names(package)]
+    entries = (package.locate_file(name) for package, name in named if not name.endswith(_INFO))
+    files = (package.locate_file(f"{name}/METADATA") for package, name in named if name.endswith(_INFO))
+    return _Paths(_existing(entries), _existing(files))
 
 
-def _top(distribution: metadata.Distribution) -> set[Path]:
-    names = {file.parts[0] for file in distribution.files or ()}
-    named = {name for name in names if name not in ("..", "__pycache__") and not name.endswith(".dist-info")}
-    return {Path(str(distribution.locate_file(name))).resolve() for name in named}
+def _existing(paths: Iterable[object]) -> Sequence[Path]:
+    return sorted(filter(Path.exists, {Path(str(path)).resolve() for path in paths}))
+
+
+def _names(package: metadata.Distribution) -> set[str]:
+    """Returns the names at the top of a package's record. (`files` makes a path of each line: ten times the work.)"""
+    rows = csv.reader((package.read_text("RECORD") or "").splitlines())
+    return {row[0].partition("/")[0] for row in rows if row} - {"", "..", "__pycache__"}
 
 
 def _closure() -> dict[str, metadata.Distribution]:

@@ -45,7 +45,7 @@ def test_a_package_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyP
         return original(name)
 
     monkeypatch.setattr(metadata, "distribution", without_pandas)
-    names = {path.name for path in toolkit._entries.__wrapped__()}
+    names = {path.name for path in toolkit._paths.__wrapped__().entries}
     assert {"matplotlib", "docx", "numpy"} <= names
     assert "pandas" not in names
 
@@ -59,9 +59,9 @@ def test_files_that_are_not_there_are_left_out(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(metadata, "distribution", lambda _: metadata.PathDistribution(record))
     monkeypatch.setattr(toolkit, "PACKAGES", ("half",))
     (record / "METADATA").write_text("Name: half\nVersion: 1\n")
-    assert (toolkit._entries.__wrapped__(), len(toolkit._metadata.__wrapped__())) == ((tmp_path / "half.py",), 1)
+    assert toolkit._paths.__wrapped__() == ([tmp_path / "half.py"], [record / "METADATA"])
     (record / "METADATA").unlink()
-    for cached in ("_entries", "_metadata", "_key"):
+    for cached in ("_paths", "_key"):
         monkeypatch.setattr(toolkit, cached, getattr(toolkit, cached).__wrapped__)
-    assert toolkit._metadata() == ()
+    assert toolkit._paths().metadata == []
     assert toolkit.edition()
