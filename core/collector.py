@@ -7,6 +7,8 @@ at every 700, as Python does, takes a sixth of a start and a tenth of a run. Onl
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 THRESHOLDS = (20_000, 20, 20)
 """See `gc.set_threshold`."""
@@ -17,8 +19,20 @@ def relax() -> None:
     gc.set_threshold(*THRESHOLDS)
 
 
+@contextmanager
+def paused() -> Iterator[None]:
+    """Stops the collector until `settle`, or the end of the block: at a server's start it takes 0.15 s to find 2 MB."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def settle() -> None:
-    """Has the collector pass over what is there, when everything is imported, and look seldom at the rest."""
-    gc.collect()
+    """Has the collector pass over what is there, when everything is imported, and look seldom at the rest. The cycles
+    in it stay: 1.5 MB, for which it would have to look at everything, which takes 0.13 s.
+    """
     gc.freeze()
     relax()
+    gc.enable()

@@ -19,6 +19,7 @@ import structlog
 
 from channels.cli.common import FAILED, OK, log_to_stderr, name_list, options_of, port_number
 from channels.cli.verbs import Parser
+from core import collector
 from core.config.load import find, load
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ async def _serve(arguments: argparse.Namespace) -> int:
     if arguments.reload:
         return await _reload(arguments)
     log_to_stderr(load(arguments.config).log_level)
-    with anyio.CancelScope() as starting:
+    with collector.paused(), anyio.CancelScope() as starting:
         stop = on_signals(starting)
         options = options_of(arguments)
         examine = partial(_examined, options, arguments.port or None)
