@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from fnmatch import filter as matching
 from pathlib import Path
 
+import adapters.tracing.light  # noqa: F401  # before LangChain
 from actors.agent.check import check, of_server
 from actors.chat.session import DEFAULT_AGENT, NoAgent, agent_name
 from actors.wiring.discovery import load_tools

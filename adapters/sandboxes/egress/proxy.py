@@ -29,7 +29,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
@@ -40,11 +40,13 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 
 from adapters.sandboxes.egress.accesses import Accesses, TooMuch
-from adapters.sandboxes.egress.authority import Authority
 from adapters.sandboxes.egress.rules import Place, Refused, Rules, plain
 from core.config.sections import Secret
 from core.errors import ungrouped
 from core.ports.sandbox import Access
+
+if TYPE_CHECKING:
+    from adapters.sandboxes.egress.authority import Authority
 
 log = structlog.get_logger("sika.sandbox")
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import structlog
@@ -14,12 +15,14 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from adapters.sandboxes.egress import accesses, forwarder
-from adapters.sandboxes.egress.authority import Authority, bundle
 from adapters.sandboxes.egress.proxy import SOCKET, Credential, Proxy
 from adapters.sandboxes.egress.rules import Place, Rules
 from core.config.sandbox import Egress
 from core.errors import Unavailable
 from core.ports.sandbox import Access, SandboxSetup
+
+if TYPE_CHECKING:
+    from adapters.sandboxes.egress.authority import Authority
 
 log = structlog.get_logger("sika.sandbox")
 
@@ -138,6 +141,8 @@ class WayOut:
 
     def authority(self) -> Authority:
         """Returns the authority. Its certificate lies in `trust` afterwards. Blocks."""
+        from adapters.sandboxes.egress.authority import Authority, bundle  # imports cryptography's X.509
+
         authority = Authority(self._home / "secrets")
         self._folder.mkdir(parents=True, exist_ok=True)
         for name, content in (("authority.pem", authority.pem), ("all.pem", bundle(authority.pem))):

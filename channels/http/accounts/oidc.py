@@ -29,7 +29,7 @@ from core.identity import accounts
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
 
-    from channels.http.accounts.protocol import Discovery
+    from channels.http.server.openid import Discovery
 
 T = TypeVar("T")
 log = structlog.get_logger("sika.http")
@@ -100,10 +100,10 @@ class Oidc:
 
     async def begin(self, provider: OidcProvider, callback: str, after: str) -> tuple[str, Pending]:
         """Where to send the person, and what must come back. Raises `Unavailable`."""
-        from channels.http.accounts import protocol  # 0.2 s that a server without providers does not spend
+        from channels.http.server import openid  # 0.2 s that a server without providers does not spend
 
-        challenge = protocol.Challenge()
-        where = protocol.question((await self._provider(provider)).discovery, provider, callback, challenge)
+        challenge = openid.Challenge()
+        where = openid.question((await self._provider(provider)).discovery, provider, callback, challenge)
         expires = int(time.time()) + PENDING_SECONDS
         return where, Pending(provider.name, challenge.state, challenge.nonce, challenge.verifier, after, expires)
 
@@ -122,10 +122,10 @@ class Oidc:
 
     async def _redeem(self, provider: OidcProvider, callback: str, pending: Pending, code: str) -> str:
         """The ID token for a code."""
-        from channels.http.accounts import protocol
+        from channels.http.server import openid
 
         discovery = (await self._provider(provider)).discovery
-        place, headers, body = protocol.redemption(discovery, provider, callback, code, pending.verifier)
+        place, headers, body = openid.redemption(discovery, provider, callback, code, pending.verifier)
         status, raw = await self._ask("POST", place, headers=headers, data=body)
         answer = _json(raw)
         if status != 200 or not isinstance(answer.get("id_token"), str):
@@ -136,12 +136,12 @@ class Oidc:
 
     async def _claims(self, provider: OidcProvider, token: str, nonce: str) -> Mapping[str, Any]:
         """The claims of an ID token that is the provider's, for us, for this sign-in, and not too old."""
-        from channels.http.accounts import protocol
+        from channels.http.server import openid
 
         for older_than in (KNOWN_SECONDS, KEYS_SECONDS):  # it may have new keys
             known = await self._provider(provider, older_than)
             try:
-                return protocol.claims(token, known.keys, known.discovery.issuer, provider.client_id, nonce)
+                return openid.claims(token, known.keys, known.discovery.issuer, provider.client_id, nonce)
             except ValueError as error:
                 reason = str(error)
         log.warning("ID token refused", provider=provider.name, reason=reason[:200])
@@ -166,17 +166,17 @@ class Oidc:
             return known
 
     async def _fetched(self, provider: OidcProvider) -> _Known:
-        from channels.http.accounts import protocol
+        from channels.http.server import openid
 
         place = provider.issuer.rstrip("/") + "/.well-known/openid-configuration"
-        discovery = _decoded(await self._get(place), protocol.Discovery)
+        discovery = _decoded(await self._get(place), openid.Discovery)
         if discovery.issuer.rstrip("/") != provider.issuer.rstrip("/"):
             raise Unavailable(f"identity provider {provider.name}: its document is another issuer's")
         ends = (discovery.authorization_endpoint, discovery.token_endpoint, discovery.jwks_uri)
         if any(not _as_safe(end, provider.issuer) for end in ends):
             raise Unavailable(f"identity provider {provider.name}: its endpoints are not under https")
         try:
-            keys = protocol.keys(_json(await self._get(discovery.jwks_uri)))
+            keys = openid.keys(_json(await self._get(discovery.jwks_uri)))
         except ValueError as error:
             raise Unavailable(f"identity provider {provider.name}: its keys cannot be read") from error
         return _Known(discovery, keys, time.monotonic())

@@ -6,15 +6,13 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from string import Template
 from typing import Annotated
 
 import anyio.to_thread
 from aiohttp import web
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from channels.http.docs import asyncapi
 from channels.http.docs.openapi import PAGE_HEADERS, require_docs
@@ -34,7 +32,6 @@ OTHER_LANGUAGES = "other-languages"
 
 _FOLDER = Path(__file__).parent
 _OPENING = re.compile(r"# (.+)\n+([^\n].*(?:\n.+)*)")
-_LINK = re.compile(r"^(?!\w+:)([\w-]+)\.md(?=#|$)")
 
 
 ROUTES = Routes(public=True, mounts=ROOT, tag="documentation", errors=(404,))
@@ -58,11 +55,13 @@ def _names() -> tuple[str, ...]:
 @functools.cache
 def _page(name: str, prefix: str) -> bytes:
     """The whole page as HTML. It stays as it is while the process lives."""
+    from channels.http.server import markdown  # imports a parser that a server without readers does not need
+
     text = _source(name, prefix)
     entries = [(CONTENTS, "Contents"), *((other, _opening(_file(other))[0]) for other in _names())]
     links = "".join(f'      <a href="{other}">{escape(title)}</a>\n' for other, title in entries)
     template = Template((_FOLDER / "text.html").read_text(encoding="utf-8"))
-    page = template.substitute(title=escape(_opening(text)[0]), pages=links, text=_rendered(text))
+    page = template.substitute(title=escape(_opening(text)[0]), pages=links, text=markdown.rendered(text))
     return page.encode()
 
 
@@ -133,33 +132,3 @@ def _deerflow() -> Iterator[str]:
         yield f"| `{old}` | `{new}` |"
     for key, remark in sorted(deerflow.WITHOUT_EFFECT.items()):
         yield f"| `{key}` | {remark} |"
-
-
-# ── Markdown ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Markdown(MarkdownIt):
-    """CommonMark with tables and without HTML. Links to files of the folder lead to their pages."""
-
-    def __init__(self) -> None:
-        super().__init__("commonmark", {"html": False})
-        self.enable("table")
-
-    def normalizeLink(self, url: str) -> str:
-        return super().normalizeLink(_LINK.sub(r"\1", url))
-
-
-def _rendered(text: str) -> str:
-    """HTML, in which every heading can be linked to."""
-    markdown = _Markdown()
-    tokens = markdown.parse(text)
-    for heading, title in pairwise(tokens):
-        if heading.type == "heading_open":
-            heading.attrSet("id", _anchor(title))
-    rendered: str = markdown.renderer.render(tokens, markdown.options, {})
-    return rendered
-
-
-def _anchor(title: Token) -> str:
-    """As GitHub makes it: lower case, without punctuation, with a dash for each space."""
-    return re.sub(r"[^\w\- ]", "", title.content.lower()).replace(" ", "-")

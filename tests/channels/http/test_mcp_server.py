@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -279,11 +277,3 @@ async def test_a_client_that_leaves_ends_its_call_and_not_the_run(
 
 async def _run_of(worker: Worker, thread: str) -> str:
     return (await worker.requested(thread)).id
-
-
-def test_a_server_that_nobody_asks_loads_no_sdk() -> None:
-    script = (
-        "import sys; from channels.http.endpoints.table import all_routes; all_routes(); print('mcp' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.strip() == "False"

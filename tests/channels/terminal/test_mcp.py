@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -54,12 +53,3 @@ async def test_from_adding_to_calling(
         lines = capsys.readouterr().out.partition("SERVER ")[2].splitlines()
         assert [line.split()[:4] for line in lines[1:]][1] == ["mine", "stdio", "fine", "19"]
         assert "failed" in lines[1]
-
-
-def test_only_the_processes_of_sessions_import_the_sdk() -> None:
-    code = """
-import sys, channels.cli, actors.wiring.compose, actors.wiring.discovery, adapters.mcp.sessions, channels.http.app
-actors.wiring.discovery.actor_classes((), actors.wiring.parts.Parts.__annotations__)
-sys.exit(bool({"mcp", "langchain_mcp_adapters", "acp"} & {*sys.modules}))
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
