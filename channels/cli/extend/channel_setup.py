@@ -14,7 +14,7 @@ import msgspec
 
 from channels.cli.common import FAILED, OK
 from channels.cli.extend.env_file import Variables
-from channels.terminal.console.prompt import ask
+from channels.terminal.console.lines import ask
 from core.chat import platforms
 from core.chat.account import Account
 from core.chat.check import checked

@@ -18,7 +18,7 @@ import dotenv
 
 from channels.cli.common import FAILED, OK
 from channels.cli.verbs import Parser
-from channels.terminal.console.prompt import ask
+from channels.terminal.console.lines import ask
 from channels.terminal.text import style_of
 from core import reasons
 from core.config.load import parse

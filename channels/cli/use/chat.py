@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TextIO
 
 from channels.cli.common import FAILED, options_of
@@ -23,7 +24,7 @@ from channels.terminal.chat.chat import API_KEY, COMMANDS, Chat, explained
 from channels.terminal.chat.choices import Choices
 from channels.terminal.chat.files import host_path
 from channels.terminal.console.interrupts import interrupts
-from channels.terminal.console.prompt import Completions, Piped, Prompt, ask, piped
+from channels.terminal.console.lines import Lines, Piped, ask, piped
 from channels.terminal.console.screen import Screen
 from core.errors import Invalid, SikaError, Unavailable
 
@@ -106,11 +107,18 @@ async def _talk(arguments: argparse.Namespace, piped: str, url: str, locate: Cal
                     if isinstance(answers, io.StringIO):
                         print(json.dumps({"answer": answers.getvalue().rstrip("\n"), **await chat.report()}))
                     return code
-                history = home / "chat_history" if home.is_dir() else None
-                lines = Prompt(history, Completions(COMMANDS, chat.words)) if sys.stdin.isatty() else Piped()
+                lines = _typed(home, chat) if sys.stdin.isatty() else Piped()
                 return await chat.converse(lines, url)
     except ClientError as error:
         raise SikaError(explained(error)) from error
+
+
+def _typed(home: Path, chat: Chat) -> Lines:
+    """Returns the lines that the person types at the terminal."""
+    from channels.terminal.console.prompt import Completions, Prompt  # takes 0.2 s
+
+    history = home / "chat_history" if home.is_dir() else None
+    return Prompt(history, Completions(COMMANDS, chat.words))
 
 
 def _screen(arguments: argparse.Namespace, answers: TextIO) -> Screen:

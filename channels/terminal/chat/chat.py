@@ -25,7 +25,7 @@ from channels.terminal.chat.render import Transcript
 from channels.terminal.chat.shown_run import ShownRun
 from channels.terminal.chat.threads import latest_threads, thread_rows
 from channels.terminal.console.interrupts import Interrupts, Stopped
-from channels.terminal.console.prompt import Lines
+from channels.terminal.console.lines import Lines
 from channels.terminal.console.screen import Screen
 from channels.terminal.text import one_line
 from core.errors import SikaError

@@ -14,7 +14,7 @@ from channels.client.errors import ClientError, NotFound, Refused
 from channels.client.events import StreamEvent
 from channels.terminal.chat.attachments import names_files
 from channels.terminal.console.interrupts import Interrupts
-from channels.terminal.console.prompt import Lines
+from channels.terminal.console.lines import Lines
 from channels.terminal.console.screen import Screen
 from channels.terminal.text import one_line
 

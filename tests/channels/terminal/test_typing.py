@@ -15,8 +15,9 @@ from prompt_toolkit.document import Document
 
 from channels.terminal.chat.attachments import named
 from channels.terminal.chat.chat import COMMANDS
-from channels.terminal.console import prompt
-from channels.terminal.console.prompt import Completions, Piped, piped
+from channels.terminal.console import lines, prompt
+from channels.terminal.console.lines import Piped, piped
+from channels.terminal.console.prompt import Completions
 from core.errors import Invalid
 from tests.channels.terminal.talks import Place
 from tests.channels.terminal.terminals import Terminal, on_terminal
@@ -54,11 +55,11 @@ async def test_a_pipe_goes_with_a_message(pipe: tuple[int, int], tmp_path: Path)
 async def test_a_silent_pipe_is_not_waited_for_and_a_huge_one_is_refused(
     pipe: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(prompt, "PIPE_SECONDS", 0.05)
+    monkeypatch.setattr(lines, "PIPE_SECONDS", 0.05)
     assert await piped(pipe[0]) == ""
     assert capsys.readouterr().err == "standard input is silent for 0.05 s: the message goes without it\n"
     os.close(pipe[1])
-    (tmp_path / "huge").write_bytes(bytes(prompt.MAX_PIPED_BYTES + 1))
+    (tmp_path / "huge").write_bytes(bytes(lines.MAX_PIPED_BYTES + 1))
     with (tmp_path / "huge").open() as file, pytest.raises(Invalid, match="@file"):
         await piped(file.fileno())
 
