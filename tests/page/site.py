@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect
 
 from tests.e2e.servers import Server
 from tests.support.model_server import Failure, ModelServer, Script, ToolCall, Turn
+from tests.support.workers import wait_for
 
 AXE = Path(__file__).parent / "axe/axe.min.js"
 """axe-core 4.14.1 (MPL-2.0), as npm has it."""
@@ -254,6 +255,37 @@ class Tab:
         await toast.locator("button").evaluate("close => close.click()")  # also where a dialog lies over it
         text: str = await self.page.evaluate("navigator.clipboard.readText()")
         return text
+
+    async def look_again(self) -> None:
+        """Tells the page that somebody has come back to it: a browser without a screen shows all its tabs."""
+        await self.page.evaluate(
+            "() => { document.dispatchEvent(new Event('visibilitychange')); dispatchEvent(new Event('focus')); }"
+        )
+
+    async def asks_again(self, paths: Set[str]) -> None:
+        """Comes back to the page, and waits until it has read these of the API again."""
+        async with self.asking() as again:
+            await self.look_again()
+
+            async def asked() -> bool:
+                return again >= paths
+
+            await wait_for(asked)
+
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[set[str]]:
+        """Collects what the page reads of the API."""
+        paths: set[str] = set()
+
+        def note(request: Request) -> None:
+            if request.method == "GET" and "/api/" in request.url:
+                paths.add(request.url.partition("/api/")[2])
+
+        self.page.on("request", note)
+        try:
+            yield paths
+        finally:
+            self.page.remove_listener("request", note)
 
     async def watch(self) -> None:
         """Counts changes of messages that are finished now: in them, and of their own place."""

@@ -317,6 +317,23 @@ async def test_what_was_configured_when(root: Operator) -> None:
     await expect(root.section.locator("tr", has_text="account.created")).to_have_count(2)
 
 
+@pytest.mark.long
+async def test_every_section_shows_what_others_changed_when_it_is_looked_at_again(root: Operator) -> None:
+    await root.page.add_init_script(
+        "{ const real = setTimeout; window.setTimeout = (act, ms = 0) => (ms < 1000 ? real(act, ms) : 0); }"
+    )  # nothing is asked again but by somebody
+    await root.page.reload()
+    for name in SECTIONS:
+        async with root.tab.asking() as first:
+            await root.page.goto(f"{root.tab.site.server.url}/#/operate/{name}")
+            here = root.page.locator(".operate nav [aria-current]")
+            await expect(here).to_have_attribute("href", f"#/operate/{name}")
+            await expect(root.section.locator(".quiet", has_text="Loading")).to_have_count(0)
+        mine = {path for path in first if path.startswith(("operations/", "dlq", "actors", "doctor", "console/"))}
+        assert mine, name
+        await root.tab.asks_again(mine)
+
+
 async def test_no_route_answers_a_secret(root: Operator) -> None:
     await root.thread(poison=f"again {SECRET}")
 

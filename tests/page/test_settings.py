@@ -90,6 +90,11 @@ class Settings:
             "href", f"#/settings/{section}"
         )
 
+    async def names(self) -> list[str]:
+        """The sections that are offered."""
+        links = self.page.locator(".settings nav li a")
+        return [str(await link.get_attribute("href")).rpartition("/")[2] for link in await links.all()]
+
     def row(self, text: str) -> Locator:
         return self.section.locator(".rows li", has_text=text)
 
@@ -184,8 +189,7 @@ async def test_every_section_is_seen_whole_and_keeps_every_rule(
     chromium: Browser, site: Site, people: dict[str, Any], tmp_path: Path, language: str, look: dict[str, Any]
 ) -> None:
     async with signed_in(chromium, site, people[ROOT], "users", language, **look) as root:
-        links = root.page.locator(".settings nav li a")
-        names = [str(await link.get_attribute("href")).rpartition("/")[2] for link in await links.all()]
+        names = await root.names()
         assert len(names) == 13
         broken = {}
         for name in names:
@@ -198,6 +202,42 @@ async def test_every_section_is_seen_whole_and_keeps_every_rule(
             if problems := [*await violations(root.tab), *(["sideways"] if await root.page.evaluate(SIDEWAYS) else [])]:
                 broken[name] = problems
         assert broken == {}
+
+
+OF_THE_BROWSER = ["looks"]
+"""Sections about what this browser remembers."""
+
+
+@pytest.mark.long
+async def test_every_section_shows_what_others_changed_when_it_is_looked_at_again(root: Settings) -> None:
+    for name in await root.names():
+        async with root.tab.asking() as first:
+            await root.go(name)
+            await expect(root.section.locator(".quiet", has_text=re.compile("^Loading"))).to_have_count(0)
+        mine = {path for path in first if path != "v1/auth/me"}
+        assert bool(mine) is (name not in OF_THE_BROWSER), name
+        await root.tab.asks_again(mine)
+
+
+@pytest.mark.long
+async def test_what_somebody_types_stays_when_it_is_looked_at_again(root: Settings) -> None:
+    await root.go("keys")
+    await root.section.get_by_label("For (address or id)").fill("half an addr")
+    made = await root.ask("POST", "keys", {"user": ADA, "scopes": ["threads:read"]})  # as another tab does
+    assert made["status"] == 201, made
+    await expect(root.row(ADA)).to_have_count(0)
+    await root.tab.look_again()
+    await expect(root.row(ADA)).to_have_count(1)
+    await expect(root.section.get_by_label("For (address or id)")).to_have_value("half an addr")
+    await root.page.route("**/api/keys", lambda route: route.abort())
+    await root.tab.look_again()
+    await expect(root.section.get_by_role("alert")).to_be_visible()
+    await expect(root.row(ADA)).to_have_count(1)
+    await expect(root.section.get_by_label("For (address or id)")).to_have_value("half an addr")
+    await root.page.unroute("**/api/keys")
+    await root.tab.look_again()
+    await expect(root.section.get_by_role("alert")).to_have_count(0)
+    await root.press("Revoke", root.row(ADA), sure=True)
 
 
 async def test_sections_are_reached_by_keys(root: Settings) -> None:
@@ -508,6 +548,7 @@ async def test_a_skill_is_checked_installed_edited_switched_and_rolled_back(ada:
     await expect(row).to_have_count(0)
 
 
+@pytest.mark.long
 async def test_a_skill_of_an_address_is_off_until_the_verdict_was_read(ada: Settings) -> None:
     await ada.go("skills")
     form = ada.section.locator("form", has_text="Or its address")
@@ -592,6 +633,8 @@ async def test_a_login_at_a_server_of_tools_goes_there_and_back(root: Settings, 
         await expect(back.get_by_role("heading")).to_have_text("Logged in")
         assert back.url.startswith(f"{root.tab.site.server.url}/api/mcp/oauth/callback?"), "by way of its server"
         await back.close()
+        await root.tab.look_again()
+        await expect(notes.get_by_role("button", name="Give the access up")).to_be_visible()
         await root.press("Try it", notes)
         await expect(notes.locator(".tag")).to_have_text("works")
         await expect(notes).to_contain_text("logged in")

@@ -34,5 +34,22 @@ export function useListener(target, type, listener) {
   }, [target, type]);
 }
 
+/** Calls back whenever the page is looked at again: others may have changed what it shows. Returns what ends that. @param {() => void} listener */
+export function whenLookedAt(listener) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const looked = () => {
+    clearTimeout(timer);
+    if (!document.hidden) timer = setTimeout(listener); // a tab that comes to the front is visible, and has the focus
+  };
+  document.addEventListener("visibilitychange", looked);
+  addEventListener("focus", looked);
+  return () => {
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", looked);
+    removeEventListener("focus", looked);
+  };
+}
+
 /** Names of classes, without those that do not hold. @param {...(string | false | null | undefined)} names */
 export const classes = (...names) => names.filter(Boolean).join(" ");

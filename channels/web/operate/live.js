@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
+import { whenLookedAt } from "../kit/view.js";
 import { moment, t, wordsOf } from "../words/words.js";
 
 const LONGEST_MS = 60_000;
@@ -44,13 +45,12 @@ function keepAsking(read, everyMs) {
     clearTimeout(timer);
     if (!ended && everyMs) timer = setTimeout(() => void ask(), pause);
   };
-  const looked = () => document.hidden || void ask();
-  document.addEventListener("visibilitychange", looked);
+  const unlook = whenLookedAt(() => void ask());
   void ask();
   return () => {
     ended = true;
     clearTimeout(timer);
-    document.removeEventListener("visibilitychange", looked);
+    unlook();
   };
 }
 

@@ -1,37 +1,42 @@
 // What sections are made of: things that are loaded, forms whose errors stand at their fields, secrets that are shown once,
 // and the lines of the configuration file.
 
-import { html, useEffect, useId, useState } from "../vendor/preact.js";
+import { html, useEffect, useId, useRef, useState } from "../vendor/preact.js";
 import { Failure, call } from "../api/client.js";
 import { sentenceOf } from "../kit/act.js";
 import { Button } from "../kit/button.js";
 import { copyText } from "../kit/copy.js";
 import { saveAs } from "../kit/save.js";
+import { whenLookedAt } from "../kit/view.js";
 import { t } from "../words/words.js";
 
 /**
- * What a route answers. `reload` asks again, `problem` is why it did not answer.
+ * What a route answers: asked again by `reload`, and whenever the page is looked at again. `problem` is why it did not answer.
  * @param {string} path @returns {{value: any, problem: string, reload: () => Promise<void>}}
  */
 export function useAnswer(path) {
   const [value, setValue] = useState(/** @type {any} */ (null));
   const [problem, setProblem] = useState("");
+  const asked = useRef(0);
   const reload = async () => {
+    const turn = (asked.current += 1);
     try {
-      setValue(await call("GET", path));
+      const answer = await call("GET", path);
+      if (turn !== asked.current) return;
+      setValue(answer);
       setProblem("");
     } catch (error) {
-      setProblem(sentenceOf(error));
+      if (turn === asked.current) setProblem(sentenceOf(error));
     }
   };
-  useEffect(() => void reload(), [path]);
+  useEffect(() => (void reload(), whenLookedAt(() => void reload())), [path]);
   return { value, problem, reload };
 }
 
-/** Something that is shown once it has come. @param {{of: {value: any, problem: string}, children: any}} props */
+/** Something that is shown once it has come; it stays while it cannot be asked for. @param {{of: {value: any, problem: string}, children: any}} props */
 export function Loaded({ of, children }) {
-  if (of.problem) return html`<p class="error" role="alert">${of.problem}</p>`;
-  return of.value ? children : html`<p class="quiet">${t("loading")}</p>`;
+  if (!of.value && !of.problem) return html`<p class="quiet">${t("loading")}</p>`;
+  return html`${of.problem && html`<p class="error" role="alert">${of.problem}</p>`}${of.value && children}`;
 }
 
 /**
@@ -40,7 +45,8 @@ export function Loaded({ of, children }) {
  */
 
 /**
- * A form. An error of the server that begins with the name of a field stands below it.
+ * A form. An error of the server that begins with the name of a field stands below it. Where nobody has typed, it has the values that
+ * its fields have now.
  * @param {{fields: FieldOf[], action: string, onSend: (values: Record<string, any>) => Promise<unknown>, second?: string, clears?: boolean}} props
  *   `second`: another button, which sends the values with `attempt`; `clears`: the fields are as at the beginning once it was sent
  */
@@ -49,6 +55,12 @@ export function Form({ fields, action, onSend, second, clears = false }) {
   const [values, setValues] = useState(first);
   const [problem, setProblem] = useState({ at: "", text: "" });
   const [busy, setBusy] = useState(false);
+  const [from, setFrom] = useState(() => JSON.stringify(first()));
+  const now = JSON.stringify(first());
+  if (now !== from) {
+    setFrom(now);
+    if (JSON.stringify(values) === from) setValues(first());
+  }
   const send = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const attempt = event.submitter?.hasAttribute("data-attempt") ?? false;
