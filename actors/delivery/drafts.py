@@ -60,6 +60,8 @@ class Live:
         """The text and the status that the platform has."""
         self.recorded = ""
         """The message that the log knows."""
+        self.anew = False
+        """It is shown though nothing has changed."""
         self.over = False
         """The run has ended: its answer is coming."""
         self.taken = False
@@ -78,6 +80,10 @@ class Live:
     @property
     def group(self) -> bool:
         return self.target.kind == "group"
+
+    def show_again(self) -> None:
+        self.anew = True
+        self.changed.set()
 
     def say(self, text: str, status: str) -> None:
         if (text, status) != (self.text, self.status):
@@ -201,6 +207,7 @@ class Drafts(Actor[ChatRouted]):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._work, live)
             tasks.start_soon(self._follow, live, thread)
+            tasks.start_soon(self._show_again, live)
             await self._show(live)
             if live.taken:
                 live.released.set()
@@ -209,6 +216,11 @@ class Drafts(Actor[ChatRouted]):
             tasks.cancel_scope.cancel()
         if not live.taken and live.shown is not None:
             await self._settle(live)
+
+    async def _show_again(self, live: Live) -> None:
+        while seconds := self._outlet.platform.traits.buttonless_seconds:
+            await anyio.sleep(seconds)
+            live.show_again()
 
     # ── following ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -262,7 +274,9 @@ class Drafts(Actor[ChatRouted]):
         while not live.closing.is_set():
             await live.changed.wait()
             live.changed = anyio.Event()
-            if live.over or not (live.text or live.status) or (live.text, live.status) == live.shown:
+            if live.over or not (live.text or live.status):
+                continue
+            if (live.text, live.status) == live.shown and not live.anew:
                 continue
             if live.shown is None:
                 await self._wait_for_earlier(live)
@@ -327,6 +341,7 @@ class Drafts(Actor[ChatRouted]):
     async def _put(self, live: Live, text: str, status: str) -> None:
         outlet = self._outlet
         draft = live.draft = live.draft or outlet.platform.draft(live.target, live.key)
+        live.anew = False
         await outlet.call(live.target, lambda: draft.show(text, status))
         outlet.turns.edited(live.target.chat, live.run)
         live.shown = (text, status)

@@ -1,11 +1,13 @@
 """An answer that grows in Slack: a native stream where the workspace has it, else a message that is updated.
 
 A native stream needs a thread and only grows; Slack closes it after about five minutes, even at work (research
-im-platforms §2.1). So the answer always ends with `chat.update`, which also gives the message its key.
+im-platforms §2.1). So the answer always ends with `chat.update`, which also gives the message its key. A stream has no
+buttons: after `Traits.buttonless_seconds` the message is updated instead, with the one that stops the run.
 """
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from channels.slack.messages import growing, streamable
@@ -34,6 +36,8 @@ class SlackDraft:
         """The text of the stream; None if the message is updated instead."""
         self._shown: tuple[str, str] | None = None
         self._begun = False
+        self._since = monotonic()
+        self._has_button = False
 
     @property
     def message(self) -> str:
@@ -41,7 +45,7 @@ class SlackDraft:
 
     async def show(self, text: str, status: str) -> None:
         text = growing(text)
-        if (text, status) == self._shown or not self._may_call():
+        if ((text, status) == self._shown and not self._lacks_button()) or not self._may_call():
             return
         if not self._message:
             await self._begin(text, status)
@@ -49,6 +53,7 @@ class SlackDraft:
             await self._end_stream()
             try:
                 await self._platform.edit(self._target, self._message, unfinished(text, status, self._key))
+                self._has_button = True
             except Rejected as error:
                 if code_of(error) not in _NOT_CHANGEABLE:
                     raise
@@ -83,6 +88,7 @@ class SlackDraft:
             if await self._start_stream(text):
                 return
         self._message = await self._platform.post(self._target, unfinished(text, status, self._key), self._key)
+        self._has_button = True
 
     async def _start_stream(self, text: str) -> bool:
         """Starts a native stream. Returns whether the workspace has them."""
@@ -105,7 +111,7 @@ class SlackDraft:
         """Lets the stream grow. Returns whether it could: it takes nothing back, and Slack may have closed it."""
         shown, streamed = streamable(text), self._streamed or ""
         self._streamed = None
-        if not shown.startswith(streamed):
+        if self._lacks_button() or not shown.startswith(streamed):
             return False
         if self._shown is None or status != self._shown[1]:
             await self._platform.show_status(self._target, status)
@@ -142,5 +148,10 @@ class SlackDraft:
             return self._begun
         return web.has_room("chat.update" if self._streamed is None else "chat.appendStream")
 
+    def _lacks_button(self) -> bool:
+        """Tells whether it is time for the button, and the message has none."""
+        return not self._has_button and monotonic() - self._since >= self._platform.traits.buttonless_seconds
+
     def _may_stream(self) -> bool:
-        return bool(self._target.sender) and self._platform.has_streams(self._target)
+        streams = bool(self._target.sender) and self._platform.has_streams(self._target)
+        return streams and not self._lacks_button()

@@ -16,6 +16,8 @@ TRAITS = Traits(
     answers_can_be_found=True,
     largest_file=1 << 30,
     whispers=True,
+    # Native streams take no buttons. Whoever waits for longer may want to stop; short answers stay quick.
+    buttonless_seconds=8.0,
     setup=(
         Step(
             "Open https://api.slack.com/apps → Create New App → From a manifest → your workspace → JSON, and "

@@ -115,6 +115,8 @@ class Traits(NamedTuple):
     """A step of `sika channels setup`: where to click, and what to paste."""
     resumes: bool = False
     """It goes on after a restart where it stopped: it is a `Resuming`, too."""
+    buttonless_seconds: float = 0.0
+    """Time for which a draft has no button that stops its run. At such intervals it is shown though nothing changes."""
 
 
 class Content(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from actors.contracts.people import Groups
 from actors.contracts.refusals import Refusals
 from actors.contracts.signs import Signs
 from actors.contracts.stopping import Stopping
-from actors.contracts.table import table
+from actors.contracts.table import Table, table
 from actors.contracts.talk import Talk
-from tests.channels.contract.seats import DingTalkWithNames
+from channels.slack.platform import SlackPlatform
+from channels.slack.traits import TRAITS
+from tests.channels.contract.seats import DingTalkWithNames, Slack
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=8)]
 
@@ -65,13 +68,28 @@ class TestDeletions(Deletions):
 
 @pytest.mark.parametrize("here", ["slack"], indirect=True)
 class TestStopping(Stopping):
-    """Slack's native streams, in threads, Telegram's drafts, in private chats, and cards of DingTalk have no buttons of
-    ours. A draft of Telegram has one of its own."""
+    """Telegram's drafts, in private chats, have a button of their own; cards of DingTalk have none of ours."""
 
 
 @pytest.mark.parametrize("here", ["telegram", "feishu", "discord"], indirect=True)
 class TestStoppingInGroups(Stopping):
     group = "stopping"
+
+
+class TestStoppingInThreads(Stopping):
+    """Slack's native streams have no buttons: after a while the answer grows in a message that has."""
+
+    group = "streaming"
+
+    @pytest.fixture
+    async def here(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+    ) -> AsyncIterator[Table[Slack]]:
+        monkeypatch.setattr(SlackPlatform, "traits", TRAITS._replace(buttonless_seconds=0.1))
+        async with table(Slack(), tmp_path) as opened:
+            yield opened
+            assert opened.seat.server.called("chat.startStream")
+            assert not opened.seat.problems()
 
 
 async def test_dingtalk_may_leave_names_in_texts(tmp_path: Path, anyio_backend: str) -> None:
