@@ -36,7 +36,10 @@ ORIGIN: web.RequestKey[str] = web.RequestKey("origin", str)
 SHARED: web.RequestKey[bool] = web.RequestKey("shared", bool)
 """True if a page of a configured foreign origin asks, or shows what is asked for: `<img>` sends no `Origin`."""
 
-EXPOSED = "Content-Location, Location, Retry-After, X-Pagination-Total, X-Pagination-Next, X-Trace-Id, X-Waiting-Total"
+EXPOSED = (
+    "Content-Location, Location, Retry-After, X-Pagination-Total, X-Pagination-Next, X-Trace-Id, X-Waiting-Total, "
+    "X-Heartbeat-Seconds"
+)
 _OWN = frozenset({"same-origin", "none"})
 """`Sec-Fetch-Site` of our own pages, and of addresses that a person enters. A page on another port is `same-site`."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")

@@ -23,6 +23,9 @@ log = structlog.get_logger("sika.http")
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 HEARTBEAT = b": heartbeat\n\n"
+RHYTHM = "X-Heartbeat-Seconds"
+"""Header of a stream that is followed for ever: the interval of its heartbeats, from which a client knows how long a
+silence means that the connection is lost."""
 BATCH_BYTES = 256 * 1024
 """Bytes that are gathered for one write when more are ready."""
 PAUSE_EVERY = 50

@@ -8,7 +8,7 @@ import { readFrames } from "./sse.js";
 
 const FIRST_PAUSE_MS = 400;
 const LONGEST_PAUSE_MS = 10_000;
-/** Silence after which a connection counts as lost, until its rhythm is known. */
+/** Silence after which a connection counts as lost, until the server has said how often its heart beats. */
 const SILENCE_MS = 35_000;
 /** Heartbeats that may be missed, with some room. */
 const BEATS = 2.4;
@@ -24,8 +24,8 @@ const HIDDEN_MS = 30_000;
 export class Follower {
   #last = "";
   #attempt = 0;
-  #beatAt = 0;
-  #rhythm = SILENCE_MS / BEATS;
+  #silence = SILENCE_MS;
+  #isNew = true;
   #quietTimer = 0;
   #hiddenTimer = 0;
   #closed = false;
@@ -99,6 +99,7 @@ export class Follower {
       const headers = { accept: "text/event-stream", ...(this.#last ? { "last-event-id": this.#last } : {}) };
       const response = await fetch(address(this.path, this.query), { headers, signal: connection.signal, cache: "no-store" });
       if (!response.ok) return await failureOf(response);
+      this.#silence = BEATS * 1000 * Number(response.headers.get("x-heartbeat-seconds")) || SILENCE_MS;
       await readFrames(response, (frames) => connection.signal.aborted || this.#receive(frames));
     } catch {
       return null;
@@ -112,28 +113,18 @@ export class Follower {
 
   /** @param {import("./sse.js").Frame[]} frames */
   #receive(frames) {
-    if (this.#attempt || !this.#beatAt) this.tell({ kind: "open", attempt: 0 });
+    if (this.#attempt || this.#isNew) this.tell({ kind: "open", attempt: 0 });
     this.#attempt = 0;
-    for (const frame of frames) {
-      if (frame.id) this.#last = frame.id;
-      if (!frame.event) this.#beat();
-    }
-    this.#beatAt ||= performance.now();
+    this.#isNew = false;
+    for (const frame of frames) if (frame.id) this.#last = frame.id;
     this.#listen();
     const news = frames.filter((frame) => frame.event);
     if (news.length) this.take(news);
   }
 
-  #beat() {
-    const now = performance.now();
-    const since = now - this.#beatAt;
-    if (this.#beatAt && since > 500 && since < SILENCE_MS) this.#rhythm = since;
-    this.#beatAt = now;
-  }
-
   #listen() {
     clearTimeout(this.#quietTimer);
-    this.#quietTimer = setTimeout(this.#lose, this.#rhythm * BEATS);
+    this.#quietTimer = setTimeout(this.#lose, this.#silence);
   }
 
   #lose = () => this.#connection?.abort();
@@ -155,7 +146,7 @@ export class Follower {
   #rest(resting) {
     this.#resting = resting;
     this.#attempt = 0;
-    this.#beatAt = 0;
+    this.#isNew = true;
     this.#connection?.abort();
     this.#wake?.();
   }
