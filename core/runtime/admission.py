@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 import msgspec
@@ -84,9 +84,13 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
     late: bool = False
 
 
+By = Literal["number", "memory", "lag", "starts"]
+"""What may keep runs waiting: the configured number of runs, the memory, the late event loop, the start of others."""
+
+
 class Load(msgspec.Struct, frozen=True):
-    """How much a process has to do. `bound`: what keeps runs waiting, and `change`: what to do for fewer of them; null
-    if none waits.
+    """How much a process has to do. `bound`: what keeps runs waiting, `by`: the same in a word, and `change`: what to
+    do for fewer of them; null if none waits. `reached`: the part of each bound that is reached, from 1 on runs wait.
     """
 
     at_work: int
@@ -95,6 +99,8 @@ class Load(msgspec.Struct, frozen=True):
     """How late the event loop is: the median of the last second."""
     bound: str | None
     change: str | None
+    by: By | None
+    reached: Mapping[str, float]
 
 
 class _Waiting:
@@ -291,6 +297,19 @@ class Admission:
         return sum(line.working for line in self._lines.values())
 
     @property
+    def by(self) -> By | None:
+        """Returns what keeps runs waiting here; None if none waits."""
+        if not self.waiting:
+            return None
+        return "number" if self._numbers() else self.governor.by or "starts"
+
+    @property
+    def reached(self) -> dict[str, float]:
+        """Returns the part of each bound that is reached: from 1 on, it keeps runs waiting."""
+        numbers = [line.working / line.slots for line in self._lines.values() if line.slots is not None]
+        return {**({"number": max(numbers)} if numbers else {}), **self.governor.reached}
+
+    @property
     def bound(self) -> str | None:
         """Says what keeps runs waiting here, for people; None if none waits."""
         if not self.waiting:
@@ -315,7 +334,7 @@ class Admission:
     def load(self) -> Load:
         """Returns how much this process has to do now."""
         lag = round(1000 * self.governor.lag_seconds)
-        return Load(self.working, self.waiting, lag, self.bound, self.change)
+        return Load(self.working, self.waiting, lag, self.bound, self.change, self.by, self.reached)
 
     # ── for people ────────────────────────────────────────────────────────────────────────────────────────
 

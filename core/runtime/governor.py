@@ -33,6 +33,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 from core.pace import pace
 from core.runtime.memory import PROC, Memory, tightest
@@ -85,20 +86,34 @@ class Governor:
         return max(self._by_lag, self._by_memory)
 
     @property
+    def by(self) -> Literal["memory", "lag"] | None:
+        """Returns what keeps runs waiting now; None if nothing does."""
+        if self.memory is not None and (self._by_memory or self._left < 1):
+            return "memory"
+        return "lag" if self._by_lag else None
+
+    @property
     def bound(self) -> str | None:
         """Says what keeps runs waiting now, for people; None if nothing does."""
-        if self.memory is not None and (self._by_memory or self._left < 1):
-            return f"{self.memory.by}: {self.memory.part:.0%} of {self.memory.limit >> 20} MiB are used"
-        if self._by_lag:
-            return f"the processor: the event loop is {1000 * self.lag_seconds:.0f} ms late"
+        match self.by:
+            case "memory" if self.memory is not None:
+                return f"{self.memory.by}: {self.memory.part:.0%} of {self.memory.limit >> 20} MiB are used"
+            case "lag":
+                return f"the processor: the event loop is {1000 * self.lag_seconds:.0f} ms late"
         return None
 
     @property
     def change(self) -> str | None:
         """Says what to change for more runs at work; None if nothing keeps runs waiting."""
-        if self.memory is not None and (self._by_memory or self._left < 1):
+        if self.by == "memory" and self.memory is not None:
             return self.memory.change
-        return "start another process of the server, on processors of its own" if self._by_lag else None
+        return "start another process of the server, on processors of its own" if self.by else None
+
+    @property
+    def reached(self) -> dict[str, float]:
+        """Returns the part of each bound that is reached: from 1 on, it keeps runs waiting."""
+        memory = {"memory": self.memory.part / MEMORY_STEP[0]} if self.memory is not None else {}
+        return {**memory, "lag": self.lag_seconds / LAG_STEPS[Level.TIGHT][0]}
 
     def took(self) -> None:
         """A run was started: it will need memory."""

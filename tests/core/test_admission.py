@@ -228,7 +228,7 @@ def test_lag_bounds_with_hysteresis() -> None:
     governor.look()
     assert levels(governor, [0.0, 0.09, 0.11, 0.07, 0.04]) == [free, free, tight, tight, free]
     assert levels(governor, [0.4, 0.2, 0.14, 0.06, 0.01]) == [full, full, tight, tight, free]
-    assert governor.bound is None
+    assert (governor.by, governor.bound) == (None, None)
     for _ in range(LAGS // 2 - 1):
         governor.note(5.0)
     assert governor.level == free, "a single slow step changes nothing"
@@ -255,8 +255,13 @@ def test_memory_bounds_with_hysteresis() -> None:
     assert seen == [Level.FREE, Level.FREE, Level.FULL, Level.FULL, Level.FREE]
     governor = Governor(memory(0.9))
     governor.look()
+    assert governor.by == "memory"
     assert "memory" in (governor.bound or "")
     assert governor.change == "raise it"
+    assert governor.reached == {"memory": pytest.approx(0.9 / 0.85), "lag": 0}
+    levels(governor, [0.2])
+    assert governor.by == "memory", "of two, the memory is said"
+    assert governor.reached["lag"] == pytest.approx(2)
 
 
 def test_between_two_looks_runs_take_what_is_left() -> None:

@@ -7,7 +7,7 @@ import importlib
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, get_args
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
@@ -22,6 +22,7 @@ from core.config.load import Config
 from core.errors import NotFound, Unavailable
 from core.events import Record
 from core.observe.metrics import Family, Metrics
+from core.runtime.admission import By
 
 MEDIA = "text/plain"
 FORMAT = "text/plain; version=0.0.4; charset=utf-8"
@@ -43,6 +44,8 @@ BEHIND = _gauge("sika_views_behind_events", "Events that the read models of this
 OPEN = _gauge("sika_runs_open", "Runs that have not ended.", "status")
 AT_WORK = _gauge("sika_runs_at_work", "Runs that this process works on, without those that wait for others.")
 WAITING = _gauge("sika_runs_waiting", "Runs that wait in this process for a place: it is at its bound.")
+BOUND = _gauge("sika_runs_bound", "1 for what keeps runs waiting in this process now, else 0.", "bound")
+REACHED = _gauge("sika_runs_bound_ratio", "The part of a bound that is reached: from 1 on, runs wait.", "bound")
 BURIED = _gauge("sika_dead_letters", "Wake-ups that were given up and put aside.")
 IN_FLIGHT = _gauge("sika_actor_in_flight", "Wake-ups and requests that this process works on.", "actor")
 HANDLED = _gauge("sika_actor_handled", "Wake-ups and requests that this process worked on since its start.", "actor")
@@ -137,8 +140,16 @@ class Meter:
         return exposition.text(values, numbers.histograms)
 
     def _places(self) -> dict[Family, Values]:
-        load = self._services.load
-        return {AT_WORK: _one(load().at_work), WAITING: _one(load().waiting)} if load else {}
+        """Returns the runs that have and that want a place, and what keeps the latter waiting."""
+        if self._services.load is None:
+            return {}
+        load = self._services.load()
+        return {
+            AT_WORK: _one(load.at_work),
+            WAITING: _one(load.waiting),
+            BOUND: {(bound,): bound == load.by for bound in get_args(By)},
+            REACHED: {(bound,): part for bound, part in load.reached.items()},
+        }
 
     def _actors(self) -> dict[Family, Values]:
         """Returns the work of this process's actors."""

@@ -18,7 +18,7 @@ from channels.http.app import serve
 from core.config.settings import Http
 from core.runtime import system as core
 from core.runtime.system import System
-from tests.channels.http.conftest import Api, Settings, services_of
+from tests.channels.http.conftest import Api, Settings, Stream, services_of
 from tests.support.held import Held
 from tests.support.nats import DEADLINE, Nats, eventually
 
@@ -63,10 +63,15 @@ async def test_a_run_that_waits_says_its_place(full: tuple[System, Held], tmp_pa
         async with session.get(f"{api.url}/ready") as response:
             load = (await response.json())["load"]
         assert (load["at_work"], load["waiting"]) == (1, 2)
+        assert load["by"] == "number"
         assert "1 runs at a time" in load["bound"]
         assert "runs.max_concurrent" in load["change"]
         async with session.get(f"{api.url}/metrics") as response:
-            assert "sika_runs_waiting 2" in await response.text()
+            exposed = await response.text()
+        assert "sika_runs_waiting 2" in exposed
+        for bound, holds in {"number": 1, "memory": 0, "lag": 0, "starts": 0}.items():
+            assert f'sika_runs_bound{{bound="{bound}"}} {holds}' in exposed
+        assert 'sika_runs_bound_ratio{bound="number"} 1' in exposed
         refused = await api.thread()
         async with session.post(f"{api.url}/api/threads/{refused}/runs", json={"input": {}}) as response:
             assert response.status == 503
@@ -90,6 +95,50 @@ async def test_a_run_that_waits_says_its_place(full: tuple[System, Held], tmp_pa
 
         await eventually(begun)
         actor.end(second)
+
+
+async def test_streams_of_runs_at_work_go_on_in_overload(full: tuple[System, Held], tmp_path: Path) -> None:
+    running, actor = full
+    async with (
+        serve(services_of(running, Settings(), tmp_path), "127.0.0.1", 0) as port,
+        aiohttp.ClientSession() as session,
+    ):
+        api = Api(session, f"http://127.0.0.1:{port}")
+        thread, *others = [await api.thread() for _ in range(4)]
+        run = await api.run(thread)
+        await actor.until(1)
+        async with (
+            api.stream("GET", f"/threads/{thread}/runs/{run}/stream?stream_mode=messages-tuple") as stream,
+            asyncio.timeout(DEADLINE),
+        ):
+            for other in others[:2]:
+                await api.run(other)
+
+            async def refused() -> bool:
+                body: dict[str, Any] = {"input": {}}
+                async with session.post(f"{api.url}/api/threads/{others[2]}/runs", json=body) as response:
+                    return response.status == 503
+
+            await eventually(refused)
+            words = running.pump.message(run, "m1", after=(await running.threads.load(thread)).seq)
+            for word in ("So ", "it ", "goes ", "on."):
+                await words.add("text", word)
+                assert await _text(stream) == word
+            assert await refused()
+            actor.end(thread)
+            while (frame := await stream.next()) is not None and frame[0] != "end":
+                pass
+            assert frame is not None
+        for other in others[:2]:
+            actor.end(other)
+
+
+async def _text(stream: Stream) -> str:
+    """Returns the next words of an answer."""
+    while (frame := await stream.next()) is not None:
+        if frame[0] == "messages" and (text := str(frame[1][0]["content"])):
+            return text
+    raise AssertionError("the stream ended")
 
 
 async def test_addresses_behind_a_proxy_are_people(full: tuple[System, Held], tmp_path: Path) -> None:
