@@ -19,8 +19,8 @@ from cachetools import FIFOCache
 from channels.dingtalk import translation
 from channels.dingtalk.api import Api, Waiting, is_gone
 from channels.markup import dingtalk as markup
-from core.chat.facts import Target
-from core.chat.port import ChatGone, Content, RateLimited, Rejected
+from core.chat.facts import Button, Target
+from core.chat.port import ChatGone, Content, RateLimited, Rejected, unfinished
 from core.errors import Invalid, Unavailable
 
 COOL_DOWN_SECONDS = 1800.0
@@ -38,6 +38,10 @@ at first, is not documented."""
 CARDS = 1000
 CONTENT = "content"
 """The variable of the AI card's template (contract channels §5)."""
+BUTTONS = "sys_full_json_obj"
+"""The variable with the buttons in DingTalk's own templates. What another template does with a variable that it lacks
+is not documented, so the AI card gets it only where the account's settings say that it has it.
+"""
 
 log = structlog.get_logger(__name__)
 Post = Callable[[Target, Content, str], Awaitable[str]]
@@ -45,10 +49,15 @@ Settle = Callable[[Target], Awaitable[None]]
 
 
 class Cards:
-    """The cards of an account. `template` and `button_template` are ids of templates, empty if there are none."""
+    """The cards of an account. `template` and `button_template` are ids of templates, empty if there are none.
+    `has_stop`: that of growing answers shows buttons, too.
+    """
 
-    def __init__(self, api: Api, robot_code: str, template: str, button_template: str) -> None:
+    def __init__(
+        self, api: Api, robot_code: str, template: str, button_template: str, *, has_stop: bool = False
+    ) -> None:
         self._api = api
+        self._has_stop = has_stop
         self._robot_code = robot_code
         self._template = template
         self.button_template = button_template
@@ -77,9 +86,13 @@ class Cards:
         self._failures.pop(ACCOUNT, None)
         self._failures.pop(chat, None)
 
-    async def begin(self, target: Target, id_: str) -> None:
-        """Delivers an empty AI card. Idempotent. The empty text ends the skeleton that it shows at first."""
-        await self._deliver(target, id_, self._template, {CONTENT: ""})
+    async def begin(self, target: Target, id_: str, key: str) -> None:
+        """Delivers an empty AI card. Idempotent. The empty text ends the skeleton that it shows at first. `key`: that
+        of the draft, whose run the card's button stops.
+        """
+        growing = unfinished("", "", key)
+        stop = _buttons(growing.plan, target, growing.buttons) if self._has_stop else {}
+        await self._deliver(target, id_, self._template, {CONTENT: "", **stop})
         await self.stream(id_, "")
 
     async def stream(self, id_: str, content: str, *, last: bool = False) -> None:
@@ -166,6 +179,9 @@ class Cards:
             await self._update(id_, {CONTENT: text})
         except Rejected:
             await self._update(id_, {CONTENT: text})
+        if self._has_stop:
+            with suppress(Rejected):  # it then says that nothing is at work
+                await self._update(id_, {BUTTONS: json.dumps({"msgButtons": []})})
 
 
 class Draft:
@@ -176,6 +192,7 @@ class Draft:
         self._post = post
         self._settle = settle
         self._target = target
+        self._key = key
         self._id = message or f"sika-answer-{_digest(key)}"
         self._begun = bool(message)
         self._unsure = False
@@ -241,7 +258,7 @@ class Draft:
         if self._begun:
             return
         try:
-            await self._cards.begin(self._target, self._id)
+            await self._cards.begin(self._target, self._id, self._key)
         except RateLimited:
             raise
         except Unavailable:
@@ -261,9 +278,16 @@ def is_question(message: str) -> bool:
 
 def _question(target: Target, content: Content) -> dict[str, str]:
     """Returns the variables of the card with buttons: those of the template that the SDK's own helper uses."""
-    choices = translation.buttons(content.plan, target, content.buttons)
-    buttons = json.dumps({"msgButtons": choices}, ensure_ascii=False)
-    return {"markdown": markup.card(content.text), "tips": content.status, "sys_full_json_obj": buttons}
+    return {
+        "markdown": markup.card(content.text),
+        "tips": content.status,
+        **_buttons(content.plan, target, content.buttons),
+    }
+
+
+def _buttons(plan: str, target: Target, choices: tuple[Button, ...]) -> dict[str, str]:
+    """Returns the variable with buttons."""
+    return {BUTTONS: json.dumps({"msgButtons": translation.buttons(plan, target, choices)}, ensure_ascii=False)}
 
 
 def _growing(text: str, status: str) -> str:

@@ -47,6 +47,8 @@ def connect(settings: Mapping[str, Any]) -> DingTalk:
     for credential in TRAITS.credentials:
         if not isinstance(settings.get(credential.key), str) or not settings[credential.key].strip():
             raise Invalid(f"channels.dingtalk.{credential.key}: missing; it is the {credential.label} of the app")
+    if not isinstance(settings.get("stop_button", False), bool):
+        raise Invalid("channels.dingtalk.stop_button: expected true or false")
     return DingTalk(settings)
 
 
@@ -62,7 +64,8 @@ class DingTalk:
         self._api = Api(client_id, secret, str(settings.get("base_url", "")), str(settings.get("upload_url", "")))
         template = str(settings.get("card_template_id") or "")
         button_template = str(settings.get("button_template_id") or "")
-        self._cards = card.Cards(self._api, self._robot_code, template, button_template)
+        has_stop = bool(settings.get("stop_button"))
+        self._cards = card.Cards(self._api, self._robot_code, template, button_template, has_stop=has_stop)
         # Questions are cards then, and cards can be changed; a message that is none is refused by `edit`.
         self.traits = TRAITS._replace(edits_are_free=bool(button_template))
         self._has_cards = bool(template or button_template)

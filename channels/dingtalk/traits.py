@@ -47,5 +47,5 @@ TRAITS = Traits(
     ),
 )
 
-OPTIONS = ("robot_code", "card_template_id", "button_template_id", "base_url", "upload_url")
+OPTIONS = ("robot_code", "card_template_id", "button_template_id", "stop_button", "base_url", "upload_url")
 """Further keys of an account's settings."""

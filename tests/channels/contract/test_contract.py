@@ -21,7 +21,8 @@ from actors.contracts.table import Table, table
 from actors.contracts.talk import Talk
 from channels.slack.platform import SlackPlatform
 from channels.slack.traits import TRAITS
-from tests.channels.contract.seats import DingTalkWithNames, Slack
+from tests.channels.contract.seats import DingTalk, DingTalkWithNames, Slack
+from tests.channels.dingtalk.server import STOPPABLE_TEMPLATE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=8)]
 
@@ -68,7 +69,7 @@ class TestDeletions(Deletions):
 
 @pytest.mark.parametrize("here", ["slack"], indirect=True)
 class TestStopping(Stopping):
-    """Telegram's drafts, in private chats, have a button of their own; cards of DingTalk have none of ours."""
+    """Telegram's drafts, in private chats, have a button of their own."""
 
 
 @pytest.mark.parametrize("here", ["telegram", "feishu", "discord"], indirect=True)
@@ -89,6 +90,22 @@ class TestStoppingInThreads(Stopping):
         async with table(Slack(), tmp_path) as opened:
             yield opened
             assert opened.seat.server.called("chat.startStream")
+            assert not opened.seat.problems()
+
+
+@pytest.mark.parametrize("group", ["", "stopping"])
+class TestStoppingCards(Stopping):
+    """A template of DingTalk's AI card may have buttons."""
+
+    @pytest.fixture(autouse=True)
+    def _of(self, group: str) -> None:
+        self.group = group
+
+    @pytest.fixture
+    async def here(self, tmp_path: Path, anyio_backend: str) -> AsyncIterator[Table[DingTalk]]:
+        about = {"card_template_id": STOPPABLE_TEMPLATE, "stop_button": True}
+        async with table(DingTalk(), tmp_path, **about) as opened:
+            yield opened
             assert not opened.seat.problems()
 
 

@@ -22,7 +22,13 @@ ROBOT = "/v1.0/im/bot/messages/get"
 CARD = "/v1.0/card/instances/callback"
 ANSWER_TEMPLATE = "answer.schema"
 BUTTON_TEMPLATE = "1366a1eb-bc54-4859-ac88-517c56a9acb1.schema"
-TEMPLATES = {ANSWER_TEMPLATE: {"content"}, BUTTON_TEMPLATE: {"markdown", "tips", "title", "logo", "sys_full_json_obj"}}
+STOPPABLE_TEMPLATE = "stoppable.schema"
+"""As `ANSWER_TEMPLATE`, with buttons."""
+TEMPLATES = {
+    ANSWER_TEMPLATE: {"content"},
+    STOPPABLE_TEMPLATE: {"content", "sys_full_json_obj"},
+    BUTTON_TEMPLATE: {"markdown", "tips", "title", "logo", "sys_full_json_obj"},
+}
 KEYS = {
     "sampleText": {"content"},
     "sampleMarkdown": {"title", "text"},
@@ -303,12 +309,12 @@ class DingTalkServer:
         card = self.cards.get(id_)
         if card is None:
             return self._plain[id_]
-        if card.template == ANSWER_TEMPLATE:
-            return Seen(id_, card.variables.get("content", ""), streaming=not (card.finished or card.expired))
-        buttons = json.loads(card.variables.get("sys_full_json_obj", "{}")).get("msgButtons", [])
-        return Seen(
-            id_, card.variables.get("markdown", ""), buttons={button["text"]: button["id"] for button in buttons}
-        )
+        shown = json.loads(card.variables.get("sys_full_json_obj", "{}")).get("msgButtons", [])
+        buttons = {button["text"]: button["id"] for button in shown}
+        if card.template == BUTTON_TEMPLATE:
+            return Seen(id_, card.variables.get("markdown", ""), buttons=buttons)
+        streaming = not (card.finished or card.expired)
+        return Seen(id_, card.variables.get("content", ""), buttons=buttons, streaming=streaming)
 
     def keep(self, name: str, data: bytes) -> str:
         """Keeps a file of a person. Returns its download code."""
