@@ -179,7 +179,7 @@ def test_what_was_issued_for_a_time_is_forgotten_after_it() -> None:
     assert known.known("token-number-000399") == "***"
     assert known.known("token-number-000200") == "token-number-000200"
     assert len(known._until) < 70
-    assert len(known._texts._sorted) == len(known._uses) == len(known._texts._of)
+    assert len(known._texts._sorted) == len(known._uses) == len(known._texts._short._of)
 
 
 def test_a_value_that_is_used_again_stays() -> None:
@@ -214,41 +214,33 @@ def test_what_a_configuration_withdraws_is_forgotten_after_a_day() -> None:
     assert known.known(f"{old} {new}") == f"{old} ***"
 
 
-def test_a_secret_costs_the_same_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No automaton is constructed of more than a segment's texts."""
-    sizes: list[int] = []
-    construct = searching._Segment.construct
-
-    def counted(segment: searching._Segment) -> None:
-        sizes.append(len(segment.texts))
-        construct(segment)
-
-    monkeypatch.setattr(searching._Segment, "construct", counted)
-    known = Redactor()
-    for number in range(2000):
-        known.add(f"{number:06}-secret-value")
-    assert max(sizes) <= searching.SEGMENT
-    assert len(sizes) < 2 * 2000
-    assert known.known("001999-secret-value 000000-secret-value") == "*** ***"
-
-
-@given(st.lists(st.text("ab", min_size=8, max_size=14), max_size=12), st.text("ab", max_size=60), st.integers(1, 5))
-def test_segments_hide_what_one_automaton_hides(secrets: list[str], text: str, size: int) -> None:
-    """And no secret is left, whichever segments they are in; nor by a stream."""
+@given(
+    st.lists(st.text("ab", min_size=8, max_size=14), max_size=12),
+    st.text("ab", max_size=60),
+    st.integers(1, 5),
+    st.integers(1, 15),
+)
+def test_segments_hide_what_one_automaton_hides(secrets: list[str], text: str, size: int, head: int) -> None:
+    """And no secret is left, whichever segments they are in, and whether they have a head; nor by a stream."""
     whole, parts = searching.Texts(), searching.Texts()
     forms = [secret.encode() for secret in secrets]
     whole.add(forms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "SEGMENT", size)
-        parts.add(forms)
-    hidden = {index for start, end in parts.matches(text.encode()) for index in range(start, end)}
-    assert hidden >= {index for start, end in whole.matches(text.encode()) for index in range(start, end)}
-    raw = text.encode()
+        for name, value in (("SEGMENT", size), ("MERGED", 2), ("HEAD", head)):
+            patch.setattr(searching, name, value)
+        for form in forms:
+            parts.add([form])
+        _hide_the_same(whole, parts, forms, text.encode())
+        parts.remove(forms)
+    assert not parts
+    assert parts.matches(text.encode()) == []
+
+
+def _hide_the_same(whole: searching.Texts, parts: searching.Texts, forms: list[bytes], raw: bytes) -> None:
+    hidden = {index for start, end in parts.matches(raw) for index in range(start, end)}
+    assert hidden >= {index for start, end in whole.matches(raw) for index in range(start, end)}
     opens = [n for n in range(len(raw)) if any(len(f) > len(raw) - n and f.startswith(raw[n:]) for f in forms)]
     assert parts.open(raw, 0) == (opens[0] if opens else len(raw))
-    parts.remove(forms)
-    assert not parts
-    assert parts.matches(raw) == []
 
 
 ARGUMENTS = {
