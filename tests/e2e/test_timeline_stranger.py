@@ -74,6 +74,9 @@ class Stranger:
         await self.click(self.page.get_by_role("button", name="This conversation"))
         await self.click(self.page.get_by_role("menuitem", name="Timeline"))
 
+    async def lane(self, name: str) -> None:
+        await expect(self.page.locator(".tl-names li", has_text=name)).to_be_visible()
+
     async def problem(self, text: str) -> None:
         await self.click(self.page.locator(".tl-problem", has_text=text).first)
 
@@ -123,6 +126,7 @@ async def test_the_model_gave_up(page: Tab, site: Site) -> None:
     thread = await begin(site, "fails", "run.failed")
     async with told(page, thread) as stranger:
         await stranger.click(page.page.locator(".error-card").get_by_role("link", name="Timeline"))
+        await stranger.lane("Retries")
         await stranger.problem("The model did not answer")
         await stranger.sees(re.compile("401|auth"))
 
@@ -132,6 +136,7 @@ async def test_nobody_answered(page: Tab, site: Site) -> None:
     thread = await begin(site, "asks", "run.paused")
     async with told(page, thread) as stranger:
         await stranger.timeline()
+        await stranger.lane("Approvals")
         await stranger.problem("Approval asked for")
         await stranger.sees("Nobody has answered yet")
         await stranger.sees("rm -r drafts")
@@ -142,6 +147,7 @@ async def test_a_subagent_wrote_the_wrong_file(page: Tab, site: Site) -> None:
     thread = await begin(site, "delegates", "run.completed")
     async with told(page, thread) as stranger:
         await stranger.timeline()
+        await stranger.lane("Subagents")
         await stranger.row("Subagent ended")
         await stranger.look_at("Subagent")
         await stranger.sees("Bern has 1345 people")

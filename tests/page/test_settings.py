@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.page.test_skills import archive
 from tests.support.mcp import server as server_of
 from tests.support.model_server import ModelServer, ToolCall, Turn
 from tests.support.oauth import authorization_server
-from tests.support.workers import configure
+from tests.support.workers import configure, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long(keep=4)]
 
@@ -54,6 +55,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
             "http": {"heartbeat_seconds": 1},
             "agents_api": {"enabled": True},
             "skills": {"allow_private": True},
+            "webhooks": {"allow_private": True},
             "skill_evolution": {"moderation_model_name": "judge"},
             "mcp": {"servers": {"here": server_of("changing")}},
             "channels": {"telegram": {"enabled": True, **NOBODY}},
@@ -378,6 +380,49 @@ async def test_the_configuration_says_where_each_value_comes_from_and_no_secret(
     assert SECRET not in everything
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("section", "key", "line"),
+    [
+        ("limits", "limits.tokens_per_day", "limits:\n  tokens_per_day: null"),
+        ("limits", "budgets.thread.cost", "budgets:\n  thread:\n    cost: null"),
+        ("webhooks", "webhooks.allow_private", "webhooks:\n  allow_private: true"),
+    ],
+)
+async def test_what_the_file_alone_decides_says_so_with_the_line_to_write(
+    root: Settings, section: str, key: str, line: str
+) -> None:
+    await root.go(section)
+    entry = root.section.locator(".config li", has=root.page.get_by_text(key, exact=True))
+    await entry.locator("summary").click()
+    await expect(entry.locator("p").first).not_to_be_empty()
+    await expect(entry.locator(".file-only")).to_contain_text("configuration file")
+    await expect(entry.locator("pre")).to_have_text(line)
+    source = "file, line " if "true" in line else "default"
+    await expect(entry.locator(".source")).to_contain_text(source)
+
+
+@pytest.mark.long
+async def test_models_are_chosen_for_a_role(root: Settings) -> None:
+    await root.go("models")
+    [role, *_] = [one for one in (await root.ask("GET", "model-settings"))["body"]["roles"] if one["source"] != "file"]
+    form = root.section.locator(".role").first
+    await form.get_by_label("First").select_option("plain")
+    await form.get_by_label("If that fails").select_option("slow")
+    await root.press("Save", form)
+
+    async def chosen(*models: str) -> bool:
+        roles = (await root.ask("GET", "model-settings"))["body"]["roles"]
+        return [one["models"] for one in roles if one["role"] == role["role"]] == [[*models]]
+
+    await wait_for(partial(chosen, "plain", "slow"))
+    await expect(form.get_by_label("If that fails")).to_have_value("slow")
+    await form.get_by_label("If that fails").select_option("")
+    await form.get_by_label("First").select_option("")
+    await root.press("Save", form)
+    await wait_for(chosen)
+
+
 async def test_theme_and_language_are_chosen(root: Settings) -> None:
     await root.go("looks")
     await root.section.get_by_label("Dark").check()
@@ -549,7 +594,7 @@ async def test_a_skill_is_checked_installed_edited_switched_and_rolled_back(ada:
 
 
 @pytest.mark.long
-async def test_a_skill_of_an_address_is_off_until_the_verdict_was_read(ada: Settings) -> None:
+async def test_a_skill_of_an_address_is_off_until_the_verdict_was_read(root: Settings, ada: Settings) -> None:
     await ada.go("skills")
     form = ada.section.locator("form", has_text="Or its address")
     async with skills_served() as at:
@@ -568,6 +613,9 @@ async def test_a_skill_of_an_address_is_off_until_the_verdict_was_read(ada: Sett
         )
     row = ada.row("/haiku")
     await expect(row).to_have_class("off")
+    await root.go("skills")
+    await expect(root.section.locator(".rows")).to_be_visible()
+    await expect(root.row("/haiku")).to_have_count(0)
     assert await violations(ada.tab) == []
     await ada.run("/haiku of rain")
     assert "Three lines." not in ada.prompt()

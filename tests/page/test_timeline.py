@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import sys
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +23,7 @@ from core.ids import uuid7
 from tests.e2e.servers import serving
 from tests.page.site import SCRIPTS, Site, Tab, bash, gated, tab, violations
 from tests.support.model_server import ModelServer, Turn
-from tests.support.workers import configure
+from tests.support.workers import configure, wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180), pytest.mark.long(keep=4)]
 
@@ -174,6 +177,81 @@ async def test_lanes_are_zoomed_moved_and_pressed(timeline: Timeline) -> None:
     await timeline.page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + 72)
     await expect(timeline.moment.get_by_role("heading", level=2)).not_to_be_empty()
     assert timeline.seq > 0
+
+
+DRAWN = "() => new Promise((drawn) => setTimeout(() => requestAnimationFrame(drawn)))"
+"""Waits until what changed is drawn."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hand", ["mouse", "finger"])
+async def test_lanes_are_dragged_and_spread(chromium: Browser, site: Site, thread: str, hand: str) -> None:
+    """A mouse and one finger move, two fingers zoom: back where they were, all is as it was."""
+    async with tab(chromium, site, has_touch=True) as opened:
+        await opened.open()
+        timeline = Timeline(opened)
+        await timeline.open(thread)
+        await expect(opened.page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+        canvas = opened.page.get_by_role("img", name="Events in lanes over time")
+        await canvas.scroll_into_view_if_needed()
+        for _ in range(3):
+            await canvas.press("+")
+        chosen, box = opened.page.url, await canvas.bounding_box()
+        assert box
+        left, y = box["x"], box["y"] + box["height"] / 2
+        device = await opened.page.context.new_cdp_session(opened.page)
+
+        async def touch(kind: str, *places: float) -> None:
+            points = [{"x": left + x, "y": y, "id": number} for number, x in enumerate(places)]
+            await device.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        async def press(kind: str, x: float) -> None:
+            button: Any = {"button": "left", "buttons": 1, "clickCount": 1}
+            await device.send("Input.dispatchMouseEvent", {"type": kind, "x": left + x, "y": y, **button})
+
+        async def pictures(*moves: Callable[[], Awaitable[None]]) -> list[str]:
+            """What is seen after each move."""
+            seen = []
+            for move in moves:
+                await move()
+                await opened.page.evaluate(
+                    "() => new Promise((drawn) => setTimeout(() => requestAnimationFrame(drawn)))"
+                )
+                seen.append(await canvas.evaluate("canvas => canvas.toDataURL()"))
+            return seen
+
+        if hand == "mouse":
+            kinds = [("mousePressed", 300), ("mouseMoved", 420), ("mouseMoved", 300), ("mouseReleased", 300)]
+            first, moved, *back = await pictures(*(partial(press, kind, x) for kind, x in kinds))
+        else:
+            ways = [("touchStart", 300), ("touchMove", 420), ("touchMove", 300)]
+            first, moved, *back = await pictures(
+                *(partial(touch, kind, x) for kind, x in ways), partial(touch, "touchEnd")
+            )
+        assert moved != first
+        assert set(back) == {first}
+        if hand == "finger":
+            spread = [("touchStart", 300, 360), ("touchMove", 300, 480), ("touchMove", 300, 360)]
+            first, zoomed, *back = await pictures(
+                *(partial(touch, kind, *places) for kind, *places in spread), partial(touch, "touchEnd")
+            )
+            assert zoomed not in (first, moved)
+            assert set(back) == {first}
+        assert opened.page.url == chosen, "who moves chooses nothing"
+
+
+async def test_the_list_says_what_the_server_says(timeline: Timeline, thread: str) -> None:
+    """In its words, which `sika log show` has, too; each kind of event that is there has a lane with its name."""
+    events = (await timeline.tab.site.ask("GET", f"/threads/{thread}/log/events?limit=1000"))["events"]
+    await timeline.list.focus()
+    for key, some in (("Home", events[:8]), ("End", events[-8:])):
+        await timeline.page.keyboard.press(key)
+        for entry in some:
+            row = timeline.page.locator(f"#tl-row-{entry['seq']}")
+            await expect(row.locator(".tl-phrase")).to_contain_text(entry["phrase"]["name"])
+            await expect(row.locator(".tl-about")).to_have_text(entry["phrase"]["text"])
+    names = await timeline.page.locator(".tl-names li").all_inner_texts()
+    assert names[:4] == ["Queue", "Runs", "Model", "Tools"]
 
 
 async def test_filters_by_text_kind_and_problem(timeline: Timeline) -> None:
@@ -568,6 +646,61 @@ async def test_a_file_is_read_without_a_server(page: Tab, site: Site, thread: st
     await timeline.look_at("Why")
     await expect(timeline.moment.locator(".tl-why li").filter(has_text="Asked for")).to_contain_text("Do it")
     assert not asked
+
+
+@pytest.mark.long
+async def test_what_was_exported_opens_by_drop_without_a_network(
+    timeline: Timeline, thread: str, tmp_path: Path
+) -> None:
+    await timeline.row("All is done.").first.click()
+    await timeline.look_at("From here")
+    async with timeline.page.expect_download() as download:
+        await timeline.moment.get_by_role("link", name="Export", exact=True).click()
+    saved = await download.value
+    assert saved.suggested_filename == f"{thread}.jsonl"
+    await saved.save_as(file := tmp_path / saved.suggested_filename)
+    count = await timeline.page.get_by_role("status").filter(has_text="events").inner_text()
+    await timeline.page.goto(f"{timeline.tab.site.server.url}/#/timeline/file")
+    await expect(timeline.page.get_by_text("Open a file")).to_be_visible()
+    await timeline.page.context.set_offline(True)
+    await dropped(timeline.tab, file)
+    status = timeline.page.get_by_role("status").filter(has_text="events")
+    await expect(status).to_contain_text(count.partition(" · ")[2])
+    await timeline.page.locator(".tl-problem").click()
+    await expect(timeline.moment).to_contain_text("oops")
+    await timeline.look_at("Why")
+    await expect(timeline.moment.locator(".tl-why li").first).to_contain_text("Do it")
+    await timeline.page.get_by_label("All kinds").select_option("model")
+    await expect(timeline.rows).to_have_count(4)
+
+
+@pytest.mark.long
+async def test_a_terminal_opens_the_browser_at_the_thread(page: Tab, thread: str, path: Path, tmp_path: Path) -> None:
+    """`sika log open` gives its address to the browser of the person who sits at the terminal."""
+    browser, asked_for = tmp_path / "browser", tmp_path / "asked"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {asked_for}.part && mv {asked_for}.part {asked_for}\n')
+    browser.chmod(0o755)
+    terminal, screen = os.openpty()
+    try:
+        command = [sys.executable, "-m", "channels.cli", "log", "open", "--home", str(path / "home"), thread]
+        opening = await asyncio.create_subprocess_exec(
+            *command, stdout=screen, cwd=README.parent, env={**os.environ, "BROWSER": f"{browser} %s"}
+        )
+        assert await opening.wait() == 0
+        printed = os.read(terminal, 10_000).decode().strip()
+    finally:
+        os.close(terminal)
+        os.close(screen)
+
+    async def asked() -> bool:
+        return asked_for.exists()
+
+    await wait_for(asked)
+    address = asked_for.read_text()
+    assert address == printed
+    await page.open()
+    await page.page.goto(address)
+    await expect(Timeline(page).row("All is done.").first).to_be_visible()
 
 
 async def test_a_file_is_imported_as_a_conversation_of_one_s_own(
