@@ -37,6 +37,7 @@ async def begun(page: Tab) -> Tab:
     hint = page.page.locator(".begin p", has_text="demo model")
     await expect(hint.locator("code")).to_have_text(["sika init", "models:"])
     assert "`" not in await page.page.inner_text(".begin")
+    await expect(page.page.locator(".begin a")).to_have_attribute("href", "#/settings/models")
     await expect(page.page.locator(".try")).to_have_count(4)
     return page
 

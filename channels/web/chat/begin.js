@@ -18,7 +18,7 @@ export function Begin({ thread }) {
   return html`<div class="conversation begin"><div class="column">
     <h1>${t("begin.title")}</h1>
     <p>${t("begin.text")}</p>
-    ${now && html`<p class="quiet">${now.name === "demo" ? coded(t("begin.demo")) : t("begin.model", { name: now.display_name || now.name })}</p>`}
+    ${now && html`<p class="quiet">${now.name === "demo" ? html`${coded(t("begin.demo"))} <a href="#/settings/models">${t("begin.add")}</a>` : t("begin.model", { name: now.display_name || now.name })}</p>`}
     ${problem.value && html`<section class="card error-card" role="group" aria-label=${t("begin.problem")}><h2>${t("begin.problem")}</h2><p dir="auto">${problem.value}</p></section>`}
     <div class="tries">${TRIES.map((key) => html`<button type="button" class="try" key=${key} onClick=${() => start(t(`${key}.text`))}><strong>${t(key)}</strong><small>${t(`${key}.text`)}</small></button>`)}</div>
   </div></div>`;

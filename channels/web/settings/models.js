@@ -47,7 +47,7 @@ export function Models() {
         </span></li>`)}</ul>
       ${settings && html`<${Editor} key=${edited?.name ?? ""} model=${edited} providers=${settings.providers} onDone=${async () => (setEdited(null), await changed())} />
         <h3>${t("settings.models.roles")}</h3><p>${t("settings.models.roles.text")}</p>
-        ${settings.roles.map((role) => html`<${RoleChoice} key=${`${role.role} ${role.models.join()}`} role=${role} models=${settings.models} onChoose=${choose} />`)}`}
+        ${settings.roles.map((role) => html`<${RoleChoice} key=${role.role} role=${role} models=${settings.models} onChoose=${choose} />`)}`}
     <//>`;
 }
 
@@ -59,17 +59,14 @@ const wordsOfTrial = ({ ok, problem, seconds }) => (ok ? t("settings.models.answ
 
 /** @param {{model: Model | null, providers: Provider[], onDone: () => Promise<void>}} props `model`: one that is changed; else one is added */
 function Editor({ model, providers, onDone }) {
-  const [said, setSaid] = useState("");
   const bodyOf = (/** @type {Record<string, any>} */ values) => /** @type {Record<string, any>} */ ({ ...values, base_url: values.base_url.trim() || null, api_key: values.api_key || null, display_name: values.display_name.trim() || null });
   const save = async (/** @type {Record<string, any>} */ values) => {
     const { name, attempt, ...body } = bodyOf(values);
-    setSaid("");
-    if (attempt) return setSaid(wordsOfTrial(await call("POST", `${PATH}/try`, { body: { name, ...body } })));
+    if (attempt) return wordsOfTrial(await call("POST", `${PATH}/try`, { body: { name, ...body } }));
     await call("PUT", pathOf(name), { body });
     return onDone();
   };
   return html`<h3>${model ? t("settings.models.change", { name: model.name }) : t("settings.models.add")}</h3>
-    ${said && html`<p role="status">${said}</p>`}
     <${Form} clears=${!model} action=${t("save")} second=${t("settings.try")} onSend=${save} fields=${[
       { name: "name", label: t("settings.models.name"), value: model?.name, fixed: model !== null, hint: t("settings.models.name.hint") },
       { name: "provider", label: t("settings.models.provider"), kind: "select", value: model?.provider ?? providers[0].name, options: providers.map(({ name }) => [name, name]) },

@@ -48,13 +48,15 @@ export function Loaded({ of, children }) {
  * A form. An error of the server that begins with the name of a field stands below it. Where nobody has typed, it has the values that
  * its fields have now.
  * @param {{fields: FieldOf[], action: string, onSend: (values: Record<string, any>) => Promise<unknown>, second?: string, clears?: boolean}} props
- *   `second`: another button, which sends the values with `attempt`; `clears`: the fields are as at the beginning once it was sent
+ *   `second`: another button, which sends the values with `attempt`; `clears`: the fields are as at the beginning once it was sent.
+ *   What came of it stands above the buttons: the text that `onSend` returns, or that it is done.
  */
 export function Form({ fields, action, onSend, second, clears = false }) {
   const first = () => Object.fromEntries(fields.map(({ name, kind, value }) => [name, value ?? (kind === "check" ? false : "")]));
   const [values, setValues] = useState(first);
   const [problem, setProblem] = useState({ at: "", text: "" });
   const [busy, setBusy] = useState(false);
+  const [outcome, setOutcome] = useState("");
   const [from, setFrom] = useState(() => JSON.stringify(first()));
   const now = JSON.stringify(first());
   if (now !== from) {
@@ -66,8 +68,10 @@ export function Form({ fields, action, onSend, second, clears = false }) {
     const attempt = event.submitter?.hasAttribute("data-attempt") ?? false;
     setBusy(true);
     setProblem({ at: "", text: "" });
+    setOutcome("");
     try {
-      await onSend(attempt ? { ...values, attempt } : values);
+      const text = await onSend(attempt ? { ...values, attempt } : values);
+      setOutcome(typeof text === "string" ? text : t("settings.done"));
       if (clears && !attempt) setValues(first());
     } catch (error) {
       const text = sentenceOf(error);
@@ -77,8 +81,9 @@ export function Form({ fields, action, onSend, second, clears = false }) {
   };
   return html`<form class="fields settings-form" onSubmit=${send}>
     ${fields.map((field) => html`<${Field} key=${field.name} field=${field} value=${values[field.name]} problem=${problem.at === field.name ? problem.text : ""}
-      onInput=${(/** @type {any} */ value) => setValues((all) => ({ ...all, [field.name]: value }))} />`)}
+      onInput=${(/** @type {any} */ value) => (setOutcome(""), setValues((all) => ({ ...all, [field.name]: value })))} />`)}
     ${problem.text && !problem.at && html`<p class="error" role="alert">${problem.text}</p>`}
+    ${outcome && html`<p role="status">${outcome}</p>`}
     <div class="card-actions"><${Button} kind="first" type="submit" disabled=${busy} onClick=${() => {}}>${action}<//>${second && html`<button type="submit" class="button" data-attempt disabled=${busy}>${second}</button>`}</div>
   </form>`;
 }

@@ -56,6 +56,7 @@ export const en = {
   "approve.edited": "Approve as changed",
   "attach": "Attach files",
   "attachments": "Attached files",
+  "begin.add": "Add a model here",
   "begin.demo": "The built-in demo model answers, offline: it knows a few phrases, and really uses the tools. To add a real model, run `sika init`, or add one under `models:` in config.yaml.",
   "begin.model": "{name} answers.",
   "begin.problem": "The configuration is not in force",

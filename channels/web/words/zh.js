@@ -56,6 +56,7 @@ export const zh = {
   "approve.edited": "按修改后批准",
   "attach": "添加附件",
   "attachments": "附件",
+  "begin.add": "在此添加模型",
   "begin.demo": "现在由内置的演示模型离线作答：它只懂几句话，但会真正使用工具。要添加真实模型，请运行 `sika init`，或在 config.yaml 的 `models:` 下添加。",
   "begin.model": "由 {name} 作答。",
   "begin.problem": "配置未生效",

@@ -44,6 +44,7 @@ export const en = {
   "settings.configuration.restart": "takes effect at the next start",
   "settings.configuration.search": "Search in names and texts",
   "settings.configuration.text": "What counts now, with where it comes from. Secrets are masked. Changes of the file take effect with the next run, unless a key says otherwise.",
+  "settings.done": "Done.",
   "settings.fileOnly": "The configuration file decides this. To change it, write there:",
   "settings.firing.failed": "failed",
   "settings.firing.interrupted": "stopped",

@@ -44,6 +44,7 @@ export const zh = {
   "settings.configuration.restart": "下次启动时生效",
   "settings.configuration.search": "搜索名称和说明",
   "settings.configuration.text": "现在生效的值及其来源。机密已遮盖。除另有说明外，文件的改动从下一次运行起生效。",
+  "settings.done": "已完成。",
   "settings.fileOnly": "这由配置文件决定。要更改，请写入：",
   "settings.firing.failed": "失败",
   "settings.firing.interrupted": "已停止",
