@@ -269,8 +269,9 @@ class ThreadShared(Event, frozen=True):
     phrase = Phrase(
         "Conversation shared",
         "对话已分享",
-        "up to {upto}, with {files:count} files, by {by}",
-        "到 {upto}，{files:count} 个文件，{by}",
+        "up to {upto}<events?, with the events up to {events}>, with {files:count} files, by {by}"
+        "<audience=accounts?, for people with an account>",
+        "到 {upto}<events?，含到 {events} 的事件>，{files:count} 个文件，{by}<audience=accounts?，仅限有账户的人>",
     )
     share: str
     by: User
@@ -283,6 +284,10 @@ class ThreadShared(Event, frozen=True):
     arguments: bool = False
     """Whether the arguments of tool calls are shown, too."""
     expires_at: str | None = None
+    audience: Literal["everybody", "accounts"] = "everybody"
+    """Who may read it with the address: `accounts` are the people with an account on this server."""
+    events: int = 0
+    """The last event that is shown, with all of the thread before it; 0: none."""
 
 
 class ThreadUnshared(Event, frozen=True):

@@ -34,6 +34,7 @@ const VIEWS = {
   settings: () => import("./settings/room.js").then((room) => room.View),
   operate: () => import("./operate/room.js").then((room) => room.View),
   timeline: () => import("./timeline/room.js").then((room) => room.View),
+  shared: () => import("./share/account.js").then((room) => room.View),
   added: () => import("./added/view.js").then((room) => room.View),
 };
 

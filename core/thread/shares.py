@@ -20,7 +20,7 @@ from core.errors import Invalid, NotFound, Refused
 from core.events import SharedFile
 from core.files.folder import Folder
 from core.files.zips import Frugal
-from core.thread.state import Share, ThreadState
+from core.thread.state import Share
 
 MOST_FILES = 200
 MOST_BYTES = 200 << 20
@@ -28,10 +28,10 @@ MOST_BYTES = 200 << 20
 CHUNK_BYTES = 1 << 20
 
 
-def share_of(state: ThreadState, token: str) -> Share | None:
-    """Returns what may be read of a thread with a token; None if that is nothing (any more)."""
+def share_of(shares: Iterable[Share], token: str) -> Share | None:
+    """Returns the share of a thread that a token opens; None if there is none (any more)."""
     mark = digest(token)
-    return next((share for share in state.shares.values() if hmac.compare_digest(share.fact.digest, mark)), None)
+    return next((share for share in shares if hmac.compare_digest(share.fact.digest, mark)), None)
 
 
 def digest(token: str) -> str:

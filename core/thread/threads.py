@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
+from typing import NamedTuple
 
 from cachetools import LRUCache
 
@@ -20,6 +22,8 @@ from core.events import (
     ThreadCreated,
     ThreadErased,
     ThreadPruned,
+    ThreadShared,
+    ThreadUnshared,
     type_of,
 )
 from core.log import repository
@@ -29,7 +33,7 @@ from core.log.store import EventLog
 from core.thread.fold import Folding, fold
 from core.thread.ownership import owned
 from core.thread.snapshots import ThreadForm
-from core.thread.state import ThreadState, labels_of
+from core.thread.state import Share, ThreadState, labels_of
 
 KEPT_BYTES = 128 << 20
 """Limit of the events whose threads stay folded in memory (which takes some three times as much); a thread that is not
@@ -39,8 +43,20 @@ kept is read again, about 11 ms per 1 000 events.
 STARTED, ERASED = type_of(SubagentStarted.__name__), type_of(ThreadErased.__name__)
 OWNERS = 10_000
 """Threads whose owners are kept."""
+SHARED = 1_000
+"""Threads whose shares are kept."""
+_SHARING = {type_of(cls.__name__) for cls in (ThreadShared, ThreadUnshared, ThreadPruned, ThreadErased)}
+"""Types of the events that change what is shared of a thread."""
 
 Decision = repository.Decision[ThreadState]
+
+
+class Shared(NamedTuple):
+    """What is shared of a thread after the event `seq`; nothing of one that is not there."""
+
+    seq: int
+    user: str
+    shares: Mapping[str, Share]
 
 
 class Threads(Repository[ThreadState]):
@@ -70,6 +86,7 @@ class Threads(Repository[ThreadState]):
         self.subagents = self if kind == SUBAGENT else subagents
         self._owners: LRUCache[str, str] = LRUCache(OWNERS)
         """Users of threads, which stay the same, also when an id is used again."""
+        self._shared: LRUCache[str, Shared] = LRUCache(SHARED)
 
     def aggregate(self, identity: str) -> Aggregate:
         return Aggregate(self.kind, identity)
@@ -139,6 +156,30 @@ class Threads(Repository[ThreadState]):
                 return (await self.existing(thread_id)).user
             self._owners[thread_id] = created.user
         return self._owners[thread_id]
+
+    async def shared(self, thread_id: str) -> Shared:
+        """Returns what is shared of a thread. One that was asked for before costs one lookup, and the heads of the
+        events since; it is folded only if one of these changes what is shared.
+
+        Raises `Unavailable`.
+        """
+        tip, known = await self.log.tip(self.aggregate(thread_id)), self._shared.get(thread_id)
+        if known is None or await self._sharing_changed(thread_id, known.seq, tip):
+            state = await self.load(thread_id)
+            known = Shared(state.seq, state.user, state.shares if state.exists else {})
+        else:
+            known = known._replace(seq=tip)
+        self._shared[thread_id] = known
+        return known
+
+    async def _sharing_changed(self, thread_id: str, after: int, tip: int) -> bool:
+        if tip <= after:
+            return tip < after
+        async with aclosing(self.log.read(self.aggregate(thread_id), after=after, upto=tip, bodies=False)) as records:
+            async for record in records:
+                if record.type in _SHARING:
+                    return True
+        return False
 
     async def existing(self, thread_id: str) -> ThreadState:
         """Like `load`, but raises `NotFound` if there is no such thread."""

@@ -29,8 +29,9 @@ GONE = "this address is not valid, or not any more"
 
 
 class View(msgspec.Struct, frozen=True):
-    """A folder of a user's thread, by its virtual path. `ver`: the version of the account, which a new password and
-    signing out everywhere change; `exp`: when it ends (Unix seconds).
+    """A folder of a user's thread, by its virtual path; or the files of a `share` of a thread of another `owner`, by
+    their whole paths. `ver`: the version of the account of `user`, who looks, which a new password and signing out
+    everywhere change; `exp`: when it ends (Unix seconds).
     """
 
     user: str
@@ -38,14 +39,26 @@ class View(msgspec.Struct, frozen=True):
     folder: str
     ver: int
     exp: int
+    owner: str = ""
+    share: str = ""
 
 
 def address(call: Call, user: str, ver: int, thread: str, path: str) -> str:
     """Returns the address of a file, by its virtual path."""
     folder, _, name = path.rpartition("/")
     view = View(user, thread, folder, ver, int(time.time()) + VALID_SECONDS)
-    token = sessions.sign(view, Installation(call.services.home).derived("views"))
-    return f"{PATH}/{token}/{quote(name.encode('utf-8', 'replace'), safe='')}"
+    return f"{_prefix(call, view)}/{quote(name.encode('utf-8', 'replace'), safe='')}"
+
+
+async def of_share(call: Call, owner: str, thread: str, share: str) -> str:
+    """Returns what the addresses of the files of a share begin with, for who looks at them."""
+    account = await account_of(call, call.user)
+    ver = account.version if account is not None else 0
+    return _prefix(call, View(call.user, thread, "", ver, int(time.time()) + VALID_SECONDS, owner, share))
+
+
+def _prefix(call: Call, view: View) -> str:
+    return f"{PATH}/{sessions.sign(view, Installation(call.services.home).derived('views'))}"
 
 
 async def account_of(call: Call, user: str) -> Account | None:

@@ -16,6 +16,7 @@ import structlog
 from aiohttp import web
 
 from channels.http.accounts import access
+from channels.http.accounts.share_links import VisibleLog
 from channels.http.debug.readable import Readable
 from channels.http.endpoints.call import Call, OwnedLog
 from channels.http.endpoints.endpoint import Created, Limit, Routes
@@ -104,10 +105,10 @@ class LoggedPage(msgspec.Struct):
 # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@ROUTES("GET", "/shares/{token}/log/events", "threads:read", tag="shares")
 @ROUTES("GET", "/threads/{thread_id}/log/events", "threads:read")
 async def get_events(
-    call: Call,
-    owned: OwnedLog,
+    visible: VisibleLog,
     *,
     type: Annotated[Sequence[str], "Types of events, or patterns such as `tool.*`"] = (),
     text: Annotated[str, "A text that occurs in the stored event, in any case"] = "",
@@ -143,11 +144,10 @@ async def get_events(
         seconds=seconds,
         stops=tuple(map(Breakpoint.of, stop)),
     )
-    reading = call.live.reading
-    models = RunModels(await owned.state(), reading.read) if model else None
-    records: AsyncIterator[Record] = reading.read(thread(owned.id), after=after)
+    models = RunModels(await visible.state(), visible.read) if model else None
+    records: AsyncIterator[Record] = visible.read(thread(visible.id), after=after)
     if before is not None:
-        records = _after(reading.back(thread(owned.id), before=before), after)
+        records = _after(visible.back(thread(visible.id), before=before), after)
     page = await queries.events(records, query, models, limit=limit)
     language = (lang or language_of(accepted)) if phrases else None
     return await anyio.to_thread.run_sync(_logged, page, language)
@@ -173,10 +173,10 @@ async def _after(records: AsyncGenerator[Record], after: int) -> AsyncIterator[R
             yield record
 
 
+@ROUTES("GET", "/shares/{token}/log/state", "threads:read", tag="shares")
 @ROUTES("GET", "/threads/{thread_id}/log/state", "threads:read")
 async def get_state(
-    call: Call,
-    owned: OwnedLog,
+    visible: VisibleLog,
     *,
     at: Annotated[str, PlaceText] = "",
     path: Annotated[str, "A part of the values, such as `messages[-1].content`: names, indexes and `[*]`"] = "",
@@ -188,18 +188,17 @@ async def get_state(
     """Return the state after an event (`Moment`), or a part of its values."""
     if path and not _PATH.fullmatch(path):
         raise Invalid(f"path {path[:80]!r}: names, indexes and [*] are expected")
-    state = await _state_at(call, owned, at)
+    state = await _state_at(visible, at)
     if path:
         return await anyio.to_thread.run_sync(lambda: moment.part(msgspec.to_builtins(state.values), path))
-    return await anyio.to_thread.run_sync(lambda: queries.moment_of(owned.id, state, runs=runs, messages=messages))
+    return await anyio.to_thread.run_sync(lambda: queries.moment_of(visible.id, state, runs=runs, messages=messages))
 
 
-async def _state_at(call: Call, owned: OwnedLog, at: str) -> ThreadState:
+async def _state_at(visible: OwnedLog, at: str) -> ThreadState:
     """Returns the thread after the event at a place, or as it stands."""
     if not at:
-        return await owned.state()
-    record = await places.record_at(call.live.reading.read, thread(owned.id), at)
-    return await call.live.moments.at(owned.id, await owned.state(), record.seq)
+        return await visible.state()
+    return await visible.at((await places.record_at(visible.read, thread(visible.id), at)).seq)
 
 
 @ROUTES("GET", "/threads/{thread_id}/log/diff", "threads:read")
@@ -214,7 +213,7 @@ async def get_diff(
     if left and left[0] not in "#@":
         raise Invalid(f"left: #RUN or @EVENT is expected, got {left[:40]!r}")
     first, second = Side.of(owned.id + left), Side.of(owned.id + right if right[:1] in ("#", "@") else right)
-    readable = Readable(call)
+    readable = Readable(owned)
     pasts = await readable.past(owned.id), await readable.past(second.thread)
     async with call.live.reading.whole() as whole:
         contents = partial(readable.contents, whole)
@@ -222,27 +221,23 @@ async def get_diff(
         return await anyio.to_thread.run_sync(queries.comparison, compared)
 
 
+@ROUTES("GET", "/shares/{token}/log/prompt", "threads:read", tag="shares")
 @ROUTES("GET", "/threads/{thread_id}/log/prompt", "threads:read")
-async def get_prompt(call: Call, owned: OwnedLog, *, at: Annotated[Place, PlaceText]) -> Sent:
+async def get_prompt(call: Call, visible: VisibleLog, *, at: Annotated[Place, PlaceText]) -> Sent:
     """Return what a model got in the call that ended with an event, an answer or a failure: the system prompt, the
     tools, the parameters and the messages, and what changed since the call before in the thread.
     """
-    read = call.live.reading.read
-    record, state = await places.record_at(read, thread(owned.id), at), await owned.state()
-
-    async def state_at(seq: int) -> ThreadState:
-        return await call.live.moments.at(owned.id, state, seq)
-
+    record = await places.record_at(visible.read, thread(visible.id), at)
     async with call.live.reading.whole() as whole:
-        return await requests.sent_at(read, partial(Readable(call).contents, whole), state_at, record)
+        return await requests.sent_at(visible.read, partial(Readable(visible).contents, whole), visible.at, record)
 
 
+@ROUTES("GET", "/shares/{token}/log/files", "threads:read", tag="shares")
 @ROUTES("GET", "/threads/{thread_id}/log/files", "threads:read")
-async def get_files(call: Call, owned: OwnedLog, *, at: Annotated[str, PlaceText] = "") -> KnownFiles:
+async def get_files(visible: VisibleLog, *, at: Annotated[str, PlaceText] = "") -> KnownFiles:
     """Return the files as they were known at an event: by the last scan before it, and what people did after that."""
-    read = call.live.reading.read
-    seq = (await places.record_at(read, thread(owned.id), at)).seq if at else await owned.last()
-    return await files.known_at(read, thread(owned.id), seq)
+    seq = (await places.record_at(visible.read, thread(visible.id), at)).seq if at else await visible.last()
+    return await files.known_at(visible.read, thread(visible.id), seq)
 
 
 class ModelTokens(msgspec.Struct):
@@ -265,20 +260,22 @@ class UsedSoFar(msgspec.Struct):
     currency: str | None
 
 
+@ROUTES("GET", "/shares/{token}/log/usage", "threads:read", tag="shares")
 @ROUTES("GET", "/threads/{thread_id}/log/usage", "threads:read")
-async def get_usage(call: Call, owned: OwnedLog, *, at: Annotated[str, PlaceText] = "") -> UsedSoFar:
+async def get_usage(call: Call, visible: VisibleLog, *, at: Annotated[str, PlaceText] = "") -> UsedSoFar:
     """Return the tokens and the cost of the thread up to an event."""
-    state = await _state_at(call, owned, at)
+    state = await _state_at(visible, at)
     tokens = await anyio.to_thread.run_sync(usage.tokens_of_thread, state)
     by_model = {model: ModelTokens(*used) for model, used in tokens.items()}
     return UsedSoFar(state.seq, by_model, *usage.price(tokens, prices(call)))
 
 
+@ROUTES("GET", "/shares/{token}/log/why", "threads:read", tag="shares")
 @ROUTES("GET", "/threads/{thread_id}/log/why", "threads:read")
-async def get_why(call: Call, owned: OwnedLog, *, event: Annotated[Place, PlaceText]) -> list[Cause]:
+async def get_why(call: Call, visible: VisibleLog, *, event: Annotated[Place, PlaceText]) -> list[Cause]:
     """Return the chain of causes of an event, the first cause first, over runs, subagents and the user's schedules."""
-    readable = Readable(call)
-    fact = await readable.record_at(thread(owned.id), event)
+    readable = Readable(visible)
+    fact = await readable.record_at(thread(visible.id), event)
     async with call.live.reading.whole():
         return await queries.causes_of(readable, fact)
 
@@ -293,7 +290,7 @@ async def get_tree(
     """Return the runs as trees of what took time: answers, calls, retries, waits, and the runs of subagents. Long texts
     are cut.
     """
-    readable = Readable(call)
+    readable = Readable(owned)
     only = await (await readable.past(owned.id)).run_named(run) if run else None
     async with call.live.reading.whole() as whole:
         return await bounded_tree(readable.read, thread(owned.id), prices(call), whole.spend, only)

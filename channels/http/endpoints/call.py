@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import ClassVar, Self
 from urllib.parse import urlsplit
@@ -11,12 +12,15 @@ from aiohttp import web
 from channels.http.server.live import LIVE, PRINCIPAL, Live, Services
 from core.config.load import Config
 from core.errors import NotFound
-from core.events import thread
+from core.events import Aggregate, Record, thread
 from core.identity.principal import Principal
 from core.ids import safe_id
+from core.log.kinds import KIND, SUBAGENT
+from core.runs.prompts import OF_THREAD, SETUP
 from core.thread.ownership import missing
 from core.thread.runs import shown_run
 from core.thread.state import Run, ThreadState
+from core.user.schedules import KIND as SCHEDULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class OwnedLog:
     errors: ClassVar = (404,)
 
     @classmethod
-    async def of_call(cls, call: Call) -> Self:
+    async def of_call(cls, call: Call) -> OwnedLog:
         await call.services.commands.check_owner(call.user, call.thread_id)
         return cls(call.thread_id, call)
 
@@ -96,6 +100,35 @@ class OwnedLog:
     async def last(self) -> int:
         """Returns the sequence of the last event."""
         return await self.call.services.log.tip(thread(self.id))
+
+    async def at(self, seq: int) -> ThreadState:
+        """Returns the thread after the last event up to a sequence. Raises `NotFound` and `Unavailable`."""
+        return await self.call.live.moments.at(self.id, await self.state(), seq)
+
+    def read(
+        self, aggregate: Aggregate, *, after: int = 0, upto: int | None = None, bodies: bool = True
+    ) -> AsyncGenerator[Record]:
+        """Yields the events of a log as `Reading.read` does."""
+        return self.call.live.reading.read(aggregate, after=after, upto=upto, bodies=bodies)
+
+    def back(self, aggregate: Aggregate, *, before: int = 0, bodies: bool = True) -> AsyncGenerator[Record]:
+        """Yields the events of a log newest first, as `Reading.back` does."""
+        return self.call.live.reading.back(aggregate, before=before, bodies=bodies)
+
+    async def may_see(self, aggregate: Aggregate) -> bool:
+        """Tells whether the person who looks at this log may see another one, which it leads to.
+
+        Subagents are named by the logs that called them only, so they are the user's if those are. What models got is
+        the user's if the thread is that it was recorded for; contents without anything of a user are everybody's.
+        """
+        kind, user = aggregate.kind, self.call.user
+        if kind not in (KIND, OF_THREAD):
+            return kind in (SUBAGENT, SETUP) or (kind, aggregate.id) == (SCHEDULES, user)
+        try:
+            await self.call.services.commands.check_owner(user, aggregate.id)
+        except NotFound:
+            return False
+        return True
 
 
 DEERFLOW, DEERFLOW_PAGE = "/api/langgraph/", "/workspace/"

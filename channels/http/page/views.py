@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from aiohttp import web
 from anyio import to_thread
 
-from channels.http.accounts import view_links
-from channels.http.deerflow.artifacts import ANYTHING, content_of, send_view
+from channels.http.accounts import share_links, view_links
+from channels.http.deerflow.artifacts import ANYTHING, Content, content_of, send_view
 from channels.http.endpoints.call import Call
 from channels.http.endpoints.endpoint import Header, Routes
+from channels.http.page.shares import copy_of
 from channels.http.server.errors import BadRequest, Forbidden
 from channels.http.server.routes import API
 from core.errors import NotFound
+from core.thread.state import Share
 
 ROUTES = Routes(mounts=API, tag="artifacts", public=True)
 
@@ -32,18 +35,34 @@ async def get(
     run in a frame of this server's pages only.
     """
     view = view_links.opened(call, token)
-    await _check(call, view)
-    try:
-        file = f"{view.folder}/{path}"
-        content = await to_thread.run_sync(content_of, call.services.home, view.user, view.thread, file)
-    except (BadRequest, Forbidden):
-        raise NotFound(view_links.GONE) from None
+    content = await (_of_share if view.share else _of_thread)(call, view, path)
     return await send_view(call.request, content, view_links.policy(call.request, token), range)
 
 
-async def _check(call: Call, view: view_links.View) -> None:
-    """Raises `NotFound` if the thread or the account is gone, or the person has signed out everywhere since."""
+async def _of_thread(call: Call, view: view_links.View, path: str) -> Content:
+    """Opens a file of a thread. Raises `NotFound`, also if the thread is gone."""
     await call.services.commands.state(view.user, view.thread)
+    await _check(call, view)
+    try:
+        file = f"{view.folder}/{path}"
+        return await to_thread.run_sync(content_of, call.services.home, view.user, view.thread, file)
+    except (BadRequest, Forbidden):
+        raise NotFound(view_links.GONE) from None
+
+
+async def _of_share(call: Call, view: view_links.View, path: str) -> Content:
+    """Opens a file of a share with people who have an account. Raises `NotFound`, also if it was revoked."""
+    await _check(call, view)
+    _, share = await share_links.shared(call, view.thread, lambda all_shares: _by_id(all_shares, view.share))
+    return await to_thread.run_sync(copy_of, call.services.home, view.owner, view.thread, share, path)
+
+
+def _by_id(shares: Iterable[Share], share_id: str) -> Share | None:
+    return next((share for share in shares if share.fact.share == share_id), None)
+
+
+async def _check(call: Call, view: view_links.View) -> None:
+    """Raises `NotFound` if the account is gone, or the person has signed out everywhere since."""
     account = await view_links.account_of(call, view.user)
     if account is not None and (account.disabled or account.version != view.ver):
         raise NotFound(view_links.GONE)

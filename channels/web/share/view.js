@@ -1,8 +1,8 @@
-// A conversation that somebody shares, to be read without an account. The token is in the part of the address that browsers
-// keep to themselves; requests carry no cookie.
+// A conversation that somebody shares, to be read only. For everybody the token is in the part of the address that browsers
+// keep to themselves, and requests carry no cookie.
 
-import { html, useEffect, useState } from "../vendor/preact.js";
-import { Failure, address, failureOf } from "../api/client.js";
+import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
+import { Failure, address, failureOf, send } from "../api/client.js";
 import { Content } from "../files/content.js";
 import { MOST_BYTES, kindOf } from "../files/look.js";
 import { Pdf } from "../files/pdf.js";
@@ -10,7 +10,11 @@ import { Button, IconButton } from "../kit/button.js";
 import { Icon } from "../kit/icon.js";
 import { visible } from "../kit/visible.js";
 import { Markdown } from "../markdown/text.js";
-import { moment, size, t, wordsOf } from "../words/words.js";
+import { learn, moment, size, t, wordsOf } from "../words/words.js";
+import { en } from "./words/en.js";
+import { zh } from "./words/zh.js";
+
+learn({ en, zh });
 
 /** @typedef {{path: string, name: string, size: number, media_type: string|null}} File */
 
@@ -18,11 +22,18 @@ const PAGE = 100;
 /** @type {RequestInit} */
 const ANONYMOUS = { credentials: "omit", referrerPolicy: "no-referrer" };
 
-/** @param {string} token @param {string} path @param {Record<string, unknown>} [query] */
-const urlOf = (token, path, query) => address(`shared/${encodeURIComponent(token)}${path.split("/").map(encodeURIComponent).join("/")}`, query);
+/** @typedef {{url: (path: string, query?: Record<string, unknown>) => string, read: (path: string, query?: Record<string, unknown>) => Promise<Response>}} Source */
+
+/** Where a share is read: `shared` for everybody, `shares` for people with an account. @param {"shared"|"shares"} kind @param {string} token @returns {Source} */
+export function sourceOf(kind, token) {
+  const below = (/** @type {string} */ path) => `${kind}/${encodeURIComponent(token)}${path.split("/").map(encodeURIComponent).join("/")}`;
+  /** @type {Source["url"]} */
+  const url = (path, query) => address(below(path), query);
+  return { url, read: (path, query = {}) => (kind === "shared" ? anonymously(url(path, query)) : send("GET", below(path), { query })) };
+}
 
 /** @param {string} url */
-async function asked(url) {
+async function anonymously(url) {
   const response = await fetch(url, ANONYMOUS).catch(() => {
     throw new Failure(0, "unreachable", "");
   });
@@ -30,14 +41,13 @@ async function asked(url) {
   return response;
 }
 
-/** @param {{token: string}} props */
-export function View({ token }) {
+/** The pages of a share that were read. @param {Source} source */
+export function useShared(source) {
   const [pages, setPages] = useState(/** @type {any[]} */ ([]));
   const [problem, setProblem] = useState("");
-  const last = pages.at(-1);
-  const read = async () => {
+  const more = async () => {
     try {
-      const response = await asked(urlOf(token, "", { limit: PAGE, after_seq: last?.next_after_seq ?? null }));
+      const response = await source.read("", { limit: PAGE, after_seq: pages.at(-1)?.next_after_seq ?? null });
       const page = await response.json();
       setPages((before) => [...before, page]);
       document.title = `${visible(page.title || t("approvals.untitled"))} · Sika`;
@@ -46,16 +56,29 @@ export function View({ token }) {
       setProblem(error.status === 404 ? t("shared.gone") : wordsOf(error));
     }
   };
-  useEffect(() => void read(), []);
-  if (problem) return html`<main class="shared gone"><div class="card"><h1>${problem}</h1></div></main>`;
-  if (!last) return html`<main class="shared"><p class="quiet center">${t("loading")}</p></main>`;
-  const [{ title, shared_at: at, files }] = pages;
-  return html`<main class="shared"><div class="column">
-    <header><h1 dir="auto">${title || t("approvals.untitled")}</h1><p class="quiet">${t("shared.about", { time: moment(at) })}</p></header>
-    ${files.length > 0 && html`<${Files} files=${files} token=${token} />`}
+  useEffect(() => void more(), []);
+  return { pages, problem, more };
+}
+
+/** The page for everybody. @param {{token: string}} props */
+export function View({ token }) {
+  const source = useMemo(() => sourceOf("shared", token), []);
+  return html`<main class="shared"><${Shared} source=${source} shared=${useShared(source)} /></main>`;
+}
+
+/** @param {{source: Source, shared: ReturnType<typeof useShared>, children?: any}} props `children`: below the heading */
+export function Shared({ source, shared: { pages, problem, more }, children }) {
+  const last = pages.at(-1);
+  if (problem) return html`<div class="card"><h1>${problem}</h1></div>`;
+  if (!last) return html`<p class="quiet center">${t("loading")}</p>`;
+  const [{ title, shared_at: at, files, shared_by: who }] = pages;
+  return html`<div class="column">
+    <header><h1 dir="auto">${title || t("approvals.untitled")}</h1><p class="quiet">${who ? t("shared.by", { time: moment(at), who }) : t("shared.about", { time: moment(at) })}</p></header>
+    ${children}
+    ${files.length > 0 && html`<${Files} files=${files} source=${source} />`}
     ${pages.flatMap((page) => page.messages).map((message) => html`<${Message} key=${message.id} message=${message} />`)}
-    ${last.next_after_seq !== null && html`<${Button} onClick=${() => void read()}>${t("files.more")}<//>`}
-  </div></main>`;
+    ${last.next_after_seq !== null && html`<${Button} onClick=${() => void more()}>${t("files.more")}<//>`}
+  </div>`;
 }
 
 /** @param {{message: any}} props */
@@ -75,21 +98,22 @@ function Called({ call: { name, arguments: args } }) {
   return html`<details class="shared-call"><summary class="step-line">${line}</summary><pre dir="ltr" tabindex="0" role="group" aria-label=${t("tool.arguments")}>${JSON.stringify(args, null, 2)}</pre></details>`;
 }
 
-/** @param {{files: File[], token: string}} props */
-function Files({ files, token }) {
+/** @param {{files: File[], source: Source}} props */
+function Files({ files, source }) {
   const [open, setOpen] = useState(/** @type {File | null} */ (null));
   return html`<div class="files shared-files">${files.map((file) => html`<button type="button" class="file" key=${file.path} aria-expanded=${String(open === file)} onClick=${() => setOpen(open === file ? null : file)}><${Icon} name="file" size=${16} /><bdi>${file.name}</bdi><small>${size(file.size)}</small></button>`)}</div>
-    ${open && html`<${Shown} key=${open.path} file=${open} token=${token} onClose=${() => setOpen(null)} />`}`;
+    ${open && html`<${Shown} key=${open.path} file=${open} source=${source} onClose=${() => setOpen(null)} />`}`;
 }
 
-/** @param {{file: File, token: string, onClose: () => void}} props */
-function Shown({ file, token, onClose }) {
+/** @param {{file: File, source: Source, onClose: () => void}} props */
+function Shown({ file, source, onClose }) {
   const kind = kindOf(file.name, file.media_type ?? "");
   const readable = ["markdown", "table", "text"].includes(kind) && file.size <= MOST_BYTES;
   const [text, setText] = useState("");
-  const url = urlOf(token, `/files${file.path}`);
+  const url = source.url(`/files${file.path}`);
+  const load = () => source.read(`/files${file.path}`);
   useEffect(() => {
-    if (readable) void asked(url).then((response) => response.text()).then(setText, () => {});
+    if (readable) void load().then((response) => response.text()).then(setText, () => {});
   }, []);
   return html`<section class="card shared-file" aria-label=${file.name}>
     <header class="file-head"><span class="file-title"><strong><bdi>${file.name}</bdi></strong></span>
@@ -98,7 +122,7 @@ function Shown({ file, token, onClose }) {
     ${kind === "frame"
       ? html`<iframe src=${`${url}?view=sandbox`} sandbox="allow-scripts" title=${file.name} referrerpolicy="no-referrer"></iframe>`
       : kind === "pdf"
-        ? html`<${Pdf} place=${file.path} size=${file.size} load=${() => asked(url)} />`
+        ? html`<${Pdf} place=${file.path} size=${file.size} load=${load} />`
       : kind === "image"
         ? html`<div class="file-picture"><img src=${url} alt=${file.name} crossorigin="anonymous" /></div>`
         : readable

@@ -21,8 +21,10 @@ export class Log {
   items = new Items();
   /** Counts what changed: a view that reads it is drawn again. */
   changed = signal(0);
-  condition = signal(/** @type {"loading" | "live" | "more" | "done" | "lost"} */ ("loading"));
+  condition = signal(/** @type {"loading" | "live" | "more" | "done" | "lost" | "shared"} */ ("loading"));
   failure = signal(/** @type {unknown} */ (null));
+  /** True for a conversation of who looks: it goes on, and may be gone on with from any moment. */
+  own = true;
   #closed = false;
   #timer = 0;
   /** @type {Follower | null} */ #follower = null;
@@ -37,6 +39,8 @@ export class Log {
   constructor(thread, at) {
     this.thread = thread;
     this.at = at;
+    /** Where the log is read. */
+    this.path = `threads/${thread}/log`;
   }
 
   /** Reads the window. */
@@ -76,8 +80,9 @@ export class Log {
     try {
       await this.#show(await entries());
       if (this.#closed) return;
-      if (this.newest) this.#follow();
-      else this.condition.value = "more";
+      if (!this.newest) this.condition.value = "more";
+      else if (this.own) this.#follow();
+      else this.condition.value = "shared";
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       this.failure.value = error;
@@ -130,12 +135,12 @@ export class Log {
 
   /** @param {{before: number} | {after: number}} from */
   #page(from, limit = PAGE) {
-    return call("GET", `threads/${this.thread}/log/events`, { query: { ...from, phrases: 0, limit } });
+    return call("GET", `${this.path}/events`, { query: { ...from, phrases: 0, limit } });
   }
 
   #follow() {
     this.#follower = new Follower({
-      path: `threads/${this.thread}/log`, query: { follow: 1, after: this.items.last },
+      path: this.path, query: { follow: 1, after: this.items.last },
       take: (frames) => {
         for (const { id, data } of frames) if (id) this.items.add(Number(id), JSON.parse(data));
         this.#bound();
@@ -178,7 +183,7 @@ export class Log {
   /** The next event at which a replay would stop; 0 if there is none. @param {string} stop as `sika log replay --break` has it @param {number} after */
   async next(stop, after) {
     for (let from = after; ; ) {
-      const page = await call("GET", `threads/${this.thread}/log/events`, { query: { phrases: 0, stop, after: from, limit: 1 } });
+      const page = await call("GET", `${this.path}/events`, { query: { phrases: 0, stop, after: from, limit: 1 } });
       if (page.events[0] || page.next == null) return page.events[0]?.seq ?? 0;
       from = page.next;
     }
@@ -186,18 +191,29 @@ export class Log {
 
   /** The event as it is stored. @param {number} seq */
   async event(seq) {
-    const page = await call("GET", `threads/${this.thread}/log/events`, { query: { phrases: 0, after: seq - 1, limit: 1 } });
+    const page = await call("GET", `${this.path}/events`, { query: { phrases: 0, after: seq - 1, limit: 1 } });
     return page.events[0]?.event ?? null;
   }
 
   /** The causes of an event, the first one first. @param {number} seq @returns {Promise<{kind: string, aggregate: string, seq: number, event: any}[]>} */
   why(seq) {
-    return call("GET", `threads/${this.thread}/log/why`, { query: { event: `seq:${seq}` } });
+    return call("GET", `${this.path}/why`, { query: { event: `seq:${seq}` } });
   }
 
   /** The state after an event, with its newest messages; null if nothing here can tell. @param {number} seq @param {number} [messages] all by default */
   state(seq, messages) {
-    return call("GET", `threads/${this.thread}/log/state`, { query: { at: `seq:${seq}`, runs: 1, messages } });
+    return call("GET", `${this.path}/state`, { query: { at: `seq:${seq}`, runs: 1, messages } });
+  }
+}
+
+/** A log up to the moment at which somebody else shared it. */
+export class SharedLog extends Log {
+  own = false;
+
+  /** @param {string} token @param {string} thread @param {number} at */
+  constructor(token, thread, at) {
+    super(thread, at);
+    this.path = `shares/${token}/log`;
   }
 }
 
@@ -208,8 +224,9 @@ const FILE_BYTES = 512 << 20;
 export class FileLog {
   items = new Items();
   changed = signal(0);
-  condition = signal(/** @type {"loading" | "live" | "more" | "done" | "lost"} */ ("loading"));
+  condition = signal(/** @type {"loading" | "live" | "more" | "done" | "lost" | "shared"} */ ("loading"));
   failure = signal(/** @type {unknown} */ (null));
+  own = false;
   thread = "";
   whole = true;
   newest = true;

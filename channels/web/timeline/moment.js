@@ -1,10 +1,12 @@
 // A moment: what happened, why, how everything stood then, and what can be done from there.
 
 import { html, useMemo, useState } from "../vendor/preact.js";
+import { person } from "../account/session.js";
 import { Failure, address, call } from "../api/client.js";
 import { Button } from "../kit/button.js";
 import { keepDraft } from "../chat/drafts.js";
 import { copyText } from "../kit/copy.js";
+import { Room } from "../kit/room.js";
 import { classes } from "../kit/view.js";
 import { go } from "../state/route.js";
 import { duration, language, t, wordsOf } from "../words/words.js";
@@ -29,13 +31,13 @@ export function Moment({ log, seq, marked, onMark, onChoose }) {
   const server = "reach" in log;
   if (!item) return html`<p class="quiet center">${t("timeline.choose")}</p>`;
   const prompted = server && ["model.completed", "model.failed"].includes(item.type);
-  const tabs = ["what", "why", ...(prompted ? ["prompt"] : []), ...(server ? ["then"] : []), ...(server && item.subagent ? ["subagent"] : []), ...(server ? ["whatif", "do"] : [])];
+  const tabs = ["what", "why", ...(prompted ? ["prompt"] : []), ...(server ? ["then"] : []), ...(log.own && item.subagent ? ["subagent"] : []), ...(log.own ? ["whatif", "do"] : [])];
   const shown = tabs.includes(tab) ? tab : "what";
   const Part = { what: What, why: Why, prompt: Asked, then: Then, subagent: Subagent, whatif: If, do: Do }[shown] ?? What;
   return html`<article class="tl-moment" aria-label=${t("timeline.moment")}>
     <header><h2 class=${classes(item.fault && `tl-fault-${item.fault}`)}>${item.fault && html`<b>${t(`timeline.fault.${item.fault}`)} </b>`}${phraseOf(item.type)}</h2>
       <p class="quiet"><time>${clock(item.at)}</time> · ${t("timeline.since", { time: duration(item.at - (items.items[0]?.at ?? item.at)) })}${log.whole && html` · ${t("tokens", { tokens: items.tokensAt(items.indexOf(seq)) })}`}</p></header>
-    ${server && html`<p><a href=${messageOf(log.thread, saidAt(items.items, item))}>${t("timeline.inChat")}</a></p>`}
+    ${log.own && html`<p><a href=${messageOf(log.thread, saidAt(items.items, item))}>${t("timeline.inChat")}</a></p>`}
     <div class="tl-tabs" role="group" aria-label=${t("timeline.moment")}>${tabs.map((one) => html`<button type="button" key=${one} class="button quiet" aria-pressed=${String(one === shown)} onClick=${() => setTab(one)}>${t(`timeline.tab.${one}`)}</button>`)}</div>
     <div class="tl-part"><${Part} key=${shown} log=${log} item=${item} marked=${marked} onMark=${onMark} onChoose=${onChoose} /></div>
   </article>`;
@@ -92,7 +94,7 @@ function Then({ log, item, marked, onMark }) {
   const state = useLoaded(() => log.state(item.seq, all ? undefined : LAST), [item.seq, all]);
   const values = state.value?.values ?? {};
   const { messages = [], title: _, todos, artifacts, ...others } = values;
-  return html`<div class="tl-compare"><${Button} onClick=${() => onMark(item.seq)}>${t("timeline.mark")}<//></div>
+  return html`${log.own && html`<div class="tl-compare"><${Button} onClick=${() => onMark(item.seq)}>${t("timeline.mark")}<//></div>`}
     ${marked > 0 && marked !== item.seq && html`<${Compared} thread=${log.thread} left=${marked} right=${item.seq} />`}
     <${Wait} of=${state}>
       <p>${t("timeline.status", { status: state.value?.status ?? "" })}</p>
@@ -117,7 +119,7 @@ function Subagent({ log, item }) {
 }
 
 /** @param {{log: AnyLog, item: import("./items.js").Item, onChoose: (seq: number) => void}} props */
-const Asked = ({ log, item, onChoose }) => html`<${Prompt} thread=${log.thread} seq=${item.seq} onChoose=${onChoose} />`;
+const Asked = ({ log, item, onChoose }) => html`<${Prompt} log=${log} seq=${item.seq} onChoose=${onChoose} />`;
 
 /** @param {{log: AnyLog, item: import("./items.js").Item}} props */
 const If = ({ log, item }) => html`<${WhatIf} key=${item.seq} thread=${log.thread} seq=${item.seq} />`;
@@ -127,6 +129,7 @@ function Do({ log, item, onChoose }) {
   const [problem, setProblem] = useState("");
   const [comparing, setComparing] = useState("");
   const [replaying, setReplaying] = useState(false);
+  const [sharing, setSharing] = useState(false);
   const runs = [...new Set(log.items.items.map((one) => one.run).filter(Boolean))];
   const others = item.run ? runs.filter((run) => run !== item.run) : [];
   const asked = item.type === "run.requested" ? log.items.items[log.items.indexOf(item.seq) - 1] : undefined;
@@ -148,7 +151,8 @@ function Do({ log, item, onChoose }) {
   return html`<div class="tl-acts">
     <div><${Button} kind="first" onClick=${() => fork(item.seq)}>${t("timeline.fork")}<//><p class="quiet">${t("timeline.fork.text")}</p></div>
     ${asked && html`<div><${Button} onClick=${() => fork(asked.seq, said)}>${t("timeline.edit")}<//><p class="quiet">${t("timeline.edit.text")}</p></div>`}
-    <div><${Button} onClick=${link}>${t("timeline.link")}<//><p class="quiet">${t("timeline.link.text")}</p></div>
+    <div><${Button} onClick=${link}>${t("timeline.link")}<//>${person.value && html` <${Button} onClick=${() => setSharing(true)}>${t("timeline.share")}<//>`}<p class="quiet">${t(person.value ? "timeline.share.text" : "timeline.link.text")}</p>
+      ${sharing && html`<${Room} load=${() => import("../share/dialog.js").then((room) => room.ShareDialog)} thread=${{ id: log.thread }} at=${item.seq} onClose=${() => setSharing(false)} />`}</div>
     <div><a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`)}>${t("timeline.export")}</a>
       <a class="button" download="${log.thread}.jsonl" href=${address(`threads/${log.thread}/log/export`, { redact: 1 })}>${t("timeline.export.redacted")}</a><p class="quiet">${t("timeline.export.text")}</p></div>
     ${problem && html`<p class="error" role="alert">${problem}</p>`}

@@ -11,9 +11,9 @@ import { written } from "./steps.js";
 /** @typedef {{part: "prompt"|"tool"|"model"|"message"|"note", name: string, change: "added"|"removed"|"changed", before?: any}} Change */
 /** @typedef {{name: string, description?: string}} Tool */
 
-/** @param {{thread: string, seq: number, onChoose: (seq: number) => void}} props the end of a call */
-export function Prompt({ thread, seq, onChoose }) {
-  const loaded = useLoaded(() => call("GET", `threads/${thread}/log/prompt`, { query: { at: `seq:${seq}` } }), [thread, seq]);
+/** @param {{log: import("./log.js").Log, seq: number, onChoose: (seq: number) => void}} props the end of a call */
+export function Prompt({ log, seq, onChoose }) {
+  const loaded = useLoaded(() => call("GET", `${log.path}/prompt`, { query: { at: `seq:${seq}` } }), [log, seq]);
   const { request = {}, before = null, changes = [] } = loaded.value ?? {};
   const changed = new Map(changes.map((/** @type {Change} */ one) => [`${one.part} ${one.name}`, one.change]));
   const mark = (/** @type {string} */ part, /** @type {string} */ name) => (changed.has(`${part} ${name}`) ? `● ${t(`timeline.prompt.${changed.get(`${part} ${name}`)}`)}` : "");

@@ -13,7 +13,7 @@ import { Import } from "./import.js";
 import { LANES } from "./items.js";
 import { Lanes } from "./lanes.js";
 import { List } from "./list.js";
-import { FileLog, Log } from "./log.js";
+import { FileLog, Log, SharedLog } from "./log.js";
 import { Moment } from "./moment.js";
 import { phraseOf } from "./phrases.js";
 import { Stepping } from "./stepping.js";
@@ -26,6 +26,7 @@ const styled = addSheet(new URL("./timeline.css", import.meta.url));
 const NAMED = 4;
 
 /** @typedef {{text: string, lane: string, run: string, faults: boolean}} Filter */
+/** @typedef {{token: string, thread: string, title: string}} Shared a log that somebody else shared */
 
 /** @param {{path: string[]}} props the conversation, and the sequence of an event */
 export function View({ path: [thread = "", seq = ""] }) {
@@ -43,15 +44,23 @@ export function View({ path: [thread = "", seq = ""] }) {
   return html`<${Timeline} key=${file ? `file ${file.name} ${file.lastModified}` : thread} thread=${thread} file=${file} seq=${Number(seq) || 0} />`;
 }
 
+/** @param {{shared: Shared, seq: number}} props */
+export function SharedTimeline({ shared, seq }) {
+  const [ready, setReady] = useState(false);
+  useEffect(() => void styled.then(() => setReady(true)), []);
+  return ready ? html`<${Timeline} thread=${shared.thread} file=${null} shared=${shared} seq=${seq} />` : html`<p class="quiet center">${t("loading")}</p>`;
+}
+
 /** @param {{onFile: (file: File | null) => void}} props */
 function Begin({ onFile }) {
   return html`<section class="tl-begin"><h1>${t("timeline")}</h1><p>${t("timeline.file.text")}</p>
     <label class="button first">${t("timeline.file.open")}<input class="visually-hidden" type="file" accept=".jsonl" onChange=${(/** @type {any} */ e) => onFile(e.target.files[0] ?? null)} /></label></section>`;
 }
 
-/** @param {{thread: string, file: File | null, seq: number}} props */
-function Timeline({ thread, file, seq }) {
-  const log = useMemo(() => (file ? new FileLog(file) : new Log(thread, seq)), []);
+/** @param {{thread: string, file: File | null, shared?: Shared, seq: number}} props */
+function Timeline({ thread, file, shared, seq }) {
+  const log = useMemo(() => (file ? new FileLog(file) : shared ? new SharedLog(shared.token, thread, seq) : new Log(thread, seq)), []);
+  const [room, conversation] = shared ? [`shared/${shared.token}`, `shared/${shared.token}`] : [`timeline/${encodeURIComponent(thread)}`, `t/${encodeURIComponent(thread)}`];
   const [at, setAt] = useState(0);
   const [marked, setMarked] = useState(0);
   const [filter, setFilter] = useState(/** @type {Filter} */ ({ text: "", lane: "", run: "", faults: false }));
@@ -62,7 +71,7 @@ function Timeline({ thread, file, seq }) {
   const named = file ? at : seq;
   const chosen = (named && items.items[items.indexOf(named)]?.seq) || 0;
   if ("looked" in log) log.looked = chosen;
-  const choose = (/** @type {number} */ next) => (file ? setAt(next) : go(`timeline/${encodeURIComponent(thread)}/${next}`, { replace: true }));
+  const choose = (/** @type {number} */ next) => (file ? setAt(next) : go(`${room}/${next}`, { replace: true }));
   const filtering = Boolean(filter.text || filter.lane || filter.run || filter.faults);
   const rows = useMemo(() => (filtering ? items.items.filter(matching(filter)) : items.items), [version, filter, language.value]);
   const shown = useMemo(() => (filtering ? new Set(rows.map((item) => item.seq)) : null), [rows]);
@@ -70,11 +79,11 @@ function Timeline({ thread, file, seq }) {
   const failure = log.failure.value;
   if (failure) return html`<p class="error center" role="alert">${failure instanceof Failure ? (failure.status === 404 ? t("thread.missing") : wordsOf(failure)) : t(String(failure))}</p>`;
   const condition = log.condition.value;
-  const title = file ? file.name : entryOf(thread)?.title || t("thread.untitled");
+  const title = file ? file.name : (shared?.title ?? entryOf(thread)?.title) || t("thread.untitled");
   return html`<section class="timeline" aria-label=${t("timeline")}>
     <header class="tl-header">
       <h1 dir="auto">${visible(title)}</h1>
-      ${!file && html`<a class="icon-button" href="#/t/${encodeURIComponent(thread)}" aria-label=${t("timeline.chat")} title=${t("timeline.chat")}><${Icon} name="left" /></a>`}
+      ${!file && html`<a class="icon-button" href="#/${conversation}" aria-label=${t("timeline.chat")} title=${t("timeline.chat")}><${Icon} name="left" /></a>`}
       ${file && html`<${Import} file=${file} />`}
       <span class="quiet" role="status">${t(`timeline.condition.${condition}`)} · ${t("timeline.events", { n: items.items.length })}</span>
       ${!log.whole && html`<button type="button" class="button" disabled=${condition === "loading"} onClick=${() => "earlier" in log && log.earlier()}>${t("timeline.earlier")}</button>`}

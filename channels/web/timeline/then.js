@@ -13,7 +13,7 @@ export function Opened({ title, children }) {
 
 /** @param {{log: import("./log.js").Log, seq: number}} props */
 export function Files({ log, seq }) {
-  const listed = useLoaded(() => call("GET", `threads/${log.thread}/log/files`, { query: { at: `seq:${seq}` } }), [seq]);
+  const listed = useLoaded(() => call("GET", `${log.path}/files`, { query: { at: `seq:${seq}` } }), [seq]);
   const files = listed.value?.files ?? [];
   return html`<${Wait} of=${listed}>
     ${files.length === 0 ? html`<p>${t("timeline.files.none")}</p>` : html`<ul>${files.map((/** @type {any} */ { path, size }) => html`<li key=${path}><bdi>${path}</bdi>${size != null && html` <small>${t("timeline.bytes", { n: size })}</small>`}</li>`)}</ul>`}
@@ -22,7 +22,7 @@ export function Files({ log, seq }) {
 
 /** @param {{log: import("./log.js").Log, seq: number}} props */
 export function Usage({ log, seq }) {
-  const used = useLoaded(() => call("GET", `threads/${log.thread}/log/usage`, { query: { at: `seq:${seq}` } }), [seq]);
+  const used = useLoaded(() => call("GET", `${log.path}/usage`, { query: { at: `seq:${seq}` } }), [seq]);
   const { tokens = {}, cost = null, currency = null } = used.value ?? {};
   return html`<${Wait} of=${used}><ul>${Object.entries(tokens).map(([model, each]) => html`<li key=${model}><bdi>${model}</bdi>: ${t("timeline.usage.of", { calls: each.calls, input: short(each.input), output: short(each.output) })}</li>`)}</ul>
     ${cost !== null && currency && html`<p><b>${money(cost, currency)}</b></p>`}<//>`;

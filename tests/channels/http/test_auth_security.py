@@ -722,7 +722,7 @@ def test_handlers_get_threads_only_where_it_is_known_whose_they_are() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("services.threads")
     }
     followed = {f"protocols/langgraph/{name}.py" for name in ("follow", "stream", "wait")}  # opened for an owner
-    followed.add("page/shares.py")  # by a token, whoever has it
+    followed.add("accounts/share_links.py")  # by a token, whoever has it
     # Asks for the owner itself: a subscription outlives who owns the thread.
     followed.add("protocols/langgraph_events/feed.py")
     assert reaching <= {"accounts/access.py", "protocols/langgraph/erasure.py", *followed}
