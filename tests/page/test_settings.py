@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, Locator, expect
+from playwright.async_api import Browser, Locator, Route, expect
 
 from channels.web import assets
 from tests.adapters.web.site import serving as skills_served
@@ -59,6 +59,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> 
             "skill_evolution": {"moderation_model_name": "judge"},
             "mcp": {"servers": {"here": server_of("changing")}},
             "channels": {"telegram": {"enabled": True, **NOBODY}},
+            "channel_connections": {"enabled": True, "providers": {"telegram": {"enabled": True}}},
             "memory": {"enabled": True, "debounce_seconds": 300},
             "sandbox": {"environment": {"TOKEN_OF_OTHERS": SECRET}},
         }
@@ -729,6 +730,16 @@ async def test_a_bot_says_how_it_is_and_its_credentials_are_entered_and_tested(r
     row = root.section.locator(".rows > li", has_text="telegram").first
     await root.press("Test", row)
     await expect(row.locator(".findings .error").first).to_be_visible()
+
+    async def failing(route: Route) -> None:
+        answer = await (response := await route.fetch()).json()
+        answer["channels"]["telegram"]["last_failure"] = HOSTILE  # it has no platform that could refuse a message
+        await route.fulfill(response=response, json=answer)
+
+    await root.page.route("**/api/channels/", failing)
+    await root.tab.look_again()
+    await expect(row).to_contain_text(f"Last failure: {HOSTILE}")
+    await root.page.unroute("**/api/channels/")
     platform = root.section.locator(".rows > li", has_text="Slack").last
     await root.press("Enter credentials", platform)
     await root.press("Save", platform)
@@ -743,5 +754,7 @@ async def test_a_bot_says_how_it_is_and_its_credentials_are_entered_and_tested(r
     await root.press("Forget what was entered", platform, sure=True)
     await expect(platform).to_contain_text("has no credentials.")
     await ada.go("channels")
+    await ada.press("Connect me", ada.section.locator(".rows > li", has_text="Telegram").last)
+    await expect(ada.section.get_by_role("status").locator("code")).not_to_be_empty()
     await expect(ada.section.get_by_role("button", name="Test")).to_have_count(0)
     assert (await ada.ask("POST", "channels/telegram/test"))["status"] == 403

@@ -470,6 +470,7 @@ async def test_what_if_names_its_price_before_it_asks_a_model(page: Tab, site: S
     form = timeline.moment.get_by_role("form", name="What if")
     requests, events = len(site.models.requests), await site.ask("GET", f"/threads/{thread}/log/events?limit=1000")
     await form.get_by_label("Model").select_option(value="plain")
+    await form.get_by_label("Another system prompt").fill("You rhyme.")
     await form.get_by_label("Samples").select_option(value="2")
     await form.get_by_role("button", name="What would it cost?").click()
     await expect(form.get_by_role("status")).to_contain_text("tokens")
@@ -481,7 +482,8 @@ async def test_what_if_names_its_price_before_it_asks_a_model(page: Tab, site: S
     futures = form.get_by_role("region", name="What came of it")
     await expect(futures.get_by_role("article", name="As recorded")).to_contain_text("All is done.")
     await expect(futures.get_by_role("article", name="Sample 1")).to_contain_text("One two three.")
-    assert [request.model for request in site.models.requests[requests:]] == ["plain"]
+    [asked] = site.models.requests[requests:]
+    assert (asked.model, "You rhyme." in json.dumps(asked.body)) == ("plain", True)
     await futures.get_by_text("Sample 1: ").click()
     await expect(futures.locator("ins").filter(has_text="One two three.").first).to_be_visible()
     assert await site.ask("GET", f"/threads/{thread}/log/events?limit=1000") == events, "nothing of it is on the log"
