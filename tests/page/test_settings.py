@@ -281,6 +281,8 @@ async def test_a_model_is_added_tried_made_the_default_and_answers(root: Setting
     await expect(row.get_by_role("status")).to_contain_text("It answered after ")
     await root.press("Make the default", row)
     await expect(row.locator(".tag")).to_have_text("default")
+    checks = (await root.ask("GET", "doctor"))["body"]["checks"]
+    assert [check["status"] for check in checks if check["text"].startswith("added (")] == ["ok"]
     assert await violations(root.tab) == []
     before = len(site.models.requests)
     thread = (await root.ask("POST", "threads", {}))["body"]["thread_id"]

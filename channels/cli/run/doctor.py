@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import anyio
 import anyio.to_thread
 
 from channels.cli.admin import cluster
@@ -22,13 +25,19 @@ from core.bus import embedded, streams
 from core.bus.subjects import Subjects
 from core.config.load import ConfigSource, load
 from core.config.settings import Config
-from core.errors import Invalid, Unavailable
+from core.errors import Invalid, SikaError, Unavailable
+from core.identity.seal import Seal
 from core.mcp.servers import aggregates, in_force
+from core.models.added import AddedModels
 from core.ports.sandbox import Explains
 from core.runtime.readiness import Finding
 
 if TYPE_CHECKING:
     from actors.wiring.options import Options
+
+
+ADDED_SECONDS = 10.0
+"""Time to read which models were added beside the configuration file."""
 
 
 def arguments(parser: Parser) -> None:
@@ -91,9 +100,22 @@ async def checks_of(options: Options, port: int | None, *, call: bool) -> list[t
         ("sandbox", partial(_sandbox, options, config)),
         ("sandbox", partial(strength, options, config)),
         ("plug-ins", partial(_plugged, config)),
-        *_models(options, config, call),
+        *_models(await _with_added(options) if running else ConfigSource(options.config), options.home, call),
     ]
     return checks
+
+
+async def _with_added(options: Options) -> ConfigSource:
+    """Returns the configuration with the models that were added beside the file; without them if the log cannot
+    be read, which its own check says.
+    """
+    from actors.wiring import compose
+
+    source = ConfigSource(options.config)
+    with contextlib.suppress(SikaError), anyio.move_on_after(ADDED_SECONDS):
+        async with compose.attach(options) as system:
+            await AddedModels(system.log, Seal(options.home), source).apply()
+    return source
 
 
 def _remarks(options: Options) -> list[str]:
@@ -203,15 +225,16 @@ async def strength(options: Options, config: Config) -> list[Finding]:
     return [Finding("sandbox", "ok", provider.strength()), *weak]
 
 
-def _models(options: Options, config: Config, call: bool) -> list[tuple[str, Check]]:
+def _models(source: ConfigSource, home: Path, call: bool) -> list[tuple[str, Check]]:
     from channels.cli import checks as doctor
 
-    if not config.models:
+    models = source.current().models
+    if not models:
         return [("model", doctor.demo)]
     from adapters.models.configured import Configured
 
-    build = partial(Configured(ConfigSource(options.config)).get, thinking=False, reasoning_effort=None)
+    build = partial(Configured(source).get, thinking=False, reasoning_effort=None)
     return [
-        *(("model", partial(doctor.model, model, build, call=call)) for model in config.models),
-        ("model", partial(doctor.failures, options.home, [model.name for model in config.models])),
+        *(("model", partial(doctor.model, model, build, call=call)) for model in models),
+        ("model", partial(doctor.failures, home, [model.name for model in models])),
     ]
