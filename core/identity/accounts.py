@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
@@ -238,7 +239,7 @@ EMPTY = Accounts()
 def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
     """Returns the accounts after these records. Pure and total."""
     by_id, by_email = dict(start.by_id), dict(start.by_email)
-    keys, subjects, ended = dict(start.keys), dict(start.subjects), start.ended
+    keys, subjects, ended = dict(start.keys), dict(start.subjects), dict(start.ended)
     for record in records:
         match record.event:
             case AccountCreated() as event if event.user not in by_id:
@@ -262,7 +263,8 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
             case SubjectLinked() as link:
                 subjects[link.issuer, link.subject] = link.user
             case SessionEnded(session=name, expires_at=until):
-                ended = {session: end for session, end in ended.items() if end > record.at} | {name: until}
+                _drop_expired(ended, record.at)
+                ended[name] = until
             case (
                 AccountRenamed()
                 | AccountAppointed()
@@ -279,6 +281,14 @@ def fold(records: Iterable[Record], start: Accounts = EMPTY) -> Accounts:
                 if isinstance(event, PasswordSet):
                     keys = {name: key for name, key in keys.items() if not (key.own and key.user == event.user)}
     return Accounts(by_id=by_id, by_email=by_email, keys=keys, subjects=subjects, ended=ended)
+
+
+def _drop_expired(ended: dict[str, str], now: str) -> None:
+    """Drops the sessions that have expired, up to the first one that has not: most expire in the order of their ends,
+    and to look at all of them at each end would take longer with every one.
+    """
+    for session in [*takewhile(lambda session: ended[session] <= now, ended)]:
+        del ended[session]
 
 
 def _changed(
