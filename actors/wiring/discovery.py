@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -209,7 +210,7 @@ def _actor(cls: object) -> type[Actor[Any]]:
     return cls
 
 
-def _modules(package: ModuleType) -> Iterator[ModuleType]:
-    for info in pkgutil.iter_modules(package.__path__):
-        if info.name not in _NOT_ACTORS:
-            yield importlib.import_module(f"{package.__name__}.{info.name}")
+@functools.cache
+def _modules(package: ModuleType) -> Sequence[ModuleType]:
+    names = [info.name for info in pkgutil.iter_modules(package.__path__) if info.name not in _NOT_ACTORS]
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]

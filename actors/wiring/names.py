@@ -7,7 +7,7 @@ A server starts with them, as a skill may be a person's own and a tool may come 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from fnmatch import filter as matching
 from pathlib import Path
 
@@ -33,10 +33,10 @@ def remarks(config: Config, project: Path) -> list[str]:
     configuration without `problems`.
     """
     return [
-        *_strangers(_tools(config), _known_tools(config), "tool", config.mcp.servers),
-        *_strangers(_skills(config), _known_skills(config, project), "skill"),
-        *_strangers(_groups(config), [group.name for group in config.tool_groups], "group of tool_groups"),
-        *_strangers(_models(config), [model.name for model in config.models], "model"),
+        *_strangers(_tools(config), lambda: _known_tools(config), "tool", config.mcp.servers),
+        *_strangers(_skills(config), lambda: _known_skills(config, project), "skill"),
+        *_strangers(_groups(config), lambda: [group.name for group in config.tool_groups], "group of tool_groups"),
+        *_strangers(_models(config), lambda: [model.name for model in config.models], "model"),
         *_interceptors(config),
         *(line for number, entry in enumerate(config.tools) for line in toolbox.remarks(entry, number)),
         *_agents(config),
@@ -54,10 +54,14 @@ def _known_skills(config: Config, project: Path) -> Collection[str]:
 
 
 def _strangers(
-    named: Iterator[tuple[str, str]], known: Collection[str], kind: str, servers: Collection[str] = ()
+    named: Iterator[tuple[str, str]], find: Callable[[], Collection[str]], kind: str, servers: Collection[str] = ()
 ) -> Iterator[str]:
-    """Yields a sentence for each name that is none of the known ones, and none of these servers' tools."""
-    for place, name in named:
+    """Yields a sentence for each name that is none of the known ones, and none of these servers' tools. `find` returns
+    the known ones; it reads all skills, or makes all tools, so it is called if there is a name.
+    """
+    names = [*named]
+    known = find() if names else ()
+    for place, name in names:
         if matching(known, name) or any(of_server(name, server) for server in servers):
             continue
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)

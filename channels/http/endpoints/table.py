@@ -33,6 +33,7 @@ def all_routes() -> tuple[Route, ...]:
     return (*built(), *added)
 
 
+@functools.cache
 def built() -> tuple[Route, ...]:
     """The routes of this package."""
     return _of_rooms("ROUTES")
