@@ -1,7 +1,7 @@
-"""People of a chat platform talk to the bot while sockets drop, calls fail, and processes are killed.
+"""People of a chat platform talk to the bot, alone and in groups, in pieces and in floods, while sockets drop, calls
+fail, and processes are killed: each message is answered, once, in order, and with nobody else's memory.
 
-`python -m tests.chaos.chats --platform slack --people 200 --turns 5 --kills 60` prints the tally; `test_chats.py` has
-small ones.
+`python -m tests.chaos.chats --platform slack` prints the tally; `test_chats.py` has small ones.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from actors.chat.runs import QUEUED
 from core.bus import embedded
 from core.bus.endpoint import Endpoint
 from core.chat.status import Status, request
@@ -29,7 +30,7 @@ from core.errors import SikaError
 from core.runtime import system
 from core.runtime.system import System
 from tests.bench.measure import family
-from tests.chaos.people import APPROVED, Fates, Talk, Tally, answering
+from tests.chaos.people import APPROVED, Fates, Model, Talk, Tally
 from tests.chaos.towns import TOWNS, Slack, Town
 from tests.e2e.servers import Server, serving
 from tests.support.model_server import ModelServer
@@ -95,10 +96,12 @@ def command_of(pid: int) -> list[str]:
 
 @asynccontextmanager
 async def place(
-    path: Path, town: Town, servers: int = 1
+    path: Path, town: Town, servers: int = 1, model: Model | None = None, **account: Any
 ) -> AsyncIterator[tuple[list[Server], embedded.Server, System]]:
+    """`account`: further settings of the account."""
+    model = model or Model()
     async with (
-        ModelServer({"m": answering}, record=False) as models,
+        ModelServer({"m": model.answer, "mem": model.remember}, record=False) as models,
         town.server,
         embedded.start(path / "nats") as nats,
         asyncio.TaskGroup() as tasks,
@@ -108,7 +111,8 @@ async def place(
             "runs": {"lease_seconds": LEASE_SECONDS},
             "nats": {"url": nats.url, "token": nats.token},
             "approvals": [{"tool": APPROVED}],
-            "channels": {town.name: {"enabled": True, "gather_seconds": 0, **town.settings()}},
+            "memory": {"model_name": "mem", "debounce_seconds": 1},
+            "channels": {town.name: {"enabled": True, **town.settings(), **account}},
         }
         config = configure(path / "config.yaml", models, **sections)
         async with (
@@ -136,8 +140,8 @@ async def storm(
 ) -> Tally:
     """`servers`: replicas, each with a process for the account. `pauses`: seconds between kills. `watch`: print the
     progress."""
-    dice, tally = random.Random(seed), Tally()
-    async with place(path, town, servers) as (mortals, nats, running):
+    dice, tally, model = random.Random(seed), Tally(), Model()
+    async with place(path, town, servers, model) as (mortals, nats, running):
         fates, room = Fates(running), asyncio.Semaphore(AT_ONCE)
         talks = [Talk(town, fates, number, random.Random(dice.random())) for number in range(people)]
 
@@ -159,9 +163,11 @@ async def storm(
         async def tell() -> None:
             while watch:
                 await asyncio.sleep(15)
-                lacking = {talk.person: talk.lacking() for talk in talks if talk.asked and talk.lacking()}
+                missing = [each for talk in talks for each in talk.missing()]
                 asked = sum(len(talk.asked) for talk in talks)
-                print(f"{asked} messages, unanswered by person: {lacking}, kills: {tally.kills}", file=sys.stderr)
+                print(
+                    f"{asked} messages, {len(missing)} unanswered: {missing[:9]}, kills: {tally.kills}", file=sys.stderr
+                )
 
         async with asyncio.TaskGroup() as tasks:
             telling = tasks.create_task(tell())
@@ -178,13 +184,17 @@ async def storm(
         await _idle(running)
         await fates.look()
         for talk in talks:
-            talk.judge(tally)
+            talk.judge(tally, model)
+        tally.over = len(fates.over) + sum(_waiting(town, talk.person) for talk in talks)
+        tally.leaks, tally.remembered = len(model.leaks), len(model.remembered)
+        tally.stories += [*fates.over, *model.leaks]
         tally.connections = town.connections()
         tally.connections_beside = max(0, tally.connections - 1)
         tally.problems = len(town.problems())
         tally.stories += town.problems()
-        tally.wake_ups_left = await _left(running, "cmd")
-        tally.dead_letters = await _left(running, "dlq")
+        left, dead = await subjects(running, "cmd"), await subjects(running, "dlq")
+        tally.wake_ups_left, tally.dead_letters = len(left), len(dead)
+        tally.stories += [f"left: {subject}" for subject in (*left, *dead)]
         tally.uncertain = sum(event.fate == "unknown" for event in fates.failed.values())
         tally.stories += [str(event) for event in fates.failed.values() if event.fate != "unknown"]
     return tally
@@ -218,16 +228,24 @@ async def _fail_over(running: System, town: Town, servers: Sequence[Server], fat
     return None
 
 
+def _waiting(town: Town, person: int) -> int:
+    """Returns how many messages say that the bot is at work, after all is done."""
+    return sum(QUEUED.strip("_") in text for text in town.answers(person))
+
+
 async def _idle(running: System) -> None:
     async def still() -> bool:
-        return not await _left(running, "cmd")
+        return not await subjects(running, "cmd")
 
     with suppress(TimeoutError):
         await wait_for(still, 60.0, every=0.5)
 
 
-async def _left(running: System, plane: str) -> int:
-    return int((await running.bus.api(f"STREAM.INFO.{running.bus.names.stream(plane)}"))["state"]["messages"])
+async def subjects(running: System, plane: str) -> list[str]:
+    """Returns the subjects of what is in a stream."""
+    stream = running.bus.names.stream(plane)
+    about = await running.bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": ">"})
+    return list(about["state"].get("subjects") or ())
 
 
 def main() -> None:
@@ -236,7 +254,7 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=200)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--kills", type=int, default=60)
-    parser.add_argument("--servers", type=int, default=1)
+    parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=20261123)
     parser.add_argument("--folder", type=Path, help="an empty folder that is kept")
     options = parser.parse_args()

@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
-from tests.channels.dingtalk.server import ANSWER_TEMPLATE, BUTTON_TEMPLATE, DingTalkServer
+import aiohttp
+from aiohttp import web
+
+from tests.channels.dingtalk.server import ANSWER_TEMPLATE, BUTTON_TEMPLATE, DingTalkServer, Fault
 from tests.channels.discord.server import DiscordServer
 from tests.channels.feishu.server import FeishuServer
 from tests.channels.slack.server import SlackServer
-from tests.channels.telegram.server import TelegramServer
+from tests.channels.telegram.server import BOT_NAME, TelegramServer
+from tests.channels.webhook.server import Program
+from tests.support.workers import wait_for
 
 REDELIVERY = (0.3, 1.0, 2.0, *100 * (4.0,))
 """Seconds before each further delivery of a message that was not acknowledged: over several minutes, as platforms do it
@@ -20,9 +27,14 @@ over hours, since all that was killed must come back in time on a busy machine."
 
 
 class Town(Protocol):
-    """A platform's server. People are numbered; each has a private chat with the bot."""
+    """A platform's server. People are numbered; each has a private chat with the bot. Those who are in a `room`, a
+    group, mention the bot there."""
 
     name: str
+    cut: int
+    """Characters at which the platform's clients cut what people paste."""
+    takes_files: bool
+    """Files can be sent to the bot."""
 
     @property
     def server(self) -> AbstractAsyncContextManager[Any]: ...
@@ -31,12 +43,12 @@ class Town(Protocol):
         """Returns the settings of the account."""
         ...
 
-    async def say(self, person: int, text: str) -> None: ...
+    async def say(self, person: int, text: str, room: str = "") -> None: ...
 
     async def send(self, person: int, name: str, content: bytes) -> None: ...
 
-    def answers(self, person: int) -> Sequence[str]:
-        """Returns what the bot has said to a person, as it looks now."""
+    def answers(self, person: int, room: str = "") -> Sequence[str]:
+        """Returns what the bot has said to a person, or in a room, as it looks now."""
         ...
 
     def has_button(self, person: int, text: str, label: str) -> bool:
@@ -48,7 +60,8 @@ class Town(Protocol):
         ...
 
     def disturb(self, dice: random.Random) -> None:
-        """Brings a fault about, which passes."""
+        """Brings a fault about, which passes. At most one waits for the next call of a kind: else they pile up
+        while the client waits after each."""
         ...
 
     def problems(self) -> Sequence[str]:
@@ -63,7 +76,7 @@ class Town(Protocol):
 
 
 class Slack:
-    name = "slack"
+    name, cut, takes_files = "slack", 4000, True
 
     def __init__(self) -> None:
         self.server = SlackServer(redelivery=REDELIVERY, ack_seconds=3)
@@ -71,14 +84,14 @@ class Slack:
     def settings(self) -> Mapping[str, Any]:
         return self.server.settings
 
-    async def say(self, person: int, text: str) -> None:
-        await self.server.person(f"p{person}").says(text)
+    async def say(self, person: int, text: str, room: str = "") -> None:
+        await self.server.person(f"p{person}").says(text, room, mention=bool(room))
 
     async def send(self, person: int, name: str, content: bytes) -> None:
         await self.server.person(f"p{person}").says("", files={name: ("text/plain", content)})
 
-    def answers(self, person: int) -> Sequence[str]:
-        return [seen.text for seen in self.server.answers(f"@p{person}")]
+    def answers(self, person: int, room: str = "") -> Sequence[str]:
+        return [seen.text for seen in self.server.answers(room or f"@p{person}")]
 
     def has_button(self, person: int, text: str, label: str) -> bool:
         return any(text in seen.text and label in seen.buttons for seen in self.server.answers(f"@p{person}"))
@@ -90,9 +103,16 @@ class Slack:
         if not self.server.sockets:
             return  # it reconnects, and is let in
         faults, calls = self.server.faults, ("chat.postMessage", "chat.update", "chat.appendStream", "chat.stopStream")
+
+        def fail() -> None:
+            method = dice.choice(calls)
+            if not faults.calls[method]:
+                faults.add(method, dice.choice(("lose", "cut", "html", "done_html", "rate:1")))
+
         _one(
             dice,
-            *3 * [lambda: faults.add(dice.choice(calls), dice.choice(("lose", "cut", "html", "done_html", "rate:1")))],
+            *3 * [fail],
+            lambda: _reset(self.server._runner),
             lambda: self.server.drop(),
             lambda: self.server.disconnect("warning"),
             lambda: setattr(faults, "duplicate", 3),
@@ -110,25 +130,34 @@ class Slack:
 
 
 class Telegram:
-    name = "telegram"
+    name, cut, takes_files = "telegram", 4096, True
 
     def __init__(self) -> None:
         self.server = TelegramServer()
+        self.groups: dict[str, int] = {}
 
     def settings(self) -> Mapping[str, Any]:
         return {"bot_token": self.server.token, "base_url": self.server.url, "allow_everyone": True}
 
-    async def say(self, person: int, text: str) -> None:
-        self.server.person(f"p{person}").says(text)
+    async def say(self, person: int, text: str, room: str = "") -> None:
+        name = f"p{person}"
+        self.server.person(name).says(f"@{BOT_NAME} {text}" if room else text, self._chat(name, room))
         await self.server.wake()
+
+    def _chat(self, person: str, group: str) -> int:
+        if not group:
+            return self.server.person(person).chat
+        if group not in self.groups:
+            self.groups[group] = self.server.group(group)
+        return self.groups[group]
 
     async def send(self, person: int, name: str, content: bytes) -> None:
         self.server.person(f"p{person}").sends(content, name, mime="text/plain")
         await self.server.wake()
 
-    def answers(self, person: int) -> Sequence[str]:
-        chat = self.server.person(f"p{person}").chat
-        return [shown.text for shown in self.server.seen(chat) if shown.by_bot and not shown.drafted]
+    def answers(self, person: int, room: str = "") -> Sequence[str]:
+        seen = self.server.seen(self._chat(f"p{person}", room))
+        return [shown.text for shown in seen if shown.by_bot and not shown.drafted]
 
     def has_button(self, person: int, text: str, label: str) -> bool:
         return self._with_button(person, text, label) is not None
@@ -148,10 +177,11 @@ class Telegram:
 
         def fail() -> None:
             method = dice.choice(calls)
-            if not faults.waits(method):  # else they pile up while the client waits after each
-                faults.add(method, dice.choice(("drop", "lose", "status", "html", "flood")))
+            if not faults.waits(method):
+                faults.add(method, dice.choice(("drop", "lose", "status", "done", "html", "flood")))
 
-        _one(dice, fail, lambda: setattr(faults, "duplicates", not faults.duplicates))
+        duplicate = lambda: setattr(faults, "duplicates", not faults.duplicates)  # noqa: E731
+        _one(dice, *2 * [fail], duplicate, lambda: _reset(self.server._runner))
 
     def problems(self) -> Sequence[str]:
         return self.server.violations
@@ -164,17 +194,25 @@ class Telegram:
 
 
 class Feishu:
-    name = "feishu"
+    name, cut, takes_files = "feishu", 4000, True
 
     def __init__(self) -> None:
         self.server = FeishuServer()
+        self.groups: dict[str, str] = {}
         self.server.redelivery = REDELIVERY
 
     def settings(self) -> Mapping[str, Any]:
         return self.server.settings
 
-    async def say(self, person: int, text: str) -> None:
-        self._person(person).says(text)
+    async def say(self, person: int, text: str, room: str = "") -> None:
+        self._person(person).says(text, self._chat(f"p{person}", room), mention=bool(room))
+
+    def _chat(self, person: str, group: str) -> str:
+        if not group:
+            return self.server.person(person).chat
+        if group not in self.groups:
+            self.groups[group] = self.server.group(self.server.person(person))
+        return self.groups[group]
 
     async def send(self, person: int, name: str, content: bytes) -> None:
         self._person(person).sends_file(name, content)
@@ -182,8 +220,9 @@ class Feishu:
     def _person(self, person: int) -> Any:
         return self.server.person(f"p{person}")
 
-    def answers(self, person: int) -> Sequence[str]:
-        return [message.text for message in self.server.seen(f"oc_private_p{person}") if not message.growing]
+    def answers(self, person: int, room: str = "") -> Sequence[str]:
+        seen = self.server.seen(self._chat(f"p{person}", room))
+        return [message.text for message in seen if not message.growing]
 
     def has_button(self, person: int, text: str, label: str) -> bool:
         return bool(self._with_button(person, text, label))
@@ -200,10 +239,17 @@ class Feishu:
         if not self.server.sockets:
             return  # it reconnects, and is let in
         faults, calls = self.server.faults, ("POST .*messages", "PUT .*content", "PATCH ", "POST .*cards")
+
+        def fail() -> None:
+            pattern = dice.choice(calls)
+            if not faults.waits(pattern):
+                how = (faults.lose, faults.hang_up, lambda p: faults.fail(p, 502), lambda p: faults.fail_done(p, 502))
+                dice.choice(how)(pattern)
+
         _one(
             dice,
-            lambda: dice.choice((faults.lose, faults.hang_up))(dice.choice(calls)),
-            lambda: faults.fail(dice.choice(calls), 502),
+            *2 * [fail],
+            lambda: _reset(self.server._runner),
             lambda: faults.drop_sockets(),
             lambda: faults.kill_tokens(),
             lambda: setattr(faults, "duplicates", 1),
@@ -221,7 +267,7 @@ class Feishu:
 
 
 class DingTalk:
-    name = "dingtalk"
+    name, cut, takes_files = "dingtalk", 4000, True
 
     def __init__(self) -> None:
         self.server = DingTalkServer()
@@ -234,14 +280,14 @@ class DingTalk:
             "button_template_id": BUTTON_TEMPLATE,
         }
 
-    async def say(self, person: int, text: str) -> None:
-        await self.server.person(f"p{person}").says(text)
+    async def say(self, person: int, text: str, room: str = "") -> None:
+        await self.server.person(f"p{person}").says(text, room)
 
     async def send(self, person: int, name: str, content: bytes) -> None:
         await self.server.person(f"p{person}").sends(name, content)
 
-    def answers(self, person: int) -> Sequence[str]:
-        return [seen.text for seen in self.server.seen(f"p{person}") if not seen.streaming]
+    def answers(self, person: int, room: str = "") -> Sequence[str]:
+        return [seen.text for seen in self.server.seen(room or f"p{person}") if not seen.streaming]
 
     def has_button(self, person: int, text: str, label: str) -> bool:
         return bool(self._with_button(person, text, label))
@@ -257,9 +303,17 @@ class DingTalk:
         if not self.server.sockets:
             return  # it reconnects, and is let in
         faults, calls = self.server.faults, ("streaming", "createAndDeliver", "batchSend")
+        kinds: Sequence[Fault] = ("limited", "qps", "html", "done_html", "lost", "cut", "token")
+
+        def fail() -> None:
+            path = dice.choice(calls)
+            if not faults.waits(path):
+                faults.next(path, dice.choice(kinds))
+
         _one(
             dice,
-            lambda: faults.next(dice.choice(calls), dice.choice(("limited", "qps", "html", "lost", "cut", "token"))),
+            *2 * [fail],
+            lambda: _reset(self.server._runner),
             lambda: faults.cut(),
             lambda: faults.expire_tokens(),
             lambda: setattr(faults, "twice", not faults.twice),
@@ -277,7 +331,7 @@ class DingTalk:
 
 
 class Discord:
-    name = "discord"
+    name, cut, takes_files = "discord", 2000, True
 
     def __init__(self) -> None:
         self.server = DiscordServer()
@@ -285,9 +339,9 @@ class Discord:
     def settings(self) -> Mapping[str, Any]:
         return self.server.settings
 
-    async def say(self, person: int, text: str) -> None:
+    async def say(self, person: int, text: str, room: str = "") -> None:
         await self.server.until(lambda: self.server.sessions)  # before its first one, a bot misses what is written
-        self._person(person).says(text)
+        self._person(person).says(text, room)
 
     async def send(self, person: int, name: str, content: bytes) -> None:
         self._person(person).says("", files={name: ("text/plain", content)})
@@ -295,12 +349,12 @@ class Discord:
     def _person(self, person: int) -> Any:
         return self.server.person(f"p{person}")
 
-    def _seen(self, person: int) -> Sequence[Any]:
-        channel = self.server.channel("", self._person(person))
+    def _seen(self, person: int, room: str = "") -> Sequence[Any]:
+        channel = self.server.channel(room, self._person(person))
         return [seen for seen in self.server.seen(channel) if seen.by_bot]
 
-    def answers(self, person: int) -> Sequence[str]:
-        return [seen.text for seen in self._seen(person)]
+    def answers(self, person: int, room: str = "") -> Sequence[str]:
+        return [seen.text for seen in self._seen(person, room)]
 
     def has_button(self, person: int, text: str, label: str) -> bool:
         return any(text in seen.text and label in seen.buttons for seen in self._seen(person))
@@ -314,10 +368,16 @@ class Discord:
         if not self.server.sockets:
             return  # it reconnects, and is let in
         faults, calls = self.server.faults, ("POST /channels/.*/messages", "PATCH /channels/")
+
+        def fail() -> None:
+            route = dice.choice(calls)
+            if not faults.waits(route):
+                faults.add(route, dice.choice(("lose", "cut", "502", "done_502", "rate")), 1.0)
+
         _one(
             dice,
-            lambda: faults.add(dice.choice(calls), dice.choice(("lose", "cut", "502"))),
-            lambda: faults.add(dice.choice(calls), "rate", 1.0),
+            *2 * [fail],
+            lambda: _reset(self.server._runner),
             lambda: self.server.drop(),
             lambda: self.server.say(7),
             lambda: setattr(faults, "refuse_handshakes", 1),
@@ -325,7 +385,8 @@ class Discord:
         )
 
     def problems(self) -> Sequence[str]:
-        return [each for each in self.server.problems if "pause" not in each and "limit" not in each]
+        excused = ("pause", "limit", "late")  # of processes that were killed
+        return [each for each in self.server.problems if not any(word in each for word in excused)]
 
     def connected(self) -> bool:
         return bool(self.server.sockets)
@@ -334,7 +395,69 @@ class Discord:
         return self.server.most_sockets
 
 
-TOWNS: Mapping[str, Callable[[], Town]] = {town.name: town for town in (Slack, Telegram, Feishu, DingTalk, Discord)}
+class Webhook:
+    """Programs have neither buttons nor files for the bot, and try until a message is taken."""
+
+    name, cut, takes_files = "webhook", 4000, False
+
+    def __init__(self) -> None:
+        self.server = Program()
+        self._numbers = itertools.count()
+
+    def settings(self) -> Mapping[str, Any]:
+        return self.server.settings
+
+    async def say(self, person: int, text: str, room: str = "") -> None:
+        name, number = f"p{person}", next(self._numbers)
+        message = {"id": f"m{number}", "chat": room or name, "sender": name, "text": text, "group": bool(room)}
+
+        async def taken() -> bool:
+            with suppress(aiohttp.ClientError):
+                return await self.server.sends(message) == 202
+            return False
+
+        await wait_for(taken, sum(REDELIVERY), every=0.3)
+
+    async def send(self, person: int, name: str, content: bytes) -> None:
+        raise NotImplementedError
+
+    def answers(self, person: int, room: str = "") -> Sequence[str]:
+        chat = room or f"p{person}"
+        return [each["text"] for each in self.server.messages.values() if each.get("chat") == chat]
+
+    def has_button(self, person: int, text: str, label: str) -> bool:
+        return False
+
+    async def press(self, person: int, text: str, label: str) -> None:
+        raise NotImplementedError
+
+    def disturb(self, dice: random.Random) -> None:
+        if not self.server.next:
+            self.server.next = [dice.choice(("reset", "lose", "502", "done", "429"))]
+
+    def problems(self) -> Sequence[str]:
+        return self.server.problems
+
+    def connected(self) -> bool:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server.sika), 1.0):
+            return True
+        return False
+
+    def connections(self) -> int:
+        return 1  # a second listener would not get the port
+
+
+TOWNS: Mapping[str, Callable[[], Town]] = {
+    town.name: town for town in (Slack, Telegram, Feishu, DingTalk, Discord, Webhook)
+}
+
+
+def _reset(runner: web.AppRunner | None) -> None:
+    """Resets the connections, also those on which no request was read yet."""
+    server = runner.server if runner is not None else None
+    for connection in server.connections if server is not None else ():
+        if connection.transport is not None:
+            connection.transport.abort()
 
 
 def _one(dice: random.Random, *faults: Callable[[], object]) -> None:

@@ -47,7 +47,7 @@ class Slack(towns.Slack):
         self.server.faults.duplicate = 1000 if on else 0
 
     def fails(self, how: str) -> None:
-        faults = {"gateway": "html", "reset": "cut", "limited": "rate:1", "refused": "invalid_blocks"}
+        faults = {"gateway": "html", "reset": "cut", "limited": "rate:1", "refused": "invalid_blocks", "lost": "lose"}
         self.server.faults.calls.clear()
         for method in ("chat.postMessage", "chat.update") if how else ():
             self.server.faults.add(method, faults[how])
@@ -61,23 +61,12 @@ class Slack(towns.Slack):
 
 
 class Telegram(towns.Telegram):
-    def __init__(self) -> None:
-        super().__init__()
-        self.groups: dict[str, int] = {}
-
     async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
         text = text.format(f"@{mentions}_test")
         text = f"@{BOT_NAME} {text}" if group and bot else text
         message = self.server.person(person).says(text, self._chat(person, group))
         await self.server.wake()
         return str(message)
-
-    def _chat(self, person: str, group: str) -> int:
-        if not group:
-            return self.server.person(person).chat
-        if group not in self.groups:
-            self.groups[group] = self.server.group(group)
-        return self.groups[group]
 
     def shown(self, person: str, group: str = "") -> Sequence[str]:
         seen = self.server.seen(self._chat(person, group))
@@ -121,7 +110,7 @@ class Telegram(towns.Telegram):
                 case "refused":
                     self.server.faults.add(method, "gone", status=400, description="Bad Request: can't parse entities")
                 case _:
-                    kinds: Any = {"gateway": "status", "reset": "drop", "limited": "flood"}
+                    kinds: Any = {"gateway": "status", "reset": "drop", "limited": "flood", "lost": "lose"}
                     self.server.faults.add(method, kinds[how])
 
     def wire(self, person: str) -> Sequence[str]:
@@ -135,7 +124,6 @@ class Telegram(towns.Telegram):
 class Feishu(towns.Feishu):
     def __init__(self) -> None:
         super().__init__()
-        self.groups: dict[str, str] = {}
         self.toasts: list[str] = []
 
     async def writes(self, person: str, text: str, group: str = "", *, mentions: str = "", bot: bool = True) -> str:
@@ -143,13 +131,6 @@ class Feishu(towns.Feishu):
         content = {"text": f"{'@_user_1 ' if group and bot else ''}{text.format('@_user_2')}"}
         about: Any = {"mention": bool(group) and bot, "mentions": [other] if mentions else []}
         return self.server.person(person).sends("text", content, self._chat(person, group), **about)
-
-    def _chat(self, person: str, group: str) -> str:
-        if not group:
-            return self.server.person(person).chat
-        if group not in self.groups:
-            self.groups[group] = self.server.group(self.server.person(person))
-        return self.groups[group]
 
     def shown(self, person: str, group: str = "") -> Sequence[str]:
         return [message.text for message in self.server.seen(self._chat(person, group)) if not message.growing]
@@ -191,6 +172,8 @@ class Feishu(towns.Feishu):
                     faults.fail(pattern, 502)
                 case "reset":
                     faults.hang_up(pattern)
+                case "lost":
+                    faults.lose(pattern)
                 case "limited":
                     faults.refuse(pattern, 99991400, x_ogw_ratelimit_reset="1")
                 case _:
@@ -242,7 +225,7 @@ class DingTalk(towns.DingTalk):
         self.server.faults.twice = on
 
     def fails(self, how: str) -> None:
-        kinds: Any = {"gateway": "html", "reset": "cut", "limited": "limited", "refused": "refused"}
+        kinds: Any = {"gateway": "html", "reset": "cut", "limited": "limited", "refused": "refused", "lost": "lost"}
         self.server.faults.clear()
         for path in ("batchSend", "createAndDeliver", "card/streaming") if how else ():
             self.server.faults.next(path, kinds[how])
@@ -305,10 +288,10 @@ class Discord(towns.Discord):
         self.server.faults.duplicate = on
 
     def fails(self, how: str) -> None:
-        kinds = {"gateway": ("502", 0.0), "reset": ("cut", 0.0), "limited": ("rate", 1.0), "refused": ("refused", 0.0)}
+        faults = {"gateway": "502", "reset": "cut", "limited": "rate", "refused": "refused", "lost": "lose"}
         self.server.faults.calls.clear()
         for route in ("POST /channels/.*/messages", "PATCH /channels/") if how else ():
-            self.server.faults.add(route, *kinds[how])
+            self.server.faults.add(route, faults[how], float(how == "limited"))
 
     def wire(self, person: str) -> Sequence[str]:
         """A message ends the platform's own sign."""

@@ -39,7 +39,7 @@ SEND, CARD_WRITE, CARD_STREAM = "qyapi_robot_sendmsg", "Card.Instance.Write", "C
 LARGEST_UPLOAD = 20 << 20
 UNDER_WAY_SECONDS = 0.25
 """Calls that come so soon after a refusal may have been sent before it arrived."""
-Fault = Literal["limited", "qps", "html", "lost", "cut", "token", "refused"]
+Fault = Literal["limited", "qps", "html", "done_html", "lost", "cut", "token", "refused"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -117,6 +117,10 @@ class Faults:
 
     def clear(self) -> None:
         self._next.clear()
+
+    def waits(self, path: str) -> bool:
+        """Tells whether a fault waits for a call."""
+        return bool(self._next[path])
 
     def take(self, path: str) -> Fault | None:
         for part, queue in self._next.items():
@@ -463,7 +467,7 @@ class DingTalkServer:
             if fault == "cut":
                 return _gone(request)
             if fault == "html":
-                return web.Response(status=502, text="<html><h1>Bad Gateway</h1></html>", content_type="text/html")
+                return _bad_gateway()
             if fault == "limited":
                 self._waiting[request.path] = (self.clock(), self.clock() + self.faults.retry_after)
                 return Refusal(429, "TooManyRequests").response({"Retry-After": str(self.faults.retry_after)})
@@ -475,6 +479,8 @@ class DingTalkServer:
                 self.tokens.clear()
             self._limit(request.path, body)
             response = await handler(request)
+            if fault == "done_html":
+                return _bad_gateway()
             return _gone(request) if fault == "lost" else response
         except Refusal as error:
             return error.response()
@@ -706,6 +712,10 @@ def _shown(body: Mapping[str, Any], media: Mapping[str, bytes]) -> Seen:
             raise Refusal(400, "invalidParameter.param.invalid", "no such medium")
         return Seen("", "", file=content.get("fileName", "image"), data=media[id_])
     return Seen("", content.get("text") or content.get("content"), title=content.get("title", ""))
+
+
+def _bad_gateway() -> web.Response:
+    return web.Response(status=502, text="<html><h1>Bad Gateway</h1></html>", content_type="text/html")
 
 
 def _gone(request: web.Request) -> web.Response:

@@ -131,8 +131,12 @@ class Faults:
 
     def add(self, route: str, kind: str, seconds: float = 0.0) -> None:
         """Has the next call of a route (a pattern of `METHOD path`) fail: `lose` (applied), `cut`, `502`,
-        `refused`, `rate`, `global`."""
+        `done_502` (applied), `refused`, `rate`, `global`."""
         self.calls.append((route, kind, seconds))
+
+    def waits(self, route: str) -> bool:
+        """Tells whether a fault waits for a call."""
+        return any(fault[0] == route for fault in self.calls)
 
     def take(self, call: str) -> tuple[str, float]:
         for fault in self.calls:
@@ -453,7 +457,7 @@ class DiscordServer:
         if fault == "cut":
             return self._cut(request)
         if fault == "502":
-            return web.Response(status=502, text="<html>bad gateway</html>", content_type="text/html")
+            return _bad_gateway()
         if fault == "refused":
             return _refusal(400, 50035, "Invalid Form Body")
         if refusal := self._limit(request.method, path, fault, seconds):
@@ -462,6 +466,8 @@ class DiscordServer:
         self._note()
         if fault == "lose":
             return self._cut(request)
+        if fault == "done_502":
+            return _bad_gateway()
         answer.headers.update(self._headers(request.method, path))
         return answer
 
@@ -610,6 +616,10 @@ class DiscordServer:
         if "Authorization" in request.headers:
             self.problems.append("the token was sent to the files' host")
         return web.Response(body=self.contents[request.match_info["file"]])
+
+
+def _bad_gateway() -> web.Response:
+    return web.Response(status=502, text="<html>bad gateway</html>", content_type="text/html")
 
 
 def _buttons(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

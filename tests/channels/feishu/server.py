@@ -186,6 +186,10 @@ class Faults:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.calls.append(Fault(pattern, "page", times, status, headers=named))
 
+    def fail_done(self, pattern: str, status: int, times: int = 1) -> None:
+        """The call has its effect, and its answer is a page of the gateway."""
+        self.calls.append(Fault(pattern, "done", times, status))
+
     def refuse(self, pattern: str, code: int, times: int = 1, status: int = 400, **headers: str) -> None:
         """Refuses with a code of the platform."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -213,6 +217,10 @@ class Faults:
     def kill_tokens(self) -> None:
         """Tokens given until now are refused from here on (99991663)."""
         self._server.tokens.clear()
+
+    def waits(self, pattern: str) -> bool:
+        """Tells whether a fault waits for a call."""
+        return any(fault.pattern == pattern for fault in self.calls)
 
     def take(self, call: str) -> Fault | None:
         for fault in self.calls:
@@ -599,7 +607,7 @@ class FeishuServer:
             }
             body["file_size"] = max((len(value) for value in body.values() if isinstance(value, bytes)), default=0)
         fault = self.faults.take(f"{request.method} {request.path}")
-        if fault is not None and fault.kind != "lose":
+        if fault is not None and fault.kind not in ("lose", "done"):
             self._record(request, body, fault.status, fault.code or None)
             return self._faulty(request, fault)
         try:
@@ -615,8 +623,8 @@ class FeishuServer:
             self._record(request, body, 200, 0)
             return result
         if fault is not None:
-            self._record(request, body, 200, None)
-            return self._cut(request)
+            self._record(request, body, fault.status, None)
+            return self._cut(request) if fault.kind == "lose" else self._faulty(request, fault)
         self._record(request, body, 200, 0)
         return web.json_response({"code": 0, "msg": "success", **result})
 

@@ -51,7 +51,7 @@ DRAFT_SECONDS = 30.0
 FILES = {"photo": 10_000_000, "document": 50_000_000}
 
 Json = dict[str, Any]
-FaultKind = Literal["drop", "lose", "hang", "status", "html", "flood", "gone"]
+FaultKind = Literal["drop", "lose", "hang", "status", "done", "html", "flood", "gone"]
 
 
 class Refused(Exception):
@@ -517,14 +517,14 @@ class TelegramServer:
         response = await self._answer(request, method, parameters, fault)
         if fault and fault.kind == "lose":
             return self._cut(request)
+        if fault and fault.kind == "done":
+            response = _page(request, fault.status)
         call.status = response.status
         return response
 
     async def _answer(self, request: web.Request, method: str, parameters: Json, fault: Fault | None) -> web.Response:
         if fault and fault.kind in ("status", "html"):
-            status = 200 if fault.kind == "html" else fault.status
-            page = f"<html>The requested URL {request.path} was not found on this server.</html>"
-            return web.Response(status=status, text=page, content_type="text/html")
+            return _page(request, 200 if fault.kind == "html" else fault.status)
         try:
             if fault and fault.kind == "flood":
                 self._flood(parameters, fault.seconds)
@@ -852,6 +852,11 @@ async def _parameters(request: web.Request) -> Json:
         if isinstance(value, str) and value.startswith("attach://"):
             values[name] = attached.pop(value.removeprefix("attach://"))
     return values | attached
+
+
+def _page(request: web.Request, status: int) -> web.Response:
+    page = f"<html>The requested URL {request.path} was not found on this server.</html>"
+    return web.Response(status=status, text=page, content_type="text/html")
 
 
 def _nested(name: str, value: Any) -> Any:

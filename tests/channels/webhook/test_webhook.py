@@ -3,90 +3,24 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import aiohttp
 import anyio
 import pytest
-from aiohttp import web
 
 from actors.contracts.held import Faults, Held, Repeated
 from actors.contracts.table import Table, table
 from actors.contracts.talk import Talk
 from channels.webhook.platform import Public, Webhook, connect
-from channels.webhook.signature import HEADER, WINDOW_SECONDS, Signatures, signed
+from channels.webhook.signature import WINDOW_SECONDS, signed
 from core.chat.facts import Target
 from core.chat.port import ChatGone, Content, CredentialsDead, FateUnknown, RateLimited, Rejected
 from core.errors import Invalid, Unavailable
 from tests.channels.slack.support import Inbox
-
-SECRET = "s" * 32
-
-
-class Program:
-    """The other side: it posts messages, and keeps what is posted to it, by key."""
-
-    def __init__(self) -> None:
-        self.messages: dict[str, dict[str, Any]] = {}
-        self.posts = 0
-        self.next: list[str] = []
-        self.problems: list[str] = []
-        self.again = False
-        self._ids = 0
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.sika = free.getsockname()[1]
-
-    async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=20 << 20)
-        app.router.add_post("/answers", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.port = self._runner.addresses[0][1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        answers = f"http://127.0.0.1:{self.port}/answers"
-        return {"secret": SECRET, "answer_url": answers, "allow_private": True, "listen": f"127.0.0.1:{self.sika}"}
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        body = await request.read()
-        try:
-            Signatures(SECRET).check(request.headers[HEADER], body)
-        except Invalid as error:
-            self.problems.append(str(error))
-        self.posts += 1
-        match self.next.pop(0) if self.next else "":
-            case "reset":
-                assert request.transport is not None
-                request.transport.abort()
-            case "lose":
-                self.messages[request.headers["Idempotency-Key"]] = json.loads(body)
-                assert request.transport is not None
-                request.transport.abort()
-            case "":
-                self.messages[request.headers["Idempotency-Key"]] = json.loads(body)
-            case status:
-                return web.Response(status=int(status), headers={"Retry-After": "1", "Location": "/answers"})
-        return web.Response(status=204)
-
-    async def sends(self, message: Mapping[str, Any], *, header: str = "", secret: str = SECRET) -> int:
-        body = json.dumps(message).encode()
-        headers = {HEADER: header or signed(secret, body)}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"http://127.0.0.1:{self.sika}/", data=body, headers=headers) as response,
-        ):
-            return response.status
+from tests.channels.webhook.server import SECRET, Program
 
 
 class Seat:
@@ -118,7 +52,7 @@ class Seat:
         self.server.again = on
 
     def fails(self, how: str) -> None:
-        kinds = {"gateway": "502", "reset": "reset", "limited": "429", "refused": "400"}
+        kinds = {"gateway": "502", "reset": "reset", "limited": "429", "refused": "400", "lost": "lose"}
         self.server.next = [kinds[how]] if how else []
 
 
