@@ -69,7 +69,7 @@ class Repeated:
 
 
 class Faults:
-    """Calls that fail and were certainly not done."""
+    """Calls that fail, most of which were certainly not done."""
 
     async def test_a_bad_gateway_loses_no_answer(self, here: Table[Failing]) -> None:
         await self._answered(here, "xena", "gateway")
@@ -82,6 +82,23 @@ class Faults:
 
     async def test_an_answer_whose_format_is_refused_is_said_plainly(self, here: Table[Failing]) -> None:
         await self._answered(here, "yves", "refused")
+
+    async def test_a_draft_of_which_nobody_knows_whether_it_is_there_becomes_the_answer(
+        self, here: Table[Failing]
+    ) -> None:
+        event = await here.hears("yuri", "hello")
+        here.seat.fails("lost")
+        try:
+            routed = await here.works(event)
+            await here.says(routed, "The beginning of a long run.")
+            await here.ends(routed, "The answer of a long run.")
+            plan = await here.delivered(event, routed.run_id)
+        finally:
+            here.seat.fails("")
+        assert (plan.failed, len(plan.messages)) == ("", 1)
+        shown = [text for text in here.seat.shown("yuri") if "of a long run" in text]
+        assert ["The answer" in text for text in shown] in ([True], [True, True]), shown
+        assert len(shown) == 1 or "Perhaps for the second time" in shown[-1], shown
 
     async def _answered(self, here: Table[Failing], person: str, how: str) -> None:
         event = await here.hears(person, "hello")

@@ -47,7 +47,8 @@ class Failing(Seat, Protocol):
 
     def fails(self, how: str) -> None:
         """Has the next message of the bot fail once: `gateway` (HTTP 502 or 503 with a page), `reset` (the connection
-        ends), `limited` (429), `refused` (its content); nothing was done in any case. Empty: not any more."""
+        ends), `limited` (429), `refused` (its content); nothing was done. `lost`: it is there, but no answer
+        comes. Empty: not any more."""
         ...
 
 

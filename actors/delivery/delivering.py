@@ -51,7 +51,17 @@ from core.chat.facts import (
     DeliveryPlanned,
     DeliverySent,
 )
-from core.chat.port import ChatGone, Content, CredentialsDead, Draft, FateUnknown, RateLimited, Rejected, Whispering
+from core.chat.port import (
+    DRAFT,
+    ChatGone,
+    Content,
+    CredentialsDead,
+    Draft,
+    FateUnknown,
+    RateLimited,
+    Rejected,
+    Whispering,
+)
 from core.chat.state import Conversation, Plan
 from core.errors import Unavailable
 from core.events import Aggregate
@@ -435,7 +445,7 @@ class Delivery(Actor[DeliveryPlanned]):
 
     async def _draft_of(self, job: Job) -> Draft | None:
         """Returns the draft in which the answer has grown, now ours; None if there is none."""
-        own, key = job.own, f"{job.id}/draft"
+        own, key = job.own, f"{job.id}{DRAFT}"
         if not own.draft_known and job.event.purpose in GROWN and not job.event.replaces:
             draft = await self._lives.take(job.id)
             message, findable = job.plan.draft, self._platform.traits.answers_can_be_found

@@ -18,7 +18,7 @@ from actors.delivery.progress import Progress
 from actors.delivery.signs import TIMEOUT, sign
 from core.actor import Actor, Context
 from core.chat.facts import KIND, ChatRouted, Target
-from core.chat.port import Draft, FateUnknown, RateLimited
+from core.chat.port import DRAFT, Draft, FateUnknown, RateLimited
 from core.chat.state import REMEMBERED, Conversation
 from core.errors import Unavailable, ungrouped
 from core.runtime.system import System
@@ -75,7 +75,7 @@ class Live:
 
     @property
     def key(self) -> str:
-        return f"{self.run}/draft"
+        return f"{self.run}{DRAFT}"
 
     @property
     def group(self) -> bool:
@@ -120,6 +120,10 @@ class Lives:
     def are_known(self, run: str) -> bool:
         """Tells whether all drafts of a run are known here or in the log."""
         return run in self._ours
+
+    def doubt(self, run: str) -> None:
+        """Notes that a draft of a run may be there that neither this process nor the log knows."""
+        self._ours.pop(run, None)
 
     def remove(self, live: Live) -> None:
         if self._lives.get(live.run) is live:
@@ -330,6 +334,7 @@ class Drafts(Actor[ChatRouted]):
         assert live.draft is not None
         if live.draft.message:
             return True
+        self._lives.doubt(live.run)
         platform = self._outlet.platform
         if not platform.traits.answers_can_be_found:
             return False

@@ -37,6 +37,7 @@ from channels.discord.traits import TRAITS
 from channels.markup import discord as markup
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.port import (
+    DRAFT,
     ChatGone,
     Content,
     CredentialsDead,
@@ -44,6 +45,7 @@ from core.chat.port import (
     Receive,
     Rejected,
     Report,
+    unfinished,
 )
 from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
@@ -373,8 +375,11 @@ class DiscordPlatform:
         await self._api.call("DELETE", f"/channels/{channel_of(target)}/messages/{message}", effect=False)
 
     async def find(self, target: Target, key: str, since: datetime) -> str | None:
-        """Returns None: it may be posted again with the same key. Raises `Rejected` once Discord has forgotten it."""
+        """Returns None: it may be posted again with the same key. A draft is begun here, which tells whether it was
+        begun before. Raises `Rejected` once Discord has forgotten the key."""
         if datetime.now(UTC) - since < NONCES_LIVE:
+            return await self.post(target, unfinished("", "", key), key) if key.endswith(DRAFT) else None
+        if key.endswith(DRAFT):
             return None
         raise Rejected("Discord knows the key of a message for a few minutes only")
 

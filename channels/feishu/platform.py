@@ -29,6 +29,7 @@ from core.chat.download import save
 from core.chat.facts import Attachment, ChatReceived, Quoted, Target
 from core.chat.people import Names
 from core.chat.port import (
+    DRAFT,
     ChatGone,
     Content,
     CredentialsDead,
@@ -43,8 +44,6 @@ from core.errors import Invalid, Unavailable
 
 PAGES = 100
 """Pages of a chat that are looked through for a message."""
-DRAFT = "/draft"
-"""Keys of drafts end so (`actors.delivery`)."""
 KEYS_LIVE = timedelta(minutes=55)
 """The platform knows the key of a message for an hour."""
 REMEMBERED = 2000

@@ -31,7 +31,7 @@ from channels.slack.traits import TRAITS
 from channels.slack.web import Web, code_of
 from core.chat.facts import Attachment, ChatReceived, Target
 from core.chat.people import Names
-from core.chat.port import ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
+from core.chat.port import DRAFT, ChatGone, Content, CredentialsDead, Finding, Receive, Rejected, Report, Traits
 from core.chat.sizes import too_large
 from core.errors import Invalid, Unavailable
 
@@ -48,8 +48,6 @@ STATUS_SECONDS = 60.0
 """Slack clears a status that is not renewed after two minutes."""
 REMEMBERED = 1000
 """People, threads and channels."""
-DRAFT = "/draft"
-"""Ends the keys of drafts (`core.chat.port.Platform.draft`)."""
 PROBES = 5
 """Messages that may be an open stream, of which Slack is asked."""
 KEYS_SCOPE = "metadata.message:read"

@@ -129,9 +129,13 @@ class Content(msgspec.Struct, frozen=True):
     """Comes back with a pressed button (`Choice.plan`)."""
 
 
+DRAFT = "/draft"
+"""End of the key of a draft."""
+
+
 def unfinished(text: str, status: str, key: str) -> Content:
     """Returns the content of a draft with a key, with the button that stops its run."""
-    return Content(text, status, (STOP,), key.removesuffix("/draft"))
+    return Content(text, status, (STOP,), key.removesuffix(DRAFT))
 
 
 class Finding(NamedTuple):
@@ -198,7 +202,7 @@ class Platform(Protocol):
         ...
 
     def draft(self, target: Target, key: str, message: str = "") -> Draft:
-        """Returns a draft, or the one that was begun before with `message`. Its `key` ends with `/draft`, no other
+        """Returns a draft, or the one that was begun before with `message`. Its `key` ends with `DRAFT`, no other
         does, and `find` knows it until the draft is finished."""
         ...
 

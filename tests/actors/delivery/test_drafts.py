@@ -204,6 +204,24 @@ async def test_a_first_show_of_unknown_fate(side: Side, findable: bool, kind: st
     assert platform.texts() == [*left, "One and all."]
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_a_first_show_of_unknown_fate_that_was_not_found_before_the_answer(side: Side, keyed: bool) -> None:
+    """Its message becomes the answer: nothing is left beside it."""
+    platform = store(keyed=keyed)
+    platform.fail("show", Fault("lost"))
+    platform.fail("find", Fault("down"))
+    async with serving(side.endpoint, side.home, platform):
+        await side.plan("before", "Before.")  # from here on, no other process can have begun a draft
+        await side.done()
+        previewer = await typing(side, "r1", await side.begin("r1"))
+        await say(previewer, "One")
+        await until(lambda: platform.made("find"))
+        await side.run("r1", RunCompleted())
+        await side.plan("r1", "One and all.", purpose="answer")
+        await side.done()
+    assert platform.texts() == ["Before.", "One and all."]
+
+
 async def test_a_pause_holds_up_drafts_and_answers(side: Side) -> None:
     platform = store(pace=PACED)
     platform.fail("show", Fault("slow"), Fault("limit", 1.0))

@@ -33,6 +33,18 @@ async def test_a_post_whose_answer_was_lost_is_there_once() -> None:
             await discord.find(target, "old", datetime.now(UTC) - timedelta(minutes=10))
 
 
+@pytest.mark.parametrize(("age", "known"), [(SINCE, True), (timedelta(minutes=10), False)])
+async def test_a_draft_whose_answer_was_lost_is_found_for_some_minutes(age: timedelta, known: bool) -> None:
+    async with DiscordServer() as server, account(server) as discord:
+        target = in_group(server)
+        server.faults.add("POST /channels/.*/messages", "lose")
+        with pytest.raises(FateUnknown):
+            await discord.draft(target, "r/draft").show("text", "")
+        found = await discord.find(target, "r/draft", datetime.now(UTC) - age)
+        [draft] = [seen.id for seen in server.seen(target.chat) if seen.by_bot]
+        assert found == (draft if known else None)
+
+
 async def test_limits_are_kept_by_what_the_answers_tell() -> None:
     async with DiscordServer() as server, account(server) as discord:
         target, other = direct(server), direct(server, "bob")
