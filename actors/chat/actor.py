@@ -176,10 +176,12 @@ class Chat(Actor[ChatReceived | ChatFetched | RunEnded | ApprovalResolved]):
             await ctx.wake_at(datetime.fromisoformat(ctx.now()), run.id, Aggregate(KIND, conversation))
 
     async def _begun(self, conversation: str, run: Run, account: str) -> list[DeliveryPlanned]:
-        """Returns what changes the notice of messages that waited for this run: they are answered now."""
+        """Returns what changes the notice of messages that waited for this run: they are answered now. It may be
+        on its way still.
+        """
         known = await self._chats.load(conversation)
         notice = known.plans.get(waiting_id(conversation, run.id))
-        shown = await planned(self._log, conversation, notice) if notice and notice.messages else None
+        shown = await planned(self._log, conversation, notice) if notice and not notice.failed else None
         if shown is None or not platforms.traits(platform_of(account), self._config.current()).edits_are_free:
             return []
         plan = plan_id(shown.plan, "begun")

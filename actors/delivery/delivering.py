@@ -204,6 +204,8 @@ class Delivery(Actor[DeliveryPlanned]):
             job = await self._job(conversation, plan_id, plan, own)
             if not part and job.event.unless_answered and job.event.unless_answered not in state.runs:
                 raise Ended("refused", "it is not true any more", silent=True)
+            if job.event.purpose == "notice" and _was_not_sent(state.plans.get(job.event.replaces)):
+                raise Ended("refused", "what it changes was not sent", silent=True)
             if part not in own.sent:
                 own.sent[part] = await self._say(job, state)
             await self._outlet.note_topic(job.event.target, own.sent[part])
@@ -523,6 +525,10 @@ def in_a_file(texts: Sequence[str], event: DeliveryPlanned) -> tuple[Sequence[st
     note = IN_A_FILE.format(count=len(event.text), name=WHOLE)
     artifacts = (Artifact("", WHOLE), *event.artifacts)
     return [texts[0], note], msgspec.structs.replace(event, artifacts=artifacts)
+
+
+def _was_not_sent(plan: Plan | None) -> bool:
+    return plan is not None and bool(plan.failed) and not plan.messages
 
 
 def _refusal_of(job: Job) -> str:

@@ -144,6 +144,17 @@ async def test_a_message_while_a_run_is_at_work(tmp_path: Path, mode: str) -> No
                 assert [message["content"] for message in run.steers] == ["and?"]
 
 
+async def test_a_notice_that_is_still_on_its_way_is_changed_at_the_end_of_the_run(tmp_path: Path) -> None:
+    async with account(tmp_path) as office:
+        first = await office.starts(await office.hears("long"))
+        await office.outcome(await office.hears("and?"))
+        waits = await office.plan()
+        assert waits.unless_answered == first.run_id
+        await office.does(first, ModelCompleted(message=ai("a", "Done.")), RunCompleted())
+        begun = await office.plan()
+        assert (begun.text, begun.replaces, begun.unless_answered) == (chat_runs.BEGUN, waits.plan, "")
+
+
 async def test_an_edit_counts_only_if_the_message_did_not(tmp_path: Path) -> None:
     async with account(tmp_path) as office:
         await office.hears("hello", message="m")

@@ -293,6 +293,21 @@ async def test_a_question_that_was_decided(side: Side, findable: bool, fault: st
 
 
 @BOTH
+@pytest.mark.parametrize("sent", [True, False])
+async def test_a_change_of_a_notice_that_was_not_sent_is_not_said(side: Side, findable: bool, sent: bool) -> None:
+    """It was over when its turn came."""
+    platform = store(findable=findable)
+    if not sent:
+        await side.plan("p", "I am at work.", unless_answered="a run that is answered")
+    async with serving(side.endpoint, side.home, platform):
+        if sent:
+            await side.plan("p", "I am at work.")
+        await side.plan("q", "I was at work.", replaces="p")
+        await side.done()
+    assert platform.texts() == (["I was at work."] if sent else [])
+
+
+@BOTH
 async def test_an_answer_takes_the_place_of_its_draft(side: Side, findable: bool) -> None:
     """One that a process before has begun."""
     platform = store(findable=findable)
