@@ -603,7 +603,7 @@ async def test_a_skill_of_an_address_is_off_until_the_verdict_was_read(root: Set
     await ada.go("skills")
     form = ada.section.locator("form", has_text="Or its address")
     async with skills_served() as at:
-        at.say("/haiku/SKILL.md", SKILL)
+        at.say("/tanka/SKILL.md", SKILL.replace("name: haiku", "name: tanka"))
         for url, problem in (
             ("https://github.com/ada/tools/issues", "OWNER/REPO/tree/REF/PATH is expected"),
             (f"{at.url}/gone", "answers HTTP 404"),
@@ -611,22 +611,22 @@ async def test_a_skill_of_an_address_is_off_until_the_verdict_was_read(root: Set
             await form.get_by_label("Or its address").fill(url)
             await ada.press("Install from the address")
             await expect(form.get_by_role("alert")).to_contain_text(problem)
-        await form.get_by_label("Or its address").fill(f"{at.url}/haiku/SKILL.md")
+        await form.get_by_label("Or its address").fill(f"{at.url}/tanka/SKILL.md")
         await ada.press("Install from the address")
-        await expect(ada.section.get_by_role("status").first).to_have_text(
-            "The skill haiku is installed, and off until you turn it on. The check says: allow: harmless words"
+        await expect(form.get_by_role("status")).to_have_text(
+            "The skill tanka is installed, and off until you turn it on. The check says: allow: harmless words"
         )
-    row = ada.row("/haiku")
+    row = ada.row("/tanka")
     await expect(row).to_have_class("off")
     await root.go("skills")
     await expect(root.section.locator(".rows")).to_be_visible()
-    await expect(root.row("/haiku")).to_have_count(0)
+    await expect(root.row("/tanka")).to_have_count(0)
     assert await violations(ada.tab) == []
-    await ada.run("/haiku of rain")
+    await ada.run("/tanka of rain")
     assert "Three lines." not in ada.prompt()
     await ada.press("Turn on", row)
     await expect(row).not_to_have_class("off")
-    await ada.run("/haiku of rain")
+    await ada.run("/tanka of rain")
     assert "Three lines." in ada.prompt()
     await ada.press("Delete", row, sure=True)
     await expect(row).to_have_count(0)

@@ -51,7 +51,8 @@ function Install({ onDone }) {
   };
   const fetched = async (/** @type {Record<string, any>} */ values) => {
     const { skill_name: name, verdict } = await call("POST", "skills/install/url", { body: values });
-    await onDone([t("settings.skills.fetched", { name }), verdictOf(verdict)].filter(Boolean).join(" "));
+    await onDone("");
+    return [t("settings.skills.fetched", { name }), verdictOf(verdict)].filter(Boolean).join(" ");
   };
   return html`<div class="acts"><label class="button">${file?.name ?? t("settings.skills.choose")}<input type="file" class="visually-hidden" accept=".skill,.zip" onChange=${(/** @type {any} */ e) => setFile(e.target.files[0] ?? null)} /></label>
     ${file && html`<${Act} key=${file.name} kind="first" onAct=${send}>${t("skills.upload")}<//>`}</div>
